@@ -49,7 +49,7 @@ COMMANDS: Groups = {
     },
 }
 
-SATELLITES = {"doctor": "check", "verify-resume": "check"}
+SATELLITES = {"report": "look", "explore": "look", "doctor": "check", "verify-resume": "check"}
 """Commands of other distributions, such as `tokenloom-check`, by the extra that installs them."""
 
 OTHER_SPELLINGS = {"neighbors": "neighbours", "order-by-neighbors": "order-by-neighbours"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from typing import Any
 
 from tokenloom.cli.drawing import default_look
 from tokenloom.cli.json_output import add_json
-from tokenloom.cli.report import require_place
 from tokenloom.cli.run_common import refuse_usage
 from tokenloom.cli.stopping import say
 from tokenloom.cli.values import count, number, whole_number
@@ -18,7 +18,7 @@ from tokenloom.optional import require
 from tokenloom.retro.near_duplicates import check_threshold
 from tokenloom.retro.pair_duplicates import describe_near_duplicates, find_near_duplicates, write_parquet
 from tokenloom.retro.pair_index import EXACT, open_pair_index
-from tokenloom.storage.publishing import write_report
+from tokenloom.storage.publishing import exists_error, make_folder_of, write_report
 
 _SHOWN = 20
 _LISTED = 1000
@@ -87,7 +87,9 @@ def run(options: argparse.Namespace) -> int:
             refuse_usage(options, f"expected an output ending in .parquet or .json, found `{options.output}`")
         if options.output.endswith(".parquet"):
             require("pyarrow.parquet", extra="parquet")
-        require_place(options.output, overwrite=options.overwrite)
+        if os.path.lexists(options.output) and not options.overwrite:
+            raise exists_error(options.output)
+        make_folder_of(options.output)
     corpus = vectors_of(options, options.corpus, index=options.index)
     benchmark = None if options.benchmark is None else vectors_of(options, options.benchmark)
     index = open_pair_index(

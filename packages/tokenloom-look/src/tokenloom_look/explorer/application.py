@@ -1,0 +1,95 @@
+"""The application: files of the page, and answers of views under `/api/`, made in threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tokenloom.errors import TokenloomError
+from tokenloom.optional import require
+from tokenloom_look.explorer.access import Access, Application
+from tokenloom_look.explorer.answers import encoded, error_answer
+from tokenloom_look.explorer.queries import Query
+from tokenloom_look.explorer.served_files import ServedFile, served_files
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+View = Callable[[Query], Any]
+"""What answers one kind of request: from a query to what JSON can say. Called from several threads at once."""
+
+_MOST_AT_ONCE = 4
+"""Views that work at a time: a page that scrolls asks faster than a disk answers."""
+
+_ALONE = ("section", "compare")
+"""Views that may take long, and wait for each other: one of them works at a time, and keeps no other view waiting."""
+
+
+def application(views: Mapping[str, View], access: Access) -> Application:
+    """Returns the application that serves views, to those who may ask.
+
+    Args:
+        views: what answers `/api/NAME`, by name.
+        access: who may ask.
+
+    Raises:
+        MissingExtraError: Starlette is not installed.
+    """
+    applications = require("starlette.applications", extra="look")
+    routing = require("starlette.routing", extra="look")
+    anyio = require("anyio", extra="look")
+    many, one = anyio.CapacityLimiter(_MOST_AT_ONCE), anyio.CapacityLimiter(1)
+    routes = [
+        *(routing.Route(path, partial(_file, served, access)) for path, served in served_files().items()),
+        *(
+            routing.Route(f"/api/{name}", partial(_answer, view, one if name in _ALONE else many))
+            for name, view in views.items()
+        ),
+    ]
+    starlette = applications.Starlette(routes=routes, exception_handlers={404: _nothing_there, Exception: _failed})
+    starlette.router.redirect_slashes = False
+    return access.guard(starlette)
+
+
+async def _file(served: ServedFile, access: Access, request: Request) -> Response:
+    """Answers with a file: it says the token to who has it in the address, which the page then takes it out of."""
+    from starlette.responses import Response
+
+    content = served.content
+    if request.url.path == "/" and access.opens(request.scope):
+        content = content.replace(b'name="token" content=""', f'name="token" content="{access.token}"'.encode())
+    return Response(content, media_type=served.content_type)
+
+
+async def _answer(view: View, limiter: Any, request: Request) -> Response:
+    import anyio.to_thread
+
+    status, body = await anyio.to_thread.run_sync(partial(_ask, view, request.scope["query_string"]), limiter=limiter)
+    return _json(status, body)
+
+
+def _ask(view: View, query_string: bytes) -> tuple[int, bytes]:
+    """Returns status and answer; what a view has to tell is encoded in its thread too."""
+    try:
+        query = Query.parse(query_string)
+        return 200, encoded(view(query))
+    except TokenloomError as error:
+        status, answer = error_answer(error)
+        return status, encoded(answer)
+
+
+async def _nothing_there(*_: Any) -> Response:
+    return _json(404, encoded({"error": "there is nothing under this path", "hint": None}))
+
+
+async def _failed(*_: Any) -> Response:
+    answer = {"error": "the explorer failed", "hint": "the terminal that it runs in says more; please report it"}
+    return _json(500, encoded(answer))
+
+
+def _json(status: int, body: bytes) -> Response:
+    from starlette.responses import Response
+
+    return Response(body, status_code=status, media_type="application/json")

@@ -1,0 +1,113 @@
+"""Documents by number: pages of them, and one of them by tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.indexed.images import IMAGE_MODE
+from tokenloom.inspect.open_pairs import OpenPair
+from tokenloom_look.explorer.looking import PREVIEW_TOKENS, Looking, preview
+from tokenloom_look.explorer.queries import Query
+from tokenloom_look.shown_html import legend_html, shown_html
+
+_ROWS, _MOST_ROWS = 50, 200
+_TOKENS, MOST_TOKENS = 1024, 4096
+_MOST_SEQUENCES = 1 << 20
+"""Sequences whose lengths are added up for a page; a document with more of them is told without its tokens."""
+
+
+def documents(looking: Looking, query: Query) -> dict[str, Any]:
+    """Returns documents by number: length, sequences, origin, and how they begin."""
+    source = looking.source(query)
+    first, count = query.page(default=_ROWS, most=_MOST_ROWS)
+    query.check_read()
+    total = looking.target.sources[source].num_documents
+    numbers = np.arange(min(first, total), min(first + count, total), dtype=np.int64)
+    sources = np.full(len(numbers), source, dtype=np.int32)
+    pairs, rows = looking.target.pair_rows.locate(sources, numbers)
+    found: list[dict[str, Any]] = []
+    for pair in np.unique(pairs).tolist():
+        chosen = np.flatnonzero(pairs == pair)
+        opened = looking.target.pairs.get(looking.target.pair_rows.prefixes[pair])
+        found += _rows(looking, opened, numbers[chosen], rows[chosen])
+    return {"total": total, "first": first, "rows": found}
+
+
+def document(looking: Looking, query: Query) -> dict[str, Any]:
+    """Returns some tokens of a document, drawn."""
+    source = looking.source(query)
+    number = looking.document(query, source)
+    first, count = query.page(default=_TOKENS, most=MOST_TOKENS)
+    query.check_read()
+    shown = looking.target.document(source, number, first=first, count=count)
+    return {
+        "source": source,
+        "document": number,
+        "heading": shown.heading,
+        "facts": shown.facts,
+        "num_tokens": shown.num_tokens,
+        "first": first,
+        "count": len(shown),
+        "html": shown_html(shown),
+        "legend_html": legend_html(shown),
+    }
+
+
+def _rows(
+    looking: Looking, pair: OpenPair, numbers: NDArray[np.int64], rows: NDArray[np.int64]
+) -> list[dict[str, Any]]:
+    """Returns documents that follow each other in a pair."""
+    data = pair.data
+    if looking.target.run is not None:  # whose documents are sequences
+        owners = np.array([pair.place(row).document for row in rows.tolist()], dtype=np.int64)
+        firsts, stops = rows, rows + 1
+    else:
+        owners = rows
+        boundaries = data.document_indices[rows[0] : rows[-1] + 2].astype(np.int64)
+        firsts, stops = boundaries[:-1], boundaries[1:]
+    num_sequences = (data.document_indices[owners + 1] - data.document_indices[owners]).tolist()
+    tokens = _tokens_of(pair, firsts, stops)
+    previews = _previews(looking, pair, firsts, stops)
+    files, records = _origins(pair, owners.astype(np.int64))
+    columns = (numbers.tolist(), tokens, num_sequences, previews, files, records)
+    names = ("document", "num_tokens", "num_sequences", "preview", "file", "record")
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _tokens_of(pair: OpenPair, firsts: NDArray[np.int64], stops: NDArray[np.int64]) -> list[int | None]:
+    found: list[int | None] = []
+    for first, stop in zip(firsts.tolist(), stops.tolist(), strict=True):
+        is_long = stop - first > _MOST_SEQUENCES
+        found.append(None if is_long else int(pair.data.sequence_lengths[first:stop].sum(dtype=np.int64)))
+    return found
+
+
+def _previews(looking: Looking, pair: OpenPair, firsts: NDArray[np.int64], stops: NDArray[np.int64]) -> list[str]:
+    """Returns how documents begin, read at once."""
+    data = pair.data
+    texts = ["" for _ in firsts]
+    some = np.flatnonzero(stops > firsts)
+    if data.multimodal:
+        is_image = np.asarray(data.sequence_modes)[firsts[some]] == IMAGE_MODE
+        for index in some[is_image].tolist():
+            texts[index] = "[image]"
+        some = some[~is_image]
+    rows = firsts[some]
+    lengths = np.minimum(data.sequence_lengths[rows].astype(np.int64), PREVIEW_TOKENS)
+    ids = data.gather(rows, np.zeros_like(rows), lengths).tolist() if len(rows) else []
+    ends = np.cumsum(lengths).tolist()
+    for index, end, length in zip(some.tolist(), ends, lengths.tolist(), strict=True):
+        texts[index] = preview(ids[end - length : end], looking.target.tokenizer)
+    return texts
+
+
+def _origins(pair: OpenPair, owners: NDArray[np.int64]) -> tuple[list[str | None], list[int | None]]:
+    """Returns file and record of documents of a pair; None where that is not known."""
+    if pair.origins is None:
+        return [None] * len(owners), [None] * len(owners)
+    files, records = pair.origins.locate(owners)
+    names = [None if file < 0 else pair.origins.files[file].path for file in files.tolist()]
+    return names, [None if file < 0 else record for file, record in zip(files.tolist(), records.tolist(), strict=True)]

@@ -1,0 +1,113 @@
+"""What stands at positions: pages of samples, one of them by tokens, and all samples that read a document."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from tokenloom.errors import ConfigError
+from tokenloom.inspect.target import Target
+from tokenloom.run.audit.span_table import SpanTable
+from tokenloom.run.audit.trace import trace_dataset, trace_megatron
+from tokenloom_look.explorer.answers import NotThereError
+from tokenloom_look.explorer.looking import PREVIEW_TOKENS, Looking, preview
+from tokenloom_look.explorer.queries import Query
+from tokenloom_look.shown_html import legend_html, shown_html
+
+_ROWS, _MOST_ROWS = 50, 200
+_ENDLESS = 1 << 60
+_SAMPLES_AHEAD = 1_000_000
+"""How far behind the begin of the last stage of a run without end a document is looked for, unless told."""
+
+
+def positions(looking: Looking, query: Query) -> dict[str, Any]:
+    """Returns samples by position: where they are from, and how they begin."""
+    samples = looking.samples()
+    first, count = query.page(default=_ROWS, most=_MOST_ROWS)
+    query.check_read()
+    total = len(samples)
+    asked = np.arange(min(first, total), min(first + count, total), dtype=np.int64)
+    rows = position_rows(looking.target, asked) if len(asked) else []
+    for row, step in zip(rows, looking.steps(asked), strict=True):
+        row["step"] = step
+    return {"total": None if total >= _ENDLESS else total, "first": first, "rows": rows}
+
+
+def position(looking: Looking, query: Query) -> dict[str, Any]:
+    """Returns a sample, drawn, with its spans."""
+    samples = looking.samples()
+    number = query.number("position")
+    query.check_read()
+    if number >= len(samples):
+        message = f"expected a position in [0, {len(samples)}), found {number}"
+        raise NotThereError(message)
+    shown = looking.target.sample(number)
+    [step] = looking.steps(np.array([number], dtype=np.int64))
+    numbers = {source.name: source.number for source in looking.target.sources}
+    return {
+        "position": number,
+        "step": step,
+        "heading": shown.heading,
+        "facts": [*([] if step is None else [("step", f"{step:,}")]), *shown.facts],
+        "spans": [asdict(span) | {"source": numbers.get(span.source), "name": span.source} for span in shown.spans],
+        "num_tokens": shown.num_tokens,
+        "html": shown_html(shown),
+        "legend_html": legend_html(shown),
+    }
+
+
+def occurrences(looking: Looking, query: Query) -> dict[str, Any]:
+    """Returns where a document is read, past and to come."""
+    source = looking.source(query)
+    number = looking.document(query, source)
+    first, count = query.page(default=_ROWS, most=_MOST_ROWS)
+    stop = query.number("stop", _ENDLESS)
+    query.check_read()
+    run = looking.target.run
+    if run is None:
+        message = f"expected a run, found the {looking.target.kind} `{looking.target.name}`"
+        raise ConfigError(message, hint="explore the run.toml of a run to follow a document")
+    end = run.lock.segments[-1].start + _SAMPLES_AHEAD if run.num_samples is None else run.num_samples
+    stop = end if stop == _ENDLESS else min(stop, end) if run.num_samples is not None else stop
+    table = run.occurrences({source: [number]}, stop=stop)
+    page = table.take(np.arange(min(first, len(table)), min(first + count, len(table))))
+    steps = looking.steps(page.positions)
+    rows = [
+        {name: row[name] for name in ("position", "pass", "stage", "start", "length", "denied")}
+        | {"step": step, "seen": None if looking.consumed is None else row["position"] < looking.consumed}
+        for row, step in zip(page.rows(), steps, strict=True)
+    ]
+    return {"total": len(table), "first": first, "stop": stop, "has_end": run.num_samples is not None, "rows": rows}
+
+
+def traced(target: Target, asked: np.ndarray[Any, np.dtype[np.int64]]) -> SpanTable:
+    """Returns the spans at positions of a run or of samples of a pair."""
+    if target.run is not None and target.run.lock.is_megatron:
+        return trace_megatron(target.samples, target.run.lock, asked)
+    return trace_dataset(target.samples, asked)
+
+
+def position_rows(target: Target, asked: np.ndarray[Any, np.dtype[np.int64]]) -> list[dict[str, Any]]:
+    """Returns a row for each of some positions, all of them there: what is known of it, and how it begins."""
+    table = traced(target, asked)
+    firsts = np.searchsorted(table.positions, asked)
+    counts = (np.searchsorted(table.positions, asked, side="right") - firsts).tolist()
+    heads = {row["position"]: row for row in table.take(firsts[np.array(counts) > 0]).rows()}
+    rows = []
+    for number, count in zip(asked.tolist(), counts, strict=True):
+        head = heads.get(number)
+        row = {name: None if head is None else head[name] for name in ("stage", "source", "pass", "window")}
+        text = "" if head is None else _begin(target, head)
+        rows.append({"position": number, **row, "num_spans": count, "preview": text})
+    return rows
+
+
+def _begin(target: Target, span: dict[str, Any]) -> str:
+    """Returns how a span begins, read by itself."""
+    if span["denied"]:
+        return "(denied: padding)"
+    data = target.pairs.get(span["pair"]).data
+    found = data.get(span["row"], span["start"], min(span["length"], PREVIEW_TOKENS))
+    return preview((found[0] if data.multimodal else found).tolist(), target.tokenizer)

@@ -1,0 +1,355 @@
+"""Texts and ids, looked for in all documents: a while at a time, with a cursor that says where to go on.
+
+A text is found where a document, decoded, has it, letter by letter, however it is cut into tokens. Where enough of its
+tokens are the same whatever stands around it, their ids are compared; of shorter texts, such as a word, tokens are
+looked up in tables of what they spell; what may be a match is decoded. Short texts without a letter of ASCII are looked
+for by decoding everything, which takes a hundred times as long. All find the same, but for text that was tokenized
+otherwise than its tokens in the midst of other text, as with dropout, which comparing ids does not find.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.images import IMAGE_MODE
+from tokenloom.inspect.open_pairs import OpenPair
+from tokenloom.inspect.token_texts import decoded
+from tokenloom.numbers import items_of, parse_integer, quoted
+from tokenloom.rendering.html import element, joined
+from tokenloom.run.audit.text_scan import TextScan, seed_of
+from tokenloom.run.audit.token_scan import TOKENS_AT_ONCE, StableIds, places_of_ids, stretches
+from tokenloom_look.explorer.looking import Looking
+from tokenloom_look.explorer.queries import Query
+
+SECONDS = 0.3
+"""How long a request works; the page asks on."""
+
+_MOST_MATCHES = 50
+_MOST_IDS = 256
+_MOST_KEPT = 8
+_MOST_CHARACTERS = 2000
+_DECODED_AT_ONCE = 2048
+_LOOKED_UP_AT_ONCE = 1 << 20
+_SPARE = 8
+"""Tokens that may stand within a text and add nothing to it."""
+_AROUND = 24
+"""Tokens before and behind a match that are shown."""
+
+_CURSOR = re.compile(r"([0-9]{1,10})\.([0-9]{1,15})\.([0-9]{1,15})\.([0-9]{1,19})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """Where a search has come to.
+
+    Attributes:
+        pair: number of the pair, over all sources.
+        row, start: the sequence, and the token in it.
+        searched: tokens that were looked through.
+    """
+
+    pair: int
+    row: int = 0
+    start: int = 0
+    searched: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Cursor:
+        """Returns what `__str__` wrote.
+
+        Raises:
+            ConfigError: it is none.
+        """
+        if (found := _CURSOR.fullmatch(text)) is None:
+            message = f"expected a cursor of an earlier answer, found {quoted(text)}"
+            raise ConfigError(message)
+        pair, row, start, searched = map(int, found.groups())
+        return cls(pair=pair, row=row, start=start, searched=searched)
+
+    def __str__(self) -> str:
+        return f"{self.pair}.{self.row}.{self.start}.{self.searched}"
+
+
+class _Place(NamedTuple):
+    """Where something was found: the sequence, its tokens, and from which token on it is found again."""
+
+    row: int
+    start: int
+    stop: int
+    again: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What was looked through: places, and where to go on."""
+
+    places: list[_Place]
+    row: int
+    start: int
+
+
+def search(looking: Looking, query: Query, *, seconds: float = SECONDS) -> dict[str, Any]:
+    """Returns what was found in a while of looking, and where to go on."""
+    text, ids = query.optional_text("text"), query.optional_text("ids")
+    chosen = None if query.optional_text("source") is None else looking.source(query)
+    cursor = query.optional_text("cursor")
+    query.check_read()
+    if (text is None) == (ids is None):
+        message = "expected `text` or `ids` to look for, one of both"
+        raise ConfigError(message)
+    sought = _Sought.of_ids(ids) if text is None else _known(looking, text)
+    pairs, total = _pairs(looking, chosen)
+    at = Cursor(pair=pairs.start) if cursor is None else Cursor.parse(cursor)
+    if at.pair not in pairs and len(pairs):
+        message = f"expected a cursor of this search, found {quoted(str(at))}"
+        raise ConfigError(message)
+    matches: list[dict[str, Any]] = []
+    until = time.monotonic() + seconds
+    end = False
+    while not end:
+        at, found, end = _next(looking, sought, at, pairs, most=_MOST_MATCHES - len(matches), until=until)
+        matches += found
+        if len(matches) >= _MOST_MATCHES or time.monotonic() >= until:
+            break
+    return {
+        "matches": matches,
+        "method": sought.method,
+        "searched_tokens": total if end else at.searched,
+        "total_tokens": total,
+        "cursor": None if end else str(at),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sought:
+    """What is looked for: ids, a text by its ids, or a text by decoding."""
+
+    ids: tuple[int, ...] = ()
+    text: str = ""
+    stable: StableIds | None = None
+    scan: TextScan | None = None
+    seed: str = ""
+    tokenizer: Any = None
+
+    @classmethod
+    def of_ids(cls, text: str | None) -> _Sought:
+        items = [item for item in items_of(text or "", blanks_separate=True) if item.text]
+        ids = [parse_integer(item.text, item.place, at_least=0) for item in items]
+        if not 0 < len(ids) <= _MOST_IDS or max(ids) >= 2**63:
+            message = f"expected 1 to {_MOST_IDS} ids of tokens, found {quoted(text or '')}"
+            raise ConfigError(message)
+        return cls(ids=tuple(ids))
+
+    @classmethod
+    def of_text(cls, text: str, looking: Looking) -> _Sought:
+        tokenizer = looking.target.tokenizer
+        if tokenizer is None:
+            message = "expected a tokenizer to look for text, found none"
+            raise ConfigError(message, hint="look for ids, or name a tokenizer with --tokenizer")
+        if len(text) > _MOST_CHARACTERS:
+            message = f"expected a text of at most {_MOST_CHARACTERS} characters, found {len(text)}"
+            raise ConfigError(message)
+        try:
+            stable = StableIds.of(text, tokenizer)
+        except ConfigError:  # too short for it; the answer says by `method` what is done instead
+            seed = seed_of(text)
+            scan = TextScan(seed, looking.vocabulary) if seed else None
+            return cls(text=text, scan=scan, seed=seed, tokenizer=tokenizer)
+        return cls(text=text, ids=stable.ids, stable=stable, tokenizer=tokenizer)
+
+    @property
+    def method(self) -> str:
+        """How it is looked for."""
+        if self.ids:
+            return "ids" if self.stable is None else "text by ids"
+        return "text by decoding" if self.scan is None else "text by tables"
+
+    def stages(self, pair: OpenPair, row: int, start: int, until: float) -> Iterator[_Stage]:
+        """Yields what is found in a pair from a place on; a stage ends early when it is `until`."""
+        if self.ids:
+            return self._stages_of_ids(pair, row, start, until)
+        if self.scan is not None:
+            return self._stages_of_tables(pair, self.scan, row, start, until)
+        return self._stages_of_text(pair, row, start)
+
+    def _stages_of_tables(self, pair: OpenPair, scan: TextScan, row: int, start: int, until: float) -> Iterator[_Stage]:
+        lengths, overlap = pair.data.sequence_lengths, len(self.seed) + _SPARE
+        for span in stretches(lengths, overlap=overlap, row=row, start=start, at_once=_LOOKED_UP_AT_ONCE):
+            found = scan.places(span.tokens_of(pair.data))
+            ends = np.cumsum(span.lengths)
+            pieces = np.searchsorted(ends, found, side="right")
+            begins = span.starts[pieces] + found - (ends[pieces] - span.lengths[pieces])
+            places: list[_Place] = []
+            for at, begin in zip(span.rows[pieces].tolist(), begins.tolist(), strict=True):
+                if len(places) > _MOST_MATCHES or (at == span.next_row and begin >= span.next_start):
+                    break
+                if _is_image(pair, at):
+                    continue
+                if (at, begin) > (row, start) and time.monotonic() >= until:
+                    yield _Stage(places, at, begin)
+                    return
+                place = self._place_around(pair, at, begin)
+                if place is not None and (not places or (at, place[0]) > places[-1][:2]):
+                    places.append(_Place(at, *place, begin))
+            yield _Stage(places, span.next_row, span.next_start)
+
+    def _place_around(self, pair: OpenPair, row: int, begin: int) -> tuple[int, int] | None:
+        """Returns the tokens that hold the text whose seed begins in a token; None if it is not there."""
+        before, behind = self.text.split(self.seed, 1)
+        first = max(0, begin - len(before.encode(errors="replace")) - (_SPARE if before else 1))
+        stop = begin + len((self.seed + behind).encode(errors="replace")) + _SPARE
+        stop = min(int(pair.data.sequence_lengths[row]), stop)
+        found = pair.data.get(row, first, stop - first)
+        tokens = (found[0] if pair.data.multimodal else found).tolist()
+        for start, end in _places(self.text, tokens, self.tokenizer):
+            if first + start <= begin < first + end:
+                return first + start, first + end
+        return None
+
+    def _stages_of_ids(self, pair: OpenPair, row: int, start: int, until: float) -> Iterator[_Stage]:
+        for found in places_of_ids(pair.data, self.ids, row=row, start=start, at_once=TOKENS_AT_ONCE):
+            places: list[_Place] = []
+            for at, begin in zip(found.rows.tolist(), found.starts.tolist(), strict=True):
+                if len(places) > _MOST_MATCHES:
+                    break
+                if _is_image(pair, at):
+                    continue
+                place: tuple[int, int] | None = (begin, begin + len(self.ids))
+                if self.stable is not None:
+                    if (at, begin) > (row, start) and time.monotonic() >= until:
+                        yield _Stage(places, at, begin)
+                        return
+                    place = self.stable.place_in(pair.data, at, begin, self.tokenizer)
+                if place is not None:
+                    places.append(_Place(at, *place, begin))
+            yield _Stage(places, found.next_row, found.next_start)
+
+    def _stages_of_text(self, pair: OpenPair, row: int, start: int) -> Iterator[_Stage]:
+        overlap = len(self.text.encode(errors="replace")) + 8
+        lengths = pair.data.sequence_lengths
+        for span in stretches(lengths, overlap=overlap, row=row, start=start, at_once=_DECODED_AT_ONCE):
+            tokens = span.tokens_of(pair.data)
+            ends = np.cumsum(span.lengths).tolist()
+            places: list[_Place] = []
+            rows = zip(span.rows.tolist(), span.starts.tolist(), ends, span.lengths.tolist(), strict=True)
+            for at, first, end, length in rows:
+                if _is_image(pair, at):
+                    continue
+                begins_next = span.next_start - first if span.next_row == at else length
+                for begin, stop in _places(self.text, tokens[end - length : end].tolist(), self.tokenizer):
+                    if begin >= begins_next or len(places) > _MOST_MATCHES:  # the next part has it, too
+                        break
+                    places.append(_Place(at, first + begin, first + stop, first + begin))
+            yield _Stage(places, span.next_row, span.next_start)
+
+
+def _known(looking: Looking, text: str) -> _Sought:
+    """Returns what is looked for of a text, kept from one request to the next."""
+    if (found := looking.sought.get(text)) is None:
+        if len(looking.sought) >= _MOST_KEPT:
+            looking.sought.clear()
+        found = looking.sought[text] = _Sought.of_text(text, looking)
+    return found
+
+
+def _next(
+    looking: Looking, sought: _Sought, at: Cursor, pairs: range, *, most: int, until: float
+) -> tuple[Cursor, list[dict[str, Any]], bool]:
+    """Looks through one more stretch; returns where that ends, what was found, and whether that is all."""
+    if at.pair not in pairs:
+        return at, [], True
+    pair = looking.target.pairs.get(looking.target.pair_rows.prefixes[at.pair])
+    stage = None
+    if at.row < len(pair.data):
+        _check_start(pair, at)
+        stage = next(sought.stages(pair, at.row, at.start, until), None)
+    if stage is None:  # the end of the pair
+        searched = at.searched
+        return Cursor(pair=at.pair + 1, searched=searched), [], at.pair + 1 not in pairs
+    found = [_match(looking, pair, at.pair, place) for place in stage.places[:most]]
+    if len(stage.places) > most:
+        rest = stage.places[most]
+        return _moved(pair, at, rest.row, rest.again), found, False
+    return _moved(pair, at, stage.row, stage.start), found, stage.row >= len(pair.data) and at.pair + 1 not in pairs
+
+
+def _moved(pair: OpenPair, at: Cursor, row: int, start: int) -> Cursor:
+    """Returns the place that a search has come to within a pair, with the tokens that lie before it."""
+    passed = int(pair.data.sequence_lengths[at.row : row].sum(dtype=np.int64)) - at.start + start
+    return Cursor(pair=at.pair, row=row, start=start, searched=at.searched + passed)
+
+
+def _check_start(pair: OpenPair, at: Cursor) -> None:
+    if at.start > 0 and at.start >= int(pair.data.sequence_lengths[at.row]):
+        message = f"expected a cursor of this search, found {quoted(str(at))}"
+        raise ConfigError(message)
+
+
+def _pairs(looking: Looking, source: int | None) -> tuple[range, int]:
+    """Returns the numbers of the pairs that are looked through, and their tokens."""
+    sources, bounds = looking.target.sources, looking.target.pair_rows.first_pairs.tolist()
+    if source is None:
+        return range(bounds[0], bounds[-1]), sum(each.num_tokens for each in sources)
+    return range(bounds[source], bounds[source + 1]), sources[source].num_tokens
+
+
+def _match(looking: Looking, pair: OpenPair, number: int, place: _Place) -> dict[str, Any]:
+    row, start, stop, _ = place
+    owner = pair.place(row)
+    first_row = row - owner.sequence
+    lengths = pair.data.sequence_lengths[first_row:row].astype(np.int64)
+    if pair.data.multimodal:
+        lengths[np.asarray(pair.data.sequence_modes[first_row:row]) == IMAGE_MODE] = 1
+    document = row if looking.target.run is not None else owner.document
+    return {
+        "source": looking.target.pair_rows.source_of(number),
+        "document": int(looking.target.pair_rows.first_documents[number]) + document,
+        "start": int(lengths.sum()) + start,
+        "length": stop - start,
+        "context_html": _context(pair, place, looking.target.tokenizer),
+    }
+
+
+def _context(pair: OpenPair, place: _Place, tokenizer: Any) -> str:
+    """Returns a match with its surroundings as HTML, the match as `<mark>`."""
+    row, start, stop, _ = place
+    first, last = max(0, start - _AROUND), min(int(pair.data.sequence_lengths[row]), stop + _AROUND)
+    found = pair.data.get(row, first, last - first)
+    ids = (found[0] if pair.data.multimodal else found).tolist()
+    cut = (0, start - first, stop - first, last - first)
+    texts = [decoded(ids[begin:end], tokenizer) for begin, end in pairwise(cut)]
+    between = "" if tokenizer is not None else " "
+    parts = [texts[0].lstrip("\ufffd"), element("mark", texts[1]), texts[2].rstrip("\ufffd")]
+    return joined(
+        ["… " if first else "", joined(parts, between), "" if last == pair.data.sequence_lengths[row] else " …"]
+    )
+
+
+def _is_image(pair: OpenPair, row: int) -> bool:
+    return pair.data.multimodal and int(pair.data.sequence_modes[row]) == IMAGE_MODE
+
+
+def _places(text: str, tokens: list[int], tokenizer: Any) -> Iterator[tuple[int, int]]:
+    """Yields the tokens that hold a text, as first and one past the last, of all its places; of one token once."""
+    last = -1
+    for place in range(decoded(tokens, tokenizer).count(text)):
+        # Both are looked for by halves: more tokens hold no less of the text.
+        stop = _least(lambda end: decoded(tokens[:end], tokenizer).count(text) > place, len(tokens))  # noqa: B023
+        begin = _least(lambda begin: text not in decoded(tokens[begin:stop], tokenizer), stop) - 1  # noqa: B023
+        if begin > last:
+            yield begin, stop
+            last = begin
+
+
+def _least(holds: Callable[[int], bool], most: int) -> int:
+    """Returns the least number from 0 on for which something holds, as it does for all after it; else `most`."""
+    return bisect_left(range(most), 1, key=holds)

@@ -1,0 +1,147 @@
+"""A server on this machine: a socket that listens, and uvicorn behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from tokenloom.errors import ConfigError
+from tokenloom.optional import require
+from tokenloom_look.explorer.access import Access
+from tokenloom_look.explorer.application import View, application
+
+_MOST_CONNECTIONS = 512
+_SECONDS_TO_ASK = 5
+_SECONDS_TO_FINISH = 2
+_LAST_PORT = 65535
+
+
+class LocalServer:
+    """A server of views. It listens once it is made, and answers once `run` is called.
+
+    Args:
+        views: what answers `/api/NAME`, by name.
+        host: name or address of this machine to listen at.
+        port: where to listen; 0 for any port that is free.
+
+    Raises:
+        ConfigError: nobody can listen there.
+        MissingExtraError: the extra `explore` is not installed.
+    """
+
+    def __init__(self, views: Mapping[str, View], *, host: str = "127.0.0.1", port: int = 0) -> None:
+        uvicorn = require("uvicorn", extra="look")
+        require("starlette", extra="look")
+        self._socket = _listening(host, port)
+        self.port: int
+        address, self.port = self._socket.getsockname()[:2]
+        bound = ipaddress.ip_address(address.partition("%")[0])
+        self.is_loopback: bool = bound.is_loopback
+        self._host = socket.gethostname() if bound.is_unspecified else host
+        self.access: Access = Access.at(
+            names=(self._host, str(bound)),
+            is_loopback=bound.is_loopback,
+            is_everywhere=bound.is_unspecified,
+        )
+        config = uvicorn.Config(
+            application(views, self.access),
+            http=_prompt_protocol(),
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            access_log=False,  # addresses hold the token
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=_MOST_CONNECTIONS,
+            timeout_graceful_shutdown=_SECONDS_TO_FINISH,
+        )
+        self._server: Any = uvicorn.Server(config)
+
+    @property
+    def url(self) -> str:
+        """The address of the page, with the token."""
+        return self._url(self.access.token)
+
+    def url_for_once(self) -> str:
+        """Returns an address of the page that opens it once: arguments of programs are seen by others."""
+        return self._url(self.access.ticket())
+
+    def _url(self, token: str) -> str:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self.port}/?token={token}"
+
+    def run(self) -> None:
+        """Answers until `stop` is called; in the main thread also until SIGINT or SIGTERM, which is raised again."""
+        self._server.run(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """Lets `run` return; may be called from any thread."""
+        self._server.should_exit = True
+
+    def close(self) -> None:
+        """Stops listening; of a server that never ran."""
+        self._socket.close()
+
+
+def _prompt_protocol() -> type[Any]:
+    """Returns uvicorn's protocol, which closes a connection that does not get to the end of a request's headers."""
+    import h11  # which uvicorn needs
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Prompt(H11Protocol):
+        _due: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._limit_time()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._limit_time()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self._cancel()
+
+        def _limit_time(self) -> None:
+            if self.conn.their_state is not h11.IDLE:
+                self._cancel()
+            elif self._due is None:
+                self._due = self.loop.call_later(_SECONDS_TO_ASK, self.transport.close)
+
+        def _cancel(self) -> None:
+            if self._due is not None:
+                self._due.cancel()
+            self._due = None
+
+    return Prompt
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens.
+
+    Raises:
+        ConfigError: there is no such host or port here, or another program listens there.
+    """
+    where = f"`{host}`, port {port}"
+    if not 0 <= port <= _LAST_PORT:
+        message = f"expected a port in [0, {_LAST_PORT}] to listen at, found {where}"
+        raise ConfigError(message)
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
+        message = f"expected a host of this machine to listen at, found {where}: {error}"
+        raise ConfigError(message, hint="127.0.0.1 is this machine alone") from error
+    try:
+        listening = socket.create_server(address[:2], family=family)
+    except OSError as error:
+        message = f"cannot listen at {where}: {os.strerror(error.errno) if error.errno else error}"
+        raise ConfigError(message, hint="port 0 takes one that is free") from error
+    # asyncio does so of sockets that know their protocol: an answer of two packets takes 40 ms otherwise.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening

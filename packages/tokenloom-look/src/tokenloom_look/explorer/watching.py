@@ -1,0 +1,146 @@
+"""What is going on: a job that makes a corpus, or a training loop that writes what it reads and loses."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from tokenloom.corpus.job_state import JobState, job_state
+from tokenloom.errors import ConfigError, DatasetNotFoundError, InputError
+from tokenloom.loading.statistics_file import StatisticsFile, add_line
+from tokenloom.rendering.html import table
+from tokenloom_look.explorer.following import Followed
+from tokenloom_look.explorer.looking import Looking
+from tokenloom_look.explorer.queries import Query
+from tokenloom_look.report.section import Chart, Series
+from tokenloom_look.report.statistics_section import section_of_statistics
+
+
+def watch(looking: Looking, query: Query) -> dict[str, Any]:
+    """Returns how far it is."""
+    query.check_read()
+    if looking.target.folder is not None:
+        return _job(looking, looking.target.folder)
+    if looking.follower is not None:
+        return _training(looking.follower.look(), looking.follower.path)
+    message = "expected a job or a file to watch, found none"
+    raise ConfigError(message, hint="explore the folder of a job, or name a file with --follow")
+
+
+def _job(looking: Looking, folder: str) -> dict[str, Any]:
+    try:
+        state = job_state(folder, known=looking.reports)
+    except DatasetNotFoundError:
+        words = f"The job is done: its folder `{folder}` is gone."
+        return {"words": words, "progress": None, "facts": [], "html": "", "charts": [], "is_over": True}
+    total = state.num_shards
+    return {
+        "words": _job_words(state),
+        "progress": None if total is None else {"done": state.num_shards_done, "total": total, "unit": "shards"},
+        "facts": _job_facts(state),
+        "html": _workers(state),
+        "charts": [chart.as_json() for chart in _job_charts(looking)],
+        "is_over": False,
+    }
+
+
+def _job_words(state: JobState) -> str:
+    if state.is_assembling:
+        return "The parts are put together."
+    alive = sum(worker.is_alive for worker in state.workers)
+    done = f"{state.num_shards_done:,}" + ("" if state.num_shards is None else f" of {state.num_shards:,}")
+    at_work = f"{alive:,} {'is' if alive == 1 else 'are'} being worked on" if alive else "nobody works on it"
+    return f"{done} shards are done, {at_work}."
+
+
+def _job_facts(state: JobState) -> list[tuple[str, str]]:
+    facts = [
+        ("documents", f"{state.num_documents:,}"),
+        ("tokens", f"{state.num_tokens:,}"),
+        ("rejected", f"{state.num_rejected:,}"),
+        ("blank lines", f"{state.num_blank_lines:,}"),
+        ("bytes of text", f"{state.num_text_bytes:,}"),
+        ("input files", f"{state.num_files:,}"),
+    ]
+    if state.tokens_per_second is not None:
+        facts.append(("tokens per second", f"{state.tokens_per_second:,.0f}"))
+    if state.seconds_left is not None:
+        facts.append(("time left, about", _duration(state.seconds_left)))
+    if state.num_unreadable:
+        facts.append(("damaged reports, done again", f"{state.num_unreadable:,}"))
+    return facts
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _workers(state: JobState) -> str:
+    if not state.workers:
+        return ""
+    rows = [
+        (
+            str(worker.process),
+            worker.machine[:8],
+            "all parts" if worker.shard is None else worker.shard,
+            "at work" if worker.is_alive else "gone",
+            f"{worker.silent_seconds:.0f} s",
+        )
+        for worker in state.workers
+    ]
+    return table(("process", "machine", "shard", "state", "last sign of life"), rows)
+
+
+def _job_charts(looking: Looking) -> list[Chart]:
+    """Returns the tokens that were written over time."""
+    done = sorted((written, report.num_tokens) for report, written in list(looking.reports.values()))
+    if len(done) < 2:
+        return []
+    times = np.array([written for written, _ in done]) - done[0][0]
+    return [
+        Chart(
+            id="job-tokens",
+            kind="lines",
+            title="Tokens written",
+            summary="Tokens of all shards that are done, over the time since the first of them was.",
+            x_label="seconds",
+            x=times,
+            y_label="tokens",
+            y_format="tokens",
+            series=[Series("tokens", np.cumsum([tokens for _, tokens in done]))],
+        )
+    ]
+
+
+def _training(found: Followed, path: str) -> dict[str, Any]:
+    """Returns how training goes, as the report draws what its loop wrote."""
+    read = StatisticsFile(num_lines=len(found.lines), num_unread=found.num_skipped)
+    for number, line in enumerate(found.lines, 1):
+        try:
+            add_line(read, line, number, f"line {number}")
+        except InputError:  # of another program, or of a later version; the facts tell how many
+            read.num_unread += 1
+    section = section_of_statistics(path, read)
+    facts = []
+    if found.changed is not None:
+        facts.append(("last written", f"{_duration(max(0.0, time.time() - found.changed))} ago"))
+    last = found.lines[-1] if found.lines else {}
+    facts += [(name, f"{last[key]:,}") for name, key in _PLACES if type(last.get(key)) is int]
+    what = "lines" if found.is_whole else "lines at its end"
+    return {
+        "words": f"`{path}` is not there yet."
+        if found.changed is None
+        else f"`{path}` has {len(found.lines):,} {what}.",
+        "progress": None,
+        "facts": facts,
+        "html": section.html,
+        "charts": [chart.as_json() for chart in section.charts],
+        "is_over": False,
+    }
+
+
+_PLACES = (("step", "step"), ("samples that were consumed", "consumed_samples"))

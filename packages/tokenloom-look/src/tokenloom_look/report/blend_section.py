@@ -1,0 +1,101 @@
+"""What a build makes of a blend: samples owed, and passes over each dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tokenloom.blending.plan import BuildPlan, DatasetPlan, plan_build
+from tokenloom.datasets.config import BlendedMegatronDatasetConfig
+from tokenloom.inspect.target import Target
+from tokenloom.rendering.html import Cell, Markup, element, joined, table
+from tokenloom_look.report.options import ReportOptions
+from tokenloom_look.report.run_pieces import largest_rows
+from tokenloom_look.report.section import Chart, Section, Series
+from tokenloom_look.report.words import share
+
+_MOST_SAMPLES = 1 << 22
+"""Samples that are counted out to the datasets of a blend, at up to 0.1 us each."""
+
+_MOST_LINES = 12
+_MANY_PASSES = 4
+
+
+def blend_section(target: Target, _options: ReportOptions) -> Section | None:
+    """Returns what a build makes of a blend, over as many samples as its tokens give; None for what is no blend.
+
+    Raises:
+        ConfigError: the data are of another kind than documents.
+        DatasetFormatError, DatasetNotFoundError: a pair is damaged, or not there any more.
+    """
+    if target.run is not None or target.blend is None or len(target.sources) < 2:
+        return None
+    prefixes, weights = target.blend
+    length = target.settings.sequence_length
+    whole = max(1, sum(source.num_tokens for source in target.sources) // length)
+    counted = min(whole, _MOST_SAMPLES)
+    config = BlendedMegatronDatasetConfig(
+        random_seed=target.settings.seed,
+        sequence_length=length,
+        blend=(list(prefixes), weights),
+        split="1,0,0",
+        object_storage=target.object_storage,
+    )
+    policy = target.settings.window_policy
+    plan = plan_build(config, [counted if weights is not None else None, None, None], policy=policy)
+    datasets = plan.splits[0].datasets if plan.splits and plan.splits[0] is not None else ()
+    scale = whole / counted if weights is not None else 1.0
+    words = (
+        f"What training over {whole:,} samples of {length:,} tokens reads, as many as all tokens give."
+        if weights is not None
+        else f"Without weights each dataset is read once, in samples of {length:,} tokens."
+    )
+    if scale > 1:
+        words += f" Counted for {counted:,} samples, and multiplied."
+    return Section(
+        id="blend",
+        title="The blend as it is built",
+        html=joined([element("p", words), _table(datasets, scale)]),
+        charts=[_chart(datasets, whole, scale)] if weights is not None else [],
+        findings=list(_findings(datasets, plan, scale)),
+    )
+
+
+def _table(datasets: Sequence[DatasetPlan], scale: float) -> Markup:
+    def cells(rows: Sequence[DatasetPlan]) -> list[Cell]:
+        owed = round(scale * sum(row.num_samples_owed for row in rows))
+        return [sum(row.num_tokens for row in rows), share(sum(row.share for row in rows), 1), owed]
+
+    rows = largest_rows(
+        datasets,
+        lambda row: row.share,
+        lambda row: [row.name, *cells([row]), f"{scale * row.num_epochs_owed:,.2f}"],
+        lambda rest: [*cells(rest), None],
+    )
+    return table(["dataset", "tokens", "share of the samples", "samples", "passes"], rows, caption="Samples by dataset")
+
+
+def _chart(datasets: Sequence[DatasetPlan], whole: int, scale: float) -> Chart:
+    ranked = sorted(datasets, key=lambda row: -row.num_epochs_owed)
+    drawn = ranked[:_MOST_LINES]
+    ends = [f"{row.name} {scale * row.num_epochs_owed:,.2f}" for row in drawn[:3]]
+    return Chart(
+        id="blend-passes",
+        kind="lines",
+        title="Passes over the datasets",
+        summary=f"After {whole:,} samples the datasets read most often have had {', '.join(ends)} passes.",
+        x_label="samples",
+        x=[0, whole],
+        y_label="passes",
+        series=[Series(row.name, [0.0, scale * row.num_epochs_owed]) for row in drawn],
+        note=f"The {len(drawn)} datasets read most often." if len(ranked) > len(drawn) else "",
+    )
+
+
+def _findings(datasets: Sequence[DatasetPlan], plan: BuildPlan, scale: float) -> Iterator[str]:
+    often = sorted(datasets, key=lambda row: -row.num_epochs_owed)[:5]
+    for row in often:
+        if scale * row.num_epochs_owed > _MANY_PASSES:
+            passes = scale * row.num_epochs_owed
+            yield f"{row.name} is read {passes:,.1f} times while the tokens of all data are read once."
+    for problem in plan.problems[:5]:
+        yield f"{problem.name} cannot give the {problem.owed:,} samples that the blend takes of it: {problem.remedy}"

@@ -1,0 +1,126 @@
+"""`tokenloom report`: what data, a run or a job are like, as one page that opens without a network."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+import warnings
+from typing import Any
+
+from tokenloom.cli.json_output import add_json, print_json
+from tokenloom.cli.stopping import say
+from tokenloom.cli.target_options import add_target, target_of
+from tokenloom.cli.values import count, whole_number
+from tokenloom.errors import ConfigError
+from tokenloom.numbers import parse_integer
+from tokenloom.rendering.words import size
+from tokenloom.storage.publishing import exists_error, make_folder_of, write_report
+from tokenloom_look.report.options import ReportOptions
+from tokenloom_look.report.page import page
+from tokenloom_look.report.sections import MadeSection, made_sections
+from tokenloom_look.report.words import duration
+
+
+def add_parser(commands: Any) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "report",
+        description="Writes one page that opens in any browser without a network, and prints well: documents, tokens "
+        "and their lengths, what became of the input, what the data were made by, samples with their boundaries; of a "
+        "run its blend over time, passes, packing, shuffle and ledger; of a job how far it is; on top what is worth a "
+        "look. Reads only. The exit status is 1 if a part could not be made; the page says which.",
+    )
+    add_target(parser)
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where to write the page, such as x.html")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
+    parser.add_argument(
+        "--num-samples-shown", type=whole_number, default=4, metavar="N", help="samples and documents (default 4 each)"
+    )
+    parser.add_argument(
+        "--statistics", metavar="FILE", help="statistics of loaders and storage, as a training run wrote"
+    )
+    parser.add_argument(
+        "--near-duplicates", metavar="FILE", help="what `near-duplicates … -o FILE.json` found, as a section"
+    )
+    parser.add_argument(
+        "--no-time", action="store_true", help="no time on the page: the same data make the same bytes (that of "
+        "SOURCE_DATE_EPOCH, if it is set)"
+    )  # fmt: skip
+    add_json(parser, "path, num_bytes, seconds, and in sections id, title, made, error, findings, seconds of each")
+    group = parser.add_argument_group("steps")
+    group.add_argument("--global-batch-size", type=count, metavar="G", help="samples of a step")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the page; returns 1 if a section failed."""
+    began = time.monotonic()
+    require_place(options.output, overwrite=options.overwrite)
+    target = target_of(options)
+    now = _time_of_page()
+    wanted = ReportOptions(
+        num_samples_shown=options.num_samples_shown,
+        global_batch_size=options.global_batch_size,
+        statistics=options.statistics,
+        near_duplicates=options.near_duplicates,
+        seed=options.seed,
+        now=now,
+    )
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("default")
+        made = list(made_sections(target, wanted))
+    for text in dict.fromkeys(str(each.message) for each in warned):
+        say(f"warning: {text}")
+    when = None if options.no_time else time.time() if now is None else now
+    data = page(target, [each.section for each in made if each.section is not None], when=when)
+    write_report(options.output, data, overwrite=options.overwrite)
+    seconds = time.monotonic() - began
+    failed = [each for each in made if each.error is not None]
+    for each in failed:
+        say(f"error: {each.listed.title}: {each.error}")
+    if options.json:
+        print_json(_described(options.output, made, num_bytes=len(data), seconds=seconds))
+    else:
+        num_sections = sum(each.section is not None for each in made)
+        print(f"{options.output}: {num_sections} sections, {size(len(data))}, {duration(seconds)}")
+    return 1 if failed else 0
+
+
+def require_place(path: str, *, overwrite: bool) -> None:
+    """Checks, before any work, that a file may be written; makes its folder where there is none.
+
+    Raises:
+        OutputExistsError: something is there.
+        StorageError: its folder cannot be made.
+    """
+    if os.path.lexists(path) and not overwrite:
+        raise exists_error(path)
+    make_folder_of(path)
+
+
+def _time_of_page() -> float | None:
+    """Returns the time that the environment sets, for files that are to be the same whenever they are made."""
+    text = os.environ.get("SOURCE_DATE_EPOCH")
+    if not text:
+        return None
+    seconds = parse_integer(text, "SOURCE_DATE_EPOCH", at_least=0)
+    if seconds >= 1 << 37:  # thousands of years
+        message = f"expected SOURCE_DATE_EPOCH in seconds since 1970, found {seconds}"
+        raise ConfigError(message)
+    return float(seconds)
+
+
+def _described(path: str, made: list[MadeSection], *, num_bytes: int, seconds: float) -> dict[str, Any]:
+    sections = [
+        {
+            "id": each.listed.id,
+            "title": each.listed.title,
+            "made": each.section is not None and each.error is None,
+            "error": each.error,
+            "findings": [] if each.section is None else list(each.section.findings),
+            "seconds": round(each.seconds, 3),
+        }
+        for each in made
+    ]
+    return {"path": path, "num_bytes": num_bytes, "seconds": round(seconds, 3), "sections": sections}

@@ -1,0 +1,175 @@
+"""How many documents and tokens there are, of which source, and how long documents are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.indexed.document_lengths import DocumentLengths
+from tokenloom.inspect.target import Target, TargetKind, TargetSource
+from tokenloom.rendering.html import Cell, Markup, element, facts, joined, table
+from tokenloom.rendering.words import counted
+from tokenloom_look.report.options import ReportOptions
+from tokenloom_look.report.section import Chart, Section, Series
+from tokenloom_look.report.words import share
+
+PERCENTS = (1, 5, 25, 50, 75, 95, 99, 99.9)
+MOST_SOURCES = 100
+"""Rows of a table; the rest is one."""
+
+_MANY_EMPTY = 0.01
+_MUCH_OF_ALL = 0.05
+"""Share of all tokens from which on a single document is told of."""
+
+_FEW = 20
+"""Documents; of fewer, one that holds much is nothing odd."""
+
+_SAME_LENGTH = 0.2
+_MANY = 100
+
+
+def documents_section(target: Target, _options: ReportOptions) -> Section:
+    """Returns how many documents and tokens there are, and how long documents are.
+
+    Raises:
+        DatasetFormatError: an index is damaged.
+        DatasetNotFoundError: a pair is not there any more.
+    """
+    of_sources, lengths, dtypes = [], DocumentLengths(), set[str]()
+    num_bytes = 0
+    for source in target.sources:
+        before = lengths.num_documents, lengths.num_tokens
+        for prefix in source.prefixes:
+            data = target.pairs.get(prefix).data
+            lengths.add(data)
+            dtypes.add(data.dtype.name)
+            num_bytes += data.num_tokens * data.dtype.itemsize
+        of_sources.append((source, lengths.num_documents - before[0], lengths.num_tokens - before[1]))
+    counts = facts(
+        [
+            ("documents", lengths.num_documents),
+            ("tokens", lengths.num_tokens),
+            ("bytes of tokens", num_bytes),
+            ("dtype", ", ".join(sorted(dtypes)) or None),
+            ("documents without tokens", lengths.num_empty),
+            ("tokens of a document, on average", f"{lengths.mean:,.1f}" if lengths.num_documents else None),
+            ("shortest document with tokens", _place(target, lengths.shortest)),
+            ("longest document", _place(target, lengths.longest)),
+        ]
+    )
+    percentiles = [] if lengths.shortest is None else [_percentiles(lengths)]
+    html = [element("div", counts, *percentiles, class_="side-by-side")]
+    if len(of_sources) > 1:
+        html.append(_sources(of_sources, lengths.num_tokens))
+    return Section(
+        id="documents",
+        title="Documents and tokens",
+        html=joined(html),
+        charts=list(_charts(lengths)),
+        findings=list(_findings(target, lengths)),
+    )
+
+
+def _sources(of_sources: Sequence[tuple[TargetSource, int, int]], num_tokens: int) -> Markup:
+    ranked = sorted(of_sources, key=lambda each: -each[2])
+    weights = [source.weight for source, _, _ in of_sources if source.weight is not None]
+    rows: list[list[Cell]] = []
+    for source, documents, tokens in ranked[:MOST_SOURCES]:
+        row: list[Cell] = [source.name, documents, tokens, share(tokens, num_tokens)]
+        rows.append([*row, share(source.weight or 0, sum(weights))] if weights else row)
+    if rest := ranked[MOST_SOURCES:]:
+        documents, tokens = sum(each[1] for each in rest), sum(each[2] for each in rest)
+        row = [f"{len(rest):,} others", documents, tokens, share(tokens, num_tokens)]
+        weight = sum(each[0].weight or 0 for each in rest)
+        rows.append([*row, share(weight, sum(weights))] if weights else row)
+    columns = ["source", "documents", "tokens", "of all tokens", *(["weight"] if weights else [])]
+    return table(columns, rows, caption=f"{len(of_sources):,} sources, the largest first")
+
+
+def _percentiles(lengths: DocumentLengths) -> Markup:
+    found = zip(PERCENTS, lengths.percentiles(PERCENTS), strict=True)
+    hundredth = lengths.share_of_tokens_in_longest(0.01)
+    note = f"The longest 1% of the documents hold {share(hundredth, 1)} of the tokens."
+    rows: list[list[Cell]] = [[f"{percent:g}%", tokens] for percent, tokens in found]
+    return element("div", table(["of the documents", "have at most so many tokens"], rows, note=note))
+
+
+def _charts(lengths: DocumentLengths) -> Iterator[Chart]:
+    if lengths.shortest is None or lengths.longest is None:
+        return
+    edges, counts, tokens = lengths.histogram()
+    median, most = lengths.percentiles([50, 95])
+    yield _chart(
+        "document-lengths",
+        "Lengths of documents",
+        f"Half of the documents have at most {median:,} tokens, 95% at most {most:,}, the longest has "
+        f"{lengths.longest[0]:,}.",
+        edges,
+        counts,
+        "documents",
+    )
+    middle = _middle(edges, tokens)
+    yield _chart(
+        "tokens-by-length",
+        "Where the tokens are",
+        f"About half of the tokens are in documents of more than {middle:,} tokens.",
+        edges,
+        tokens,
+        "tokens",
+    )
+
+
+def _chart(
+    name: str, title: str, summary: str, edges: NDArray[np.int64], values: NDArray[np.int64], label: str
+) -> Chart:
+    return Chart(
+        id=name,
+        kind="bars",
+        title=title,
+        summary=summary,
+        x_label="tokens of a document",
+        x_scale="log",
+        x=edges,
+        y_label=label,
+        y_format="tokens" if label == "tokens" else "count",
+        series=[Series(label, values)],
+    )
+
+
+def _middle(edges: NDArray[np.int64], tokens: NDArray[np.int64]) -> int:
+    """Returns a length that about half of the tokens are below."""
+    below = np.cumsum(tokens)
+    return int(edges[int(np.searchsorted(below, below[-1] / 2))])
+
+
+def _place(target: Target, found: tuple[int, int, int] | None) -> str | None:
+    """Returns the length of a document, and which it is."""
+    return None if found is None else f"{counted(found[0], 'token')}, {_name(target, found)}"
+
+
+def _name(target: Target, found: tuple[int, int, int]) -> str:
+    source, number = target.named(found[2], found[1])
+    return f"document {number:,}" + ("" if len(target.sources) == 1 else f" of {target.sources[source].name}")
+
+
+def _findings(target: Target, lengths: DocumentLengths) -> Iterator[str]:
+    num_documents, num_tokens = lengths.num_documents, lengths.num_tokens
+    if not num_documents:
+        yield "There is no document at all."
+        return
+    if not num_tokens:
+        yield "No document has a token."
+        return
+    if lengths.num_empty > _MANY_EMPTY * num_documents:
+        yield f"{share(lengths.num_empty, num_documents)} of the documents have no tokens."
+    if lengths.longest is not None and num_documents >= _FEW and lengths.longest[0] > _MUCH_OF_ALL * num_tokens:
+        name = _name(target, lengths.longest)
+        yield f"{name[0].upper()}{name[1:]} alone holds {share(lengths.longest[0], num_tokens)} of all tokens."
+    length, count = lengths.commonest
+    if num_documents >= _MANY and count > _SAME_LENGTH * num_documents and length > 1:
+        yield f"{share(count, num_documents)} of the documents have exactly {length:,} tokens: were they cut?"
+    for source in target.sources:
+        if target.kind is not TargetKind.pair and not source.num_tokens:
+            yield f"{source.name} has no tokens."

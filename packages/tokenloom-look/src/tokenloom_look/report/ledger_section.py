@@ -1,0 +1,108 @@
+"""Where the tokens of a run go: a ledger that comes to nothing, or the report says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tokenloom.inspect.target import Target
+from tokenloom.rendering.html import Cell, Markup, element, joined, table
+from tokenloom.run.audit.ledger_rows import LedgerRow, RunLedger, summed
+from tokenloom.run.audit.ledger_words import LEFT, NEVER, SLOTS, WITHOUT, columns_of
+from tokenloom.run.passes import closed_at
+from tokenloom.run.run import Run
+from tokenloom.run.walk_sizes import are_packs
+from tokenloom_look.report.options import ReportOptions
+from tokenloom_look.report.run_pieces import horizon_of, largest_rows
+from tokenloom_look.report.section import Section
+from tokenloom_look.report.words import share
+
+_MOST_SLOTS = 1 << 25
+"""Slots of samples that a report looks into: some seconds."""
+
+_MUCH = 0.05
+"""Share of tokens or slots from which on it is told of."""
+
+_NOT_COUNTED = (
+    "What has loss is not counted: tokens decide it, and {slots:,} slots of samples are more than a report looks into. "
+    "`tokenloom ledger` counts them."
+)
+
+
+def ledger_section(target: Target, _options: ReportOptions) -> Section | None:
+    """Returns where the tokens of a run go, and what fills its samples; None where the order is stored.
+
+    Looks into samples where tokens decide what has loss, unless these are many; then it says so.
+
+    Raises:
+        DatasetNotFoundError, DatasetFormatError: data that are looked into are not there, or others.
+    """
+    if target.run is None or target.run.lock.is_megatron:
+        return None
+    run, horizon = target.run, horizon_of(target.run)
+    slots = _slots_to_look_into(run, horizon.position)
+    ledger = run.ledger(until=horizon.position, reads_data=slots <= _MOST_SLOTS)
+    html: list[Cell] = [_sources(ledger), _sums(ledger)]
+    notes = [horizon.note, _NOT_COUNTED.format(slots=slots) if slots > _MOST_SLOTS else ""]
+    html += [element("p", note, class_="note") for note in notes if note]
+    return Section(id="ledger", title="Ledger", html=joined(html), findings=list(_findings(ledger)))
+
+
+def _slots_to_look_into(run: Run, position: int) -> int:
+    """Returns how many slots of samples a ledger has to look into; few if nothing but denials asks for it."""
+    lock = closed_at(run.lock, position)
+    if not are_packs(lock) and not run.dataset().counts_need_tokens:
+        return 0
+    return sum((segment.num_samples or 0) * segment.sequence_length for segment in lock.segments)
+
+
+def _sources(ledger: RunLedger) -> Markup:
+    def cells(rows: Iterable[LedgerRow]) -> list[Cell]:
+        row = summed(rows)
+        return [row.counts.samples, *columns_of(row)]
+
+    def of_many(rest: Sequence[tuple[str, LedgerRow]]) -> list[Cell]:
+        return cells(row for _, row in rest)
+
+    rows = largest_rows(ledger.sources, lambda each: each[1].seen, lambda each: [each[0], *of_many([each])], of_many)
+    columns = ["source", "samples", "tokens of its passes", "seen with loss", "without", "never seen", "left"]
+    return table(columns, rows, caption=f"Where tokens go, before position {ledger.position:,}")
+
+
+def _sums(ledger: RunLedger) -> Markup:
+    total = ledger.total.as_json()
+    tokens, slots = total["tokens"], total["slots"]
+    whole = tokens["offered"] + tokens["read_twice"]
+    rows: list[list[Cell]] = [
+        ["tokens of the passes that were begun", tokens["offered"], share(tokens["offered"], whole)]
+    ]
+    if tokens["read_twice"]:
+        rows.append(
+            ["read by two samples, of long documents", tokens["read_twice"], share(tokens["read_twice"], whole)]
+        )
+    rows.append(["seen with loss", tokens["with_loss"], share(tokens["with_loss"], whole)])
+    for words, name in (*WITHOUT, *NEVER, *LEFT):
+        if tokens[name]:
+            rows.append([words, tokens[name], share(tokens[name], whole)])
+    filled: list[list[Cell]] = [
+        [words, slots[name], share(slots[name], slots["all"])] for words, name in SLOTS if slots[name]
+    ]
+    return joined(
+        [
+            table(["what becomes of them", "tokens", "of all"], rows, caption="Tokens"),
+            table(["what they hold", "slots", "of all"], filled, caption=f"Slots of {total['samples']:,} samples"),
+            element("p", f"Balance: {ledger.balance:,} tokens and slots are not accounted for."),
+        ]
+    )
+
+
+def _findings(ledger: RunLedger) -> Iterator[str]:
+    if ledger.balance:
+        yield f"The ledger does not come to nothing: {ledger.balance:,} tokens or slots are not accounted for."
+    total = ledger.total.as_json()
+    tokens, slots = total["tokens"], total["slots"]
+    for words, name in (("padding", "padding"), ("denied documents", "denied")):
+        if slots[name] > _MUCH * slots["all"]:
+            yield f"{share(slots[name], slots['all'])} of the slots of samples are {words}."
+    for words, name in NEVER:
+        if tokens[name] > _MUCH * tokens["offered"]:
+            yield f"{share(tokens[name], tokens['offered'])} of the tokens are never seen: {words}."

@@ -1,0 +1,256 @@
+"""How full samples are, and how even the ranks are: of documents as windows and as packs, of conversations in packs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.indexed.roles import has_roles
+from tokenloom.inspect.target import Target, TargetKind
+from tokenloom.order.packs import best_fit_report
+from tokenloom.packing.report import PADDED, PackReport, pack_report
+from tokenloom.rendering.html import Cell, Markup, element, joined, table
+from tokenloom_look.report.options import ReportOptions
+from tokenloom_look.report.section import Chart, Section, Series
+from tokenloom_look.report.words import share
+
+_MOST_DOCUMENTS = 1 << 23
+"""Documents whose lengths are looked at: more come out the same."""
+
+_CHUNK = 1 << 16
+"""Documents that are taken together where not all are."""
+
+_MOST_PAIRS = 256
+"""Pairs that are opened for that, at 1 ms each."""
+
+_LENGTHS = (-2, -1, 0, 1, 2)
+"""Powers of two around the sequence length."""
+
+_BATCH = 1024
+_RANKS = 8
+_SCHEDULERS = ("dp_balanced", "cost_balanced")
+_WASTED = 0.1
+_UNEVEN = 1.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fit:
+    """What a sequence length makes of documents.
+
+    Attributes:
+        length: tokens of a sample.
+        fill: share of places in best-fit packs that hold a token.
+        cut_by_packs, cut_by_windows: shares of documents that are cut; of windows the mean over shuffles.
+        per_pack: documents, or pieces of them, of a pack.
+    """
+
+    length: int
+    fill: float
+    cut_by_packs: float
+    cut_by_windows: float
+    per_pack: float
+
+
+def packing_section(target: Target, options: ReportOptions) -> Section | None:
+    """Returns what packing does for the documents of a target, and for a global batch of its conversations.
+
+    Of more than eight million documents, or 256 pairs, it looks at so many at even places, and says so.
+
+    Raises:
+        DatasetFormatError, DatasetNotFoundError: an index is damaged, or not there any more.
+    """
+    lengths, num_documents = _lengths(target)
+    if not len(lengths):
+        return None
+    sequence_length = target.settings.sequence_length
+    uses_packs = target.settings.window_policy == "best_fit"
+    if target.run is not None:
+        sequence_length = target.run.lock.segments[0].sequence_length
+        uses_packs = target.run.lock.windows == "best_fit"
+    fits = [
+        _fit(lengths, max(1, sequence_length << power if power > 0 else sequence_length >> -power))
+        for power in _LENGTHS
+    ]
+    html: list[Cell] = [_fits(fits, sequence_length)]
+    if len(lengths) < num_documents:
+        note = f"From the lengths of {len(lengths):,} of {num_documents:,} documents, at even places."
+        html.append(element("p", note, class_="note"))
+    charts = [_fit_chart(fits)]
+    findings = list(_findings(next(fit for fit in fits if fit.length == sequence_length), uses_packs=uses_packs))
+    batch = _batch(target, lengths, options)
+    if batch is not None:
+        report = pack_report(
+            batch,
+            max_seqlen_per_dp_cp_rank=int(max(sequence_length, batch.max())),
+            dp_size=_RANKS,
+            schedulers=_SCHEDULERS,
+        )
+        html.append(_packs(report))
+        charts += _batch_charts(report)
+        findings += _findings_of_batch(report)
+    return Section(id="packing", title="Packing", html=joined(html), charts=charts, findings=findings)
+
+
+def _lengths(target: Target) -> tuple[NDArray[np.int32], int]:
+    """Returns tokens of documents, all or many at even places, none of them empty; and how many documents there are."""
+    prefixes = [prefix for source in target.sources for prefix in source.prefixes]
+    total = sum(source.num_documents for source in target.sources)
+    every = -(-total // _MOST_DOCUMENTS)
+    found = [np.empty(0, dtype=np.int32)]
+    chunk = 0
+    for prefix in prefixes[:: -(-len(prefixes) // _MOST_PAIRS) or 1]:
+        data = target.pairs.get(prefix).data
+        if data.multimodal:
+            continue
+        for first in range(0, len(data), _CHUNK):
+            if chunk % every == 0:
+                found.append(np.array(data.sequence_lengths[first : first + _CHUNK]))
+            chunk += 1
+    lengths = np.concatenate(found)
+    return lengths[lengths > 0], total
+
+
+def _fit(lengths: NDArray[np.int32], sequence_length: int) -> _Fit:
+    report = best_fit_report(lengths, sequence_length=sequence_length)
+    inner = np.minimum(lengths - np.int32(1), np.int32(min(sequence_length, 2**31 - 1)))
+    return _Fit(
+        length=sequence_length,
+        fill=report.fill,
+        cut_by_packs=report.num_split_documents / len(lengths),
+        cut_by_windows=float(inner.sum(dtype=np.int64)) / sequence_length / len(lengths),
+        per_pack=report.documents_per_pack,
+    )
+
+
+def _fits(fits: list[_Fit], sequence_length: int) -> Markup:
+    rows: list[list[Cell]] = [
+        [
+            f"{fit.length:,}{' (as set)' if fit.length == sequence_length else ''}",
+            share(fit.fill, 1),
+            share(1 - fit.fill, 1),
+            f"{fit.per_pack:,.1f}",
+            share(fit.cut_by_packs, 1),
+            share(fit.cut_by_windows, 1),
+        ]
+        for fit in fits
+    ]
+    columns = [
+        *("tokens of a sample", "fill of best-fit packs", "padding", "documents of a pack"),
+        *("documents that packs cut", "documents that windows cut"),
+    ]
+    note = "Windows have no padding. What they cut is the mean over shuffles of the documents."
+    return table(columns, rows, caption="Documents as packs, and as windows", note=note)
+
+
+def _fit_chart(fits: list[_Fit]) -> Chart:
+    best = max(fits, key=lambda fit: fit.fill)
+    return Chart(
+        id="fill-by-length",
+        kind="lines",
+        title="Fill and cut documents by sequence length",
+        summary=f"Best-fit packs are fullest, {share(best.fill, 1)}, at {best.length:,} tokens.",
+        x_label="tokens of a sample",
+        x_scale="log",
+        x=[fit.length for fit in fits],
+        y_label="share",
+        y_format="share",
+        series=[
+            Series("fill of best-fit packs", [fit.fill for fit in fits]),
+            Series("documents that packs cut", [fit.cut_by_packs for fit in fits]),
+            Series("documents that windows cut", [fit.cut_by_windows for fit in fits]),
+        ],
+    )
+
+
+def _findings(fit: _Fit, *, uses_packs: bool) -> Iterator[str]:
+    if uses_packs and 1 - fit.fill > _WASTED:
+        yield f"Packs of {fit.length:,} tokens are {share(1 - fit.fill, 1)} padding."
+
+
+def _batch(target: Target, lengths: NDArray[np.int32], options: ReportOptions) -> NDArray[np.int64] | None:
+    """Returns the lengths of a global batch of conversations; None where samples are of documents."""
+    size = options.global_batch_size or _BATCH
+    if target.run is not None:
+        if target.run.lock.dataset != "varlen" or target.run.lock.is_megatron:
+            return None
+        count = size if target.run.num_samples is None else min(size, target.run.num_samples)
+        found: NDArray[np.int64] = target.run.dataset().lengths(np.arange(count))
+        return found
+    if target.kind not in (TargetKind.pair, TargetKind.catalogue) or not has_roles(target.pairs.get(target.name).data):
+        return None
+    drawn = np.random.default_rng(options.seed).permutation(lengths)[:size]
+    return drawn.astype(np.int64)
+
+
+def _packs(report: PackReport) -> Markup:
+    rows: list[list[Cell]] = []
+    for row in report.rows:
+        if row.refused is not None:
+            rows.append([row.scheduler, f"refused: {row.refused}", None, None, None, None])
+            continue
+        rows.append(
+            [
+                row.scheduler,
+                str(row.num_microbatches),
+                share(row.fill, 1),
+                row.num_padding_tokens,
+                f"{row.worst_imbalance:.3f}",
+                f"{row.relative_time:.3f}",
+            ]
+        )
+    columns = ["scheduler", "microbatches", "fill", "padding tokens", "worst imbalance", "relative time"]
+    note = (
+        f"Assumed: {report.num_ranks} ranks, packs of at most {report.max_tokens:,} tokens, attention's cost. No plan "
+        f"has a relative time below {report.least_relative_time:.3f}. `tokenloom pack-report` takes your numbers."
+    )
+    caption = f"A global batch of {len(report.lengths):,} conversations, {report.num_tokens:,} tokens, in packs"
+    return table(columns, rows, caption=caption, note=note)
+
+
+def _batch_charts(report: PackReport) -> Iterator[Chart]:
+    drawn = [row for row in report.rows if row.refused is None and row.scheduler != PADDED]
+    if drawn:
+        most = max(row.num_microbatches for row in drawn)
+        series = []
+        for row in drawn:
+            values = np.full(most, np.nan)
+            values[: row.num_microbatches] = sorted(row.step_imbalance, reverse=True)
+            series.append(Series(row.scheduler, values))
+        worst = ", ".join(f"{row.worst_imbalance:.2f} with {row.scheduler}" for row in drawn)
+        yield Chart(
+            id="imbalance",
+            kind="lines",
+            title=f"Imbalance on {report.num_ranks} ranks",
+            summary=f"The slowest rank takes this many times the mean in the worst microbatch: {worst}.",
+            x_label="microbatches, the worst first",
+            x=np.arange(1, most + 1),
+            y_label="slowest rank / mean",
+            series=series,
+        )
+    edges = np.unique(np.geomspace(max(1, int(report.lengths[-1])), int(report.lengths[0]) + 1, 40).astype(np.int64))
+    counts, _ = np.histogram(report.lengths, bins=edges)
+    yield Chart(
+        id="batch-lengths",
+        kind="bars",
+        title="Lengths of a global batch",
+        summary=f"From {int(report.lengths[-1]):,} to {int(report.lengths[0]):,} tokens.",
+        x_label="tokens of a conversation",
+        x_scale="log",
+        x=edges,
+        y_label="conversations",
+        y_format="count",
+        series=[Series("conversations", counts)],
+    )
+
+
+def _findings_of_batch(report: PackReport) -> Iterator[str]:
+    planned = [row for row in report.rows if row.refused is None and row.scheduler != PADDED]
+    if planned and min(row.relative_time for row in planned) > _UNEVEN:
+        best = min(planned, key=lambda row: row.relative_time)
+        yield (
+            f"Packs of a global batch keep {report.num_ranks} ranks busy {share(1, best.relative_time)} of the time "
+            f"at best, with {best.scheduler}."
+        )

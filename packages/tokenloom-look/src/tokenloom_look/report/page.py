@@ -1,0 +1,169 @@
+"""One page: all sections, with the data of their charts and what draws them, in a file that needs nothing else.
+
+Words, tables and samples are there for everybody; charts are drawn by scripts, and told in a sentence without them. The
+bytes of a page follow from its sections and the time that it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from tokenloom.inspect.target import Target, TargetKind
+from tokenloom.rendering.html import Markup, element, joined
+from tokenloom.rendering.words import counted
+from tokenloom_look.report.section import Chart, Section
+from tokenloom_look.web.assets import SCRIPTS, STYLES, Asset, asset, policy_of_file
+from tokenloom_look.web.figures import figure_html
+
+_KINDS = {
+    TargetKind.pair: "a dataset",
+    TargetKind.catalogue: "a catalogue of datasets",
+    TargetKind.blend: "a blend of datasets",
+    TargetKind.run: "a run",
+    TargetKind.job: "a job that makes a corpus",
+}
+
+_STYLE = Asset(
+    name="report.css",
+    text="""
+.kicker { color: var(--text-soft); margin: 0; }
+.report > .findings { background: var(--ground-soft); border: 1px solid var(--line);
+  border-left: 4px solid var(--warning);
+  border-radius: 6px; padding: 1rem 1.25rem; margin-top: 1.25rem; }
+.report > .findings.none { border-left-color: var(--good); }
+.findings h2 { font-size: 1.05rem; margin-bottom: .4rem; }
+.findings ul { margin: 0; padding-left: 1.2rem; }
+.findings li { margin: .3rem 0; max-width: 90ch; overflow-wrap: anywhere; }
+.findings p { margin: 0; }
+.contents { margin-top: 1.25rem; }
+.contents h2 { font-size: 1rem; margin: 0 0 .25rem; }
+.contents ol { columns: 16rem auto; margin: 0; padding-left: 1.5rem; }
+.report article { margin: 1.5rem 0 2rem; }
+.report article > .note { margin: 0 0 .5rem; }
+.side-by-side { display: flex; flex-wrap: wrap; gap: 0 4rem; align-items: start; }
+.report td .note { font-size: .8125rem; }
+.report td code { white-space: pre-wrap; }
+noscript h3 { margin-top: 1rem; }
+@media print {
+  .findings .where { display: none; }
+  .report > section { break-inside: auto; }
+  .report article { break-inside: auto; }
+}
+""",
+)
+"""What only reports have; all else is in `web/style.css`."""
+
+
+def page(target: Target, sections: Sequence[Section], *, when: float | None) -> bytes:
+    """Returns a page: HTML in UTF-8.
+
+    Args:
+        target: what it is about.
+        sections: what is said of it, in order.
+        when: the time that stands on the page, in seconds since 1970; None for none.
+    """
+    scripts, styles = [asset(name) for name in SCRIPTS], [*(asset(name) for name in STYLES), _STYLE]
+    head = [
+        Markup('<meta charset="utf-8">'),
+        Markup(
+            f'<meta http-equiv="Content-Security-Policy" content="{policy_of_file(scripts=scripts, styles=styles)}">'
+        ),
+        Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Markup('<meta name="referrer" content="no-referrer">'),
+        element("title", f"{target.name} - tokenloom report"),
+        *(Markup(f"<style>{style.text}</style>") for style in styles),
+    ]
+    body = [
+        _header(target, when),
+        _findings(target, sections),
+        _contents(sections),
+        *(_section(section) for section in sections),
+    ]
+    main = element("main", joined(body, Markup("\n")), class_="report")
+    code = [Markup(f"<script>{script.text}</script>") for script in scripts]
+    whole = joined([element("head", joined(head, Markup("\n"))), element("body", joined([main, *code], Markup("\n")))])
+    return f'<!doctype html>\n<html lang="en">{whole}</html>\n'.encode()
+
+
+def section_html(section: Section, *, level: int = 2) -> Markup:
+    """Returns words, tables and charts of a section, without its heading.
+
+    Args:
+        section: the section.
+        level: level of its heading, for those below it.
+    """
+    charts = [_chart(chart, level=level + 1) for chart in section.charts]
+    return joined([Markup(section.html), *([element("div", *charts, class_="charts")] if charts else [])])
+
+
+def _header(target: Target, when: float | None) -> Markup:
+    made = None if when is None else datetime.fromtimestamp(when, UTC)
+    return element(
+        "header",
+        element("p", f"tokenloom report on {_KINDS[target.kind]}", class_="kicker"),
+        element("h1", target.name),
+        *([element("p", words)] if (words := _sizes(target)) else []),
+        *([] if made is None else [_made(made)]),
+    )
+
+
+def _sizes(target: Target) -> str:
+    """Returns how large it is, in a sentence; nothing of a job, whose data are being made."""
+    if not target.sources:
+        return ""
+    words = counted(sum(source.num_tokens for source in target.sources), "token")
+    if target.run is None:  # whose sources count sequences
+        words = f"{counted(sum(source.num_documents for source in target.sources), 'document')} of {words}"
+    if len(target.sources) > 1:
+        words += f" in {counted(len(target.sources), 'source')}"
+    if target.run is not None:
+        samples = target.run.num_samples
+        words += "; the run has no end" if samples is None else f"; the run has {counted(samples, 'sample')}"
+    return f"{words}."
+
+
+def _made(made: datetime) -> Markup:
+    words = element("time", f"{made:%Y-%m-%d %H:%M} UTC", datetime=f"{made:%Y-%m-%dT%H:%M:%SZ}")
+    return element("p", "Made ", words, class_="note")
+
+
+def _findings(target: Target, sections: Sequence[Section]) -> Markup:
+    """Returns what is worth a look, each with a way to where it is told of."""
+    rows = [element("li", note) for note in target.notes]
+    for section in sections:
+        rows += [
+            element("li", finding, " ", element("a", section.title, href=f"#{section.id}", class_="where"))
+            for finding in section.findings
+        ]
+    heading = element("h2", "Worth a look", id="worth-a-look")
+    if not rows:
+        body = element("p", "Nothing odd was found.")
+    else:
+        body = element("ul", *rows)
+    return element(
+        "section", heading, body, class_="findings" if rows else "findings none", aria_labelledby="worth-a-look"
+    )
+
+
+def _contents(sections: Sequence[Section]) -> Markup:
+    rows = [element("li", element("a", section.title, href=f"#{section.id}")) for section in sections]
+    return element("nav", element("h2", "Contents"), element("ol", *rows), class_="contents", aria_label="Contents")
+
+
+def _section(section: Section) -> Markup:
+    heading = element("h2", section.title, id=section.id)
+    return element("section", heading, section_html(section), aria_labelledby=section.id)
+
+
+def _chart(chart: Chart, *, level: int) -> Markup:
+    """Returns a chart, and what is seen of it where no script runs."""
+    words = joined(_words(chart, level))
+    return joined([Markup(figure_html(chart.as_json())), element("noscript", words)])
+
+
+def _words(chart: Chart, level: int) -> Iterator[Markup]:
+    yield element(f"h{level}", chart.title)
+    yield element("p", chart.summary)
+    if chart.note:
+        yield element("p", chart.note, class_="note")

@@ -1,0 +1,266 @@
+"""What a run reads, and when: stages and blend over its positions, passes of its sources, what it never reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tokenloom.inspect.target import Target
+from tokenloom.rendering.html import Cell, Markup, element, facts, joined, table
+from tokenloom.run.history import RunHistory
+from tokenloom.run.lock import BLOCK_DOCUMENTS, LockedSegment, LockedSource, RunLock
+from tokenloom.run.passes import closed_at
+from tokenloom.run.plan import PlannedSource, RunPlan, plan_of
+from tokenloom.run.run import Run
+from tokenloom_look.report.options import ReportOptions
+from tokenloom_look.report.run_pieces import (
+    MOST_ROWS,
+    axis_of,
+    horizon_of,
+    largest_rows,
+    layers,
+    marks_of,
+    others,
+    stepped,
+    with_steps,
+)
+from tokenloom_look.report.section import Chart, Section, Series
+from tokenloom_look.report.words import share
+
+_STORED = (
+    "The order of this run is the reference's, which is stored and not computed. Shares over time are counted from its "
+    "index by `Run.open(path).history()`, which builds the index if it is not there; this section does not."
+)
+
+_MANY_PASSES = 4
+"""Passes up to which tokens that come again teach nearly as much as new ones (Muennighoff et al., 2023)."""
+
+_MOST_LINES = 12
+_MOST_FINDINGS = 5
+
+
+def stages_section(target: Target, options: ReportOptions) -> Section | None:
+    """Returns the stages of a run, and which sources its samples come from over time.
+
+    Raises:
+        ConfigError: the lock is none that a run can follow.
+    """
+    if target.run is None:
+        return None
+    run, lock = target.run, target.run.lock
+    html: list[Cell] = [_facts(run), _stages(lock)]
+    if lock.is_megatron:
+        html.append(element("p", _STORED, class_="note"))
+        return Section(id="stages", title="Stages and blend", html=joined(html))
+    horizon = horizon_of(run)
+    history = with_steps(run.history(until=horizon.position), options)
+    if horizon.note:
+        html.append(element("p", horizon.note, class_="note"))
+    return Section(id="stages", title="Stages and blend", html=joined(html), charts=[_blend(history)])
+
+
+def passes_section(target: Target, options: ReportOptions) -> Section | None:
+    """Returns how often a run reads its sources, and what of them it does not.
+
+    Raises:
+        ConfigError: the lock is none that a run can follow.
+    """
+    if target.run is None or target.run.lock.is_megatron:
+        return None
+    run = target.run
+    horizon = horizon_of(run)
+    history = with_steps(run.history(until=horizon.position), options)
+    plan = plan_of(closed_at(run.lock, horizon.position))
+    html: list[Cell] = [_planned(plan, history), _caps(run.plan())]
+    if horizon.note:
+        html.append(element("p", horizon.note, class_="note"))
+    return Section(
+        id="passes",
+        title="Passes over the sources",
+        html=joined(html),
+        charts=[_passes(history)],
+        findings=list(_findings(history)),
+    )
+
+
+def held_out_section(target: Target, _options: ReportOptions) -> Section | None:
+    """Returns what a run keeps from training: what is held out, and which documents are denied; None for nothing."""
+    if target.run is None:
+        return None
+    lock = target.run.lock
+    html = [each for each in (_held_out(lock), _denied(lock)) if each is not None]
+    if not html:
+        return None
+    return Section(id="held-out", title="Held out and denied", html=joined(html))
+
+
+def _facts(run: Run) -> Markup:
+    lock, size = run.lock, run.num_samples
+    tokens = sum((segment.num_samples or 0) * segment.sequence_length for segment in lock.segments)
+    return facts(
+        [
+            ("run", run.identity),
+            ("order", "the reference's" if lock.is_megatron else f"computed, version {lock.order}"),
+            ("seed", str(lock.seed)),
+            ("samples", f"{lock.dataset}, {lock.windows}, documents {lock.documents}"),
+            ("positions", "without end" if size is None else size),
+            ("tokens of samples", None if size is None else tokens),
+            ("positions that were read", lock.consumed or None),
+            ("sources", len(lock.sources)),
+            ("tokenizer", None if lock.tokenizer is None else lock.tokenizer.name),
+        ]
+    )
+
+
+def _stages(lock: RunLock) -> Markup:
+    rows: list[list[Cell]] = [
+        [
+            segment.stage,
+            segment.start,
+            "without end" if segment.num_samples is None else segment.num_samples,
+            segment.sequence_length,
+            len(segment.weights),
+            _weights(lock, segment),
+        ]
+        for segment in lock.segments[:MOST_ROWS]
+    ]
+    hidden = len(lock.segments) - len(rows)
+    columns = ["stage", "first position", "samples", "tokens of a sample", "sources", "wanted shares"]
+    note = "A stage that was cut by a change of the run has several rows."
+    note = note if len({segment.stage for segment in lock.segments}) < len(lock.segments) else ""
+    note = f"{note} {hidden:,} more rows are left out.".strip() if hidden else note
+    return table(columns, rows, caption="Stages", note=note or None)
+
+
+def _weights(lock: RunLock, segment: LockedSegment) -> str:
+    """Returns the largest weights of a segment in words."""
+    total = sum(weight for _, weight in segment.weights)
+    ranked = sorted(segment.weights, key=lambda each: -each[1])
+    named = [f"{lock.sources[source].name} {share(weight, total)}" for source, weight in ranked[:3]]
+    return ", ".join([*named, *([others(len(ranked) - 3)] if len(ranked) > 3 else [])])
+
+
+def _blend(history: RunHistory) -> Chart:
+    label, xs = axis_of(history)
+    corners, heights = stepped(xs, history.shares)
+    whole = history.shares_so_far[-1]
+    ranked = [f"{history.sources[source]} {share(whole[source], 1)}" for source in history.largest(3).tolist()]
+    return Chart(
+        id="blend-over-time",
+        kind="stacked",
+        title="Blend over time",
+        summary=f"Of all samples {', '.join(ranked)} come from the largest sources.",
+        x_label=label,
+        x=corners,
+        y_label="share of the samples",
+        y_format="share",
+        series=layers(history, heights),
+        marks=marks_of(history),
+        note=f"Counted, in {len(history.positions) - 1:,} stretches.",
+    )
+
+
+def _passes(history: RunHistory) -> Chart:
+    label, xs = axis_of(history)
+    largest = history.largest(len(history.sources)).tolist()
+    by_passes = sorted(largest, key=lambda source: -history.passes[-1, source])
+    drawn = set(by_passes[:_MOST_LINES])
+    named = [source for source in largest if source in drawn]  # in the order of the blend, for the same colours
+    ends = [f"{history.sources[source]} {history.passes[-1, source]:,.2f}" for source in by_passes[:3]]
+    left_out = len(by_passes) - len(named)
+    return Chart(
+        id="passes-over-time",
+        kind="lines",
+        title="Passes over the sources",
+        summary=f"At the end the sources read most often have had {', '.join(ends)} passes.",
+        x_label=label,
+        x=xs,
+        y_label="passes",
+        series=[Series(history.sources[source], history.passes[:, source]) for source in named],
+        marks=marks_of(history),
+        note=f"The {len(named)} sources read most often; {left_out:,} are left out." if left_out else "",
+    )
+
+
+def _planned(plan: RunPlan, history: RunHistory) -> Markup:
+    passes = dict(zip(history.sources, history.passes[-1].tolist(), strict=True))
+
+    def sums(rows: list[PlannedSource]) -> list[Cell]:
+        return [
+            sum(row.offered_tokens for row in rows),
+            sum(row.seen_tokens for row in rows),
+            sum(row.unseen_tokens for row in rows),
+            sum(row.uncovered_tokens for row in rows),
+        ]
+
+    rows = largest_rows(
+        plan.sources,
+        lambda row: row.seen_tokens,
+        lambda row: [row.name, f"{passes[row.name]:,.2f}", *sums([row])],
+        lambda rest: [None, *sums(list(rest))],
+    )
+    columns = ["source", "passes", "tokens of the passes begun", "read", "not reached", "in no whole sample"]
+    return table(columns, rows, caption="What becomes of the tokens")
+
+
+def _caps(plan: RunPlan) -> Markup | None:
+    reached = [cap for cap in plan.caps if cap.position is not None]
+    if not reached:
+        return None
+    words = {"stop": "the run stops", "renormalise": "others are read on", "repeat": "it is read on"}
+    rows: list[list[Cell]] = [
+        [cap.source, cap.max_passes, cap.position, words[cap.follows or "stop"]] for cap in reached[:MOST_ROWS]
+    ]
+    return table(["source", "most passes", "are read at position", "and then"], rows, caption="Caps that are reached")
+
+
+def _findings(history: RunHistory) -> Iterator[str]:
+    last = history.passes[-1]
+    often = [source for source in history.largest(len(last)).tolist() if last[source] > _MANY_PASSES]
+    for source in sorted(often, key=lambda source: -last[source])[:_MOST_FINDINGS]:
+        yield f"{history.sources[source]} is read {last[source]:,.1f} times up to position {history.positions[-1]:,}."
+    if len(often) > _MOST_FINDINGS:
+        yield f"{others(len(often) - _MOST_FINDINGS)} of the sources are read more than {_MANY_PASSES} times."
+    unread = [source for source in range(len(last)) if not history.samples[-1, source]]
+    if 0 < len(unread) <= _MOST_FINDINGS:
+        yield from (f"{history.sources[source]} is in no sample of the run." for source in unread)
+    elif unread:
+        yield f"{len(unread):,} of the {len(last):,} sources are in no sample of the run."
+
+
+def _held_out(lock: RunLock) -> Markup | None:
+    held = [source for source in lock.sources if any(pair.held_tokens for pair in source.pairs)]
+    if not held:
+        return None
+
+    def sums(sources: list[LockedSource]) -> list[Cell]:
+        pairs = [pair for source in sources for pair in source.pairs]
+        documents = sum(
+            pair.held_documents or min(pair.held_blocks * BLOCK_DOCUMENTS, pair.num_documents) for pair in pairs
+        )
+        tokens = sum(pair.held_tokens for pair in pairs)
+        return [documents, tokens, share(tokens, sum(pair.num_tokens for pair in pairs))]
+
+    rows = largest_rows(
+        held,
+        lambda source: sum(pair.held_tokens for pair in source.pairs),
+        lambda source: [source.name, *sums([source])],
+        lambda rest: sums(list(rest)),
+    )
+    columns = ["source", "documents at most", "tokens", "of its tokens"]
+    note = f"Of blocks of {BLOCK_DOCUMENTS} documents, the last one of a pair may have fewer."
+    blocks = any(pair.held_blocks for source in held for pair in source.pairs)
+    return table(columns, rows, caption="Held out for validation", note=note if blocks else None)
+
+
+def _denied(lock: RunLock) -> Markup | None:
+    if not lock.denials:
+        return None
+    rows: list[list[Cell]] = []
+    for denial in lock.denials[:MOST_ROWS]:
+        named = [f"{lock.sources[source].name} {len(documents):,}" for source, documents in denial.documents[:3]]
+        rest = [others(len(denial.documents) - 3)] if len(denial.documents) > 3 else []
+        count = sum(len(documents) for _, documents in denial.documents)
+        rows.append([denial.start, count, ", ".join([*named, *rest])])
+    hidden = len(lock.denials) - len(rows)
+    note = "In their places stands padding." + (f" {hidden:,} more rows are left out." if hidden else "")
+    return table(["from position", "documents", "of sources"], rows, caption="Denied", note=note)

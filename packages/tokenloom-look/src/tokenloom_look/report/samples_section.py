@@ -1,0 +1,140 @@
+"""Samples and documents as the model reads them: boundaries, special tokens, loss; the odd ones among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.document_lengths import DocumentLengths
+from tokenloom.inspect.shown import Shown
+from tokenloom.inspect.target import Target, TargetKind
+from tokenloom.rendering.html import Markup, element, joined
+from tokenloom_look.report.options import ReportOptions
+from tokenloom_look.report.section import Section
+from tokenloom_look.shown_html import legend_html, shown_html
+
+MOST_TOKENS = 600
+"""Of a sample or document; the rest is told of as a number."""
+
+_MOST_OF_DOCUMENT = 300
+
+_MOST_DOCUMENTS = 20_000_000
+"""Data of more are too many to put their samples in order for a glance: their documents are shown."""
+
+
+def samples_section(target: Target, options: ReportOptions) -> Section | None:
+    """Returns some samples, the first and drawn ones; None where there are none.
+
+    Raises:
+        DatasetFormatError, DatasetNotFoundError, StorageError: data are damaged, gone, or cannot be read.
+        ConfigError: the data are too few for a sample, or cannot be decoded.
+    """
+    num_documents = sum(source.num_documents for source in target.sources)
+    if not options.num_samples_shown or not num_documents:
+        return None
+    if target.run is None and target.kind is not TargetKind.blend and num_documents > _MOST_DOCUMENTS:
+        words = f"{num_documents:,} documents are too many to put their samples in order for a glance."
+        return Section(id="samples", title="Some samples", html=element("p", words))
+    if target.run is None and _are_too_few(target):
+        return None
+    if target.samples is None:
+        return None
+    count = target.num_positions
+    positions = _chosen(options.num_samples_shown, 1 << 30 if count is None else count, seed=options.seed)
+    html = [_drawn(target.sample(position), f"Position {position:,}") for position in positions]
+    words = "As a model reads them: the first one, and some that were drawn."
+    if target.run is None:
+        settings = target.settings
+        words += (
+            f" Nothing says how these data are read: samples of {settings.sequence_length:,} tokens, "
+            f"shuffled with the seed {settings.seed}."
+        )
+    return Section(id="samples", title="Some samples", html=joined([element("p", words), *html]))
+
+
+def shown_documents_section(target: Target, options: ReportOptions) -> Section | None:
+    """Returns some documents of all sources: the first, the longest, the shortest and drawn ones.
+
+    Raises:
+        DatasetFormatError, DatasetNotFoundError, StorageError: data are damaged, gone, or cannot be read.
+        ConfigError: they cannot be decoded.
+    """
+    if not options.num_samples_shown:
+        return None
+    html = []
+    for source, document, words in _documents(target, options):
+        html.append(_drawn(target.document(source, document, count=_MOST_OF_DOCUMENT), words))
+    return Section(id="shown-documents", title="Some documents", html=joined(html)) if html else None
+
+
+def _documents(target: Target, options: ReportOptions) -> Iterator[tuple[int, int, str]]:
+    """Yields the sources and numbers of documents, each once, and why they are shown."""
+    filled = [source for source in target.sources if source.num_documents]
+    if not filled:
+        return
+    seen = set()
+    largest = max(filled, key=lambda source: source.num_tokens)
+    chosen = [(filled[0].number, 0, "The first")]
+    lengths = DocumentLengths.of(target.pairs.get(prefix).data for prefix in largest.prefixes)
+    first_pair = int(target.pair_rows.first_pairs[largest.number])
+    found = [("The longest", lengths.longest), ("The shortest that has tokens", lengths.shortest)]
+    chosen += [(*target.named(first_pair + place[2], place[1]), words) for words, place in found if place is not None]
+    rng = np.random.default_rng([options.seed, 12])
+    weights = np.array([source.num_tokens + 1 for source in filled], dtype=np.float64)
+    for number in rng.choice(len(filled), options.num_samples_shown, p=weights / weights.sum()).tolist():
+        chosen.append((filled[number].number, int(rng.integers(filled[number].num_documents)), "Drawn"))
+    for source, document, words in chosen:
+        if (source, document) not in seen:
+            seen.add((source, document))
+            yield source, document, words
+
+
+def _are_too_few(target: Target) -> bool:
+    """Whether the data of a pair do not fill a sample."""
+    num_tokens = sum(source.num_tokens for source in target.sources)
+    return num_tokens <= (target.settings.sequence_length if target.settings.window_policy == "concat" else 1)
+
+
+def _chosen(count: int, num_positions: int, *, seed: int) -> list[int]:
+    """Returns positions, rising: the first, and drawn ones."""
+    rng = np.random.default_rng([seed, 13])
+    drawn = rng.integers(0, num_positions, count - 1).tolist() if num_positions else []
+    return sorted({0, *drawn})[:num_positions]
+
+
+def _drawn(shown: Shown, heading: str, *, most: int = MOST_TOKENS) -> Markup:
+    begin = beginning(shown, most)
+    left = shown.num_tokens - begin.first - len(begin)
+    rest = [element("p", f"{left:,} more tokens are not shown.", class_="note")] if left > 0 else []
+    facts = ", ".join(f"{name} {value}" for name, value in shown.facts)
+    told = [element("p", facts, class_="note")] if shown.loss is not None else []  # headings of documents tell theirs
+    body = [*told, Markup(legend_html(begin)), Markup(shown_html(begin, tokens=False, level=4)), *rest]
+    return element("article", element("h3", heading), *body)
+
+
+def beginning(shown: Shown, count: int) -> Shown:
+    """Returns the first tokens of what is shown, and the spans that stand among them.
+
+    Raises:
+        ConfigError: the count is negative.
+    """
+    if count < 0:
+        message = f"expected a number of tokens from 0 on, found {count}"
+        raise ConfigError(message)
+    if count >= len(shown):
+        return shown
+    spans = [span for span in shown.spans if span.slot < count]
+    spans = [replace(span, stop=min(span.stop, span.start + count - span.slot)) for span in spans]
+    return replace(
+        shown,
+        spans=tuple(spans),
+        ids=shown.ids[:count],
+        texts=shown.texts[:count],
+        kinds=shown.kinds[:count],
+        spans_of=shown.spans_of[:count],
+        parts=shown.parts[:count],
+        loss=None if shown.loss is None else shown.loss[:count],
+    )

@@ -1,0 +1,137 @@
+"""The list of sections, each made on its own: by the page one after the other, by the explorer when it is looked at.
+
+A section that fails stands in its place with what is wrong: one damaged file does not take the rest of a report away.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from tokenloom.errors import TokenloomError
+from tokenloom.inspect.target import Target, TargetKind
+from tokenloom.progress import task
+from tokenloom.rendering.html import element, joined
+from tokenloom_look.report.blend_section import blend_section
+from tokenloom_look.report.documents_section import documents_section
+from tokenloom_look.report.duplicates_section import duplicates_section
+from tokenloom_look.report.input_section import input_section
+from tokenloom_look.report.job_section import job_section
+from tokenloom_look.report.ledger_section import ledger_section
+from tokenloom_look.report.made_by_section import made_by_section
+from tokenloom_look.report.options import ReportOptions
+from tokenloom_look.report.packing_section import packing_section
+from tokenloom_look.report.parts_section import parts_section
+from tokenloom_look.report.run_sections import held_out_section, passes_section, stages_section
+from tokenloom_look.report.samples_section import samples_section, shown_documents_section
+from tokenloom_look.report.section import Section
+from tokenloom_look.report.shuffle_section import shuffle_section
+from tokenloom_look.report.statistics_section import statistics_section
+from tokenloom_look.report.tokens_section import tokens_section
+
+MakeSection = Callable[[Target, ReportOptions], Section | None]
+"""Returns a section of a target; None where there is nothing to say."""
+
+_FAILURES = (TokenloomError, OSError, ValueError, LookupError, ArithmeticError, MemoryError)
+"""What a section may fail with: wrong data, a disk, and what of damaged data nobody has thought of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSection:
+    """A section that reports may have.
+
+    Attributes:
+        id: its name in a page and an address.
+        title: its heading.
+        kinds: what it is about.
+        make: makes it.
+    """
+
+    id: str
+    title: str
+    kinds: Collection[TargetKind]
+    make: MakeSection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MadeSection:
+    """A section that was made, or failed.
+
+    Attributes:
+        listed: which.
+        section: it, or what says why it failed; None where there is nothing to say.
+        error: why it failed; None if it did not.
+        seconds: the time that it took.
+    """
+
+    listed: ListedSection
+    section: Section | None
+    error: str | None
+    seconds: float
+
+
+_DATA = frozenset({TargetKind.pair, TargetKind.catalogue, TargetKind.blend, TargetKind.run})
+_RUNS = frozenset({TargetKind.run})
+_BLENDS = frozenset({TargetKind.blend})
+
+SECTIONS: tuple[ListedSection, ...] = (
+    ListedSection(id="job", title="How far the job is", kinds={TargetKind.job}, make=job_section),
+    ListedSection(id="documents", title="Documents and tokens", kinds=_DATA, make=documents_section),
+    ListedSection(id="blend", title="The blend as it is built", kinds=_BLENDS, make=blend_section),
+    ListedSection(id="parts", title="Parts of the catalogue", kinds={TargetKind.catalogue}, make=parts_section),
+    ListedSection(id="stages", title="Stages and blend", kinds=_RUNS, make=stages_section),
+    ListedSection(id="passes", title="Passes over the sources", kinds=_RUNS, make=passes_section),
+    ListedSection(id="held-out", title="Held out and denied", kinds=_RUNS, make=held_out_section),
+    ListedSection(id="shuffle", title="Shuffle quality", kinds=_RUNS, make=shuffle_section),
+    ListedSection(id="ledger", title="Ledger", kinds=_RUNS, make=ledger_section),
+    ListedSection(id="packing", title="Packing", kinds=_DATA, make=packing_section),
+    ListedSection(id="statistics", title="Loader and storage", kinds=_DATA, make=statistics_section),
+    ListedSection(id="near-duplicates", title="Near duplicates", kinds=_DATA, make=duplicates_section),
+    ListedSection(id="input", title="What became of the input", kinds=_DATA, make=input_section),
+    ListedSection(id="made-by", title="What the data were made by", kinds=_DATA, make=made_by_section),
+    ListedSection(id="tokens", title="The tokens", kinds=_DATA, make=tokens_section),
+    ListedSection(id="samples", title="Some samples", kinds=_DATA, make=samples_section),
+    ListedSection(id="shown-documents", title="Some documents", kinds=_DATA, make=shown_documents_section),
+)
+"""All of them, in the order of the page."""
+
+
+def sections_of(target: Target) -> list[ListedSection]:
+    """Returns the sections that are about such a target; of some of them there may be nothing to say."""
+    return [listed for listed in SECTIONS if target.kind in listed.kinds]
+
+
+def made(listed: ListedSection, target: Target, options: ReportOptions) -> MadeSection:
+    """Returns a section, made."""
+    began = time.monotonic()
+    try:
+        section, error = listed.make(target, options), None
+    except _FAILURES as failure:
+        error = str(failure) if isinstance(failure, TokenloomError) else f"{type(failure).__name__}: {failure}"
+        section = _failed(listed, failure, error)
+    return MadeSection(listed=listed, section=section, error=error, seconds=time.monotonic() - began)
+
+
+def made_sections(target: Target, options: ReportOptions) -> Iterator[MadeSection]:
+    """Yields the sections of a target, one after the other, each when it is made."""
+    wanted = sections_of(target)
+    with task("report", unit="sections", total=len(wanted)) as advance:
+        for listed in wanted:
+            advance.note(listed.title)
+            yield made(listed, target, options)
+            advance()
+
+
+def _failed(listed: ListedSection, failure: Exception, error: str) -> Section:
+    """Returns what stands in the place of a section that failed."""
+    hint = failure.hint if isinstance(failure, TokenloomError) else None
+    message = failure.message if isinstance(failure, TokenloomError) else error
+    words = [element("strong", "This section could not be made. "), message]
+    body = [element("p", joined(words)), *([] if hint is None else [element("p", f"Hint: {hint}")])]
+    return Section(
+        id=listed.id,
+        title=listed.title,
+        html=element("div", *body, class_="error", role="note"),
+        findings=[f"{listed.title}: this section could not be made: {message}"],
+    )

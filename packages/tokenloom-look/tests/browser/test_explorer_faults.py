@@ -1,0 +1,103 @@
+"""What goes wrong on the explorer's page: hostile texts, errors, a server that is gone, data without a tokenizer."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+
+import pytest
+from explored_data import OWNED, preprocess
+from explorer_requests import serving
+from playwright.sync_api import expect
+
+from tokenloom.errors import DatasetFormatError
+from tokenloom_look.explorer.views import views_of
+
+pytestmark = pytest.mark.slow
+
+TURNING = re.compile("[\u0000-\u0008\u000e-\u001f\u007f-\u009f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that turn a page around, drive a terminal, or have no glyph."""
+
+
+def check_harmless(page) -> None:
+    """Checks that no text of the data was run, became an element, or turns the page around."""
+    assert page.evaluate("globalThis.owned") is None
+    assert page.locator("main script, main img, main style, main iframe").count() == 0
+    said = page.evaluate(
+        """() => [document.title, document.body.innerText,
+          ...[...document.querySelectorAll("[title], [aria-label]")].map((each) => each.title + each.ariaLabel)]"""
+    )
+    assert not [text for text in said if TURNING.search(text)]
+
+
+def test_hostile_texts_are_texts_in_every_view(pages, explorer):
+    page = pages.open(explorer.server.url)
+    for address, text in (
+        ("documents", "<script>globalThis.owned"),
+        ("documents?source=0&document=3", "</style>"),
+        ("samples", None),
+        ("search?text=globalThis", "<script>"),
+        ("documents?source=0&document=3&start=2&length=4", None),
+    ):
+        page.evaluate("address => { location.hash = `#/${address}` }", address)
+        expect(page.locator("main .waiting, main [aria-busy=true]")).to_have_count(0)
+        if text is not None:
+            expect(page.locator("main")).to_contain_text(text)
+        check_harmless(page)
+    read = explorer("occurrences", source=0, document=3)["rows"][0]["position"]
+    page.evaluate("position => { location.hash = `#/samples?position=${position}` }", read)
+    expect(page.locator(".detail")).to_contain_text("<script>globalThis.owned")
+    check_harmless(page)
+    pages.picture(page, "explorer-hostile", whole=False)
+
+
+def test_hostile_texts_of_the_address_are_texts(pages, explorer):
+    page = pages.open(explorer.server.url)
+    expect(page.locator("h1")).to_be_visible()
+    pages.expect_complaint("Failed to load resource")
+    for place in ("search?text=", "samples?position=", "documents?source=", "", "nowhere"):
+        address = place + OWNED
+        page.evaluate("address => { location.hash = `#/${address}` }", address)
+        expect(page.locator("main h1")).to_be_visible()
+        check_harmless(page)
+
+
+def test_hostile_names_of_folders_and_files_are_texts(pages, explored, tmp_path):
+    folder = tmp_path / "a<img src=x onerror=globalThis.owned=4>\u202e"
+    folder.mkdir()
+    shutil.copy(explored.folder / "tokenizer.json", folder)
+    preprocess(folder, "b<b>", f"{folder.name}&amp;.jsonl", ["one text", "another"])
+    with explored.served(explored.looking(os.fspath(folder / "b<b>_text_document"))) as asker:
+        page = pages.open(asker.server.url)
+        expect(page.locator("#target")).to_contain_text("b<b>_text_document")
+        expect(page.locator(".findings p")).not_to_have_text("Looking …")
+        check_harmless(page)
+        page.evaluate("location.hash = '#/documents?document=1'")
+        expect(page.locator(".detail")).to_contain_text(r"onerror=globalThis.owned=4>\u202e&amp;.jsonl:2")
+        check_harmless(page)
+
+
+def test_an_error_is_told_in_its_place_and_tried_again(pages, explored):
+    broken = threading.Event()
+    broken.set()
+    views = views_of(explored.run())
+    positions = views["positions"]
+
+    def failing(query):
+        if broken.is_set():
+            message = "`web.bin` ends early"
+            raise DatasetFormatError(message, hint="verify it: `tokenloom verify web`")
+        return positions(query)
+
+    pages.expect_complaint("500")
+    with serving({**views, "positions": failing}) as asker:
+        page = pages.open(f"{asker.server.url}")
+        page.get_by_role("link", name="Samples", exact=True).click()
+        error = page.get_by_role("alert").filter(has_text="web.bin")
+        expect(error).to_contain_text("tokenloom verify web")
+        broken.clear()
+        error.get_by_role("button", name="Try again").click()
+        expect(error).to_have_count(0)
+        expect(page.locator(".list [aria-rowindex='2']")).to_contain_text("web")

@@ -1,0 +1,229 @@
+"""Who may ask: this machine, the token, the name of the server, the site that a request comes from."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import pytest
+from explorer_requests import Asker, Reply, serving
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenloom.errors import ConfigError
+from tokenloom_look.explorer.access import Access
+from tokenloom_look.explorer.server import LocalServer
+
+
+@pytest.fixture(scope="module")
+def ask() -> Iterator[Asker]:
+    with serving({"told": lambda query: {"secret": "corpus"}}) as asker:
+        yield asker
+
+
+def scope(
+    path: str = "/", query: bytes = b"", method: str = "GET", host: bytes = b"localhost:8000", **headers: str
+) -> dict[str, Any]:
+    others = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return {
+        "type": "http",
+        "path": path,
+        "query_string": query,
+        "method": method,
+        "headers": [(b"host", host), *others],
+    }
+
+
+def access(**settings: Any) -> Access:
+    return Access.at(**{"names": ["localhost"], "is_loopback": True, "is_everywhere": False, **settings})
+
+
+# --- the token ------------------------------------------------------------------------------------------------
+
+
+def token_in(reply: Reply) -> str:
+    """The token that the page is told, which is empty where it is not."""
+    return reply.body.partition(b'name="token" content="')[2].partition(b'"')[0].decode()
+
+
+def test_the_address_with_the_token_hands_it_to_the_page_and_to_no_cookie(ask):
+    reply = ask.send(f"/?token={ask.server.access.token}", token=None)
+    assert (reply.status, token_in(reply)) == (200, ask.server.access.token)
+    assert "set-cookie" not in reply.headers
+    for path in ("/", "/?token=wrong", "/?token=", f"/explorer.js?token={ask.server.access.token}"):
+        reply = ask.send(path, token=None)
+        assert (reply.status, token_in(reply)) == (200, "")
+        assert ask.server.access.token.encode() not in reply.body
+
+
+def test_the_files_of_the_page_are_the_same_for_all(ask):
+    for path in ("/", "/explorer.js", "/web/base.css"):
+        assert ask.send(path, token=None).body == ask.send(path).body
+
+
+@pytest.mark.parametrize("path", ["/api/told", "/api/none", "/api/", "/api/told?token=wrong"])
+def test_without_the_token_nothing_is_told_not_even_what_is_there(ask, path):
+    reply = ask.send(path, token=None)
+    assert reply.status == 403
+    assert reply.json() == {
+        "error": "expected the token of this server, found none, or another",
+        "hint": "open the address that `tokenloom explore` printed",
+    }
+
+
+def test_another_token_will_not_do_in_any_place(ask):
+    token = ask.server.access.token
+    wrong = [token[:-1], token + "a", token.swapcase(), "é"]
+    for other in wrong:
+        assert ask.send("/api/told", token=other.encode().decode("latin-1")).status == 403
+    for cookie in (f"tokenloom-{ask.server.port}={token}", token):  # which browsers send to other ports, too
+        assert ask.send("/api/told", token=None, headers={"Cookie": cookie}).status == 403
+    for header in (token, f"Basic {token}", f"bearer{token}", "Bearer ", "Bearer"):
+        assert ask.send("/api/told", token=None, headers={"Authorization": header}).status == 403
+    assert ask.send(f"/api/told?token={token}", token=None).status == 403  # the page alone takes it from an address
+    assert token_in(ask.send(f"/?token={token}&token={token}", token=None)) == ""
+
+
+def test_a_ticket_opens_the_page_once(ask):
+    path = ask.server.url_for_once().partition(str(ask.server.port))[2]
+    assert ask.server.access.token not in path
+    assert token_in(ask.send(path, token=None)) == ask.server.access.token
+    assert token_in(ask.send(path, token=None)) == ""
+
+
+@given(st.text(), st.text())
+def test_no_token_but_the_right_one_opens(given_token, other):
+    ours = access()
+    assert not ours.opens(scope(query=f"token={given_token}&{other}".encode("utf-8", "replace")))
+    bearer = f"Bearer {other}".encode("utf-8", "replace")
+    assert not ours.has_token({**scope(), "headers": [(b"authorization", bearer)]})
+
+
+# --- connections that ask nothing -----------------------------------------------------------------------------
+
+
+def test_connections_that_ask_nothing_keep_nobody_out(monkeypatch):
+    monkeypatch.setattr("tokenloom_look.explorer.server._SECONDS_TO_ASK", 0.2)
+    begun = (
+        b"GET /api/told HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /"  # a whole request, which is refused, and half of one
+    )
+    with serving({"told": lambda query: {}}) as ask, ExitStack() as stack:
+        for head in [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n", begun] * 20:
+            strange = stack.enter_context(socket.create_connection(("127.0.0.1", ask.server.port), timeout=20))
+            strange.sendall(head)
+            stack.callback(_read_to_the_end, strange)
+        assert ask.send("/api/told").status == 200
+
+
+def _read_to_the_end(connection: socket.socket) -> None:
+    """Reads until the server closes a connection, which it has to."""
+    with suppress(ConnectionResetError):
+        while connection.recv(1 << 12):
+            pass
+
+
+# --- the name, the site, the method ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example:80",
+        "",
+        "a b",
+        "[::1",
+        "x@localhost",
+        "localhost/x",
+        "10.0.0.7",
+        "localhost:99999",
+    ],
+)
+def test_another_host_is_refused_whatever_it_points_to(ask, host):
+    reply = ask.send("/api/told", headers={"Host": host})
+    assert (reply.status, b"corpus" in reply.body) in [(421, False), (400, False)]  # 400 of what is no host at all
+    assert access().refusal(scope(host=host.encode())).status == 421
+
+
+def test_tunnels_have_ports_of_their_own_and_everywhere_has_all_addresses():
+    assert access().refusal(scope(host=b"LOCALHOST:9000")) is None
+    assert access().refusal(scope(host=b"[::1]:9000")) is None
+    everywhere = access(names=["node7"], is_loopback=False, is_everywhere=True)
+    assert [everywhere.refusal(scope(host=host)) for host in (b"node7:1", b"10.0.0.7:8000", b"[fe80::1]:1")] == [
+        None
+    ] * 3
+    assert everywhere.refusal(scope(host=b"evil.example")).status == 421
+    one_address = access(names=["10.0.0.7"], is_loopback=False)
+    assert one_address.refusal(scope(host=b"localhost:8000")).status == 421
+    assert one_address.refusal({**scope(), "headers": [(b"host", b"10.0.0.7"), (b"host", b"10.0.0.7")]}).status == 421
+    assert one_address.refusal({**scope(), "headers": []}).status == 421
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Origin": "https://127.0.0.1"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_pages_of_other_sites_are_refused_even_with_the_token(ask, headers):
+    for path in ("/api/told", f"/?token={ask.server.access.token}"):
+        reply = ask.send(path, headers=headers)
+        assert (reply.status, reply.json()["error"]) == (403, "pages of other sites may not ask here")
+
+
+def test_the_own_page_and_the_address_bar_are_answered(ask):
+    own = {"Origin": f"http://127.0.0.1:{ask.server.port}", "Sec-Fetch-Site": "same-origin"}
+    assert ask.send("/api/told", headers=own).status == 200
+    assert ask.send("/api/told", headers={"Sec-Fetch-Site": "none"}).status == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
+def test_only_reading_is_answered(ask, method):
+    reply = ask.send("/api/told", method=method)
+    assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD")
+    assert reply.json()["error"] == "expected GET or HEAD: nothing can be changed here"
+
+
+# --- every answer ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "token"),
+    [("/", ""), ("/api/told", ""), ("/api/none", ""), ("/", None), ("/?token=", None), ("/api/told", None)],
+)
+def test_every_answer_has_the_headers_that_protect_it(ask, path, token):
+    headers = ask.send(path, token=token).headers
+    assert headers["content-security-policy"] == (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    names = ("x-content-type-options", "referrer-policy", "cache-control", "cross-origin-resource-policy")
+    assert [headers[name] for name in names] == ["nosniff", "no-referrer", "no-store", "same-origin"]
+    assert "server" not in headers
+    assert "access-control-allow-origin" not in headers
+
+
+@pytest.fixture
+def server() -> LocalServer:
+    server = LocalServer({})
+    yield server
+    server.close()
+
+
+def test_this_machine_alone_by_default(server):
+    assert server.is_loopback
+    assert server.url == f"http://127.0.0.1:{server.port}/?token={server.access.token}"
+    assert len(server.access.token) == 43
+
+
+def test_a_port_that_is_taken_is_named(server):
+    with pytest.raises(ConfigError, match=rf"cannot listen at `127.0.0.1`, port {server.port}: Address already in use"):
+        LocalServer({}, port=server.port)

@@ -1,0 +1,106 @@
+"""Files of the page, queries, and answers of views."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from explorer_requests import Asker, serving
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenloom.errors import ConfigError, UnavailableError
+from tokenloom_look.explorer.answers import NotThereError, encoded
+from tokenloom_look.explorer.queries import Query
+
+
+def echo(query: Query) -> object:
+    found = {"text": query.text("text"), "number": query.number("number", 2**60)}
+    query.check_read()
+    return found
+
+
+def fails(query: Query) -> object:
+    kind = query.text("kind")
+    if kind == "bug":
+        raise ZeroDivisionError
+    classes = {"config": ConfigError, "there": NotThereError, "store": UnavailableError}
+    message = "http://me:word@host/key was refused"
+    raise classes[kind](message, hint="look elsewhere")
+
+
+@pytest.fixture(scope="module")
+def ask() -> Iterator[Asker]:
+    with serving({"echo": echo, "fails": fails}) as asker:
+        yield asker
+
+
+def test_an_answer_is_json_that_a_browser_reads_exactly(ask):
+    reply = ask.send("/api/echo?text=%E4%B8%AD%3Cb%3E")
+    assert (reply.status, reply.headers["content-type"]) == (200, "application/json")
+    assert reply.json() == {"text": "中<b>", "number": "1152921504606846976"}
+    assert ask("echo", text="", number=7) == {"text": "", "number": 7}
+
+
+@pytest.mark.parametrize(("kind", "status"), [("config", 400), ("there", 404), ("store", 503)])
+def test_errors_are_answers_without_secrets(ask, kind, status):
+    reply = ask.send(f"/api/fails?kind={kind}")
+    assert reply.status == status
+    assert reply.json() == {"error": "http://…@host/key was refused", "hint": "look elsewhere"}
+
+
+def test_a_bug_of_ours_is_told_in_the_terminal_and_the_server_goes_on(ask, caplog):
+    reply = ask.send("/api/fails?kind=bug")
+    assert (reply.status, reply.json()["error"]) == (500, "the explorer failed")
+    assert "nosniff" in reply.headers.values()
+    assert ask("echo", text="a")["text"] == "a"
+    assert "ZeroDivisionError" in caplog.text
+    assert ask.server.access.token not in caplog.text
+
+
+WRONG_QUERIES = """
+text=a&text=b text text=%ff text=a&other=1 text=a&number=-1 text=a&number=nan text=a&number=1e3 text=a&number=
+text=a&number=99999999999999999999999 text=a&number=%EF%BC%91
+"""
+
+
+@pytest.mark.parametrize("query", ["", *WRONG_QUERIES.split(), "&".join(f"name{number}=1" for number in range(99))])
+def test_a_query_is_read_strictly(ask, query):
+    assert ask.send(f"/api/echo?{query}").status == 400
+
+
+PATHS_OUTSIDE = r"""
+/api /api/ /api/echo/ /API/echo /api/echo%2f /api/../page/index.html /../../../../etc/passwd /..%2f..%2fetc%2fpasswd
+/%2e%2e/%2e%2e/etc/passwd /page/index.html //explorer.js /explorer.js%00 /\..\x /%
+"""
+
+
+@pytest.mark.parametrize("path", PATHS_OUTSIDE.split())
+def test_paths_outside_the_table_are_not_there(ask, path):
+    reply = ask.send(path)
+    assert (reply.status, reply.json()["error"]) == (404, "there is nothing under this path")
+
+
+def test_the_files_of_the_page_say_what_they_are(ask):
+    kinds = {path: ask.send(path).headers["content-type"] for path in ("/", "/explorer.js", "/explorer.css")}
+    assert list(kinds.values()) == [f"text/{kind}; charset=utf-8" for kind in ("html", "javascript", "css")]
+
+
+def test_numbers_that_javascript_would_round_are_texts():
+    told = json.loads(encoded({"exact": 2**53, "rounded": 2**53 + 1, "negative": -(2**60), "true": True}))
+    assert told == {"exact": 2**53, "rounded": "9007199254740993", "negative": "-1152921504606846976", "true": True}
+
+
+def test_texts_turn_no_page_around_and_html_stays_as_it_was_drawn():
+    told = json.loads(
+        encoded({"file": "a\u202eb\x1b.jsonl", "facts": [("made of", "\x00")], "legend_html": "<b>\t</b>"})
+    )
+    assert told == {"file": r"a\u202eb\x1b.jsonl", "facts": [["made of", r"\x00"]], "legend_html": "<b>\t</b>"}
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_query_or_refused(query):
+    with suppress(ConfigError):
+        assert isinstance(Query.parse(query).text("text", ""), str)

@@ -1,0 +1,270 @@
+"""Views at once and one by one: the overview, documents, positions, jumps, two runs."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import numpy as np
+import pytest
+from explorer_requests import HOSTILE, serving, state_of
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import write_sentences
+
+from tokenloom.errors import TokenloomError
+from tokenloom.inspect.target import open_target
+from tokenloom.run.audit.differences import differences
+from tokenloom.run.run import Run
+from tokenloom_look.explorer.answers import encoded, error_answer
+from tokenloom_look.explorer.documents import MOST_TOKENS, document
+from tokenloom_look.explorer.looking import Looking
+from tokenloom_look.explorer.queries import Query
+from tokenloom_look.explorer.views import views_of
+
+ASKED = {
+    "target": {},
+    "documents": {"count": 3},
+    "document": {"document": 1},
+    "positions": {"count": 3},
+    "position": {"position": 2},
+    "jump": {"value": "3"},
+    "search": {"text": "return"},
+    "section": {"id": "documents"},
+}
+
+
+NAMED = {
+    "target": (),
+    "section": ("id",),
+    "documents": ("source", "first", "count"),
+    "document": ("source", "document", "first", "count"),
+    "positions": ("first", "count"),
+    "position": ("position",),
+    "occurrences": ("source", "document", "first", "count", "stop"),
+    "jump": ("what", "value"),
+    "search": ("text", "ids", "source", "cursor"),
+    "compare": (),
+    "compare/positions": ("first", "count"),
+    "watch": (),
+}
+"""What each view is asked."""
+
+COMPARED = {"compare": {}, "compare/positions": {"count": 3}}
+
+
+def test_looking_changes_nothing(corpora):
+    before = state_of(corpora.folder)
+    for word, more in (
+        ("web_text_document", {}),
+        ("run.toml", {"occurrences": {"document": 1}}),
+        ("run.toml", COMPARED),
+    ):
+        compared = open_target([corpora.path("other.toml")]) if more is COMPARED else None
+        with serving(views_of(corpora.looking(word, compared=compared))) as ask:
+            for name, values in (ASKED | more).items():
+                ask(name, **values)
+    assert state_of(corpora.folder) == before
+
+
+NAMES = ("source", "document", "first", "count", "position", "stop", "what", "value", "text", "ids", "cursor", "id")
+VALUES = st.one_of(
+    st.integers(-2, 2**65).map(str),
+    st.integers(0, 70).map(str),
+    st.text(max_size=20),
+    st.sampled_from(
+        ["", "nan", "inf", "1e9", "auto", "step", "record", "web:3", "0.0.0.0", "1.2.3.4", "documents", "٣", "\0"]
+    ),
+    st.tuples(*[st.integers(0, 60).map(str)] * 4).map(".".join),
+)
+
+
+@pytest.fixture(scope="module")
+def both(corpora):
+    compared = open_target([corpora.path("other.toml")])
+    return [views_of(corpora.looking("run.toml", compared=compared)), views_of(corpora.looking("ids"))]
+
+
+@pytest.mark.slow
+@given(
+    name=st.sampled_from(sorted(NAMED)), which=st.integers(0, 1), values=st.dictionaries(st.sampled_from(NAMES), VALUES)
+)
+def test_whatever_is_asked_is_answered_or_refused(both, name, which, values):
+    known = {key: value for key, value in values.items() if key in NAMED[name]}
+    status = 200
+    try:
+        encoded(both[which][name](Query(known)))
+    except TokenloomError as error:
+        status = error_answer(error)[0]
+    assert status in (200, 400, 404)
+
+
+def test_a_pair_has_documents_samples_and_a_search(ask_pair, corpora):
+    found = ask_pair("target")
+    assert (found["kind"], found["name"]) == ("pair", corpora.path("web_text_document"))
+    assert found["views"] == ["overview", "samples", "documents", "search"]
+    [source] = found["sources"]
+    assert (source["num_documents"], source["number"]) == (40, 0)
+    assert (found["has_positions"], found["num_positions"], found["has_steps"]) == (True, None, False)
+    assert (found["compared"], found["notes"]) == (None, [])
+    assert ["documents", "40"] in found["facts"]
+
+
+def test_a_run_has_positions_steps_and_what_it_is_compared_with(ask_run, corpora):
+    found = ask_run("target")
+    assert (found["kind"], found["num_positions"], found["has_steps"]) == ("run", 60, True)
+    assert [source["name"] for source in found["sources"]] == ["web", "code"]
+    assert "compare" in found["views"]
+    assert found["compared"] == corpora.path("other.toml")
+
+
+def test_sections_are_those_of_the_report_made_one_by_one(ask_pair):
+    listed = ask_pair("target")["sections"]
+    assert {"id": "documents", "title": "Documents and tokens"} in listed
+    found = ask_pair("section", id="documents")
+    assert (found["id"], found["title"]) == ("documents", "Documents and tokens")
+    assert found["html"]
+    assert ask_pair("section", id="documents") == found
+    assert ask_pair.error("section", id="../x") == (404, "expected the id of a section, found '../x'")
+
+
+def test_hostile_text_is_text(ask_pair):
+    preview = ask_pair("documents", first=3, count=1)["rows"][0]["preview"]
+    assert preview.startswith("<script>alert(1)</script>\\x1b[31m \\u202e txt.exe &amp; café 中文")
+    drawn = ask_pair("document", document=3)
+    assert "<script" not in drawn["html"]
+    assert "\x1b" not in drawn["html"]
+    assert "\u202e" not in drawn["html"]
+    text = html.unescape(re.sub("<[^>]*>", "", drawn["html"]))
+    assert "<script>alert(1)</script>" in text.replace("\n", "")
+    assert HOSTILE.isprintable() is False
+
+
+def test_a_document_by_tokens_joins_to_the_whole(ask_pair):
+    whole = ask_pair("document", document=0)
+    parts = [ask_pair("document", document=0, first=first, count=10) for first in range(0, whole["num_tokens"], 10)]
+    assert [part["count"] for part in parts[:-1]] == [10] * (len(parts) - 1)
+    ids = [number for part in parts for number in re.findall("data-id=([0-9]+)", part["html"])]
+    assert ids == re.findall("data-id=([0-9]+)", whole["html"])
+    assert len(ids) == whole["num_tokens"]
+    assert whole["heading"].startswith("document 0 of ")
+    assert ask_pair("document", document=0, first=2**62)["count"] == 0
+
+
+def test_documents_that_are_not_there_are_refused(ask_pair, corpora):
+    message = f"expected a document of {corpora.path('web_text_document')} in [0, 40), found 40"
+    assert ask_pair.error("document", document=40) == (404, message)
+    assert ask_pair.error("document", document=0, source=1) == (404, "expected a source in [0, 1), found 1")
+    assert ask_pair.error("document") == (400, "expected `document` in the query, found none")
+    assert ask_pair.error("document", document="../../etc/passwd")[0] == 400
+
+
+def test_without_a_tokenizer_ids_are_shown(ask_ids):
+    rows = ask_ids("documents")["rows"]
+    assert [row["preview"] for row in rows[:2]] == ["1 2 3", ""]
+    assert [row["num_tokens"] for row in rows] == [3, 0, 100]
+    assert [row["file"] for row in rows] == [None] * 3
+    assert ask_ids("document", document=1)["num_tokens"] == 0
+
+
+def test_no_request_draws_more_than_it_may(tmp_path):
+    prefix = write_sentences(tmp_path / "long", [[[1] * (MOST_TOKENS + 100)]])
+    found = document(Looking(target=open_target([prefix])), Query({"document": "0", "count": str(2**62)}))
+    assert found["count"] == MOST_TOKENS
+
+
+def test_a_page_of_samples_says_where_they_are_from(ask_run, corpora):
+    page = ask_run("positions", first=8, count=3)
+    assert (page["total"], [row["position"] for row in page["rows"]]) == (60, [8, 9, 10])
+    run = Run.open(corpora.path("run.toml"))
+    for row in page["rows"]:
+        place = run.place(row["position"])
+        assert (row["source"], row["stage"], row["pass"]) == (place.source, "main", place.pass_number)
+        assert (row["window"], row["step"]) == (place.window, 1)
+        assert row["num_spans"] == len(run.trace([row["position"]]))
+        assert row["preview"] != ""
+
+
+def test_a_position_is_drawn_with_its_spans(ask_run, corpora):
+    found = ask_run("position", position=9)
+    table = Run.open(corpora.path("run.toml")).trace([9])
+    assert found["num_tokens"] == 33
+    assert ["step", "1"] in found["facts"]
+    assert [(span["source"], span["document"], span["start"]) for span in found["spans"]] == [
+        (int(source), document, start)
+        for source, document, start in zip(table.sources, table.documents.tolist(), table.starts.tolist(), strict=True)
+    ]
+    assert found["html"].count("data-id=") == 33
+
+
+def test_a_document_is_followed_to_all_its_positions(ask_run, corpora):
+    table = Run.open(corpora.path("run.toml")).occurrences({0: [7]})
+    found = ask_run("occurrences", source=0, document=7)
+    assert (found["total"], found["stop"], found["has_end"]) == (len(table), 60, True)
+    assert [row["position"] for row in found["rows"]] == table.positions.tolist()
+    assert [row["step"] for row in found["rows"]] == (table.positions // 8).tolist()
+    assert [row["seen"] for row in found["rows"]] == (table.positions < 24).tolist()
+    assert np.all(np.diff(table.positions) >= 0)
+    first = ask_run("occurrences", source=0, document=7, first=1, count=1)["rows"]
+    assert first == found["rows"][1:2]
+
+
+def sample_at(position):
+    return {"view": "samples", "parameters": {"position": position}}
+
+
+def document_at(source, document):
+    return {"view": "documents", "parameters": {"source": source, "document": document}}
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("59", sample_at(59)),
+        (" 5_9 ", sample_at(59)),
+        ("position 7", sample_at(7)),
+        ("step 3", sample_at(24)),
+        ("Step:3", sample_at(24)),
+        ("code:19", document_at(1, 19)),
+        ("web:0", document_at(0, 0)),
+        ("code.jsonl:3", document_at(1, 2) | {"num_documents": 1}),
+    ],
+)
+def test_what_is_meant_is_told_from_how_it_is_written(ask_run, value, found):
+    assert ask_run("jump", value=value) == found
+
+
+@pytest.mark.parametrize(
+    ("value", "status", "message"),
+    [
+        ("8", 200, ""),
+        ("60", 404, "expected a position in [0, 60), found 60"),
+        ("step 8", 404, "expected a position in [0, 60), found 64"),
+        ("web:39", 404, "expected a document of web in [0, 39), found 39"),
+        ("wbe:4", 400, "expected a document of a source of this run, found 'wbe:4'"),
+        ("web.jsonl:99", 400, "web.jsonl"),
+        ("9" * 30, 400, "does not fit 64 bits"),
+        ("x" * 5000, 400, "expected a document such as"),
+    ],
+)
+def test_what_is_not_there_is_said_in_words(ask_run, value, status, message):
+    if status == 200:
+        assert ask_run("jump", value=value) == sample_at(8)
+    else:
+        found, said = ask_run.error("jump", value=value)
+        assert (found, message in said) == (status, True), said
+
+
+def test_what_differs_is_said_in_words(ask_run, corpora):
+    found = ask_run("compare")
+    runs = [Run.open(corpora.path(name)) for name in ("run.toml", "other.toml")]
+    expected = differences(runs[0].lock, runs[1].lock)
+    assert found["first_difference"]["position"] == expected.position
+    assert found["first_difference"]["left"]["source"] == expected.before.source
+    assert found["summary"][0] == f"The runs differ from position {expected.position} on" + (
+        "." if expected.position else ": no position is the same from the first on."
+    )
+    assert [each["name"] for each in found["settings"]] == [each.name for each in expected.settings]
+    assert "<table" in found["html"]
+    assert {chart["id"].partition("-")[0] for chart in found["charts"]} == {"left", "right"}
+    assert ask_run("compare") == found

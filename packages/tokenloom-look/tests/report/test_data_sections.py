@@ -1,0 +1,162 @@
+"""What a report says of data: what they are, and what they were made of."""
+
+from __future__ import annotations
+
+import re
+
+from report_pages import words_of
+
+from tokenloom.inspect.target import SampleSettings, open_target
+from tokenloom_look.report.documents_section import documents_section
+from tokenloom_look.report.input_section import input_section
+from tokenloom_look.report.made_by_section import made_by_section
+from tokenloom_look.report.options import ReportOptions
+from tokenloom_look.report.samples_section import samples_section, shown_documents_section
+from tokenloom_look.report.tokens_section import tokens_section
+
+
+def section_of(*words: str):
+    return documents_section(open_target(list(words)), ReportOptions())
+
+
+def test_a_pair_is_counted(write_pair):
+    found = section_of(write_pair([1, 2, 0, 9]))
+    words = words_of(found.html)
+    assert "documents 4 tokens 12 bytes of tokens 24 dtype uint16 documents without tokens 1" in words
+    assert "shortest document with tokens 1 token, document 0 longest document 9 tokens, document 3" in words
+    assert "50% 1" in words
+    assert [chart.id for chart in found.charts] == ["document-lengths", "tokens-by-length"]
+    assert sum(found.charts[0].series[0].values) == 3
+    assert sum(found.charts[1].series[0].values) == 12
+
+
+def test_a_blend_is_counted_by_source(write_pair):
+    one, two = write_pair([1, 2], "one"), write_pair([9], "two")
+    found = section_of("30", one, "10", two)
+    words = words_of(found.html)
+    assert "2 sources, the largest first source documents tokens of all tokens weight" in words
+    assert words.index(f"{two} 1 9 75% 25%") < words.index(f"{one} 2 3 25% 75%")
+    assert f"longest document 9 tokens, document 0 of {two}" in words
+
+
+def test_what_is_odd_is_told(write_pair):
+    found = section_of(write_pair([10] * 50 + [0] * 5 + [400, *range(20, 65)]))
+    assert found.findings == [
+        "4.95% of the documents have no tokens.",
+        "Document 55 alone holds 14.3% of all tokens.",
+        "49.5% of the documents have exactly 10 tokens: were they cut?",
+    ]
+    assert section_of(write_pair(range(1, 200), "fine")).findings == []
+
+
+EOD = 256
+
+
+def tokens_of(*words: str, tokenizer: str | None = "byte"):
+    return tokens_section(open_target(list(words), tokenizer=tokenizer), ReportOptions())
+
+
+def test_tokens_are_told_by_their_texts(write_pair):
+    section = tokens_of(write_pair([[*b"abcdefg <", EOD]] * 50))
+    words = words_of(section.html)
+    assert "tokens per byte of text 1.000, of single stretches 1.000 to 1.000 (90%)" in words
+    assert "end with EOD 100% of" in words
+    assert "'<'" in words
+    assert "<|endoftext|>" in words or "256" in words
+    assert section.findings == []
+
+
+def test_odd_tokens_are_told(write_pair):
+    findings = tokens_of(write_pair([[*b"aaaaaaaab"]] * 50)).findings
+    assert re.fullmatch(r"None of \d+ documents looked at end with EOD\.", findings[0])
+    assert findings[1].startswith("Token 97, 'a', is 8")
+    assert findings[1].endswith("% of all tokens looked at.")
+    half = tokens_of(write_pair([[*b"abc"], [*b"abc", EOD]] * 50, "half")).findings
+    assert re.fullmatch(r"Only [\d.]+% of \d+ documents looked at end with EOD\.", half[0])
+
+
+def test_the_maker_is_told(corpus):
+    section = made_by_section(open_target([corpus]), ReportOptions())
+    words = words_of(section.html)
+    assert "tokenizer byte" in words
+    assert "before each document nothing after each document" in words
+    assert "drop_duplicates true" in words
+    assert section.findings == []
+
+
+def test_what_does_not_agree_is_told(write_pair, corpus, make_corpus):
+    bare, other = write_pair([1], "bare"), make_corpus("other", append_eod=False)
+    section = made_by_section(open_target([corpus, other, bare]), ReportOptions())
+    assert section.html.count("<h3>") == 2
+    assert section.findings == [
+        f"Without a manifest, nobody knows what {bare} was made by, or whether it is still whole.",
+        "The data were made by 2 tokenizers: their ids do not mean the same.",
+        f"Nothing marks the end of a document (EOD) in {other}.",
+    ]
+
+
+def test_records_are_told_by_what_became_of_them(corpus):
+    section = input_section(open_target([corpus]), ReportOptions())
+    words = words_of(section.html)
+    assert "read 13 100% kept 8 61.5% rejected: unusable, and set aside 3 23.1%" in words
+    assert "blank: nothing but white space 1 7.69%" in words
+    assert "duplicates of records that were kept 1 7.69%" in words
+    assert "empty" not in words
+    assert "Why records were rejected: 3 records, the most frequent reason first" in words
+    assert words.index("no key 'text'") < words.index("not JSON")
+    assert section.findings == [
+        "23.1% of the records of the input were rejected: 3; the most frequent reason: no key 'text'; found 'no'."
+    ]
+
+
+def test_names_and_records_of_strangers_are_texts(corpus):
+    html = input_section(open_target([corpus]), ReportOptions()).html
+    assert "in&lt;i&gt;.jsonl" in html
+    assert "{\\x1b" in html
+    assert "<i>" not in html
+    assert "\x1b" not in html
+
+
+HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\u202e\x00"
+
+
+def target_of(*prefixes: str, length: int = 8):
+    return open_target(list(prefixes), tokenizer="byte", settings=SampleSettings(sequence_length=length))
+
+
+def ids_of(text: str) -> list[int]:
+    return [*text.encode(), EOD]
+
+
+def test_the_first_sample_is_shown_and_drawn_ones(write_pair):
+    target = target_of(write_pair([ids_of("some words")] * 40))
+    found = samples_section(target, ReportOptions(num_samples_shown=3))
+    words = words_of(found.html)
+    assert words.count("Position ") == 3
+    assert "Position 0" in words
+    assert "samples of 8 tokens, shuffled with the seed 1234" in words
+    assert words == words_of(samples_section(target, ReportOptions(num_samples_shown=3)).html)
+
+
+def test_the_odd_documents_are_shown(write_pair):
+    texts = ["first", *["middle"] * 30, "the longest of all", "", "s"]
+    found = shown_documents_section(target_of(write_pair([ids_of(text) for text in texts])), ReportOptions())
+    words = words_of(found.html)
+    for heading, text in (("The first", "first"), ("The longest", "the longest of all"), ("The shortest", "")):
+        assert heading in words
+        assert text in words
+    assert words.count("Drawn") >= 3
+
+
+def test_of_long_documents_and_samples_the_beginning_is_shown(write_pair):
+    target = target_of(write_pair([ids_of("x" * 5000)]), length=4000)
+    assert "4,701 more tokens are not shown." in shown_documents_section(target, ReportOptions()).html
+    assert "3,401 more tokens are not shown." in samples_section(target, ReportOptions()).html
+    assert len(samples_section(target, ReportOptions()).html) < 5000
+
+
+def test_texts_of_strangers_are_texts(write_pair):
+    target = target_of(write_pair([ids_of(HOSTILE * 3)]))
+    for section in (samples_section(target, ReportOptions()), shown_documents_section(target, ReportOptions())):
+        assert "<img" not in section.html
+        assert not {"\x1b", "\u202e", "\x00"} & set(section.html)

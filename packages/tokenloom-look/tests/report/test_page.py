@@ -1,0 +1,104 @@
+"""One page of all sections; one that fails says so in its place."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tokenloom.errors import DatasetFormatError
+from tokenloom.inspect.target import TargetKind, open_target
+from tokenloom_look.report.options import ReportOptions
+from tokenloom_look.report.page import page
+from tokenloom_look.report.section import Chart, Section, Series
+from tokenloom_look.report.sections import SECTIONS, ListedSection, made, made_sections, sections_of
+
+HOSTILE = "</script><script>alert(1)</script>\x1b[31m\u202e"
+
+
+def chart(**changes) -> Chart:
+    given = {
+        "id": "lengths",
+        "kind": "bars",
+        "title": "Lengths",
+        "summary": "Most are short.",
+        "x_label": "tokens",
+        "x": [1, 10, 100],
+        "y_label": "documents",
+        "series": [Series("documents", [4, 2])],
+    }
+    return Chart(**{**given, **changes})
+
+
+@pytest.fixture
+def target(write_pair):
+    return open_target([write_pair([3])])
+
+
+def text_of(target, *sections: Section, when: float | None = None) -> str:
+    return page(target, sections, when=when).decode()
+
+
+def test_a_page_says_what_it_is_about_and_what_is_in_it(target):
+    found = text_of(target, Section(id="one", title="One", html="<p>words</p>"), when=0.0)
+    assert f"<h1>{target.name}</h1>" in found
+    assert '<time datetime="1970-01-01T00:00:00Z">1970-01-01 00:00 UTC</time>' in found
+    assert '<li><a href="#one">One</a></li>' in found
+    assert '<h2 id="one">One</h2><p>words</p>' in found
+
+
+def test_what_is_odd_stands_on_top_with_a_way_to_it(target):
+    sections = [Section(id="one", title="One", html="", findings=["It is <odd>."])]
+    found = text_of(target, *sections)
+    assert '<li>It is &lt;odd&gt;. <a href="#one" class="where">One</a></li>' in found
+    assert found.index("Worth a look") < found.index("Contents")
+    assert "no manifest, and no tokenizer was named" in found  # a note of the target
+
+
+def test_charts_have_data_and_a_sentence_for_those_without_scripts(target):
+    found = text_of(target, Section(id="one", title="One", html="", charts=[chart(note="Some.")]))
+    data = re.search(r'<figure class="chart"><script type="application/json">(.*?)</script></figure>', found)
+    assert json.loads(data[1]) == chart(note="Some.").as_json()
+    assert "<noscript><h3>Lengths</h3><p>Most are short.</p>" in found
+
+
+def test_texts_of_strangers_are_texts(target):
+    section = Section(id="one", title=HOSTILE, html="", charts=[chart(title=HOSTILE)], findings=[HOSTILE])
+    found = text_of(target, section)
+    assert "alert(1)" in found
+    assert "<script>alert" not in found
+    assert not {"\x1b", "\u202e"} & set(found)
+
+
+def test_nothing_is_loaded_and_only_what_is_named_runs(target):
+    found = text_of(target, Section(id="one", title="One", html=""))
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', found)[1]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    body = re.sub(r"<(script|style)>.*?</\1>", "", found, flags=re.DOTALL)
+    assert not re.search(r"\b(src|onclick|onload|action)=|https?:", body)
+
+
+def listed(make) -> ListedSection:
+    return ListedSection(id="one", title="One", kinds={TargetKind.pair}, make=make)
+
+
+def test_a_target_has_the_sections_of_its_kind(target):
+    assert [each.id for each in sections_of(target)] == [each.id for each in SECTIONS if TargetKind.pair in each.kinds]
+    found = list(made_sections(target, ReportOptions()))
+    assert [each.listed for each in found] == sections_of(target)
+    assert [each.error for each in found] == [None] * len(found)
+    assert all(each.section is None or each.section.id == each.listed.id for each in found)
+
+
+def test_a_section_that_fails_says_so_in_its_place(target):
+    def fail(*_: object) -> Section:
+        raise DatasetFormatError("`<b>` is damaged", hint="verify it")
+
+    found = made(listed(fail), target, ReportOptions())
+    assert found.error == "`<b>` is damaged\nhint: verify it"
+    assert found.section.html == (
+        '<div class="error" role="note"><p><strong>This section could not be made. </strong>'
+        "`&lt;b&gt;` is damaged</p><p>Hint: verify it</p></div>"
+    )
+    assert found.section.findings == ["One: this section could not be made: `<b>` is damaged"]

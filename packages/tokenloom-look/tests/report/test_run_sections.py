@@ -1,0 +1,135 @@
+"""What a report says of a run: stages, passes, where tokens go, how it is shuffled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from report_pages import locked, made, target_of, words_of
+from tests.run.audit.ledgers import CHANGED, DENIED, Words
+from tests.run.folders import HEAD, make_run, write_data, write_toml
+from tests.run.small_runs import pair, segment, source
+
+from tokenloom.run.audit.sampled_order import SampledOrder
+from tokenloom.run.lock import LockedDenial, LockedSource
+from tokenloom.run.run import Run
+from tokenloom_look.report.ledger_section import ledger_section
+from tokenloom_look.report.run_sections import held_out_section, passes_section, stages_section
+from tokenloom_look.report.shuffle_section import shuffle_section
+
+WEB, CODE = source("web", 80), source("code", 2)
+TWO = [segment(0, 60, [1, 0]), segment(60, 40, [3, 1], stage="decay")]
+
+
+def test_stages_are_told_and_the_blend_is_drawn():
+    found = made(stages_section, locked([WEB, CODE], TWO))
+    words = words_of(found.html)
+    assert "positions 100 tokens of samples 1,000" in words
+    assert "main 0 60 10 1 web 100%" in words
+    assert "decay 60 40 10 2 web 75%, code 25%" in words
+    [blend] = found.charts
+    assert (blend.kind, blend.y_format) == ("stacked", "share")
+    assert blend.summary == "Of all samples web 90%, code 10% come from the largest sources."
+    assert [(mark.x, mark.label) for mark in blend.marks] == [(60, "decay")]
+    web, code = (np.array(each.values) for each in blend.series)
+    xs = np.array(blend.x)
+    np.testing.assert_allclose(web + code, 1)
+    assert (code[xs < 60] == 0).all()
+    assert code[xs > 60].mean() == pytest.approx(0.25, abs=0.05)
+    assert xs.tolist() == sorted(xs.tolist())
+    assert code[xs == 60].tolist() == [0, code[xs == 60][1]]  # a step, not a slope
+
+
+def test_passes_are_drawn_and_repetition_is_told():
+    found = made(passes_section, locked([WEB, CODE, source("idle", 3)], TWO))
+    words = words_of(found.html)
+    assert "web 1.12 1,602 900 700 2" in words
+    assert "code 5.00 105 100 0 5" in words
+    assert found.findings == ["code is read 5.0 times up to position 100.", "idle is in no sample of the run."]
+    [passes] = found.charts
+    assert [each.name for each in passes.series] == ["web", "code"]
+    assert passes.series[1].values[-1] == 5
+    assert passes.summary == "At the end the sources read most often have had code 5.00, web 1.12 passes."
+
+
+@pytest.mark.slow
+def test_ten_thousand_sources_have_few_lines_and_rows():
+    sources = [source(f"source {number}", 50) for number in range(10_000)]
+    target = locked(sources, [segment(0, 10**9, [1 + number for number in range(10_000)])], block=1024)
+    blend = made(stages_section, target)
+    assert [each.name for each in blend.charts[0].series][-1] == "9,989 others"
+    np.testing.assert_allclose(sum(np.array(each.values) for each in blend.charts[0].series), 1)
+    passes = made(passes_section, target)
+    assert words_of(passes.html).count("source ") <= 110
+    assert "9,900 others" in words_of(passes.html)
+    assert len(passes.findings) <= 6
+    assert "9,988 are left out" in passes.charts[0].note
+
+
+def test_names_of_sources_are_texts():
+    name = '<img src=x onerror="alert(1)">\u202e'
+    target = locked([source(name, 9)], [segment(0, 60, [1])])
+    for section in (stages_section, passes_section):
+        html = made(section, target).html
+        assert "<img" not in html
+        assert "\u202e" not in html
+
+
+def test_what_is_held_out_and_denied():
+    held = replace(pair(1000, name="a"), num_documents=1000, held_blocks=2, held_tokens=500)
+    some = replace(pair(1000, name="b"), held_documents=7, held_tokens=90)
+    denials = (LockedDenial(start=5, documents=((0, (1, 2, 3)),)),)
+    sources = [LockedSource(name="web", pairs=(held,)), LockedSource(name="code", pairs=(some,)), WEB]
+    found = made(held_out_section, locked(sources, [segment(0, 6, [1, 1, 1])], denials=denials))
+    words = words_of(found.html)
+    assert "web 512 500 50% code 7 90 9%" in words
+    assert "5 3 web 3 In their places stands padding." in words
+    assert made(held_out_section, locked([WEB], [segment(0, 6, [1])])) is None
+
+
+def run_of(folder, stages=CHANGED, head=HEAD, eod=5) -> Run:
+    write_data(folder)
+    return Run.open(write_toml(folder, stages, head=head), tokenizer=Words(eod=eod))
+
+
+def test_all_counts_are_those_of_the_ledger(tmp_path):
+    run = run_of(tmp_path, CHANGED + DENIED)
+    found = made(ledger_section, target_of(run))
+    words, ledger = words_of(found.html), run.ledger()
+    tokens = ledger.total.as_json()["tokens"]
+    assert f"Where tokens go, before position {run.num_samples:,}" in words
+    assert f"tokens of the passes that were begun {tokens['offered']:,} 100%" in words
+    for name, label in (("denied", "denied"), ("dropped_tail", "dropped tail"), ("not_reached", "not reached yet")):
+        assert tokens[name]
+        assert f"{label} {tokens[name]:,} " in words
+    assert "Balance: 0 tokens and slots are not accounted for." in words
+    assert "not counted" not in words
+    web = dict(ledger.sources)["web"]
+    assert f"web {web.counts.samples:,} {web.offered:,} {web.counts.with_loss:,}" in words
+
+
+def test_much_that_is_never_seen_is_a_finding(tmp_path):
+    stage = "[[stages]]\nsequence_length = 1500\nsamples = 3\nweights = { code = 1 }\n"
+    [finding] = made(ledger_section, target_of(run_of(tmp_path, stage))).findings
+    assert finding.endswith("of the tokens are never seen: dropped tail.")
+
+
+def test_sources_of_a_run_are_as_good_as_uniform(tmp_path):
+    found = made(shuffle_section, target_of(make_run(tmp_path)))
+    words = words_of(found.html)
+    assert words.count("as good as uniform") == 2
+    assert ", uniform 0.335 ± 0.018 " in words
+    assert found.findings == []
+    web, code = found.charts
+    assert (web.kind, web.title, code.title) == ("points", "Order of web", "Order of code")
+    assert 0 <= min(web.series[0].values) <= max(web.series[0].values) < 1
+
+
+def test_what_is_not_shuffled_is_a_finding(tmp_path, monkeypatch):
+    items = np.arange(1000)
+    order = SampledOrder(source="web", positions=items, items=items, num_positions=1000, num_items=1000)
+    monkeypatch.setattr("tokenloom_look.report.shuffle_section.sampled_source", lambda *_, **__: order)
+    found = made(shuffle_section, target_of(make_run(tmp_path)))
+    assert found.findings[0] == "The order of web: not shuffled."
+    assert len(found.charts[0].x) == 800

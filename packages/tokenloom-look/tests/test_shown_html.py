@@ -1,0 +1,138 @@
+"""Documents and samples as HTML."""
+
+from __future__ import annotations
+
+import unicodedata
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.inspect.drawn import HOSTILE, sample, shown, span
+
+from tokenloom.indexed.roles import PartKind
+from tokenloom.inspect.shown import TokenKind
+from tokenloom_look.shown_html import legend_html, shown_html
+
+TAGS = {"div", "section", "h3", "p", "span", "ul", "li"}
+ATTRIBUTES = {"class", "dir", "data-source", "data-document", "data-start", "data-slot", "data-count", "data-id"}
+
+
+class Page(HTMLParser):
+    """What a browser makes of HTML: elements with their attributes, and all text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+    def of_class(self, name: str) -> list[dict[str, str | None]]:
+        return [found for _, found in self.elements if name in (found.get("class") or "").split()]
+
+
+def test_a_sample_is_a_section_per_document():
+    assert shown_html(sample(), tokens=False) == (
+        '<div class="shown"><p class="note">a note</p>'
+        '<section class="document" data-source="web" data-document="3" data-start="8">'
+        "<h3>document 3 of web, tokens 8 to 9 of 10</h3>"
+        '<p class="origin">made of raw/web.jsonl:17</p><div class="tokens" dir="auto">'
+        '<span class="visually-hidden">[without loss] </span><span class="run no-loss" data-slot="0">end.</span>'
+        '<span class="visually-hidden">[with loss, end of document] </span>'
+        '<span class="run eod loss" data-slot="1">&lt;eod&gt;</span></div></section>'
+        '<section class="document" data-source="web" data-document="5" data-start="0">'
+        '<h3>document 5 of web, all 5 tokens</h3><div class="tokens" dir="auto">'
+        '<span class="visually-hidden">[without loss, begin of document] </span>'
+        '<span class="run bos no-loss" data-slot="2">&lt;s&gt;</span>'
+        '<span class="visually-hidden">[with loss] </span>'
+        '<span class="run loss" data-slot="3">two<span class="mark">↵</span>\nlinesé</span>'
+        '<span class="visually-hidden">[end of document] </span>'
+        '<span class="run eod loss" data-slot="6">&lt;eod&gt;</span></div></section>'
+        '<section class="document" data-source="web" data-document="6" data-start="0">'
+        '<h3>document 6 of web, tokens 0 to 1 of 10, denied: padding</h3><div class="tokens" dir="auto">'
+        '<span class="run denied no-loss" data-slot="7" data-count="2">[denied: padding x 2]</span></div></section>'
+        '<section class="document" data-source="web" data-document="8" data-start="0">'
+        "<h3>document 8 of web, empty</h3></section>"
+        '<section class="between"><div class="tokens" dir="auto">'
+        '<span class="run padding no-loss" data-slot="9" data-count="3">[padding x 3]</span></div></section></div>'
+    )
+
+
+def test_each_token_has_its_id_and_its_place_follows_from_its_run():
+    page = Page(shown_html(sample()))
+    assert [found["data-id"] for found in page.of_class("token")] == [str(100 + slot) for slot in range(7)]
+    assert [found["data-slot"] for found in page.of_class("run")] == ["0", "1", "2", "3", "6", "7", "9"]
+    assert page.of_class("partial") == [{"class": "token partial", "data-id": "104"}]
+
+
+def test_parts_are_classes_and_words():
+    chat = shown(
+        ["q", "a", "b"],
+        spans=[span(0, 0, 3, slot=0)],
+        parts=[PartKind.prompt, PartKind.answer, PartKind.text],
+        loss=[False, True, True],
+    )
+    drawn = shown_html(chat, tokens=False)
+    assert '[prompt, without loss] </span><span class="run prompt no-loss" data-slot="0">q' in drawn
+    assert '[answer, with loss] </span><span class="run answer loss" data-slot="1">a' in drawn
+    assert '[with loss] </span><span class="run loss" data-slot="2">b' in drawn
+
+
+def test_the_legend_names_what_occurs():
+    found = [found["class"].removeprefix("run ") for found in Page(legend_html(sample())).of_class("run")]
+    assert found == ["loss", "no-loss", "eod", "bos", "padding", "denied"]
+    assert "▏ a token that only begins a character↵ line break" in Page(legend_html(sample())).text
+    assert legend_html(shown(["a"], spans=[span(0, 0, 1, slot=0)])) == ""
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+def test_a_sample_of_4096_tokens_is_small(tokens):
+    rng = np.random.default_rng(0)
+    texts = [" " + "x" * int(size) for size in rng.integers(1, 8, 4096)]
+    spans = [span(k, 0, 256, slot=256 * k, num_tokens=256) for k in range(16)]
+    big = shown(texts, spans=spans, spans_of=np.repeat(np.arange(16), 256), loss=[True] * 4096)
+    big.ids[:] = rng.integers(0, 128_000, 4096)
+    assert len(shown_html(big, tokens=tokens).encode()) < (200_000 if tokens else 25_000)
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+def test_hostile_text_is_text(tokens):
+    for text in HOSTILE:
+        check_harmless(text, tokens=tokens)
+
+
+@given(st.text(), st.booleans())
+def test_any_text_is_text(text, tokens):
+    check_harmless(text, tokens=tokens)
+
+
+def check_harmless(text: str, *, tokens: bool) -> None:
+    hostile = shown(
+        [text, text],
+        spans=[span(0, 0, 2, slot=0, source=text, origin=text)],
+        kinds=[TokenKind.text, TokenKind.special],
+        loss=[True, False],
+        notes=(text,),
+    )
+    drawn = shown_html(hostile, tokens=tokens) + legend_html(hostile)
+    page = Page(drawn)
+    assert {tag for tag, _ in page.elements} <= TAGS
+    assert {name for _, found in page.elements for name in found} <= ATTRIBUTES
+    drawn.encode()
+    assert {char for char in drawn if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")} <= set(
+        "\n\t\u200c\u200d"
+    )
