@@ -83,3 +83,12 @@ def test_the_map_stays_short():
     assert len(lines) <= 200
     assert max(map(len, drawing)) <= 80
     assert [line for line in lines if len(line) > 140] == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.name == "README.md" and page.parent not in (ROOT, PACKAGE)],
+    ids=lambda page: page.parent.name,
+)
+def test_every_room_names_its_level(page):
+    assert re.match(r"# .+\n\nLevel [123]\b", page.read_text())
