@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 else:
 
     class cached_property(functools.cached_property):
-        """`functools.cached_property` without its lock, which before Python 3.12 is one for all objects of a class.
+        """`functools.cached_property` of Python 3.12: the older one holds one lock for all objects of a class.
 
-        Several threads at once may compute the value; all get the one that was there first.
+        Several threads at once may compute the value; each gets its own, and the last one is kept.
         """
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
             if instance is None:
                 return self
-            return instance.__dict__.setdefault(self.attrname, self.func(instance))
+            value = instance.__dict__[self.attrname] = self.func(instance)
+            return value

@@ -55,8 +55,9 @@ def test_what_cannot_be_told_is_asked_for(tmp_path: Path, name: str, data: bytes
 
 def test_text_is_what_the_user_says(tmp_path: Path):
     write(tmp_path, "a.txt", "b.text.gz", "c.md")
-    for chosen in ("text-lines", "text-files"):
+    texts = ["a.txt", "b.text.gz"]
+    for chosen, expected in (("text-lines", (texts, ["c.md"])), ("text-files", ([*texts, "c.md"], []))):
         found = find_inputs([str(tmp_path)], input_format=chosen)
-        assert found_in(tmp_path, found) == (["a.txt", "b.text.gz"], ["c.md"])
+        assert found_in(tmp_path, found) == expected
         assert {file.format for file in found.files} == {chosen}
     assert find_inputs([str(tmp_path / "c.md")], input_format="text-files").files[0].format == "text-files"
