@@ -8,12 +8,14 @@ import pickle
 import shutil
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.faults import dies_at
 from tests.indexed.pairs import (
     FIRST,
     INTEGER_DTYPES,
@@ -326,3 +328,18 @@ def test_any_catalogue_is_its_pairs_merged(tmp_path_factory, data, dtype, multim
         assert np.array_equal(dataset.gather(rows, rows * 0, lengths), merged.gather(rows, rows * 0, lengths))
     merge_datasets([f"{folder}/all"], f"{folder}/again", multimodal=multimodal)
     assert pair_bytes(f"{folder}/again") == pair_bytes(f"{folder}/merged")
+
+
+def test_the_first_reader_after_a_death_finds_the_old_or_the_new_one(tmp_path):
+    small, large = (write_pair(tmp_path / name, [[[number]]]) for number, name in enumerate("ab"))
+    prefix = str(tmp_path / "out" / "all")
+    for number in count(18):  # from where files change their names
+        build_catalogue([small], prefix, overwrite=number > 18)
+        died = dies_at(
+            tmp_path / "out", number, lambda: build_catalogue([small, large], prefix, overwrite=True), every=True
+        )
+        dataset = IndexedDataset(prefix)
+        assert [dataset[sequence].tolist() for sequence in range(len(dataset))] in ([[0]], [[0], [1]])
+        if not died:
+            break
+    assert number > 28

@@ -26,13 +26,13 @@ from tokenloom.storage import (
     atomic,
     cleaning,
     copying,
+    filesystem,
     journal,
     json_files,
     local,
     locks,
     output_lock,
     publishing,
-    unnamed_files,
     versions,
 )
 
@@ -441,13 +441,15 @@ def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator
     """Puts the stand-ins into the modules of storage, and into more that use nothing else of the system."""
     stand_ins = Modules(world)
     changes: dict[tuple[types.ModuleType, str], object] = {}
-    storage = (atomic, cleaning, journal, json_files, local, locks, output_lock, publishing, unnamed_files, versions)
+    storage = (atomic, cleaning, journal, json_files, local, locks, output_lock, publishing, filesystem, versions)
     for module in (*storage, leases, *more):
         for name in ("os", "fcntl", "time", "secrets"):
             if hasattr(module, name):
                 changes[module, name] = getattr(stand_ins, name)
         changes[module, "open"] = stand_ins.open
-    changes[unnamed_files, "has_descriptor_paths"] = lambda: world.has_unnamed_files
+    changes[filesystem, "has_descriptor_paths"] = lambda: world.has_unnamed_files
+    changes[filesystem, "_CAN_LINK_UNNAMED"] = {}
+    changes[filesystem, "_can_link_unnamed"] = lambda *_: True
     changes[locks, "Path"] = changes[leases, "Path"] = stand_ins.path
     changes[folder, "touched"] = stand_ins.touched
     changes[local, "kernels"] = types.SimpleNamespace(map_file=stand_ins.map_file)

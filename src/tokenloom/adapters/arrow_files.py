@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +16,13 @@ from tokenloom.optional import require
 from tokenloom.progress import Task, task
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile, storage_errors, sync_folder
-from tokenloom.storage.publishing import exists_error
+from tokenloom.storage.filesystem import exchange
+from tokenloom.storage.journal import hidden_path
+from tokenloom.storage.output_lock import OutputLock
+from tokenloom.storage.publishing import exists_error, make_folder_of
 
 _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
+_OTHER_FORMATS = (".csv", ".json", ".jsonl", ".orc", ".tsv", ".txt")
 _PART = re.compile(r"part-\d{5,}\.(parquet|arrow)")
 _LEAST_BYTES = 1 << 10
 
@@ -128,18 +131,28 @@ class _Target:
                 raise ConfigError(message)
         self._path = output.rstrip("/") or output
         suffix = os.path.splitext(self._path)[1].lower()
+        self._new, self._old = hidden_path(self._path, "export"), hidden_path(self._path, "export.old")
         self._is_file = suffix in _SUFFIXES and not output.endswith("/") and not os.path.isdir(self._path)
         self._format = _SUFFIXES[suffix] if self._is_file else file_format
         self._row_group_bytes, self._part_bytes = row_group_bytes, part_bytes
         self._compression = compression
-        self._check_free(overwrite=overwrite)
+        self._overwrite = overwrite
+        if suffix in _OTHER_FORMATS and not output.endswith("/"):
+            message = f"expected a folder, or a file that ends in {' or '.join(_SUFFIXES)}, found `{output}`"
+            raise ConfigError(message, hint="export to Parquet, which what reads such files can convert")
+        self._check_free()
 
     def write(self, rows: RowSource) -> ExportReport:
-        """Writes all rows."""
-        with task(f"export {rows.what}", unit=rows.what, total=len(rows)) as advance:
+        """Writes all rows, while others who write there wait or fail."""
+        make_folder_of(self._path)
+        with (
+            task(f"export {rows.what}", unit=rows.what, total=len(rows)) as advance,
+            OutputLock(self._path),
+        ):
+            if not self._is_file:
+                self._recover()
+            self._check_free()
             if self._is_file:
-                with storage_errors("create", os.path.dirname(self._path) or "."):
-                    os.makedirs(os.path.dirname(self._path) or ".", exist_ok=True)
                 batches = rows.batches(batch_bytes=self._row_group_bytes)
                 num_tokens, _ = self._write_file(self._path, rows, batches, None, advance)
                 paths = [self._path]
@@ -151,8 +164,7 @@ class _Target:
 
     def _write_folder(self, rows: RowSource, advance: Task) -> tuple[list[str], int]:
         """Writes parts into a hidden folder, which gets its name at the end; returns their names, and the tokens."""
-        parent, name = os.path.split(os.path.abspath(self._path))
-        hidden = os.path.join(parent, f".{name}.{secrets.token_hex(4)}.tmp")
+        hidden = self._new
         with storage_errors("create", hidden):
             os.makedirs(hidden)
         names: list[str] = []
@@ -166,30 +178,24 @@ class _Target:
                 written, more = self._write_file(path, rows, batches, self._part_bytes, advance)
                 num_tokens += written
             sync_folder(hidden)
-            self._take_name(hidden)
-        except BaseException:
-            shutil.rmtree(hidden, ignore_errors=True)
-            raise
+            with storage_errors("publish", self._path):
+                if os.path.lexists(self._path) and not exchange(hidden, self._path):
+                    os.rename(self._path, self._old)
+                    os.rename(hidden, self._path)
+                elif not os.path.lexists(self._path):
+                    os.rename(hidden, self._path)
+            sync_folder(os.path.dirname(self._path) or ".")
+        finally:
+            self._recover()
         return names, num_tokens
 
-    def _take_name(self, hidden: str) -> None:
-        """Gives a folder its name; what had it goes, and comes back if that fails."""
-        old = None
-        if os.path.lexists(self._path):
-            old = f"{hidden}.old"
-            with storage_errors("replace", self._path):
-                os.rename(self._path, old)
-        try:
-            with storage_errors("publish", self._path):
-                os.rename(hidden, self._path)
-        except StorageError:
-            if old is not None:
-                with suppress(OSError):
-                    os.rename(old, self._path)
-            raise
-        sync_folder(os.path.dirname(hidden))
-        if old is not None:
-            shutil.rmtree(old, ignore_errors=True)
+    def _recover(self) -> None:
+        """Removes what an export left, and puts back what it was replacing when it could not go on."""
+        if os.path.lexists(self._old) and not os.path.lexists(self._path):
+            with storage_errors("recover", self._path):
+                os.rename(self._old, self._path)
+        for left in (self._new, self._old):
+            shutil.rmtree(left, ignore_errors=True)
 
     def _write_file(
         self, path: str, rows: RowSource, batches: Iterator[Any], most_bytes: int | None, advance: Task
@@ -242,9 +248,12 @@ class _Target:
         try:
             yield write
         finally:
-            writer.close()
+            try:
+                writer.close()
+            finally:
+                writer.is_open = False  # of `ParquetWriter`, which would close once more what cannot be closed
 
-    def _check_free(self, *, overwrite: bool) -> None:
+    def _check_free(self) -> None:
         """Refuses to take the place of what is there, unless it is to be replaced and nothing else."""
         if not os.path.lexists(self._path):
             return
@@ -252,11 +261,11 @@ class _Target:
             with storage_errors("list", self._path):
                 names = os.listdir(self._path)
             others = [name for name in names if not _PART.fullmatch(name)]
-            if others and overwrite:
+            if others and self._overwrite:
                 message = f"cannot replace the folder `{self._path}`: it holds {sorted(others)[0]!r}, which is no part"
                 raise StorageError(message, hint="export to a new folder")
-            if not names or overwrite:
+            if not names or self._overwrite:
                 return
-        elif overwrite and self._is_file:
+        elif self._overwrite and self._is_file:
             return
         raise exists_error(self._path)

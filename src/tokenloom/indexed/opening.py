@@ -73,6 +73,7 @@ class DatasetFiles:
         """
         if is_remote(self._prefix) and self.catalogue is None:
             self._ask_at_once()
+        before = dict(self._versions)
         try:  # opening tells what is missing; asking first would double the calls, which count on shared filesystems
             tokens, index = self._open_tokens(), self._open_index()
             self._check_catalogue()
@@ -81,6 +82,8 @@ class DatasetFiles:
                 raise  # what is there is no file, or another one
             if recover(idx_path(self._prefix)):  # a process died while it replaced the dataset
                 self.catalogue = None
+                self._versions.clear()  # of files that are gone
+                self._versions.update(before)
                 return self.open()
             paths = [idx_path(self._prefix)] + ([bin_path(self._prefix)] if self.catalogue is None else [])
             missing = [path for path in paths if not exists(path, settings=self._settings)]

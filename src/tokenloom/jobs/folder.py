@@ -19,7 +19,6 @@ process that removes it is killed goes with the next run.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import logging
@@ -46,6 +45,7 @@ from tokenloom.jobs.leases import Silence, touched
 from tokenloom.jobs.protocols import ReportT, ShardT, SharedPlan
 from tokenloom.machine import boot_id
 from tokenloom.storage.atomic import PendingFile, remove_pending, storage_errors
+from tokenloom.storage.filesystem import lock
 from tokenloom.storage.locks import close_lock, is_file_at, open_for_lock, write_at
 
 _LOGGER = logging.getLogger(__name__)
@@ -383,15 +383,14 @@ class JobFolder(Generic[ShardT, ReportT]):
 
     def _lock(self, descriptor: int, operation: int, path: str) -> None:
         try:
-            fcntl.flock(descriptor, operation)
+            if not lock(descriptor, operation):
+                message = f"cannot lock `{path}`: its filesystem has no locks, and processes of a job need them"
+                raise StorageError(message, hint="mount it with locks, or name a `work_folder` on one that has them")
         except BlockingIOError:
             raise
-        except OSError as error:
-            message = f"cannot lock `{path}`: {error.strerror or error}"
-            hint = None
-            if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
-                hint = "this filesystem has no locks: mount it with them, or name a `work_folder` on one that has"
-            raise StorageError(message, hint=hint) from error
+        except OSError:
+            with storage_errors("lock", path):
+                raise
         if not _is_at(descriptor, path):
             raise FolderGoneError
 

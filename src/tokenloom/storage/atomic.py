@@ -13,7 +13,7 @@ from typing import IO, Protocol, Self
 from tokenloom.errors import StorageError, TokenloomError
 from tokenloom.machine import descriptor_path
 from tokenloom.storage.cleaning import remove_leftover
-from tokenloom.storage.unnamed_files import (
+from tokenloom.storage.filesystem import (
     NO_LINKS,
     hidden_name,
     identity_at,
@@ -87,7 +87,7 @@ class PendingFile:
         self._stream: IO[bytes] | None = None
         self._is_sealed = False
         with storage_errors("create", self.path):
-            if (descriptor := open_unnamed(self._folder or ".")) is not None:
+            if (descriptor := open_unnamed(self._folder or ".", self._name)) is not None:
                 self._stream = open(descriptor, "w+b", buffering=_BUFFER_BYTES)  # noqa: SIM115 - closed later
                 return
             temporary_path = hidden_name(self._folder, self._name)
@@ -297,7 +297,7 @@ def publish_bytes(path: str, data: bytes, *, durable: bool = False) -> None:
     folder, name = os.path.split(path)
     temporary_path = hidden_name(folder, name)
     with storage_errors("write", path):
-        descriptor = open_unnamed(folder or ".")
+        descriptor = open_unnamed(folder or ".", name)
         is_unnamed = descriptor is not None
         try:
             if descriptor is None:

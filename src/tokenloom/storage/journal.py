@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from tokenloom.errors import StorageError
 from tokenloom.storage.atomic import publish_bytes, sync_folder
+from tokenloom.storage.filesystem import identity_at
 from tokenloom.storage.json_files import UnusableJsonError, parse_json
 from tokenloom.storage.typed_json import from_members, members_of
-from tokenloom.storage.unnamed_files import identity_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tokenloom import progress
+from tokenloom.storage import filesystem
 from tokenloom.storage.cleaning import remove_leftover
 
 _LOGGER = logging.getLogger(__name__)
@@ -39,8 +40,10 @@ def close_lock(descriptor: int) -> None:
     """Gives up the lock of a descriptor, if it holds one; does nothing to a parent's, in its fork."""
     if descriptor in _OPEN:
         _OPEN.discard(descriptor)
-        fcntl.flock(descriptor, fcntl.LOCK_UN)  # a fork that has not closed its copy yet would keep it locked
-        os.close(descriptor)
+        try:
+            filesystem.lock(descriptor, fcntl.LOCK_UN)  # a fork that has not closed its copy yet would keep it locked
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager
@@ -100,7 +103,9 @@ def waiting_for(path: str, pause: Callable[[float], bool]) -> Iterator[bool]:
         with progress.waiting_for(f"`{path}`, which another process holds"):
             while not is_locked:
                 try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if not filesystem.lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                        _LOGGER.warning("cannot lock `%s`, so that others may do the same work: no locks there", path)
+                        break
                     is_locked = True
                 except BlockingIOError:
                     if pause(seconds):

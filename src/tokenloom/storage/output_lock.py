@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import logging
 import os
@@ -17,9 +16,10 @@ from tokenloom.machine import is_running
 from tokenloom.progress import waiting_for
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import remove_pending, storage_errors
+from tokenloom.storage.cleaning import remove_leftover
+from tokenloom.storage.filesystem import identity_at, lock
 from tokenloom.storage.journal import Journal, finish, hidden_path, journal_path, read_journal, undo
 from tokenloom.storage.locks import close_lock, is_file_at, open_for_lock, write_at
-from tokenloom.storage.unnamed_files import identity_at
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -32,7 +32,6 @@ _BRIEFLY = ", briefly"
 _OWNER_BYTES = 200
 _MOST_ATTEMPTS = 100
 """Attempts to take a lock: each fails only because somebody else let it go at that very moment."""
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 
 
 def recover(key: str) -> bool:
@@ -138,6 +137,7 @@ def _acquire(path: str, key: str, *, is_brief: bool) -> int | None:
         try:
             if not _is_locked(descriptor, path, key):
                 close_lock(descriptor)
+                remove_leftover(path)
                 return None
             is_held = True
             with storage_errors("lock", path):
@@ -175,17 +175,16 @@ def _is_locked(descriptor: int, path: str, key: str) -> bool:
         OutputBusyError: somebody else holds it.
     """
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_locked = lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         message = f"`{key}` is being written by {_owner(descriptor)}"
         raise OutputBusyError(message, hint="wait for its end, or choose another output") from error
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            with storage_errors("lock", path):
-                raise
+    except OSError:
+        with storage_errors("lock", path):
+            raise
+    if not is_locked:
         _LOGGER.warning("the filesystem of `%s` has no locks: nothing keeps other writers away", key)
-        return False
-    return True
+    return is_locked
 
 
 def _is_brief(descriptor: int) -> bool:
