@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,11 +17,12 @@ from tokenloom.corpus.report import ShardReport
 from tokenloom.corpus.summary import CorpusSummary, OutputSummary, corpus_summary
 from tokenloom.corpus.work import CorpusWork
 from tokenloom.errors import ConfigError, StorageError
+from tokenloom.indexed.layout import bin_path
 from tokenloom.jobs.folder import FolderGoneError
 from tokenloom.jobs.running import Runner, do_and_assemble, local_runner
 from tokenloom.progress import if_stopped
 from tokenloom.storage.addresses import canonical_path, is_remote, short_hash
-from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.copies import scratch_folder
 from tokenloom.storage.publishing import make_folder_of
 
@@ -202,8 +202,7 @@ def _check_output_folder(plan: JobPlan) -> None:
         raise ConfigError(message, hint=f"such as `{plan.prefix}/corpus`")
     prefix = plan.outputs[0].prefix
     make_folder_of(prefix)
-    with storage_errors("write to the folder of", prefix), tempfile.TemporaryFile(dir=os.path.dirname(prefix) or "."):
-        pass
+    PendingFile(bin_path(prefix)).discard()
 
 
 def _folder_path(plan: JobPlan, work_folder: str | os.PathLike[str] | None) -> str:
