@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import faulthandler
 import multiprocessing
 import os
 import pickle
-import signal
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
 
+from tests.forking import LONGEST_SECONDS, fork_result, threads_calling
 from tests.run.folders import HEAD, write_pair, write_toml
 from tests.support import make_config, random_documents, write_corpus
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
@@ -30,43 +27,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here"),
 ]
 
-LONGEST_SECONDS = 60
 STAGE = "[[stages]]\nsequence_length = 16\nsamples = 4000\nweights = { web = 3, code = 1 }\n"
-
-
-@contextmanager
-def threads_calling(work, count=3):
-    """Calls something over and over in threads, and raises what it raised."""
-    stop = threading.Event()
-
-    def work_on():
-        while not stop.is_set():
-            work()
-
-    with ThreadPoolExecutor(count) as executor:
-        done = [executor.submit(work_on) for _ in range(count)]
-        try:
-            yield
-        finally:
-            stop.set()
-    for each in done:
-        each.result()
-
-
-def fork_result(work) -> int:
-    """Returns the exit status of a child that calls something: 0, 1 if it raised, -SIGALRM, with stacks, if it hung."""
-    sys.stderr.flush()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            faulthandler.register(signal.SIGALRM, file=2, chain=True)  # type: ignore[arg-type]
-            signal.alarm(LONGEST_SECONDS)
-            work()
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def run_of(folder, num_pairs, *, head=HEAD):

@@ -207,7 +207,8 @@ class _DatasetChecks:
             ("padded_seq_len", self._dataset.padded_lengths),
         ):
             found = ask(positions)
-            expected = [int(as_array(self._samples[position][name]).item()) for position in positions.tolist()]
+            samples = [self._samples[position] for position in positions.tolist()]
+            expected = [int(as_array(each[name]).item()) if name in each else len(each["tokens"]) for each in samples]
             require_same(found, np.array(expected, dtype=np.int64), where=f"dataset.{ask.__name__}(positions)")
 
     def takes_announcements(self) -> None:
