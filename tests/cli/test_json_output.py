@@ -66,7 +66,6 @@ SAYS_NOTHING = {"explore"}
 LIKE = {"when": "trace", "run amend": "run lock"}
 """Commands whose help names another one, for what they print of it."""
 
-TEXTS = ("F/retro/books_text_document", "--tokenizer", "byte", "--embedder", "wordllama:64")
 DATA = ("--data-path", "F/plain", "--sequence-length", 8, "--split", "8,1,1")
 RUN = ("F/run.toml",)
 
@@ -109,9 +108,6 @@ CASES: dict[str, Sequence[object]] = {
     "retro build": build_words(Path("F/retro"))[2:],
     "retro show": ("F/retro/project", "--sample", 0),
     "retro verify": ("F/retro/project",),
-    "neighbours": (*TEXTS, "--document", 0),
-    "near-duplicates": TEXTS,
-    "order-by-neighbours": (*TEXTS, "--output-prefix", "F/out/ordered"),
     "verify-resume": ("F/loaders.py:make", "--batches", 3, "--world-sizes", "1", "--kill-at", 1, "--seed", 1),
 }
 

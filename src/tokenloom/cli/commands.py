@@ -16,14 +16,11 @@ COMMANDS: Groups = {
         "merge": "join datasets into one",
         "catalogue": "make many datasets one without copying tokens",
         "export": "write documents or samples as Parquet or Arrow",
-        "order-by-neighbours": "a dataset in which similar documents are adjacent",
     },
     "look at data": {
         "info": "documents, tokens and lengths of a dataset",
         "show": "decode a document or a training sample",
         "verify": "check every row and token of a dataset",
-        "neighbours": "what is most like a document, with texts",
-        "near-duplicates": "what of a benchmark is in a corpus; or twice in it",
         "report": "what data, a run or a job are like, as one page",
         "explore": "look at data, a run or a job in the browser",
     },
@@ -51,9 +48,6 @@ COMMANDS: Groups = {
 
 SATELLITES = {"report": "look", "explore": "look", "doctor": "check", "verify-resume": "check"}
 """Commands of other distributions, such as `tokenloom-check`, by the extra that installs them."""
-
-OTHER_SPELLINGS = {"neighbors": "neighbours", "order-by-neighbors": "order-by-neighbours"}
-"""Names under which commands are known, too."""
 
 RUN_COMMANDS: Groups = {
     "the two files": {

@@ -54,11 +54,6 @@ def print_shown(shown: Shown, look: Look | None = None) -> None:
         print(line)
 
 
-def default_look() -> Look:
-    """Returns how to draw on stdout as it is best for where that leads."""
-    return _look("auto")
-
-
 def short_look(most_tokens: int) -> Look:
     """Returns how to draw on stdout, with at most so many tokens of a document."""
     return _look("auto", most_tokens=most_tokens)

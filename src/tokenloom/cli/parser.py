@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-from tokenloom.cli.commands import OTHER_SPELLINGS, SATELLITES, Groups, satellite_module
+from tokenloom.cli.commands import SATELLITES, Groups, satellite_module
 
 _REQUIRED = "the following arguments are required: "
 
@@ -100,8 +100,6 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Returns what words say, and the words that are left: none, since that is a mistake here."""
         words = sys.argv[1:] if args is None else list(args)
-        if self.groups and words and OTHER_SPELLINGS.get(words[0]) in self._helps():
-            words[0] = OTHER_SPELLINGS[words[0]]
         self._parsed = argparse.Namespace() if namespace is None else namespace
         if self.groups:
             self._load_first(words)

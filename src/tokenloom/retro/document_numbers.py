@@ -39,19 +39,6 @@ def check_one_sequence_each(pair: IndexedDataset, start: int, stop: int) -> None
         raise ConfigError(message, hint="tokenize the corpus without splitting sentences")
 
 
-def checked_document(pair: IndexedDataset, document: int) -> int:
-    """Returns the number of a document; negative ones count from the end.
-
-    Raises:
-        IndexError: there is no such document.
-    """
-    num_documents = pair.num_documents
-    if not -num_documents <= document < num_documents:
-        message = f"document {document} of `{pair.path_prefix}` was asked for, but it has {num_documents}"
-        raise IndexError(message)
-    return document % num_documents
-
-
 class DocumentNumbers:
     """Tells numbers of documents from those of their sequences, and the other way round; safe from several threads.
 
@@ -70,16 +57,3 @@ class DocumentNumbers:
             return numbers
         found: Int64s = np.searchsorted(self._boundaries, numbers, side="right") - 1
         return found
-
-    def sequences_of(self, document: int) -> range:
-        """Returns the sequence of a document, or none."""
-        if self._boundaries is None:
-            return range(document, document + 1)
-        return range(*self._boundaries[document : document + 2].tolist())
-
-    def with_empty_ones(self, sequences: Int64s) -> Int64s:
-        """Returns the documents of all sequences in an order of these, and then those that have none."""
-        documents = self.of_sequences(sequences)
-        has_one = np.zeros(self.num_documents, dtype=np.bool_)
-        has_one[documents] = True
-        return np.concatenate([documents, np.flatnonzero(~has_one)])

@@ -11,7 +11,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError
 from tokenloom.jobs.running import Runner
 from tokenloom.machine import usable_processors
 from tokenloom.retro.block_job import MadeBlock, make_blocks
@@ -149,22 +148,6 @@ def trained_path(project: RetroProject, string: str) -> str:
 def filled_path(project: RetroProject, string: str) -> str:
     """Returns the path of an index that has all chunks."""
     return os.path.join(project.index_folder(INDEX_TYPE, string), _FILLED)
-
-
-def check_made_with(project: RetroProject, string: str, chunks: ChunkMaker) -> None:
-    """Checks that a filled index was made with these texts and vectors, where its manifest tells; others have none.
-
-    Raises:
-        ConfigError: it was made with another tokenizer, embedder or length of chunks.
-        StorageError: its manifest cannot be read.
-    """
-    folder, file = os.path.split(filled_path(project, string))
-    if (made := OutputManifest.read(folder, FILLED_MANIFEST)) is None:
-        return
-    for name, value in chunks.identity().items():
-        if (found := made.identity.get(name)) != value:
-            message = f"`{os.path.join(folder, file)}` was made with {name} {found!r}, and is asked with {value!r}"
-            raise ConfigError(message, hint="use what the project was made with")
 
 
 def build_index(

@@ -155,17 +155,6 @@ def tokenizer_of_project(project: RetroProject, recorded: RecordedSettings, name
         raise TokenizerError(message, hint="name the one that the data were made with as `tokenizer=…`") from error
 
 
-def recorded_embedder(project: RetroProject) -> str | None:
-    """Returns the name of the embedder that a project was made with; None if nothing says.
-
-    Raises:
-        StorageError, DatasetFormatError: the settings cannot be read.
-    """
-    ours = project.config.get(OURS)
-    name = ours.get("embedder") if isinstance(ours, Mapping) else None
-    return name if isinstance(name, str) else None
-
-
 def embedder_of_project(project: RetroProject, recorded: RecordedSettings, named: Any = None) -> Any:
     """Returns the embedder of a project, as `as_embedder` takes it: what is named, else what the project names.
 

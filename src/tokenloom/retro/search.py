@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -119,60 +117,6 @@ def exact_neighbors(queries: Float32s, vectors: Float32s, k: int, *, num_threads
 
         faiss_library.by_pieces(search, len(queries), num_threads)
     return Neighbors(ids=ids, distances=distances)
-
-
-def neighbors_outside(queries: Float32s, vectors: Float32s, rows: range, k: int, *, num_threads: int = 1) -> Neighbors:
-    """Returns the nearest vectors that are not among some rows; see `exact_neighbors`.
-
-    Args:
-        queries: float32[num_queries, dimension].
-        vectors: float32[num_vectors, dimension], which may be mapped.
-        rows: those that are left out.
-        k: neighbors of each.
-        num_threads: see `exact_neighbors`.
-
-    Raises:
-        ConfigError: as `exact_neighbors`.
-    """
-    before = exact_neighbors(queries, vectors[: rows.start], k, num_threads=num_threads)
-    after = exact_neighbors(queries, vectors[rows.stop :], k, num_threads=num_threads)
-    ids = np.concatenate([before.ids, np.where(after.ids < 0, -1, after.ids + rows.stop)], axis=1)
-    distances = np.concatenate([before.distances, after.distances], axis=1)
-    order = np.lexsort((ids, distances), axis=1)[:, :k]  # what is not there is infinitely far
-    return Neighbors(ids=np.take_along_axis(ids, order, axis=1), distances=np.take_along_axis(distances, order, axis=1))
-
-
-class Searchable(Protocol):
-    """Vectors among which the nearest are found: a `VectorIndex`, or an `ExactIndex`."""
-
-    @property
-    def dimension(self) -> int:
-        """The width of the vectors."""
-
-    def __len__(self) -> int:
-        """The number of vectors."""
-
-    def search(self, embeddings: Float32s, k: int, *, num_threads: int = 1) -> Neighbors:
-        """Returns the nearest vectors of each of some others; see `VectorIndex.search`."""
-
-
-class ExactIndex:
-    """Vectors that are all compared, in memory that does not grow with them; nothing is built.
-
-    Args:
-        vectors: float32[num_vectors, dimension], which may be mapped.
-    """
-
-    def __init__(self, vectors: Float32s) -> None:
-        self._vectors = vectors
-        self.dimension: int = int(vectors.shape[1])
-
-    def __len__(self) -> int:
-        return len(self._vectors)
-
-    def search(self, embeddings: Float32s, k: int, *, num_threads: int = 1) -> Neighbors:
-        """Returns the nearest vectors; see `exact_neighbors`."""
-        return exact_neighbors(embeddings, self._vectors, k, num_threads=num_threads)
 
 
 def recall(found: Int64s, exact: Int64s) -> float:

@@ -41,9 +41,6 @@ def add_parser(commands: Any) -> None:
         "--statistics", metavar="FILE", help="statistics of loaders and storage, as a training run wrote"
     )
     parser.add_argument(
-        "--near-duplicates", metavar="FILE", help="what `near-duplicates … -o FILE.json` found, as a section"
-    )
-    parser.add_argument(
         "--no-time", action="store_true", help="no time on the page: the same data make the same bytes (that of "
         "SOURCE_DATE_EPOCH, if it is set)"
     )  # fmt: skip
@@ -63,7 +60,6 @@ def run(options: argparse.Namespace) -> int:
         num_samples_shown=options.num_samples_shown,
         global_batch_size=options.global_batch_size,
         statistics=options.statistics,
-        near_duplicates=options.near_duplicates,
         seed=options.seed,
         now=now,
     )

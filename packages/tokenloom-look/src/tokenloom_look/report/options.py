@@ -15,7 +15,6 @@ class ReportOptions:
         num_samples_shown: how many samples and documents are shown, each.
         global_batch_size: samples of a step; None where it is not told.
         statistics: file with the statistics of loaders and storage; None for none.
-        near_duplicates: file that `NearDuplicates.to_json` made; None for none.
         seed: seed of what is drawn, such as the documents that are looked into.
         now: seconds since 1970, for what depends on the time, such as how long a job is silent; None for the clock.
     """
@@ -23,7 +22,6 @@ class ReportOptions:
     num_samples_shown: int = 4
     global_batch_size: int | None = None
     statistics: str | None = None
-    near_duplicates: str | None = None
     seed: int = 1234
     now: float | None = None
 

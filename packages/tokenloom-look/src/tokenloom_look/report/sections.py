@@ -15,7 +15,6 @@ from tokenloom.progress import task
 from tokenloom.rendering.html import element, joined
 from tokenloom_look.report.blend_section import blend_section
 from tokenloom_look.report.documents_section import documents_section
-from tokenloom_look.report.duplicates_section import duplicates_section
 from tokenloom_look.report.input_section import input_section
 from tokenloom_look.report.job_section import job_section
 from tokenloom_look.report.ledger_section import ledger_section
@@ -87,7 +86,6 @@ SECTIONS: tuple[ListedSection, ...] = (
     ListedSection(id="ledger", title="Ledger", kinds=_RUNS, make=ledger_section),
     ListedSection(id="packing", title="Packing", kinds=_DATA, make=packing_section),
     ListedSection(id="statistics", title="Loader and storage", kinds=_DATA, make=statistics_section),
-    ListedSection(id="near-duplicates", title="Near duplicates", kinds=_DATA, make=duplicates_section),
     ListedSection(id="input", title="What became of the input", kinds=_DATA, make=input_section),
     ListedSection(id="made-by", title="What the data were made by", kinds=_DATA, make=made_by_section),
     ListedSection(id="tokens", title="The tokens", kinds=_DATA, make=tokens_section),
