@@ -19,8 +19,8 @@ import common
 from rows.data import write_text
 
 from tokenloom import CorpusSettings, load_tokenizer, preprocess_corpus
-from tokenloom.retro import RetroBuildSettings, VectorIndex, as_embedder, build_retro, linked_data
-from tokenloom.retro.project import RetroProject
+from tokenloom_retro import RetroBuildSettings, VectorIndex, as_embedder, build_retro, linked_data
+from tokenloom_retro.project import RetroProject
 
 TASKS = ("db-build", "index-build", "query-neighbors")
 CHUNK_LENGTH = 64
@@ -61,7 +61,7 @@ class TimedFaiss:
         self._clock = clock
 
     def __enter__(self) -> None:
-        from tokenloom.retro import faiss_library
+        from tokenloom_retro import faiss_library
 
         make, train = faiss_library.by_pieces, VectorIndex.train
         clock = self._clock
@@ -74,7 +74,7 @@ class TimedFaiss:
         VectorIndex.train = classmethod(lambda cls, *args, **named: clock.around(train)(*args, **named))  # type: ignore[assignment]
 
     def __exit__(self, *_: object) -> None:
-        from tokenloom.retro import faiss_library
+        from tokenloom_retro import faiss_library
 
         faiss_library.by_pieces, VectorIndex.train = self._before  # type: ignore[method-assign]
 

@@ -54,7 +54,7 @@ def is_defined(dotted: str) -> bool:
 
 @cache
 def sources() -> str:
-    files = [*PACKAGE.rglob("*.py"), *(ROOT / "native").rglob("*.hpp")]
+    files = [*PACKAGE.rglob("*.py"), *ROOT.glob("packages/*/src/**/*.py"), *(ROOT / "native").rglob("*.hpp")]
     return "\n".join(file.read_text() for file in files)
 
 

@@ -40,7 +40,6 @@ LAYERS = [
     "run",
     "loading",
     "packing",
-    "retro",
     "megatron",
     "inspect",
     "adapters",

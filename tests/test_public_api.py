@@ -16,7 +16,7 @@ import tokenloom
 
 NAMESPACES = (
     *("adapters", "blending", "datasets", "distributed", "errors", "indexed", "loading", "order", "packing"),
-    *("preprocessing", "retro", "run", "samplers", "storage", "testing", "tokenizers"),
+    *("preprocessing", "run", "samplers", "storage", "testing", "tokenizers"),
 )
 
 PUBLIC = {

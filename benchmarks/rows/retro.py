@@ -23,8 +23,8 @@ def write_project(folder: Path, num_tokens: int) -> None:
     Chunks are those of documents without the token that ends them; neighbors are saved as the reference saves them.
     """
     from tokenloom.indexed.dataset import IndexedDataset
-    from tokenloom.retro.block_files import planned_blocks
-    from tokenloom.retro.hdf5 import write_arrays
+    from tokenloom_retro.block_files import planned_blocks
+    from tokenloom_retro.hdf5 import write_arrays
 
     infos = folder / "project" / "db" / "indexed_dataset_infos.json"
     if infos.exists():

@@ -83,7 +83,7 @@ def our_dataset(folder: str) -> Any:
     """Returns the samples of tokenloom."""
     from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
     from tokenloom.datasets.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
-    from tokenloom.retro.assembled import get_retro_datasets
+    from tokenloom_retro.assembled import get_retro_datasets
 
     config = MultiSplitGPTDatasetConfig(**settings(folder), allow_data_mismatch=True)  # neighbors that were drawn
     train = BlendedMegatronDatasetBuilder(MultiSplitGPTDataset, [NUM_SAMPLES, 0, 0], lambda: True, config).build()[0]

@@ -9,7 +9,6 @@ need is here; the rest lies in namespaces, named after what it is about:
 - `tokenloom.run`: all data of a training run as one dataset, which may change while it runs
 - `tokenloom.samplers`, `tokenloom.loading`: which samples a rank takes, and batches of them
 - `tokenloom.packing`, `tokenloom.distributed`: packs of variable lengths, balanced over ranks; what ranks do together
-- `tokenloom.retro`: samples with their neighbors from a chunk database (RETRO)
 - `tokenloom.storage`: object stores
 - `tokenloom.adapters`: what other frameworks take as a loader, a dataset or a source
 - `tokenloom.errors`: every error and warning
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from tokenloom.order import *
     from tokenloom.packing import *
     from tokenloom.preprocessing import *
-    from tokenloom.retro import *
     from tokenloom.run import *
     from tokenloom.samplers import *
     from tokenloom.storage import *
@@ -106,7 +104,6 @@ if TYPE_CHECKING:  # namespaces, where only `import tokenloom` is written; after
     from tokenloom import order as order
     from tokenloom import packing as packing
     from tokenloom import preprocessing as preprocessing
-    from tokenloom import retro as retro
     from tokenloom import run as run
     from tokenloom import samplers as samplers
     from tokenloom import storage as storage
@@ -127,7 +124,6 @@ _NAMESPACES = (
     "order",
     "packing",
     "preprocessing",
-    "retro",
     "run",
     "samplers",
     "storage",

@@ -8,7 +8,7 @@ import torch
 from tests.adapters.libraries import library
 
 from tokenloom import ConfigError
-from tokenloom.retro.embedders import as_embedder, embeddings_of, token_counts_of
+from tokenloom_retro.embedders import as_embedder, embeddings_of, token_counts_of
 
 pytestmark = pytest.mark.slow
 

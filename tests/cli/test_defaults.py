@@ -25,8 +25,8 @@ from tokenloom.indexed.writing.catalogue_builder import build_catalogue
 from tokenloom.indexed.writing.merge import merge_datasets
 from tokenloom.inspect.target import SampleSettings
 from tokenloom.numbers import bytes_text, parse_bytes
-from tokenloom.retro.build import build_retro
 from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom_retro.build import build_retro
 
 
 class CallError(Exception):
@@ -99,14 +99,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (export_documents, "cli.export.export_documents", "export pair --output out"),
         (
             build_retro,
-            "retro.build.build_retro",
+            "tokenloom_retro.build.build_retro",
             "retro build project --data pair --tokenizer . --sequence-length 64 --index Flat --index-chunks 9",
         ),
     ],
     ids=lambda each: each.partition(" ")[0] if isinstance(each, str) and " " in each else "",
 )
 def test_a_command_without_options_is_the_plain_call(folder, monkeypatch, function, place, words):
-    call = called(monkeypatch, f"tokenloom.{place}", *words.split())
+    call = called(monkeypatch, place if place.startswith("tokenloom_") else f"tokenloom.{place}", *words.split())
     told = {"notice"} & set(call.named)  # where the command prints
     for name in told:
         del call.named[name]

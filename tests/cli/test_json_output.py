@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
-from tests.cli.retro_projects import build_words, write_data
+from retro_command_data import build_words, write_data
 from tests.cli.runs import write_run
 from tests.preprocess.corpus import byte_level_json, write_lines
 from tests.run.data import write_source

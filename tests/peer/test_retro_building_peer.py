@@ -12,7 +12,7 @@ from tests.peer.retro_peer import answers_of_peer, printed_seed, require_peer
 from tests.support import EOD, random_documents, write_corpus
 
 from tokenloom import IndexedDataset
-from tokenloom.retro.chunk_table import (
+from tokenloom_retro.chunk_table import (
     chunk_block,
     chunk_spans,
     documents_in,
@@ -23,9 +23,9 @@ from tokenloom.retro.chunk_table import (
     num_train_chunks,
     num_train_documents,
 )
-from tokenloom.retro.individual_chunks import individual_chunks, individual_document_offsets
-from tokenloom.retro.project import DatasetInfo, RetroProject
-from tokenloom.retro.search import without_own_documents
+from tokenloom_retro.individual_chunks import individual_chunks, individual_document_offsets
+from tokenloom_retro.project import DatasetInfo, RetroProject
+from tokenloom_retro.search import without_own_documents
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from retro_projects import split_datasets, write_neighbors, write_project
 from tests.peer.retro_peer import answers_of_peer, printed_seed, require_peer
-from tests.retro.projects import split_datasets, write_neighbors, write_project
 from tests.support import EOD, StandInTokenizer, random_documents
 
-from tokenloom.retro.assembled import RetroSettings, get_retro_datasets
-from tokenloom.retro.project import RetroProject
+from tokenloom_retro.assembled import RetroSettings, get_retro_datasets
+from tokenloom_retro.project import RetroProject
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow, pytest.mark.usefixtures("quiet")]
 

@@ -9,12 +9,12 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from retro_making import EOD, LetterTokenizer
+from retro_whole import PREFIXES, SETTINGS, build, project
 from tests.peer.retro_peer import answers_of_peer, require_peer
-from tests.retro.making import EOD, LetterTokenizer
-from tests.retro.whole import PREFIXES, SETTINGS, build, project
 
-from tokenloom.retro.assembled import RetroSettings, get_retro_datasets
-from tokenloom.retro.build import retro_samples
+from tokenloom_retro.assembled import RetroSettings, get_retro_datasets
+from tokenloom_retro.build import retro_samples
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow, pytest.mark.usefixtures("quiet")]
 

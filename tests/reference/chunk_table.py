@@ -1,4 +1,4 @@
-"""Chunks of documents, one after the other: the slow twin of `tokenloom.retro.chunk_table`."""
+"""Chunks of documents, one after the other: the slow twin of `tokenloom_retro.chunk_table`."""
 
 from __future__ import annotations
 

@@ -46,7 +46,13 @@ COMMANDS: Groups = {
     },
 }
 
-SATELLITES = {"report": "look", "explore": "look", "doctor": "check", "verify-resume": "check"}
+SATELLITES = {
+    "retro": "retro",
+    "report": "look",
+    "explore": "look",
+    "doctor": "check",
+    "verify-resume": "check",
+}
 """Commands of other distributions, such as `tokenloom-check`, by the extra that installs them."""
 
 RUN_COMMANDS: Groups = {
@@ -67,15 +73,6 @@ RUN_COMMANDS: Groups = {
     },
 }
 """Those of `tokenloom run`; `init` is declared by the module `run_init`."""
-
-RETRO_COMMANDS: Groups = {
-    "commands": {
-        "build": "cut documents, index chunks and find their neighbors",
-        "verify": "make a part of a project again, and compare",
-        "show": "decode a sample with the neighbors of its chunks",
-    },
-}
-"""Those of `tokenloom retro`."""
 
 
 def satellite_module(name: str) -> Any:

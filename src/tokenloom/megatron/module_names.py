@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
+
 _CORE = (
     "bert_dataset",
     "blended_dataset",
@@ -18,20 +20,6 @@ _CORE = (
     "megatron_tokenizer",
     "multimodal_dataset",
     "object_storage_utils",
-    "retro",
-    "retro.config",
-    "retro.config.bert_embedders",
-    "retro.config.gpt_chunk_datasets",
-    "retro.config.tokenizers",
-    "retro.db",
-    "retro.db.dataset",
-    "retro.db.utils",
-    "retro.query",
-    "retro.query.gpt_chunk_dataset",
-    "retro.query.multi_split_gpt_dataset",
-    "retro.query.retro_dataset",
-    "retro.query.utils",
-    "retro.utils",
     "t5_dataset",
     "utils",
     "utils_object_storage",
@@ -47,7 +35,9 @@ OURS = {
         "megatron.legacy.data.data_samplers",
     )
 }
-"""The name of each of the reference's modules, and that of ours."""
+"""The name of each of the reference's modules, and that of ours; satellites add theirs as entry points."""
+
+OURS.update((found.name, found.value) for found in entry_points(group="tokenloom.megatron_modules"))
 
 PACKAGES = frozenset(name.rsplit(".", depth)[0] for name in OURS for depth in range(1, name.count(".") + 1))
 """The packages that they lie in, at any depth; these stay the reference's, where it is installed."""

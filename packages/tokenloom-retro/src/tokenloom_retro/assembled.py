@@ -1,0 +1,141 @@
+"""The data of a run with neighbors, from a project folder and the samples of its splits."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tokenloom.errors import ConfigError, StorageError, TokenizerError, TokenizerMismatchWarning
+from tokenloom.indexed.manifest.tokenizer_identity import optional_number
+from tokenloom.numbers import checked_integer
+from tokenloom_retro.block_files import BlockPathMap
+from tokenloom_retro.chunk_database import DBDataset
+from tokenloom_retro.dataset import RetroDataset
+from tokenloom_retro.gpt_chunks import build_gpt_chunk_datasets_from_gpt_datasets
+from tokenloom_retro.neighbor_match import check_neighbor_folder, recorded_hash, settings_of
+from tokenloom_retro.project import RetroProject
+
+_PARTS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetroSettings:
+    """What is read of a project, and how; names are those of the reference's `RetroConfig`, which does as well.
+
+    Attributes:
+        retro_project_dir: path of the project folder.
+        retro_chunk_length: tokens of a chunk.
+        retro_block_size: chunks whose neighbors lie in one file.
+        retro_neighbor_dirs: names of the folders of neighbors by "train", "valid" and "test"; None for those that the
+            samples themselves name.
+        retro_num_neighbors: neighbors of each chunk.
+        retro_num_retrieved_chunks: chunks that each neighbor gives: itself, and those that follow it.
+        retro_verify_neighbor_count: whether there must be neighbors of just the samples that are trained on. Without,
+            there may be more of them, or fewer: then samples without neighbors are an error when they are asked for.
+    """
+
+    retro_project_dir: str
+    retro_chunk_length: int = 64
+    retro_block_size: int = 100_000
+    retro_neighbor_dirs: Mapping[str, str | None] | None = None
+    retro_num_neighbors: int = 2
+    retro_num_retrieved_chunks: int = 2
+    retro_verify_neighbor_count: bool = True
+
+
+def get_retro_datasets(
+    config: Any, gpt_datasets: Mapping[str, Any], sample_length: int, eod_token_id: int
+) -> tuple[RetroDataset | None, RetroDataset | None, RetroDataset | None]:
+    """Returns the samples of train, valid and test with their neighbors; None for a split without samples.
+
+    Before the first sample the database is compared with its data sets and the tokenizer, and the neighbors with the
+    samples; `allow_tokenizer_mismatch` and `allow_data_mismatch` of their settings make that warnings. What is found
+    only by reading all of it is found when it is read.
+
+    Args:
+        config: `RetroSettings`, or the reference's `RetroConfig`.
+        gpt_datasets: (samples, number of them that are trained on), or None, by "train", "valid" and "test".
+        sample_length: tokens of a sample.
+        eod_token_id: the id that ends a document, with which what is not there is filled up.
+
+    Raises:
+        ConfigError: a sample is no whole number of chunks, or neighbors are missing, or those of other samples.
+        StorageError: a file is missing, truncated or damaged, or not all chunks have neighbors.
+        DatasetFormatError: database, data sets and neighbors do not belong together.
+        TokenizerError: the database was made with another tokenizer.
+    """
+    project = RetroProject(config.retro_project_dir)
+    chunk_length = checked_integer("retro_chunk_length", config.retro_chunk_length, at_least=1)
+    parts = build_gpt_chunk_datasets_from_gpt_datasets(
+        project.folder, {name: gpt_datasets.get(name) for name in _PARTS}, sample_length, chunk_length
+    )
+    database = _database(
+        project, [entry["dataset"].sample_dataset for entry in parts.values() if entry], config, eod_token_id
+    )
+    datasets = [
+        None if entry is None else _with_neighbors(project, database, config, key, entry, gpt_datasets[key][1])
+        for key, entry in parts.items()
+    ]
+    train, valid, test = datasets
+    return train, valid, test
+
+
+def _database(project: RetroProject, samples: list[Any], config: Any, eod_token_id: int) -> DBDataset:
+    """Returns the database, compared with the tokenizer of the samples."""
+    database = project.database("train", chunk_length=config.retro_chunk_length, eod_token_id=eod_token_id)
+    is_allowed = False
+    for settings in filter(None, map(settings_of, samples)):
+        eod = optional_number(settings.tokenizer, "eod")
+        if eod is not None and eod != eod_token_id:
+            message = (
+                f"expected the end-of-document token of the tokenizer, {eod}, as `eod_token_id`, found {eod_token_id}"
+            )
+            raise ConfigError(message)
+        is_allowed |= settings.allow_tokenizer_mismatch
+        database.vocab_size = None if is_allowed else optional_number(settings.tokenizer, "vocab_size")
+    try:
+        database.check()
+    except TokenizerError as error:
+        if not is_allowed:
+            hint = f"{error.hint}; `allow_tokenizer_mismatch=True` reads it all the same"
+            raise TokenizerError(error.message, hint=hint) from error
+        warnings.warn(error.message, TokenizerMismatchWarning, stacklevel=3)
+    return database
+
+
+def _with_neighbors(
+    project: RetroProject, database: DBDataset, config: Any, key: str, entry: dict[str, Any], num_samples: int
+) -> RetroDataset:
+    chunks, folder = entry["dataset"], entry["neighbor_dir"]
+    if config.retro_neighbor_dirs is not None:
+        name = config.retro_neighbor_dirs.get(key)
+        if not name:
+            message = f"expected a folder of neighbors of {key} in `retro_neighbor_dirs`, found none"
+            raise ConfigError(message, hint="leave the split out, or find its neighbors")
+        folder = os.path.join(project.query_folder, name)
+    elif not os.path.isdir(folder):  # the project was moved, or is called by another path
+        there = os.path.join(project.query_folder, f"{key}_{recorded_hash(project, chunks.sample_dataset)}")
+        folder = there if os.path.isdir(there) else folder
+    check_neighbor_folder(
+        project, folder, key, chunks.sample_dataset, num_samples=num_samples, chunk_length=config.retro_chunk_length
+    )
+    blocks = BlockPathMap.from_dir(folder, config.retro_block_size)
+    num_active = entry["num_active_chunks"]
+    if not len(blocks):
+        message = f"`{folder}`: expected neighbors of {num_active} chunks, found none"
+        raise StorageError(message, hint="find the neighbors of these samples")
+    blocks.check(num_active if config.retro_verify_neighbor_count else None)
+    dataset = RetroDataset(
+        num_queried_samples=num_samples,
+        num_neighbors=config.retro_num_neighbors,
+        num_retrieved_chunks=config.retro_num_retrieved_chunks,
+        block_size=config.retro_block_size,
+        db_dataset=database,
+        chunk_dataset=chunks,
+        neighbor_path_map=blocks,
+    )
+    dataset.neighbors.check()
+    return dataset

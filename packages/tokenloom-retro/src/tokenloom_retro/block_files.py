@@ -1,0 +1,193 @@
+"""Blocks of a range of items, each a file `START-STOP.hdf5`: their names, and whether they are all there.
+
+Items are chunks, or documents. Names are the reference's, zeros in front included.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenloom.errors import ConfigError, StorageError
+from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.output_lock import recover
+from tokenloom_retro.output import MANIFEST
+
+_NAME = re.compile(r"([0-9]+)-([0-9]+)")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Block:
+    """Items [start, stop), and the path of the file that has them."""
+
+    start: int
+    stop: int
+    path: str
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+def planned_blocks(folder: str, num_items: int, block_size: int) -> list[Block]:
+    """Returns the blocks that a range is cut into, whether their files are there or not.
+
+    Example:
+        >>> [os.path.basename(block.path) for block in planned_blocks("query", 250, 100)]
+        ['0000-0100.hdf5', '0100-0200.hdf5', '0200-0250.hdf5']
+
+    Args:
+        folder: path of the folder that they are in.
+        num_items: items in all.
+        block_size: items of a block; the last one has what is left.
+
+    Raises:
+        ConfigError: the block size is not positive.
+    """
+    _check_size(block_size)
+    if num_items <= 0:
+        return []
+    # The reference's words for the width, in NumPy's arithmetic: a power of ten may get one digit more or less.
+    width = int(np.ceil(np.log(num_items) / np.log(10)) + 1)
+    stops = [(start, min(start + block_size, num_items)) for start in range(0, num_items, block_size)]
+    return [
+        Block(start, stop, os.path.join(folder, f"{str(start).zfill(width)}-{str(stop).zfill(width)}.hdf5"))
+        for start, stop in stops
+    ]
+
+
+class BlockPathMap:
+    """Which file has an item: blocks of one size, the last one perhaps smaller.
+
+    Example:
+        >>> blocks = BlockPathMap(["query/000-100.hdf5", "query/100-150.hdf5"], 100)
+        >>> blocks[120], blocks.max_idx
+        ('query/100-150.hdf5', 150)
+
+    Args:
+        block_paths: paths of the files.
+        block_size: items of a block.
+
+    Attributes:
+        block_path_map: the path of each block, by its first item.
+        block_size: items of a block.
+        max_idx: where the last block ends.
+        name: the folder that they are in, for messages.
+
+    Raises:
+        ConfigError: the block size is not positive.
+        StorageError: a file is called otherwise, or two begin with the same item.
+    """
+
+    def __init__(self, block_paths: Sequence[str], block_size: int) -> None:
+        _check_size(block_size)
+        self.block_size = block_size
+        self.max_idx: int = 0
+        self.block_path_map: dict[int, str] = {}
+        self.name: str = os.path.dirname(block_paths[0]) if block_paths else ""
+        self._stops: dict[int, int] = {}
+        for path in block_paths:
+            block = _block_of(path)
+            if block.start in self.block_path_map:
+                raise _unlike(self.name, "blocks beside each other", self.block_path_map[block.start], path)
+            self.block_path_map[block.start] = path
+            self._stops[block.start] = block.stop
+            self.max_idx = max(self.max_idx, block.stop)
+
+    @classmethod
+    def from_dir(cls, dir: str, block_size: int, ext: str = "hdf5") -> BlockPathMap:
+        """Returns the blocks of a folder.
+
+        Args:
+            dir: path of the folder.
+            block_size: items of a block.
+            ext: what its files end with.
+
+        Raises:
+            ConfigError: there is no such folder, or the block size is not positive.
+            StorageError: a file is called otherwise, or two begin with the same item.
+        """
+        if not os.path.isdir(dir):
+            message = f"expected a folder of blocks at `{dir}`, found none"
+            raise ConfigError(message)
+        recover(os.path.join(dir, MANIFEST))
+        with storage_errors("list", dir):
+            names = sorted(name for name in os.listdir(dir) if name.endswith(f".{ext}") and not name.startswith("."))
+        found = cls([os.path.join(dir, name) for name in names], block_size)
+        found.name = dir
+        return found
+
+    def __len__(self) -> int:
+        """The number of blocks."""
+        return len(self.block_path_map)
+
+    def __str__(self) -> str:
+        return f"{len(self)} paths"
+
+    def __repr__(self) -> str:
+        return f"BlockPathMap({self.name!r}, blocks={len(self)}, block_size={self.block_size}, max_idx={self.max_idx})"
+
+    def __getitem__(self, idx: int) -> str:
+        """Returns the path of the file that has an item.
+
+        Raises:
+            StorageError: no file has it.
+        """
+        start = idx // self.block_size * self.block_size
+        if start not in self.block_path_map:
+            message = f"`{self.name}`: expected a block from {start} on, which has item {idx}, found none"
+            raise StorageError(message, hint="not all blocks were made, or they are of another size")
+        return self.block_path_map[start]
+
+    def blocks(self) -> Iterator[Block]:
+        """Yields the blocks by their first item."""
+        return (Block(start, self._stops[start], path) for start, path in sorted(self.block_path_map.items()))
+
+    def check(self, num_items: int | None = None) -> None:
+        """Checks that the blocks have all items from 0 on, each once, by their names alone.
+
+        Args:
+            num_items: items that there must be; None for as many as there are.
+
+        Raises:
+            StorageError: blocks are missing, overlap, or are of another size.
+        """
+        stop = 0
+        for block in self.blocks():
+            if block.start != stop:
+                kind = "a block is missing" if block.start > stop else "blocks overlap"
+                raise _unlike(self.name, f"a block from {stop} on ({kind})", block.path)
+            if len(block) != self.block_size and (block.stop != self.max_idx or len(block) > self.block_size):
+                raise _unlike(self.name, f"blocks of {self.block_size} items", block.path)
+            stop = block.stop
+        if num_items is not None and stop != num_items:
+            message = f"`{self.name}`: expected blocks of {num_items} items, found those of {stop}"
+            raise StorageError(message, hint="not all blocks were made, or they are of other data")
+
+
+def _block_of(path: str) -> Block:
+    stem = os.path.splitext(os.path.basename(path))[0]
+    match = _NAME.fullmatch(stem)
+    if match is None or len(stem) > _LONGEST or int(match[1]) >= int(match[2]):
+        message = f"expected a file of a block to be called `START-STOP`, found `{path}`"
+        raise StorageError(message, hint="move files of other kinds elsewhere")
+    return Block(int(match[1]), int(match[2]), path)
+
+
+_LONGEST = 60
+"""Characters of two numbers; longer ones would not fit into int64 anyway."""
+
+
+def _check_size(block_size: int) -> None:
+    if block_size <= 0:
+        message = f"expected a block size above 0, found {block_size!r}"
+        raise ConfigError(message)
+
+
+def _unlike(name: str, expected: str, *paths: str) -> StorageError:
+    found = " and ".join(f"`{os.path.basename(path)}`" for path in paths)
+    message = f"`{name}`: expected {expected}, found {found}"
+    return StorageError(message, hint="the blocks are not all of one range and one size; make them again")

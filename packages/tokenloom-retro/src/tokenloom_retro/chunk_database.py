@@ -1,0 +1,285 @@
+"""The chunks of a database, by number: their places in the data sets, and their tokens."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.datasets.outputs import recycled_empty
+from tokenloom.errors import ConfigError, DatasetFormatError, TokenizerError, TokenloomError
+from tokenloom.indexed.token_source import gather_tokens
+from tokenloom.kernels import Watch
+from tokenloom.numbers import checked_integer
+from tokenloom.storage.sampling import spread_evenly
+from tokenloom_retro.hdf5 import file_of, open_array
+
+MISSING = -1
+"""What stands for a chunk that is not there."""
+
+CHUNKS = "chunks"
+"""The array of a file."""
+
+_COLUMNS = ("dataset", "document", "start", "stop", "embedding length")
+_SHAPE = (None, len(_COLUMNS))
+
+_CHECKED_CHUNKS = 64  # each may cost a page fault or two on a cold cache
+
+_REBUILD = "the database was built from other data, or with another chunk length; build it again"
+
+
+class DBDataset:
+    """The chunks of a database.
+
+    `database[i]` gives one chunk as the reference does, `gather` the tokens of many by one kernel call for each data
+    set. Safe from several threads, after a fork, and picklable (the file is mapped again).
+
+    Args:
+        db_path: path of the HDF5 file, for messages.
+        indexed_datasets: the data sets that chunks are of.
+        chunks: uint32[num_chunks, 5], or a dataset of h5py: data set, document, first token, end, and length of what is
+            embedded.
+        chunk_length: tokens of a chunk; shorter ones are filled up.
+        eod_token_id: what they are filled up with.
+        vocab_size: ids of the tokenizer, to check tokens against; None for not.
+
+    Attributes:
+        chunks: uint32[num_chunks, 5], see above.
+        max_chunk_length: tokens of a chunk.
+        doc_tuples: uint32[num_chunks, 2], data set and document of each chunk, once `load_doc_tuples` was called.
+
+    Raises:
+        ConfigError: the chunks are no such array.
+        StorageError: the file cannot be read.
+    """
+
+    def __init__(
+        self,
+        db_path: str,
+        indexed_datasets: Sequence[Any],
+        chunks: Any,
+        chunk_length: int,
+        eod_token_id: int,
+        *,
+        vocab_size: int | None = None,
+    ) -> None:
+        shape: tuple[int, ...] = getattr(chunks, "shape", ())
+        if len(shape) != 2 or shape[1] != len(_COLUMNS):
+            message = f"expected chunks with {len(_COLUMNS)} columns ({', '.join(_COLUMNS)}), found shape {list(shape)}"
+            raise ConfigError(message)
+        self.db_path = db_path
+        self.indexed_datasets: list[Any] = list(indexed_datasets)
+        self._file: str | None = file_of(chunks)
+        if self._file is not None:
+            chunks = open_array(self._file, CHUNKS, shape=_SHAPE)
+        self.chunks: NDArray[Any] = np.asarray(chunks)
+        self.max_chunk_length: int = checked_integer("chunk_length", chunk_length, at_least=1)
+        self.eod_token_id: int = checked_integer("eod_token_id", eod_token_id)
+        self.vocab_size = vocab_size
+        self.doc_tuples: NDArray[Any]
+        self._watch = Watch([self.chunks])
+
+    @classmethod
+    def open(cls, path: str, indexed_datasets: Sequence[Any], *, chunk_length: int, eod_token_id: int) -> Self:
+        """Returns the chunks of a file, mapped; see the class for arguments and errors."""
+        database = cls(path, indexed_datasets, open_array(path, CHUNKS, shape=_SHAPE), chunk_length, eod_token_id)
+        database._file = path
+        return database
+
+    def __len__(self) -> int:
+        """The number of chunks."""
+        return len(self.chunks)
+
+    def __repr__(self) -> str:
+        return f"DBDataset({self.db_path!r}, chunks={len(self)}, chunk_length={self.max_chunk_length})"
+
+    def __getitem__(self, chunk_id: int) -> dict[str, Any]:
+        """Returns a chunk: `doc_id`, its document in its data set, and `text`, int64[chunk_length], its tokens.
+
+        Raises:
+            IndexError: there is no such chunk.
+        """
+        number = operator.index(chunk_id)
+        if not -len(self) <= number < len(self):
+            raise self._no_chunk(number)
+        number %= len(self)
+        return {"doc_id": int(self.chunks[number, 1]), "text": self.gather(np.array(number))}
+
+    def gather(self, chunk_ids: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+        """Returns the tokens of chunks, filled up with the end-of-document token: int64[..., chunk_length].
+
+        Args:
+            chunk_ids: integers[...], numbers of chunks in any order; -1 for none, which is end-of-document tokens only.
+
+        Raises:
+            IndexError: there is no such chunk.
+            DatasetFormatError: a chunk is none of the data sets, or longer than a chunk.
+            TokenizerError: a token is none of the vocabulary.
+            StorageError: the data sets cannot be read, or were changed.
+        """
+        ids = np.asarray(chunk_ids, dtype=np.int64)
+        flat = ids.reshape(-1)
+        width = self.max_chunk_length
+        out = recycled_empty((len(flat), width), np.int64)
+        out.fill(self.eod_token_id)
+        there = np.flatnonzero(flat != MISSING)
+        numbers = flat[there]
+        rows = self._rows(numbers)
+        lengths = rows[:, 3] - rows[:, 2]
+        self._check_lengths(numbers, rows[:, 2], lengths)
+        by_length = np.argsort(lengths != width, kind="stable")  # chunks of full length first, which are copied as rows
+        for dataset in np.unique(rows[:, 0]).tolist():
+            own = by_length[rows[by_length, 0] == dataset]
+            tokens = self._tokens_of(dataset, numbers[own], rows[own])
+            num_full = int(np.count_nonzero(lengths[own] == width))
+            full, short = there[own[:num_full]], own[num_full:]
+            out[full] = tokens[: num_full * width].reshape(num_full, width)
+            filled_up = out[there[short]]
+            filled_up[np.arange(width) < lengths[short, None]] = tokens[num_full * width :]
+            out[there[short]] = filled_up
+        return out.reshape(*ids.shape, width)
+
+    def following(self, chunk_ids: NDArray[np.integer[Any]], num_chunks: int) -> NDArray[np.int64]:
+        """Returns each chunk and those that follow it in its document: int64[..., num_chunks].
+
+        -1 stands for chunks that follow the last one of a document, or what is -1 itself. Chunks that were left out
+        because their embeddings are empty are passed over.
+
+        Args:
+            chunk_ids: integers[...], numbers of chunks; -1 for none.
+            num_chunks: chunks wanted, the first one included.
+
+        Raises:
+            IndexError: there is no such chunk.
+        """
+        ids = np.asarray(chunk_ids, dtype=np.int64)
+        there = ids != MISSING
+        self._check_numbers(ids[there])
+        wanted = ids[..., None] + np.arange(num_chunks, dtype=np.int64)
+        inside = there[..., None] & (wanted < len(self))
+        documents = np.full((*wanted.shape, 2), MISSING, dtype=np.int64)
+        documents[inside] = self.documents_of(wanted[inside])
+        return np.where(inside & (documents == documents[..., :1, :]).all(axis=-1), wanted, MISSING)
+
+    def documents_of(self, chunk_ids: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+        """Returns the data set and the document of chunks: int64[num_chunks, 2].
+
+        Raises:
+            IndexError: there is no such chunk.
+        """
+        return self._rows(np.asarray(chunk_ids, dtype=np.int64))[:, :2]
+
+    def load_doc_tuples(self) -> None:
+        """Sets `doc_tuples`, in memory: 8 bytes for each chunk."""
+        self.doc_tuples = np.ascontiguousarray(self.chunks[:, :2], dtype=np.uint32)
+        self._watch.check()
+
+    def check(self) -> None:
+        """Looks at some chunks, spread over the database, for signs that it was built from other data or otherwise.
+
+        That is found which is certainly wrong: chunks that no data set has, that are longer than a chunk, tokens that
+        are none of the vocabulary, and documents whose end-of-document token is part of a chunk.
+
+        Raises:
+            DatasetFormatError: the chunks are none of the data sets, or longer than a chunk.
+            TokenizerError: they were made with another tokenizer.
+        """
+        if not len(self):
+            return
+        numbers = spread_evenly(len(self), _CHECKED_CHUNKS)
+        self.gather(numbers)
+        last = np.minimum(np.append(numbers[1:], len(self)) - 1, len(self) - 1)
+        for number in np.unique(np.concatenate([numbers, last])).tolist():
+            self._check_end(number)
+
+    def _check_end(self, number: int) -> None:
+        """Checks that a chunk does not hold the token that ends its document."""
+        dataset, document, _, stop = self._rows(np.array([number]))[0, :4].tolist()
+        source = self._source(dataset, number)
+        if not hasattr(source, "sequence_lengths") or stop != int(source.sequence_lengths[document]):
+            return
+        end = gather_tokens(source, *(np.array([value], dtype=np.int64) for value in (document, stop - 1, 1)))
+        if int(end[0]) == self.eod_token_id:
+            message = (
+                f"chunk {number} of `{self.db_path}`: expected it to end before the end-of-document token "
+                f"{self.eod_token_id} of document {document} of {_named(source)}, found it to hold that"
+            )
+            raise TokenizerError(
+                message, hint="the database was built with another end-of-document token; name that one, or build again"
+            )
+
+    def _tokens_of(self, dataset: int, numbers: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Returns the tokens of chunks of one data set, back to back."""
+        source = self._source(dataset, int(numbers[0]))
+        starts, lengths = np.ascontiguousarray(rows[:, 2]), rows[:, 3] - rows[:, 2]
+        try:
+            tokens = gather_tokens(source, np.ascontiguousarray(rows[:, 1]), starts, lengths)
+        except TokenloomError:
+            raise
+        except IndexError as error:
+            message = f"`{self.db_path}` names chunks that {_named(source)} does not have: {error}"
+            raise DatasetFormatError(message, hint=_REBUILD) from error
+        if self.vocab_size is not None and tokens.size and not 0 <= tokens.min() <= tokens.max() < self.vocab_size:
+            place = int(np.argmax((tokens < 0) | (tokens >= self.vocab_size)))
+            number = int(numbers[np.searchsorted(np.cumsum(lengths), place, side="right")])
+            message = (
+                f"chunk {number} of `{self.db_path}`, of {_named(source)}: expected tokens in [0, {self.vocab_size}), "
+                f"found {tokens[place]}"
+            )
+            raise TokenizerError(message, hint="the database was built with another tokenizer; use that one")
+        return tokens
+
+    def _source(self, dataset: int, number: int) -> Any:
+        if dataset >= len(self.indexed_datasets):
+            message = (
+                f"chunk {number} of `{self.db_path}`: expected one of {len(self.indexed_datasets)} data sets, found "
+                f"number {dataset}"
+            )
+            raise DatasetFormatError(message, hint=_REBUILD)
+        return self.indexed_datasets[dataset]
+
+    def _rows(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the rows of chunks, int64[num_chunks, 5]."""
+        self._check_numbers(numbers)
+        rows = self.chunks[numbers].astype(np.int64)
+        self._watch.check()
+        return rows
+
+    def _check_numbers(self, numbers: NDArray[np.int64]) -> None:
+        outside = (numbers < 0) | (numbers >= len(self))
+        if outside.any():
+            raise self._no_chunk(int(numbers[np.argmax(outside)]))
+
+    def _check_lengths(self, numbers: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        wrong = (lengths <= 0) | (lengths > self.max_chunk_length)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            message = (
+                f"chunk {numbers[row]} of `{self.db_path}`: expected 1 to {self.max_chunk_length} tokens, found tokens "
+                f"[{starts[row]}, {starts[row] + lengths[row]})"
+            )
+            raise DatasetFormatError(message, hint=_REBUILD)
+
+    def _no_chunk(self, number: int) -> IndexError:
+        return IndexError(f"chunk {number} of `{self.db_path}` was asked for, but it has {len(self)}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        del state["_watch"]
+        if self._file is not None:  # 20 bytes for each chunk otherwise
+            state["chunks"] = len(self)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if isinstance(self.chunks, int):
+            assert self._file is not None
+            self.chunks = open_array(self._file, CHUNKS, shape=(self.chunks, len(_COLUMNS)))
+        self._watch = Watch([self.chunks])
+
+
+def _named(source: Any) -> str:
+    return f"`{getattr(source, 'path_prefix', type(source).__name__)}`"

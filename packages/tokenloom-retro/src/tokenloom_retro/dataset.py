@@ -1,0 +1,171 @@
+"""Samples with the neighbors of their chunks."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.blending.blended import BlendedDataset
+from tokenloom.datasets.pair_samples import positions_and_fillers
+from tokenloom.datasets.shortcuts import (
+    BATCH,
+    SAMPLE,
+    as_arrays,
+    ask_each,
+    batch_of,
+    check_overrides,
+    makes_batches,
+    must_ask,
+    sample_of,
+    stack,
+)
+from tokenloom.datasets.tensors import Sample, sample_batch
+from tokenloom.errors import ConfigError
+from tokenloom.numbers import checked_integer
+from tokenloom_retro.block_files import BlockPathMap
+from tokenloom_retro.chunk_database import DBDataset
+from tokenloom_retro.gpt_chunks import GPTChunkDataset
+from tokenloom_retro.neighbor_table import NeighborTable
+
+
+class RetroDataset:
+    """Samples, each with the neighbors of its chunks, and the chunks that follow these.
+
+    `dataset[k]` gives what the sample has (`text`, and `dataset_id` in a blend), and as NumPy arrays:
+
+    - neighbor_chunks: int64[num_chunks, num_neighbors, num_retrieved_chunks], numbers in the database.
+    - neighbor_tokens: int64[num_chunks, num_neighbors, num_retrieved_chunks * chunk_length].
+
+    A neighbor that is not there, and a chunk beyond the end of the neighbor's document, are -1, and end-of-document
+    tokens. `dataset.batch(positions)` gives many samples by one gather for all tokens of a data set. Safe from several
+    threads, after a fork, and picklable.
+
+    Args:
+        num_queried_samples: samples that have neighbors; those after them are the first ones again.
+        num_neighbors: neighbors of each chunk.
+        num_retrieved_chunks: chunks that each neighbor gives: itself, and those that follow it.
+        block_size: chunks whose neighbors lie in one file.
+        db_dataset: the database.
+        chunk_dataset: the samples as chunks.
+        neighbor_path_map: the files of neighbors.
+
+    Attributes:
+        neighbors: the neighbors of all chunks.
+        makes_batches: whether `batch` gives samples: those that name their documents differ in shape.
+
+    Raises:
+        ConfigError: a number is not positive, or the block sizes differ.
+        StorageError: files of neighbors are missing, overlap, or are of another size.
+    """
+
+    def __init__(
+        self,
+        num_queried_samples: int,
+        num_neighbors: int,
+        num_retrieved_chunks: int,
+        block_size: int,
+        db_dataset: DBDataset,
+        chunk_dataset: GPTChunkDataset,
+        neighbor_path_map: BlockPathMap,
+    ) -> None:
+        check_overrides(self)
+        self.num_queried_samples: int = checked_integer("num_queried_samples", num_queried_samples, at_least=1)
+        self.num_neighbors: int = checked_integer("num_neighbors", num_neighbors, at_least=1)
+        self.num_retrieved_chunks: int = checked_integer("num_retrieved_chunks", num_retrieved_chunks, at_least=1)
+        self.block_size: int = checked_integer("block_size", block_size, at_least=1)
+        if self.block_size != neighbor_path_map.block_size:
+            message = f"expected files of neighbors of {block_size} chunks, found {neighbor_path_map.block_size}"
+            raise ConfigError(message, hint="give both the same block size")
+        self.db_dataset = db_dataset
+        self.chunk_dataset = chunk_dataset
+        self.neighbor_path_map = neighbor_path_map
+        samples = self.sample_dataset
+        members = samples.datasets if isinstance(samples, BlendedDataset) else [samples]
+        self.makes_batches: bool = all(map(makes_batches, members))
+        self.neighbors: NeighborTable = NeighborTable(
+            neighbor_path_map, num_neighbors=num_neighbors, num_database_chunks=len(db_dataset)
+        )
+
+    @property
+    def sample_dataset(self) -> Any:
+        """The samples without neighbors."""
+        return self.chunk_dataset.sample_dataset
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return len(self.sample_dataset)
+
+    def __repr__(self) -> str:
+        return f"RetroDataset({self.sample_dataset!r}, num_neighbors={self.num_neighbors}, db={self.db_dataset!r})"
+
+    def __getitem__(self, sample_idx: int) -> Sample:
+        """Returns a sample as NumPy arrays; see the class.
+
+        Raises:
+            IndexError: there is no such sample.
+            StorageError: neighbors or tokens cannot be read, or were changed.
+            DatasetFormatError: the neighbors are those of another database, or of fewer samples.
+            TokenizerError: the database has tokens that the tokenizer does not have.
+        """
+        position = self._position(sample_idx)
+        return {**self.sample_dataset[position], **self._retrieved(np.array([position]), single=True)}
+
+    def sample(self, idx: int) -> Sample:
+        """Returns a sample as NumPy arrays; see the class."""
+        if not SAMPLE.free(self) and must_ask(self, SAMPLE):
+            return as_arrays(ask_each(self, (idx,))[0])
+        position = self._position(idx)
+        return {**sample_of(self.sample_dataset, position), **self._retrieved(np.array([position]), single=True)}
+
+    def batch(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Sample:
+        """Returns many samples as NumPy arrays with a leading batch axis.
+
+        Args:
+            positions: positions of the samples, in any order, repeats allowed.
+
+        Raises:
+            IndexError: there is no such sample.
+            ConfigError: a position is None, or samples name their documents, which differ in number.
+        """
+        if not BATCH.free(self) and must_ask(self, BATCH):
+            return stack(ask_each(self, positions), name=type(self).__name__)
+        rows, fillers = positions_and_fillers(positions)
+        if fillers:
+            message = "expected positions of samples, found None: neighbors cannot be without loss"
+            raise ConfigError(message)
+        count = len(self)
+        outside = (rows < -count) | (rows >= count)
+        if outside.any():
+            self._position(int(rows[np.argmax(outside)]))
+        queried = np.where(rows < 0, rows + count, rows) % self.num_queried_samples
+        return {**batch_of(self.sample_dataset, queried), **self._retrieved(queried)}
+
+    def __getitems__(self, positions: Sequence[int]) -> Sequence[Sample]:
+        """Returns many samples, made as one batch where they can be; torch's DataLoader calls this."""
+        if not self.makes_batches:
+            return ask_each(self, positions)
+        return sample_batch(self.batch(positions), len(positions))
+
+    def _position(self, idx: int) -> int:
+        """Returns the sample that a position stands for, which may count from the end."""
+        count, position = len(self), operator.index(idx)
+        if not -count <= position < count:
+            message = f"sample {position} was asked for, but there are {count}"
+            raise IndexError(message)
+        return (position if position >= 0 else position + count) % self.num_queried_samples
+
+    def _retrieved(self, samples: NDArray[np.int64], *, single: bool = False) -> Sample:
+        """Returns what was retrieved for samples that have neighbors."""
+        per_sample = self.chunk_dataset.n_chunks_per_sample
+        chunk_ids = (samples[:, None] * per_sample + np.arange(per_sample, dtype=np.int64)).reshape(-1)
+        found = self.db_dataset.following(self.neighbors.rows(chunk_ids), self.num_retrieved_chunks)
+        tokens = self.db_dataset.gather(found)
+        leading = (per_sample, self.num_neighbors) if single else (len(samples), per_sample, self.num_neighbors)
+        return {
+            "neighbor_chunks": found.reshape(*leading, self.num_retrieved_chunks),
+            "neighbor_tokens": tokens.reshape(*leading, self.num_retrieved_chunks * self.db_dataset.max_chunk_length),
+        }

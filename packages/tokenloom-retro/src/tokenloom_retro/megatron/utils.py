@@ -1,0 +1,78 @@
+"""`megatron.core.datasets.retro.utils`: blocks, chunks, and texts of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any, TypedDict
+
+import torch
+
+from tokenloom.megatron.core.datasets.utils import log_single_rank
+from tokenloom_retro.block_files import BlockPathMap
+from tokenloom_retro.gpt_chunks import get_num_chunks_per_sample
+from tokenloom_retro.megatron.query.multi_split_gpt_dataset import (
+    MultiSplitGPTDataset,
+    MultiSplitGPTDatasetConfig,
+)
+
+__all__ = [
+    "Block",
+    "BlockPathMap",
+    "GPTToTextDataset",
+    "MultiSplitGPTDataset",
+    "MultiSplitGPTDatasetConfig",
+    "extract_data_config",
+    "get_num_chunks_per_sample",
+    "log_retro_rank_0",
+    "log_single_rank",
+    "retro_makedir",
+]
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class Block(TypedDict):
+    """A range of items, and the path of the file that has them."""
+
+    range: tuple[int, int]
+    path: str
+
+
+def log_retro_rank_0(message: str) -> None:
+    """Logs a message on rank 0."""
+    log_single_rank(logger, logging.INFO, f"[RETRO] {message}")
+
+
+def retro_makedir(config: Any, path: str) -> None:
+    """Makes a folder, unless the task only validates what is there."""
+    if config.retro_task_validate is None:
+        os.makedirs(path, exist_ok=True)
+
+
+def extract_data_config(config: Any) -> MultiSplitGPTDatasetConfig:
+    """Returns the settings of the samples that neighbors are found for."""
+    found: MultiSplitGPTDatasetConfig = config.retro_gpt_chunk_datasets.train["dataset"].sample_dataset.config
+    return found
+
+
+class GPTToTextDataset(torch.utils.data.Dataset):  # type: ignore[misc]  # torch has no types
+    """The texts of samples, or of chunks.
+
+    Args:
+        gpt_dataset: samples with a `text` of token ids.
+        gpt_tokenizer: their tokenizer, with `detokenize`.
+    """
+
+    def __init__(self, gpt_dataset: Any, gpt_tokenizer: Any) -> None:
+        super().__init__()
+        self.gpt_dataset = gpt_dataset
+        self.gpt_tokenizer = gpt_tokenizer
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return len(self.gpt_dataset)
+
+    def __getitem__(self, idx: int) -> dict[str, Any]:
+        """Returns the `text` of a sample, in words."""
+        return {"text": self.gpt_tokenizer.detokenize(self.gpt_dataset[idx]["text"].tolist())}

@@ -1,0 +1,153 @@
+"""Whether a folder of neighbors is of the samples that are trained on.
+
+A folder is called by its split and the key of the samples it was made for (`train_` and an MD5). The key covers the
+paths of the data, so that it changes where a project was moved, or is called by another path; then the key is worked
+out for the path that `config.json` records. Where the reference made the project, the settings in that file decide.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tokenloom.blending.blended import BlendedDataset
+from tokenloom.datasets.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
+from tokenloom.errors import ConfigError, DataMismatchWarning
+from tokenloom.order.keys import describe
+from tokenloom_retro.project import RetroProject
+
+_SETTINGS = {
+    "retro_gpt_seed": "random_seed",
+    "retro_gpt_seq_length": "sequence_length",
+    "retro_gpt_split": "split_preprocessing",
+}
+"""Settings of a project that decide samples, with their names in the settings of datasets."""
+
+
+def check_neighbor_folder(
+    project: RetroProject, folder: str, key: str, dataset: Any, *, num_samples: int, chunk_length: int
+) -> None:
+    """Checks that neighbors were found for the samples of a split.
+
+    Args:
+        project: the project.
+        folder: path of the folder of neighbors.
+        key: the split: "train", "valid" or "test".
+        dataset: the samples.
+        num_samples: samples that have neighbors.
+        chunk_length: tokens of a chunk.
+
+    Raises:
+        ConfigError: there is no such folder; or they were found for another split, or for samples of other settings,
+            which `allow_data_mismatch` of the samples' settings makes a warning.
+    """
+    if not os.path.isdir(folder):
+        message = f"expected neighbors of {key} in `{folder}`, found no such folder"
+        there = ", ".join(f"`{name}`" for name in _folders(project)) or "none"
+        raise ConfigError(
+            message,
+            hint=f"folders of neighbors there are: {there}; compare sizes, sequence length, seed and split with those "
+            "that neighbors were found with",
+        )
+    problem = _problem(project, os.path.basename(os.path.normpath(folder)), key, dataset, num_samples, chunk_length)
+    if problem is None:
+        return
+    message = f"`{folder}` has no neighbors of these samples of {key}: {problem}"
+    settings = settings_of(dataset)
+    if settings is None or not settings.allow_data_mismatch:
+        raise ConfigError(
+            message, hint="find neighbors of these samples, or set `allow_data_mismatch=True`, which makes it a warning"
+        )
+    warnings.warn(message, DataMismatchWarning, stacklevel=4)
+
+
+def recorded_hash(project: RetroProject, dataset: Any) -> str:
+    """Returns the key of samples as they would be called where the project was begun.
+
+    Raises:
+        StorageError, DatasetFormatError: the settings of the project cannot be read.
+    """
+    own: str = dataset.unique_description_hash
+    if project.recorded_folder == project.folder or settings_of(dataset) is None:
+        return own
+    return describe(_as_recorded(dataset.unique_identifiers, project))[1]
+
+
+def settings_of(dataset: Any) -> MultiSplitGPTDatasetConfig | None:
+    """Returns the settings of samples, or of a blend of them; None for those of a class of a user's own."""
+    if isinstance(dataset, (MultiSplitGPTDataset, BlendedDataset)):
+        return dataset.config if isinstance(dataset.config, MultiSplitGPTDatasetConfig) else None
+    return None
+
+
+def _problem(
+    project: RetroProject, name: str, key: str, dataset: Any, num_samples: int, chunk_length: int
+) -> str | None:
+    """Returns why neighbors cannot be those of some samples; None if they are."""
+    split, _, found = name.rpartition("_")
+    if split != key:
+        return f"expected a folder `{key}_…`, found `{name}`"
+    config = settings_of(dataset)
+    if config is None or found in (dataset.unique_description_hash, recorded_hash(project, dataset)):
+        return None
+    number = (dataset.split if isinstance(dataset, BlendedDataset) else dataset.index_split).value
+    assert config.split_matrix is not None
+    bounds, prepared = config.split_matrix[number], config.preprocessing_matrix[number]
+    if bounds != prepared:
+        return (
+            f"expected documents {_interval(prepared)} of the data, found {_interval(bounds)}: `split` is another one"
+        )
+    prepared_as = _as_prepared(dataset.unique_identifiers, config)
+    if found in (describe(prepared_as)[1], describe(_as_recorded(prepared_as, project))[1]):
+        return None
+    if not project.config:
+        return f"expected `{key}_{dataset.unique_description_hash}`, found `{name}`"
+    differences = list(_differences(project.config, config, key, num_samples, chunk_length))
+    recorded = (project.config.get("retro_neighbor_dirs") or {}).get(key)
+    if recorded != name:
+        differences.append(f"its neighbors of {key} are in `{recorded}`")
+    return f"`{project.config_path}` says that {', '.join(differences)}" if differences else None
+
+
+def _differences(
+    made_with: Mapping[str, Any], config: MultiSplitGPTDatasetConfig, key: str, num_samples: int, chunk_length: int
+) -> Iterator[str]:
+    wanted = {name: (own, getattr(config, own)) for name, own in _SETTINGS.items()}
+    wanted["retro_gpt_chunk_length"] = "retro_chunk_length", chunk_length
+    if key == "train":
+        wanted["retro_gpt_train_samples"] = "the samples of train", num_samples
+    for name, (own, value) in wanted.items():
+        if name in made_with and made_with[name] != value:
+            yield f"`{name}` was {made_with[name]!r}, and `{own}` is {value!r}"
+
+
+def _as_prepared(identifiers: Mapping[str, Any], config: MultiSplitGPTDatasetConfig) -> dict[str, Any]:
+    """Returns what identified samples when neighbors were found, with `split` as it was then."""
+    prepared = dict(identifiers)
+    if "datasets" in prepared:
+        prepared["datasets"] = [_as_prepared(each, config) for each in prepared["datasets"]]
+    if "split_matrix" in prepared:
+        prepared.update(split=config.split_preprocessing, split_matrix=config.preprocessing_matrix)
+    return prepared
+
+
+def _as_recorded(identifiers: Mapping[str, Any], project: RetroProject) -> dict[str, Any]:
+    """Returns what identified samples where the project was begun."""
+    recorded = dict(identifiers)
+    if "datasets" in recorded:
+        recorded["datasets"] = [_as_recorded(each, project) for each in recorded["datasets"]]
+    if "dataset_path" in recorded:
+        below = os.path.relpath(recorded["dataset_path"], project.data_folder)
+        if below.split(os.sep)[0] != os.pardir:
+            recorded["dataset_path"] = RetroProject(project.recorded_folder).data_prefix(below)
+    return recorded
+
+
+def _interval(bounds: tuple[float, float] | None) -> str:
+    return "none" if bounds is None else f"[{bounds[0]:.6g}, {bounds[1]:.6g})"
+
+
+def _folders(project: RetroProject) -> list[str]:
+    return sorted(os.listdir(project.query_folder)) if os.path.isdir(project.query_folder) else []

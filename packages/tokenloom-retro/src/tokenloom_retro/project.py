@@ -1,0 +1,240 @@
+"""A project folder: where its files are, and what its data sets are. The layout is the reference's.
+
+PROJECT/
+├── config.json                        settings it was made with, by the reference's names
+├── data/PREFIX.{bin,idx}              the documents
+├── db/indexed_dataset_infos.json      the data sets of the chunk database, in their order
+├── db/individual/PREFIX/START-STOP.hdf5   chunks of documents [START, STOP) of one data set
+├── db/merged/{sampled,train,valid}.hdf5   chunks of all data sets
+├── index/TYPE/STRING/                 the vector index
+└── query/SPLIT_HASH/START-STOP.hdf5   neighbors of chunks [START, STOP) of the samples of a split
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, TypeVar
+
+from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.json_files import UnusableJsonError, read_json
+from tokenloom.storage.output_lock import recover
+from tokenloom.storage.typed_json import MAY_BE_MISSING, from_members
+from tokenloom_retro.chunk_database import DBDataset
+from tokenloom_retro.hdf5 import open_array
+from tokenloom_retro.output import MANIFEST
+
+T = TypeVar("T")
+
+DatabaseKind = Literal["sampled", "train", "valid"]
+"""Chunks that the index is trained on; those of documents to train on; those of the documents after them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetInfo:
+    """A data set of the chunk database, as `indexed_dataset_infos.json` has it.
+
+    Attributes:
+        ratio: its weight in the blend.
+        prefix: prefix of the pair, relative to `PROJECT/data`.
+        n_docs: documents.
+        n_docs_train: documents of the training split, the first ones.
+        n_chunks: chunks of all documents.
+        n_chunks_train: chunks of the training split.
+        n_chunks_invalid: chunks that are left out, as their embeddings are empty.
+        n_chunks_sampled: chunks that the index is trained on, the first ones.
+    """
+
+    ratio: Any
+    prefix: str
+    n_docs: int
+    n_docs_train: int
+    n_chunks: int
+    n_chunks_train: int
+    n_chunks_invalid: int = field(default=0, metadata=MAY_BE_MISSING)
+    n_chunks_sampled: int = field(default=0, metadata=MAY_BE_MISSING)
+
+    def __post_init__(self) -> None:
+        """Checks what the counts are to each other."""
+        if not 0 <= self.n_docs_train <= self.n_docs or not 0 <= self.n_chunks_train <= self.n_chunks:
+            message = (
+                f"expected no more documents and chunks for training than there are, found {self.n_docs_train} of "
+                f"{self.n_docs} documents and {self.n_chunks_train} of {self.n_chunks} chunks"
+            )
+            raise ConfigError(message)
+
+    def num_chunks(self, kind: DatabaseKind) -> int:
+        """Returns how many chunks of the data set a database has."""
+        counts = {"sampled": self.n_chunks_sampled, "train": self.n_chunks_train}
+        return counts.get(kind, self.n_chunks - self.n_chunks_train)
+
+
+OURS = "tokenloom"
+"""What `config.json` has our own settings under."""
+
+
+class RetroProject:
+    """A project folder; nothing is read before it is asked for.
+
+    Args:
+        folder: path of the folder.
+
+    Attributes:
+        folder: path of the folder.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder: str = os.fspath(folder)
+
+    def __repr__(self) -> str:
+        return f"RetroProject({self.folder!r})"
+
+    @property
+    def config_path(self) -> str:
+        """Path of the settings that it was made with."""
+        return os.path.join(self.folder, "config.json")
+
+    @property
+    def data_folder(self) -> str:
+        """Folder of the documents."""
+        return os.path.join(self.folder, "data")
+
+    @property
+    def database_folder(self) -> str:
+        """Folder of the chunks."""
+        return os.path.join(self.folder, "db")
+
+    @property
+    def infos_path(self) -> str:
+        """Path of the list of data sets."""
+        return os.path.join(self.database_folder, "indexed_dataset_infos.json")
+
+    @property
+    def query_folder(self) -> str:
+        """Folder of the neighbors."""
+        return os.path.join(self.folder, "query")
+
+    def data_prefix(self, prefix: str) -> str:
+        """Returns the path of a pair without `.bin` or `.idx`."""
+        return os.path.join(self.data_folder, prefix)
+
+    def individual_folder(self, prefix: str) -> str:
+        """Returns the folder with the chunks of one data set."""
+        return os.path.join(self.database_folder, "individual", prefix)
+
+    def merged_path(self, kind: DatabaseKind) -> str:
+        """Returns the path of the chunks of all data sets."""
+        return os.path.join(self.database_folder, "merged", f"{kind}.hdf5")
+
+    def index_folder(self, index_type: str, index_string: str) -> str:
+        """Returns the folder of a vector index, such as that of ("faiss-par-add", "IVF4096,Flat")."""
+        return os.path.join(self.folder, "index", index_type, index_string)
+
+    def neighbor_folder(self, key: str, dataset: Any) -> str:
+        """Returns the folder with the neighbors of a split.
+
+        Args:
+            key: "train", "valid" or "test".
+            dataset: its samples, with `unique_description_hash`.
+        """
+        return os.path.join(self.query_folder, f"{key}_{dataset.unique_description_hash}")
+
+    @cached_property
+    def infos(self) -> tuple[DatasetInfo, ...]:
+        """The data sets of the chunk database.
+
+        Raises:
+            StorageError: the list cannot be read.
+            DatasetFormatError: it is no such list.
+        """
+        path = self.infos_path
+        recover(os.path.join(self.database_folder, MANIFEST))
+        try:
+            found = _read(path, list)
+            return tuple(from_members(DatasetInfo, info, f"[{number}]") for number, info in enumerate(found))
+        except UnusableJsonError as error:
+            message = f"`{path}`{'' if str(error).startswith((':', ' in')) else ': '}{error}"
+            hint = "the database was not built to its end, or by something else"
+            raise DatasetFormatError(message, hint=hint) from error
+
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """The settings that it was made with, by the reference's names; none where no file has them.
+
+        Raises:
+            StorageError: the file cannot be read.
+            DatasetFormatError: it is no object of JSON.
+        """
+        path = self.config_path
+        if not os.path.exists(path):
+            return {}
+        try:
+            return _read(path, dict)
+        except UnusableJsonError as error:
+            message = f"`{path}`{'' if str(error).startswith(':') else ': '}{error}"
+            raise DatasetFormatError(message, hint="preprocessing writes it; copy a whole one") from error
+
+    @property
+    def recorded_folder(self) -> str:
+        """Path of the folder as it was named when the project was begun, which names of folders of neighbors cover.
+
+        Raises:
+            StorageError, DatasetFormatError: the settings cannot be read.
+        """
+        ours = self.config.get(OURS)
+        found = ours.get("folder") if isinstance(ours, dict) else None
+        return found if isinstance(found, str) else self.folder
+
+    @cached_property
+    def datasets(self) -> tuple[IndexedDataset, ...]:
+        """The pairs of the data sets, opened, and compared with their infos.
+
+        Raises:
+            DatasetNotFoundError: one is not there.
+            DatasetFormatError: one is damaged, or is not the one whose chunks are in the database.
+        """
+        pairs = tuple(IndexedDataset(self.data_prefix(info.prefix)) for info in self.infos)
+        for info, pair in zip(self.infos, pairs, strict=True):
+            if info.n_docs not in (len(pair), pair.num_documents):  # we count those with a sequence, the reference all
+                message = f"`{pair.path_prefix}`: expected {info.n_docs} documents, found {len(pair)}"
+                hint = f"`{self.infos_path}` is of other data; build the database again"
+                raise DatasetFormatError(message, hint=hint)
+        return pairs
+
+    def database(self, kind: DatabaseKind, *, chunk_length: int, eod_token_id: int) -> DBDataset:
+        """Returns the chunks of all data sets, checked to be as many as the infos say.
+
+        Args:
+            kind: which chunks.
+            chunk_length: tokens of a chunk; shorter ones are filled up.
+            eod_token_id: what they are filled up with.
+
+        Raises:
+            StorageError: the file cannot be read, or was not written to its end.
+            DatasetFormatError: it is of other data than the infos say.
+        """
+        path = self.merged_path(kind)
+        chunks = DBDataset.open(path, self.datasets, chunk_length=chunk_length, eod_token_id=eod_token_id)
+        num_written = int(open_array(path, "n_written", shape=(1,))[0])
+        expected = sum(info.num_chunks(kind) for info in self.infos)
+        if num_written != len(chunks):
+            message = f"`{path}`: expected {len(chunks)} chunks to be written, found {num_written}"
+            raise StorageError(message, hint="the build was interrupted; build the database again")
+        if expected != len(chunks):
+            message = f"`{path}`: expected {expected} chunks, as `{self.infos_path}` says, found {len(chunks)}"
+            raise DatasetFormatError(message, hint="the two are of different builds; build the database again")
+        return chunks
+
+
+def _read(path: str, kind: type[T]) -> T:
+    """Returns what a file of JSON holds, of this type and not empty."""
+    with storage_errors("read", path):
+        found = read_json(path)
+    if type(found) is not kind or not found:
+        message = f": expected {'a list of data sets' if kind is list else 'an object'}, found {str(found)[:60]}"
+        raise UnusableJsonError(message)
+    return found

@@ -1,0 +1,133 @@
+"""Chunks of a database: their tokens, those that follow them, and what shows that a database is another one's."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from retro_projects import CHUNK_LENGTH, chunks_of, write_chunks
+from tests.support import EOD, random_documents, write_corpus
+
+from tokenloom.errors import DatasetFormatError, TokenizerError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom_retro.chunk_database import DBDataset
+
+BOOKS = [[1, 2, 3, 4, 5, EOD], [6, 7], [EOD], [], [20, 21, 22, 23, 24, 25, 26, 27, 28, EOD]]
+WEB = [[30, 31, 32, 33, EOD], [34, EOD]]
+ROWS = [*chunks_of(BOOKS), *chunks_of(WEB, dataset=1)]
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    return [
+        IndexedDataset(write_corpus(tmp_path / name, documents)) for name, documents in (("books", BOOKS), ("web", WEB))
+    ]
+
+
+@pytest.fixture
+def database(tmp_path, pairs):
+    path = tmp_path / "train.hdf5"
+    write_chunks(path, ROWS)
+    return DBDataset.open(os.fspath(path), pairs, chunk_length=CHUNK_LENGTH, eod_token_id=EOD)
+
+
+def with_rows(pairs, rows, **changes):
+    settings = {"chunk_length": CHUNK_LENGTH, "eod_token_id": EOD}
+    return DBDataset("db", pairs, np.array(rows, dtype=np.uint32).reshape(-1, 5), **(settings | changes))
+
+
+def test_chunks_are_filled_up_with_the_token_that_ends_documents(database):
+    assert [database[number]["text"].tolist() for number in range(len(database))] == [
+        [1, 2, 3, 4],
+        [5, 9, 9, 9],
+        [6, 7, 9, 9],
+        [20, 21, 22, 23],
+        [24, 25, 26, 27],
+        [28, 9, 9, 9],
+        [30, 31, 32, 33],
+        [34, 9, 9, 9],
+    ]
+    assert [database[number]["doc_id"] for number in range(len(database))] == [0, 0, 1, 4, 4, 4, 0, 1]
+    assert database[-1]["text"].tolist() == [34, 9, 9, 9]
+    assert database[0]["text"].dtype == np.int64
+
+
+def test_many_are_gathered_in_any_order_and_shape(database):
+    found = database.gather(np.array([[7, -1, 0], [0, 6, -1]]))
+    assert found.shape == (2, 3, 4)
+    assert found.dtype == np.int64
+    assert found.tolist() == [
+        [[34, 9, 9, 9], [9, 9, 9, 9], [1, 2, 3, 4]],
+        [[1, 2, 3, 4], [30, 31, 32, 33], [9, 9, 9, 9]],
+    ]
+    assert database.gather(np.empty((0, 3), dtype=np.int64)).shape == (0, 3, 4)
+
+
+def test_what_follows_ends_with_the_document(database):
+    ids = np.array([[0, 1, 2], [3, 7, -1]])
+    assert database.following(ids, 3).tolist() == [
+        [[0, 1, -1], [1, -1, -1], [2, -1, -1]],
+        [[3, 4, 5], [7, -1, -1], [-1, -1, -1]],
+    ]
+    assert database.following(ids, 1).tolist() == ids[..., None].tolist()
+
+
+@given(data=st.data())
+def test_gathered_chunks_are_those_of_the_documents(tmp_path_factory, data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    folder, length = tmp_path_factory.mktemp("gathered"), data.draw(st.integers(1, 9))
+    corpora = [random_documents(rng, count=6, longest=20, vocab_size=30) for _ in range(2)]
+    pairs = [IndexedDataset(write_corpus(folder / str(i), documents)) for i, documents in enumerate(corpora)]
+    rows = [row for i, documents in enumerate(corpora) for row in chunks_of(documents, dataset=i, chunk_length=length)]
+    database = with_rows(pairs, rows, chunk_length=length)
+    ids = rng.integers(-1, len(rows), size=(3, 5)) if rows else np.full((3, 5), -1)
+    found, after = database.gather(ids), database.following(ids, 3)
+    for place in np.ndindex(ids.shape):
+        number = int(ids[place])
+        row = rows[number] if number >= 0 else (0, 0, 0, 0, 0)
+        tokens = corpora[row[0]][row[1]][row[2] : row[3]].tolist() if number >= 0 else []
+        assert found[place].tolist() == tokens + [EOD] * (length - len(tokens))
+        expected = [number + i for i in range(3) if number >= 0 and row[:2] in [r[:2] for r in rows[number + i :][:1]]]
+        assert after[place].tolist() == expected + [-1] * (3 - len(expected))
+    database.check()
+
+
+def test_a_pickled_copy_maps_the_file_again(database, pairs):
+    pickled = pickle.dumps(database)
+    copy = pickle.loads(pickled)
+    assert copy.gather([4, 1]).tolist() == database.gather([4, 1]).tolist()
+    assert not copy.chunks.flags.owndata
+    in_memory = with_rows(pairs, ROWS)
+    assert pickle.loads(pickle.dumps(in_memory)).chunks.tolist() == in_memory.chunks.tolist()
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ((2, 0, 0, 4, 4), "chunk 1 of `db`: expected one of 2 data sets, found number 2"),
+        ((0, 0, 0, 5, 5), "chunk 1 of `db`: expected 1 to 4 tokens, found tokens [0, 5)"),
+        ((0, 5, 0, 4, 4), "`db` names chunks that `{books}` does not have: sequence 5 "),
+        ((0, 1, 0, 3, 3), "`db` names chunks that `{books}` does not have: tokens [0, 3) of sequence 1 "),
+        ((1, 2**32 - 1, 0, 3, 3), "`db` names chunks that `{web}` does not have: sequence 4294967295 "),
+    ],
+)
+def test_chunks_of_other_data_are_told(pairs, row, said):
+    database = with_rows(pairs, [(0, 0, 0, 4, 4), row])
+    said = said.format(books=pairs[0].path_prefix, web=pairs[1].path_prefix)
+    for ask in (lambda: database[1], lambda: database.gather([0, 1]), database.check):
+        with pytest.raises(DatasetFormatError, match=f"^{re.escape(said)}"):
+            ask()
+
+
+def test_tokens_beyond_the_vocabulary_are_told(pairs):
+    database = with_rows(pairs, ROWS, vocab_size=33)
+    assert database.gather([3, 7, 0][:1]).tolist() == [[20, 21, 22, 23]]
+    with pytest.raises(TokenizerError, match=r"^chunk 6 of `db`, of `.*web`: expected tokens in \[0, 33\), found 33\n"):
+        database.gather([0, 6, 3])
+    with pytest.raises(TokenizerError, match=r"made with another tokenizer|built with another tokenizer"):
+        database.check()

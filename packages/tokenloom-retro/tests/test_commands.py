@@ -1,0 +1,93 @@
+"""`tokenloom retro`: a project is built, looked at and checked."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from retro_command_data import build_words, write_data
+from tests.cli.runs import run
+
+from tokenloom import cli
+
+pytest.importorskip("faiss")
+pytest.importorskip("wordllama")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("retro")
+    write_data(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def project(folder):
+    assert cli.main([str(word) for word in build_words(folder)]) == 0
+    return folder / "project"
+
+
+def test_it_builds_then_finds_all_of_it_done(project, folder, capsys):
+    status, out, err = run(capsys, *build_words(folder), "--json")
+    told = json.loads(out)
+    assert (status, err) == (0, "")
+    assert told["data"][1] == {"prefix": "web_text_document", "weight": 2.0}
+    assert told["num_vectors"] == told["database"]["num_chunks_train"]
+    assert told["neighbors"] == {"train": {"num_chunks": 24}, "valid": {"num_chunks": 4}}
+    for name in ("books_text_document.bin", "web_text_document.idx"):
+        assert os.readlink(project / "data" / name) == str(folder / name)
+
+
+@pytest.mark.slow
+def test_other_settings_need_overwrite(tmp_path, capsys):
+    write_data(tmp_path)
+    assert run(capsys, *build_words(tmp_path))[0] == 0
+    status, out, err = run(capsys, *build_words(tmp_path, "--neighbors", "2"))
+    assert (status, out) == (1, "")
+    assert "exists, and was made with other settings" in err
+    assert "`--overwrite`" in err
+
+
+def test_a_sample_is_shown_with_its_neighbors(project, capsys):
+    status, out, err = run(capsys, "retro", "show", project, "--sample", 3)
+    assert (status, err) == (0, "")
+    first, second, third, *lines = out.splitlines()
+    assert first == "sample 3 of 12 (train)"
+    assert second.startswith("of document")
+    assert third == "── chunk 0, tokens 0 to 15 " + "─" * 53
+    assert [line for line in lines if line.startswith("    neighbor 2: document ")]
+    assert max(map(len, lines)) <= 80
+    words = ["--sample", -1, "--split", "valid", "--neighbors", 9, "--json"]
+    told = json.loads(run(capsys, "retro", "show", project, *words)[1])
+    assert (told["split"], told["sample"], told["num_samples"]) == ("valid", 1, 2)
+    assert [(chunk["start"], len(chunk["neighbors"])) for chunk in told["chunks"]] == [(0, 3), (16, 3)]
+
+
+def test_a_project_is_what_was_made_until_a_file_changes(project, capsys):
+    head = f"{project}: ok: all files, and all blocks"
+    assert run(capsys, "retro", "verify", project, "--task-validate", 1)[1].startswith(head)
+    [path] = project.glob("query/train_*/*.hdf5")
+    before = path.read_bytes()
+    path.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    try:
+        status, out, err = run(capsys, "retro", "verify", project)
+    finally:
+        path.write_bytes(before)
+    assert (status, err, out.splitlines()[-1]) == (1, "", f"{project}: 1 problem")
+    assert str(path) in out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["verify", "PROJECT", "--task-validate", 1.5], "expected a fraction above 0 and at most 1, found 1.5"),
+        (["show", "PROJECT", "--sample", 12], "sample 12 of train was asked for, but 12 have neighbors"),
+        (["show", "PROJECT", "--sample", 0, "--tokenizer", "null:300"], "expected the tokenizer that made the data"),
+        (["show", ".", "--sample", 0], "expected the settings of a project in"),
+    ],
+)
+def test_what_is_not_there_is_said(words, message, project, capsys):
+    status, out, err = run(capsys, "retro", *(project if word == "PROJECT" else word for word in words))
+    assert (status, out) == (1, "")
+    assert message in err

@@ -1,0 +1,155 @@
+"""Embedders, and the texts and vectors of chunks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from retro_making import EOD, LetterEmbedder, letters, maker
+from tests.support import write_corpus
+from tokenizers import Tokenizer
+
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.optional import folder_of
+from tokenloom_retro.embedders import Embedder, as_embedder, embeddings_of, token_counts_of
+from tokenloom_retro.word_llama import WordLlama
+
+pytestmark = pytest.mark.slow
+
+
+def count_letters(texts):
+    """Counts the letters a to d of each text."""
+    return np.array([[text.count(letter) for letter in "abcd"] for text in texts], dtype=np.float32)
+
+
+def test_a_function_is_an_embedder():
+    embedder = as_embedder(count_letters)
+    assert isinstance(embedder, Embedder)
+    assert (embedder.name, embedder.dimension) == (f"{__name__}.count_letters", 4)
+    assert embeddings_of(embedder, ["abba", ""]).tolist() == [[2, 2, 0, 0], [0, 0, 0, 0]]
+    assert token_counts_of(embedder, ["one two  three", " ", ""]).tolist() == [3, 0, 0]
+    assert repr(embedder) == f"FunctionEmbedder('{__name__}.count_letters', dimension=4)"
+
+
+WRONG_SOURCES = {
+    "expected the name of an embedder, found 'word2vec'": "word2vec",
+    "expected an embedder, a function of texts or a name, found 5": 5,
+    "expected an embedder, a function of texts or a name, found <class": LetterEmbedder,
+    "expected `name` beside a function that has none of its own": lambda texts: count_letters(texts),
+    "expected the folder or the name of a model after `bert:`, found none": "bert",
+    "expected 64, 128, 256 as the dimension of `wordllama`, found 100": "wordllama:100",
+    "the dimension of `wordllama` is no whole number": "wordllama:all",
+}
+
+
+@pytest.mark.parametrize("message", WRONG_SOURCES)
+def test_what_is_no_embedder_is_refused(message):
+    with pytest.raises(ConfigError) as caught:
+        as_embedder(WRONG_SOURCES[message])
+    assert message in str(caught.value)
+
+
+TEXTS = [
+    "A chunk of a document, cut at 64 tokens.",
+    "def chunk(document):\n    return document[:64]\n",
+    "",
+    "\x00",
+    "Ein Stück eines Dokuments — 文書の一部 🙂",
+    "word " * 3000,
+    "x",
+]
+
+FOLDER = folder_of("wordllama", extra="retro")
+
+THEIRS = """
+import json, sys
+from pathlib import Path
+from safetensors import safe_open
+from wordllama import WordLlama, WordLlamaInference
+folder = Path(sys.argv[1])
+with safe_open(folder / "weights/l2_supercat_256.safetensors", framework="np") as file:
+    weights = file.get_tensor("embedding.weight")
+tokenizer = WordLlama.load_tokenizer(folder / "tokenizers/l2_supercat_tokenizer_config.json")
+texts = json.load(sys.stdin)
+print(json.dumps(WordLlamaInference(weights, tokenizer).embed(texts, norm=True).tolist()))
+"""
+
+OFFLINE = """
+import sys
+def refuse(event, arguments):
+    if event.startswith("socket."):
+        raise RuntimeError(event)
+sys.addaudithook(refuse)
+from tokenloom_retro.embedders import as_embedder
+print(as_embedder("wordllama").embed(["a text"]).shape, "wordllama" in sys.modules, "requests" in sys.modules)
+"""
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    return WordLlama()
+
+
+def test_vectors_are_means_of_those_of_tokens(embedder):
+    tokenizer = Tokenizer.from_file(os.path.join(FOLDER, "tokenizers", "l2_supercat_tokenizer_config.json"))
+    tokenizer.no_padding()
+    for text, vector, count in zip(TEXTS, embedder.embed(TEXTS), embedder.count_tokens(TEXTS), strict=True):
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        assert count == len(ids)
+        mean = embedder._vectors[ids].astype(np.float64).mean(axis=0) if ids else np.zeros(256)
+        length = np.sqrt((mean**2).sum()) or 1
+        assert np.allclose(vector, mean / length, rtol=0, atol=1e-6)
+
+
+def test_it_never_goes_online():
+    found = subprocess.run([sys.executable, "-c", OFFLINE], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "(1, 256) False False"
+
+
+def test_vectors_are_those_of_the_library(embedder):
+    """The library's own code, given the paths of its files: what it would look for lies elsewhere."""
+    texts = [text for text in TEXTS if text]
+    found = subprocess.run(
+        [sys.executable, "-c", THEIRS, FOLDER], input=json.dumps(texts), capture_output=True, text=True, check=True
+    )
+    assert np.allclose(embedder.embed(texts), np.array(json.loads(found.stdout)), rtol=0, atol=1e-6)
+
+
+class Wrong(LetterEmbedder):
+    """Returns what it is given."""
+
+    def __init__(self, found: object) -> None:
+        self.found = found
+
+    def embed(self, texts, /):
+        return self.found
+
+    def count_tokens(self, texts, /):
+        return self.found
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (np.full((1, 16), np.nan, dtype=np.float32), "expected finite numbers, found nan in vector 0 of 1"),
+        (np.zeros((1, 15), dtype=np.float32), r"expected float32 of shape \[1, 16\], found shape \[1, 15\]"),
+        (np.zeros((1, 16)), r"expected float32 of shape \[1, 16\], found float64"),
+        (None, "embedder `letters`: expected an array, found NoneType"),
+    ],
+)
+def test_an_embedder_that_answers_otherwise_is_told(found: object, message: str):
+    with pytest.raises(ConfigError, match=message):
+        replace(maker(), embedder=Wrong(found)).embed(["abc"])
+
+
+def test_what_ends_or_fills_a_chunk_is_no_text(tmp_path: Path):
+    assert maker().texts(np.array([[1, 2, EOD, EOD], [EOD] * 4])) == ["ab", ""]
+    pair = IndexedDataset(write_corpus(tmp_path / "corpus", [letters("abcdef"), letters("xy")]))
+    assert maker().span_texts(pair, np.array([[1, 0, 2], [0, 4, 7], [0, 0, 4]])) == ["xy", "ef", "abcd"]

@@ -1,0 +1,100 @@
+"""Arrays of HDF5 files: what lies in one piece is mapped, what is damaged is named, what is written appears whole."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from tokenloom.errors import ChangedFileError, StorageError
+from tokenloom.kernels import Watch
+from tokenloom_retro.hdf5 import open_array, write_arrays
+
+ROWS = np.arange(20, dtype=np.int64).reshape(4, 5)
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = os.fspath(tmp_path / "rows.hdf5")
+    with h5py.File(path, "w") as file:
+        file.create_dataset("rows", data=ROWS)
+    return path
+
+
+def test_what_lies_in_one_piece_is_a_view_of_the_file(path):
+    array = open_array(path, "rows", shape=(None, 5))
+    assert array.tolist() == ROWS.tolist()
+    assert not array.flags.writeable
+    assert not array.flags.owndata
+    with open(path, "r+b") as stream:  # nobody does that; it shows that no copy was made
+        stream.seek(stream.read().index(ROWS.tobytes()))
+        stream.write(np.int64(77).tobytes())
+    assert array[0, 0] == 77
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"compression": "gzip"},
+        {"chunks": (2, 5)},
+        {"dtype": ">u4"},
+        {"dtype": "u1"},
+        {"fillvalue": 3},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(("userblock_size", "libver"), [(0, "earliest"), (512, "latest")])
+def test_however_it_was_stored_it_is_the_same(tmp_path, how, userblock_size, libver):
+    path = os.fspath(tmp_path / "other.hdf5")
+    with h5py.File(path, "w", userblock_size=userblock_size, libver=libver) as file:
+        file.create_dataset("before", data=b"x" * 3)
+        file.create_dataset("rows", data=ROWS, **how)
+    assert open_array(path, "rows", shape=(4, 5)).tolist() == ROWS.tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "said"),
+    [
+        ("other", (None, 5), "expected an array `other`, found `rows`"),
+        ("rows", (None, 4), r"expected `rows` to be integers[n, 4], found int64[4, 5]"),
+        ("rows", (3, None), r"expected `rows` to be integers[3, n], found int64[4, 5]"),
+        ("rows", (None,), r"expected `rows` to be integers[n], found int64[4, 5]"),
+    ],
+)
+def test_another_array_is_refused(path, name, shape, said):
+    with pytest.raises(StorageError, match=f"^{re.escape(f'`{path}`: {said}')}\nhint: "):
+        open_array(path, name, shape=shape)
+
+
+def test_a_truncated_file_is_an_error_wherever_it_ends(path, rng):
+    whole = Path(path).read_bytes()
+    with h5py.File(path) as file:
+        last = file["rows"].id.get_offset() + ROWS.nbytes
+    for size in {0, 1, 8, 100, last - 1, *rng.integers(0, last, size=20).tolist()}:
+        Path(path).write_bytes(whole[:size])
+        with pytest.raises(StorageError, match=re.escape(f"`{path}`")):
+            open_array(path, "rows", shape=(None, 5))
+
+
+def test_a_file_truncated_while_it_is_mapped_is_found_out(tmp_path):
+    path = os.fspath(tmp_path / "large.hdf5")
+    write_arrays(path, {"rows": np.ones((20_000, 5), dtype=np.int64)})
+    array = open_array(path, "rows", shape=(None, 5))
+    watch = Watch([array])
+    os.truncate(path, 4096)
+    assert array[-1, -1] == 0
+    with pytest.raises(ChangedFileError, match="was truncated while it was mapped"):
+        watch.check()
+
+
+def test_what_is_written_is_read_by_h5py(tmp_path, rng):
+    path = os.fspath(tmp_path / "new.hdf5")
+    arrays = {"rows": rng.integers(0, 9, (7, 5)), "more": rng.integers(0, 9, 3, dtype=np.uint64)}
+    write_arrays(path, arrays)
+    with h5py.File(path) as file:
+        assert {name: file[name][()].tolist() for name in file} == {n: a.tolist() for n, a in arrays.items()}
+    assert os.listdir(tmp_path) == ["new.hdf5"]

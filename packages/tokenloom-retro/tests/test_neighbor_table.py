@@ -1,0 +1,78 @@
+"""Neighbors of chunks, from the files of blocks."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from retro_projects import write_neighbors
+
+from tokenloom.errors import DatasetFormatError, StorageError
+from tokenloom_retro.block_files import BlockPathMap
+from tokenloom_retro.neighbor_table import NeighborTable
+
+NEIGHBORS = np.array([[3, 1, 2], [0, -1, -1], [5, 6, 7], [-1, -1, -1], [7, 0, 4]], dtype=np.int64)
+
+
+def open_table(folder, *, block_size=2, num_neighbors=2, num_database_chunks=8):
+    blocks = BlockPathMap.from_dir(os.fspath(folder), block_size)
+    return NeighborTable(blocks, num_neighbors=num_neighbors, num_database_chunks=num_database_chunks)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_neighbors(tmp_path / "train_x", NEIGHBORS, block_size=2)
+    return tmp_path / "train_x"
+
+
+def test_rows_are_those_of_the_files(folder):
+    table = open_table(folder)
+    assert len(table) == 5
+    assert table.rows([4, 0, 1, 4]).tolist() == [[7, 0], [3, 1], [0, -1], [7, 0]]
+    assert table.rows(np.array([], dtype=np.int64)).shape == (0, 2)
+    assert open_table(folder, num_neighbors=3).rows([2]).tolist() == [[5, 6, 7]]
+    table.check()
+
+
+@given(st.data())
+def test_block_size_and_order_do_not_matter(tmp_path_factory, data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    count, block_size = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 70))
+    neighbors = rng.integers(-1, 50, size=(count, 4))
+    folder = tmp_path_factory.mktemp("blocks") / "train_x"
+    write_neighbors(folder, neighbors.astype(rng.choice([np.int64, np.int32])), block_size=block_size)
+    table = open_table(folder, block_size=block_size, num_neighbors=3, num_database_chunks=50)
+    ids = rng.integers(0, count, size=20)
+    assert table.rows(ids).tolist() == neighbors[ids, :3].tolist()
+
+
+@pytest.mark.parametrize("number", [5, -1])
+def test_chunks_without_neighbors_are_told(folder, number):
+    with pytest.raises(DatasetFormatError, match=f"expected neighbors of chunk {number}, found those of 5\n"):
+        open_table(folder).rows([0, number])
+
+
+@pytest.mark.parametrize("wrong", [8, 2**40, -2])
+def test_neighbors_beyond_the_database_are_told(tmp_path, wrong):
+    neighbors = NEIGHBORS.copy()
+    neighbors[3] = [2, wrong, 1]
+    folder = tmp_path / "train_x"
+    write_neighbors(folder, neighbors, block_size=2)
+    table = open_table(folder)
+    table.rows([0, 1, 2, 4])
+    message = f"`{folder}/00002-00004.hdf5`: expected neighbors below 8, the chunks of the database, found"
+    with pytest.raises(DatasetFormatError, match=f"^{re.escape(f'{message} [2, {wrong}] of chunk 3')}\n"):
+        table.rows([0, 3])
+
+
+def test_a_truncated_file_is_told(folder):
+    path = folder / "00002-00004.hdf5"
+    os.truncate(path, os.path.getsize(path) - 1)
+    table = open_table(folder)
+    for ask in (lambda: table.rows([2]), table.check):
+        with pytest.raises(StorageError, match=r"cannot read `neighbors` of `.*00002-00004.hdf5`: .*truncated file"):
+            ask()

@@ -1,0 +1,217 @@
+"""Which neighbors belong to which samples."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from retro_projects import CHUNK_LENGTH, split_datasets, write_neighbors, write_project
+from tests.support import EOD, StandInTokenizer, random_documents
+
+from tokenloom.errors import ConfigError, DataMismatchWarning, StorageError, TokenizerError
+from tokenloom_retro.assembled import RetroSettings, get_retro_datasets
+from tokenloom_retro.neighbor_match import check_neighbor_folder
+from tokenloom_retro.project import RetroProject
+
+SIZES = (12, 4, 0)
+BLOCK_SIZE = 5
+DOCUMENTS = [[token % 90 + 10 for token in range(number, number + 9)] + [EOD] for number in range(40)]
+
+
+class Prepared:
+    """A project with neighbors of its train and valid samples, and what is read of it."""
+
+    def __init__(self, folder, *, corpora=None, **changes):
+        corpora = corpora or {"books": DOCUMENTS, "web": DOCUMENTS[:9]}
+        self.folder = write_project(folder / "project", corpora)
+        self.samples = split_datasets(self.folder, list(corpora), SIZES, **({"split": "3,1,0"} | changes))
+        self.num_chunks = sum(info.n_chunks_train for info in RetroProject(self.folder).infos)
+        rng = np.random.default_rng(5)
+        self.neighbors = {}
+        for key in ("train", "valid"):
+            _, count = self.samples[key]
+            self.neighbors[key] = rng.integers(-1, self.num_chunks, size=(2 * count, 3))
+            write_neighbors(Path(self.neighbor_folder(key)), self.neighbors[key], block_size=BLOCK_SIZE)
+
+    def neighbor_folder(self, key):
+        return RetroProject(self.folder).neighbor_folder(key, self.samples[key][0])
+
+    def settings(self, **changes):
+        given = {
+            "retro_project_dir": self.folder,
+            "retro_chunk_length": CHUNK_LENGTH,
+            "retro_block_size": BLOCK_SIZE,
+        }
+        return RetroSettings(**(given | changes))
+
+    def read(self, *, samples=None, eod=EOD, **changes):
+        return get_retro_datasets(self.settings(**changes), samples or self.samples, 2 * CHUNK_LENGTH, eod)
+
+    def block(self, key="train", number=1):
+        return sorted(Path(self.neighbor_folder(key)).iterdir())[number]
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    return Prepared(tmp_path)
+
+
+def test_each_split_has_its_own_neighbors(prepared):
+    train, valid, test = prepared.read()
+    assert test is None
+    assert train.num_queried_samples == 12
+    for key, dataset in (("train", train), ("valid", valid)):
+        found = dataset.batch(range(4))["neighbor_chunks"][..., 0]
+        assert found.reshape(-1, 2).tolist() == prepared.neighbors[key][:8, :2].tolist()
+
+
+def test_neighbors_of_another_seed_are_told(prepared):
+    others = split_datasets(prepared.folder, ["books", "web"], SIZES, split="3,1,0", random_seed=8)
+    with pytest.raises(
+        ConfigError, match=r"expected neighbors of train in `.*`, found no such folder\nhint: folders of"
+    ):
+        prepared.read(samples=others)
+    names = {key: os.path.basename(prepared.neighbor_folder(key)) for key in ("train", "valid")}
+    with pytest.raises(ConfigError, match="has no neighbors of these samples of train"):
+        prepared.read(samples=others, retro_neighbor_dirs=names)
+
+
+def test_fewer_neighbors_than_samples_are_told(prepared):
+    more = {**prepared.samples, "train": (prepared.samples["train"][0], 11)}
+    with pytest.raises(StorageError, match="expected blocks of 22 items, found those of 24"):
+        prepared.read(samples=more)
+    train, _, _ = prepared.read(samples=more, retro_verify_neighbor_count=False)
+    assert train[10]["neighbor_chunks"].shape == (2, 2, 2)
+
+
+def test_files_of_neighbors_that_are_missing_are_told(prepared):
+    os.remove(prepared.block())
+    with pytest.raises(StorageError, match=r"expected a block from 5 on \(a block is missing\), found `00010-00015"):
+        prepared.read()
+    for path in Path(prepared.neighbor_folder("train")).iterdir():
+        path.unlink()
+    with pytest.raises(StorageError, match="expected neighbors of 24 chunks, found none"):
+        prepared.read()
+
+
+def test_a_tokenizer_with_fewer_ids_is_told(tmp_path):
+    prepared = Prepared(tmp_path, tokenizer=StandInTokenizer(vocab_size=40))
+    with pytest.raises(
+        TokenizerError, match=r"expected tokens in \[0, 40\), found \d+\nhint: the database was built wi"
+    ):
+        prepared.read()
+
+
+def test_short_empty_and_ended_documents_have_few_chunks_or_none(tmp_path, rng):
+    short = [[EOD], [], [1], [2, EOD], [EOD, EOD], [3, 4, 5, EOD], [6, 7, 8, 10, 11, EOD]] * 6
+    drawn = random_documents(rng, count=30, longest=3, vocab_size=9)
+    # One at either end, so that no split is without tokens: that is refused before anything is read.
+    corpora = {"short": short, "drawn": [[1], *drawn, [2]]}
+    prepared = Prepared(tmp_path, corpora=corpora)
+    train, _, _ = prepared.read()
+    batch = train.batch(range(12))
+    assert ((batch["neighbor_tokens"] >= 0) & (batch["neighbor_tokens"] < 100)).all()
+    missing = np.repeat(batch["neighbor_chunks"] == -1, CHUNK_LENGTH, axis=-1)
+    assert (batch["neighbor_tokens"][missing] == EOD).all()
+
+
+SAME_DOCUMENTS = [[1, 2, 3, 4, 5, 6, EOD]] * 40
+SPLIT = "8,2,0"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_project(tmp_path / "project", {"books": SAME_DOCUMENTS, "web": SAME_DOCUMENTS})
+
+
+def samples(folder, key="train", *, prefixes=("books", "web"), sizes=(20, 5, 0), **changes):
+    settings = {"split": SPLIT, "split_preprocessing": SPLIT} | changes
+    return split_datasets(folder, list(prefixes), sizes, **settings)[key][0]
+
+
+def made_for(folder, dataset, key="train"):
+    """Makes the folder of the neighbors of some samples, and notes the settings as the reference does."""
+    path = RetroProject(folder).neighbor_folder(key, dataset)
+    os.makedirs(path, exist_ok=True)
+    return path
+
+
+def write_config(folder, path, key="train", **changes):
+    made_with = {
+        "retro_gpt_seed": 7,
+        "retro_gpt_seq_length": 2 * CHUNK_LENGTH,
+        "retro_gpt_split": SPLIT,
+        "retro_gpt_train_samples": 20,
+        "retro_gpt_chunk_length": CHUNK_LENGTH,
+        "retro_neighbor_dirs": {key: os.path.basename(path)},
+    }
+    Path(folder, "config.json").write_text(json.dumps(made_with | changes))
+
+
+def check(folder, path, dataset, key="train", num_samples=20):
+    check_neighbor_folder(RetroProject(folder), path, key, dataset, num_samples=num_samples, chunk_length=CHUNK_LENGTH)
+
+
+@pytest.mark.parametrize(("prefixes", "key"), [(("books",), "train"), (("books", "web"), "valid")])
+def test_neighbors_of_these_samples_are_taken(folder, prefixes, key):
+    dataset = samples(folder, key, prefixes=prefixes)
+    check(folder, made_for(folder, dataset, key), dataset, key)
+    check(folder, made_for(folder, dataset, key) + "/", dataset, key)
+    finding = samples(folder, key, prefixes=prefixes, return_document_ids=True)
+    check(folder, made_for(folder, finding, key), dataset, key)
+
+
+def test_a_split_with_other_documents_is_refused(folder):
+    path = made_for(folder, samples(folder, "valid"), "valid")
+    dataset = samples(folder, "valid", split="9,1,0")
+    expected = r"expected documents \[0.8, 1\) of the data, found \[0.9, 1\): `split` is another one"
+    with pytest.raises(ConfigError, match=rf"has no neighbors of these samples of valid: {expected}\nhint: "):
+        check(folder, path, dataset, "valid")
+    write_config(folder, path, "valid")
+    with pytest.raises(ConfigError, match=expected):
+        check(folder, path, dataset, "valid")
+    check(folder, made_for(folder, dataset, "valid"), dataset, "valid")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"random_seed": 8},
+        {"sizes": (21, 5, 0)},
+        {"prefixes": ("web", "books")},
+    ],
+    ids=str,
+)
+def test_neighbors_of_other_samples_are_refused(folder, changes):
+    path, dataset = made_for(folder, samples(folder, **changes)), samples(folder)
+    with pytest.raises(ConfigError, match=rf"expected `train_{dataset.unique_description_hash}`, found `train_"):
+        check(folder, path, dataset)
+    allowed = samples(folder, allow_data_mismatch=True)
+    with pytest.warns(DataMismatchWarning, match="has no neighbors of these samples of train"):
+        check(folder, path, allowed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"retro_gpt_seed": 8}, "`retro_gpt_seed` was 8, and `random_seed` is 7"),
+        ({"retro_neighbor_dirs": {"train": "train_x"}}, "its neighbors of train are in `train_x`"),
+    ],
+)
+def test_a_moved_project_is_told_by_its_settings(folder, tmp_path, changes, said):
+    path = made_for(folder, samples(folder))
+    write_config(folder, path)
+    moved = os.fspath(tmp_path / "moved")
+    shutil.move(folder, moved)
+    path = os.path.join(moved, "query", os.path.basename(path))
+    dataset = samples(moved)
+    assert dataset.unique_description_hash not in path
+    check(moved, path, dataset)
+    write_config(moved, path, **changes)
+    with pytest.raises(ConfigError, match=f"config.json` says that {said}\nhint: "):
+        check(moved, path, dataset)

@@ -1,0 +1,88 @@
+"""Outputs of tasks: files that appear together with a manifest, whatever fails, dies, or happens at once."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from tests.faults import dies_at
+
+from tokenloom.errors import OutputExistsError
+from tokenloom_retro.output import (
+    MANIFEST,
+    NewOutput,
+    OutputManifest,
+    crc32_of,
+    same_output,
+)
+
+IDENTITY = {"of": [1, 2]}
+
+
+def publish(folder: Path, *texts: str, identity: object = None, overwrite: bool = False) -> OutputManifest:
+    """Makes files 0.txt, 1.txt, … with these texts appear."""
+    with NewOutput(os.fspath(folder), "texts", ending=".txt") as output:
+        for number, text in enumerate(texts):
+            output.file(f"{number}.txt").write(text.encode())
+        return output.publish(IDENTITY if identity is None else identity, {"n": len(texts)}, overwrite=overwrite)
+
+
+def files_of(folder: Path) -> dict[str, str]:
+    found = {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
+    return {name: text for name, text in found.items() if name != MANIFEST}
+
+
+def test_a_manifest_says_what_is_there(tmp_path: Path):
+    manifest = publish(tmp_path, "one", "")
+    assert json.loads((tmp_path / MANIFEST).read_text()) == {
+        "version": 1,
+        "task": "texts",
+        "identity": {"of": [1, 2]},
+        "counts": {"n": 2},
+        "files": [
+            {"name": "0.txt", "num_bytes": 3, "crc32": "7a6c86f1"},
+            {"name": "1.txt", "num_bytes": 0, "crc32": "00000000"},
+        ],
+        "blocks": [],
+    }
+    assert OutputManifest.read(os.fspath(tmp_path)) == manifest
+    assert files_of(tmp_path) == {"0.txt": "one", "1.txt": ""}
+    assert crc32_of(os.fspath(tmp_path / "0.txt")) == 0x7A6C86F1
+    assert same_output(os.fspath(tmp_path), "texts", {"of": (1, 2)}) == manifest
+
+
+def visible(folder: Path) -> dict[str, str]:
+    return {name: text for name, text in files_of(folder).items() if not name.startswith(".")}
+
+
+def test_what_is_there_is_replaced_only_when_it_may_be_and_then_as_a_whole(tmp_path: Path):
+    publish(tmp_path, "a", "b", "c")
+    with pytest.raises(OutputExistsError, match=r"`.*0\.txt` exists, and was made with other settings"):
+        publish(tmp_path, "new", identity={"of": "else"})
+    assert files_of(tmp_path) == {"0.txt": "a", "1.txt": "b", "2.txt": "c"}
+    publish(tmp_path, "new", identity={"of": "else"}, overwrite=True)
+    assert files_of(tmp_path) == {"0.txt": "new"}
+    assert sorted(os.listdir(tmp_path)) == ["0.txt", MANIFEST]
+
+
+@pytest.mark.slow
+def test_a_death_at_any_call_leaves_the_old_or_the_new(tmp_path: Path):
+    num_deaths, kinds = 0, set()
+    while True:
+        folder = tmp_path / str(num_deaths)
+        publish(folder, "old", "old")
+        died = dies_at(folder, num_deaths, lambda at=folder: publish(at, "new", identity={"of": "new"}, overwrite=True))
+        is_new = same_output(os.fspath(folder), "texts", {"of": "new"}) is not None
+        is_old = same_output(os.fspath(folder), "texts", IDENTITY) is not None
+        assert is_new != is_old
+        expected = {"0.txt": "new"} if is_new else {"0.txt": "old", "1.txt": "old"}
+        assert visible(folder) == expected
+        if not died:
+            break
+        kinds.add(is_new)
+        publish(folder, "new", identity={"of": "new"}, overwrite=True)
+        assert files_of(folder) == {"0.txt": "new"}
+        num_deaths += 1
+    assert kinds == {False, True}

@@ -1,0 +1,73 @@
+"""What a project says of how it was made is what it was made with; projects of the reference say it too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from retro_making import LetterTokenizer
+
+from tokenloom.errors import TokenizerError
+from tokenloom_retro.project import RetroProject
+from tokenloom_retro.recorded import record_settings, recorded_settings, tokenizer_of_project
+from tokenloom_retro.settings import RetroBuildSettings
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = RetroBuildSettings(
+    data=((0.25, "books"), (2.0, "web/part 1")),
+    sequence_length=256,
+    sizes=(20, None, 3),
+    split="80,20,0",
+    seed=5,
+    chunk_length=32,
+    index="IVF16,Flat",
+    num_index_chunks=1000,
+    num_neighbors=4,
+    num_searched=40,
+    nprobe=8,
+    block_size=500,
+    document_block_size=70,
+)
+
+
+def record(folder: Path, settings: RetroBuildSettings = SETTINGS, **options) -> RetroProject:
+    options = {"tokenizer": LetterTokenizer(), "embedder": "wordllama", "neighbor_dirs": {}} | options
+    record_settings(RetroProject(folder), settings, **options)
+    return RetroProject(folder)
+
+
+def test_settings_come_back(tmp_path: Path):
+    found = recorded_settings(record(tmp_path, neighbor_dirs={"train": "train_a", "test": "test_b"}))
+    assert found.build == SETTINGS
+    assert found.neighbor_dirs == {"train": "train_a", "test": "test_b"}
+    assert found.embedder == "wordllama"
+
+
+REFERENCE = {
+    "retro_gpt_seed": 1234,
+    "retro_gpt_data_path": ["0.5", "books", "0.5", "web"],
+    "retro_gpt_split": "98,2,0",
+    "retro_gpt_seq_length": 2048,
+    "retro_gpt_chunk_length": 64,
+    "retro_gpt_train_samples": 1000,
+    "retro_gpt_eval_interval": 25,
+    "retro_gpt_eval_iters": 3,
+    "retro_gpt_global_batch_size": 10,
+    "retro_block_size": 100000,
+    "retro_index_str": "OPQ32_64,IVF65536_HNSW8,PQ32",
+    "retro_index_ntrain": 66625331,
+    "retro_neighbor_dirs": {"train": "train_0", "valid": "valid_1", "test": None},
+    "retro_bert_vocab_file": "vocab.txt",
+}
+
+
+def test_a_project_of_the_reference_tells_evaluations(tmp_path: Path):
+    (tmp_path / "config.json").write_text(json.dumps(REFERENCE))
+    found = recorded_settings(RetroProject(tmp_path))
+    assert found.build.sizes == (1000, 5 * 30, 30)  # before the first of 100 steps, and after each 25
+    assert found.build.data == ((0.5, "books"), (0.5, "web"))
+    assert (found.tokenizer, found.embedder) == (None, None)
+    with pytest.raises(TokenizerError, match=r"expected the name of a tokenizer in `.*config.json`, found none"):
+        tokenizer_of_project(RetroProject(tmp_path), found)
