@@ -267,6 +267,16 @@ def test_batches_have_a_view_of_each_layout(newest, monkeypatch, size, rank):
         )
 
 
+def test_packs_of_dynamic_groups_say_their_ranks(newest):
+    settings = config(sequence_packing_scheduler="default_dynamic_cp")
+    packs, *_ = data_schedule.wrap_data_iterator(iter([sample(1, 2)]), settings, 1, ALONE)
+    batch = data_schedule.get_batch_on_this_rank_for_sequence_packing(
+        packs, dynamic_cp=True, pg_collection=ALONE, config=settings
+    )
+    assert batch[0].tolist() == [[1, 2]]
+    assert (batch[5].local_cp_size, batch[5].total_tokens) == (1, 2)
+
+
 def test_virtual_stages_get_what_they_need():
     pack = whole_pack() | {"local_cp_size": torch.tensor(1)}
     stages = config(virtual_pipeline_model_parallel_size=3)

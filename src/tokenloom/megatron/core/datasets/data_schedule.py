@@ -174,7 +174,11 @@ class BasePackingScheduler(base.BasePackingScheduler):
             if any(one is not None and one.ended for one in watched):
                 raise StopIteration from error
             raise
-        iterators = [rerunnable(one) for one in (found if isinstance(found, list) else [found])]
+        iterators = found if isinstance(found, list) else [found]
+        if self.is_dynamic_cp:  # packs say how many ranks share them, also where all have the same number
+            ranks = {"local_cp_size": place.cp.size}
+            iterators = [None if one is None else iter([ranks | pack for pack in one]) for one in iterators]
+        iterators = [rerunnable(one) for one in iterators]
         stages = config.virtual_pipeline_model_parallel_size or 1
         return iterators if stages > 1 else iterators[0], count, float(total), float(squares)
 
