@@ -258,8 +258,19 @@ def test_batches_have_a_view_of_each_layout(newest, monkeypatch, size, rank):
     assert batch.get_batch() is batch.get_batch("contiguous")
     for layout in views:
         params = batch.get_packed_seq_params(layout)
-        assert (params.local_cp_size, params.cp_group.size()) == (size, size)
-        assert getattr(params, "total_tokens", 8) == 8  # a class of 0.16.1 has no such field
+        assert (params.local_cp_size, params.cp_group.size(), params.total_tokens) == (size, size, 8)
+    gaps = pack | {"cu_seqlens": torch.tensor([0, 7], dtype=torch.int32)}
+    batch = data_schedule.get_batch_on_this_rank_for_sequence_packing(
+        iter([{name: value for name, value in gaps.items() if name != "local_cp_size"}]),
+        pg_collection=SimpleNamespace(tp=Group(1), pp=Group(1), cp=Group(size, rank)),
+        config=settings,
+        return_context_parallel_batch=True,
+    )
+    told = {layout: batch.get_packed_seq_params(layout) for layout in views}
+    assert {layout: (one.cu_seqlens_q.tolist(), one.pad_between_seqs) for layout, one in told.items()} == {
+        "contiguous": ([0, 8 - (size > 1)], None),
+        "zigzag": ([0, 8 - (size > 1)], True if size > 1 else None),
+    }
     assert data_schedule.ContextParallelBatch.from_single_layout("zigzag", {}, None).get_packed_seq_params() is None
     with pytest.raises(ValueError, match="expected `config` for a ContextParallelBatch"):
         data_schedule.get_batch_on_this_rank_for_sequence_packing(

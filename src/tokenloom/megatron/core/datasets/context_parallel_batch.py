@@ -78,7 +78,8 @@ def batches_by_layout(
     pack = None if packs is None else next(packs)
     kind = getattr(sys.modules.get("megatron.core.context_parallel"), "ContextParallelBatch", ContextParallelBatch)
     found: ContextParallelBatch = kind(config.linear_cp_layout, {}, {})
-    for layout in sorted({config.linear_cp_layout, config.attention_cp_layout}):
+    layouts = sorted({config.linear_cp_layout, config.attention_cp_layout})
+    for layout in layouts:
         settings = Changed(config, cp_partition_mode=layout)
         *tensors, params, mask = cut(None if pack is None else iter([pack]), settings)
         params = whole_pack_params(params)
@@ -91,9 +92,12 @@ def batches_by_layout(
             "max_seqlen": torch.tensor([params.max_seqlen_q], dtype=torch.int32),
             "local_cp_size": params.local_cp_size,
         }
-        is_whole = mask.numel() == int(physical[-1])
-        if is_whole or (layout == ZIGZAG and is_dynamic_cp):  # attention sees sequences where they lie
-            params = dataclasses.replace(params, cu_seqlens_q=physical, cu_seqlens_kv=physical, pad_between_seqs=None)
+        is_shared, is_zigzag = mask.numel() < int(physical[-1]), layout == ZIGZAG
+        tells_gaps = is_shared and is_zigzag and len(layouts) == 2 and not is_dynamic_cp
+        if not tells_gaps:
+            params = dataclasses.replace(params, pad_between_seqs=None)
+        if not tells_gaps and (is_zigzag or not is_shared):  # attention sees sequences where they lie
+            params = dataclasses.replace(params, cu_seqlens_q=physical, cu_seqlens_kv=physical)
         found.packed_seq_params_by_layout[layout] = as_megatrons_params(params)
     return found
 
