@@ -22,7 +22,6 @@ from tokenloom.tokenizers.text_tokenizer import Encoded, TokenRoles, joined, req
 class WordTokenizer(TokenRoles):
     kind = "words"
     engine_name = "words"
-    bytes_per_text_byte = 10
     special_tokens: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, path: str, data: bytes, options: TokenizerOptions) -> None:

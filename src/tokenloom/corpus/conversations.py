@@ -118,7 +118,7 @@ class ConversationRecipe(OnePairRecipe):
             hash_texts=self.settings.document_hashes,
         )
         return Making(
-            engine=choice.name,
+            engine=choice.recorded,
             engine_reason=choice.reason,
             open=self._open,
             bundles=_one_by_one,

@@ -184,7 +184,7 @@ class TextRecipe:
             num_workers=num_workers,
         )
         return Making(
-            engine=choice.name,
+            engine=choice.recorded,
             engine_reason=choice.reason,
             open=partial(self.open, block_bytes=block_bytes),
             bundles=partial(bundled, num_bytes=block_bytes),

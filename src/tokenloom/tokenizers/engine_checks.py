@@ -14,21 +14,14 @@ from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer
 
 _LOGGER = logging.getLogger(__name__)
 
-# What engines disagree about: character classes, normalisation, byte fallback, white space, merges over long runs.
+# What the sweep of single code points cannot see: runs, contractions, sequences, normalisation, merges over long runs.
 _HARD_TEXTS = (
     "",
     " ",
-    "a",
     "Hello, world! It's 12:30; they'll've said \"no\"...",
     "  leading,   inner    and trailing   ",
     "\ttabs\t\tand\nnewlines\n\n\n \r\n\r mixed \n",
-    "\x00\x01\x07\x1b[0m\x7f\x85\x9f control",
-    "\u00a0\u1680\u2003\u200b\u2028\u2029\u202f\u3000\ufeff spaces",
     "e\u0301 \u00e9 A\u030a \u00c5 \u1e9b\u0323 o\u0302\u0323 \u0915\u094d\u0937\u093f combining",
-    "\ufb01 \u2460 \u33a1 \uff21\uff22\uff23 \u00b2 \u00bd \u2167 compatibility",
-    "Größe, naïve façade, Łódź, İstanbul, ﬁn, ŐŰ",
-    "Привет, мир! Ελληνικά. עברית ושלום. العربية ١٢٣. हिन्दी में। ภาษาไทย",
-    "中文字符没有空格。日本語のテキスト、カタカナ。한국어 문장입니다. 繁體中文",
     "👍🏽 👨‍👩‍👧‍👦 🏳️‍🌈 🇩🇪 ❤️ ☺ \U0001d56c\U0001d587\U0001d588 𐍈 🫠",
     "0 12 123 1234 12345678901234567890 1,000.50 1e-5 0xFF 3½ ٣٤",
     "def f(x):\n    return {'a': [1, 2], \"b\": x**2}  # comment\n\n\nclass A_b: pass\n",
@@ -39,10 +32,8 @@ _HARD_TEXTS = (
     " " * 1000,
     "\n" * 300,
     "=" * 500 + "-" * 500,
-    "é" * 700,
     "한" * 500,
     "abcdefghijklmnopqrstuvwxyz" * 40,
-    "\ufffd\uffff\U0010ffff\ue000 outside",
 )
 
 _SAMPLE_CHARACTERS = 128 << 10  # `tokenizers` needs some 60 ms for them

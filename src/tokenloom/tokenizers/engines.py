@@ -1,8 +1,9 @@
 """Texts into token ids: by the tokenizer's own library, which is the truth, or by `gigatoken`, which is held to it.
 
-`gigatoken` is up to a hundred times faster. It is taken only after it gave the same ids on strings chosen to be hard
-and on a sample of the input, and one text of every later block is compared too. It never replaces the tokenizer's own
-library silently, nor the other way round.
+`gigatoken` is up to a hundred times faster. It is used only where a certificate says which code points the two treat
+differently (texts with one of these go to the tokenizer's own library), and after it gave the same ids on strings
+chosen to be hard and on a sample of the input; one text of every later block is compared too. It never replaces the
+tokenizer's own library silently, nor the other way round.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from tokenloom.errors import ConfigError, MissingExtraError, TokenizerError
-from tokenloom.inputs.utf8_texts import Utf8Texts
+from tokenloom.inputs.utf8_texts import Utf8Texts, utf8_texts
+from tokenloom.kernels import texts_with
 from tokenloom.optional import require
 from tokenloom.tokenizers import light_awkward
+from tokenloom.tokenizers.certificates import Certificate, find_certificate, installed_libraries, read_table
 from tokenloom.tokenizers.engine_checks import Engine, hard_texts, pieces_of, require_equal, texts_taken_by
 from tokenloom.tokenizers.failures import is_failure
 from tokenloom.tokenizers.kinds import ENGINES, EngineName
-from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer
+from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, joined
 
 # The slow engines need some 100 ms for a block, so that an interruption need not wait for long.
 _FAST_BLOCK_BYTES = 4 << 20
@@ -39,8 +42,8 @@ class FastEncodable(Protocol):
         """Why the ids of a text differ from time to time, or None if they do not."""
 
     @property
-    def doubts_gigatoken(self) -> str | None:
-        """Why `gigatoken` is taken only if it is asked for, or None if nothing speaks against it."""
+    def cutting_rules(self) -> tuple[str, ...]:
+        """The normalisers and expressions that decide where a text is cut, in order; see `Certificate`."""
 
     def load_gigatoken(self, module: Any) -> Any:
         """Returns its tokenizer in the module `gigatoken`; raises anything, with the reason, where there is none."""
@@ -63,7 +66,6 @@ class GigatokenEngine:
     """
 
     name = "gigatoken"
-    bytes_per_text_byte = 20  # measured: 4 for source code, up to 23 where no two bytes merge
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
         module = require("gigatoken", extra="tokenizers")
@@ -100,6 +102,28 @@ class GigatokenEngine:
                 light_awkward.give_way()
 
 
+class CertifiedEngine:
+    """`gigatoken`, but the tokenizer's own library for texts with a code point that the two treat differently."""
+
+    name = GigatokenEngine.name
+
+    def __init__(self, fast: Engine, truth: Engine, certificate: Certificate) -> None:
+        self._fast, self._truth = fast, truth
+        self._ranges = certificate.as_array()
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Returns the ids of each text, uint32."""
+        encoded = self._fast.encode(texts)
+        held = utf8_texts(texts)
+        numbers = texts_with(held.content, held.offsets, self._ranges).tolist()
+        if not numbers:
+            return encoded
+        rows = encoded.rows()
+        for number, row in zip(numbers, self._truth.encode([texts[each] for each in numbers]).rows(), strict=True):
+            rows[number] = row
+        return joined(rows, np.uint32)
+
+
 def _as_awkward(texts: Utf8Texts) -> Any:
     """Returns texts as an array of strings of `awkward`, which `gigatoken` reads where they are."""
     if light_awkward.stands_in():
@@ -124,8 +148,7 @@ class EngineChoice:
         reason: one phrase: what was checked, or why the faster engine is not used.
         create: makes an engine for one thread; the first is the one that was checked.
         must_agree: whether blocks are compared with the tokenizer's own library as they come.
-        bytes_per_text_byte: memory that the engine needs for one text at most, as a multiple of its UTF-8 bytes; most
-            texts need a fifth of it.
+        certificate: identity of the certificate of the faster engine; None for the tokenizer's own library.
         fell_back: whether the faster engine was wanted and cannot be used, which a user should hear of.
     """
 
@@ -133,18 +156,18 @@ class EngineChoice:
     reason: str
     create: Callable[[], Engine]
     must_agree: bool
-    bytes_per_text_byte: int
+    certificate: str | None = None
     fell_back: bool = False
+
+    @property
+    def recorded(self) -> str:
+        """What manifests name: the engine, and its certificate."""
+        return self.name if self.certificate is None else f"{self.name} (certificate {self.certificate})"
 
     @property
     def block_bytes(self) -> int:
         """Bytes of text that a thread takes at once, which measured best."""
         return _FAST_BLOCK_BYTES if self.name in _FAST else _SLOW_BLOCK_BYTES
-
-
-def max_record_bytes(choice: EngineChoice, memory_bytes: int) -> int:
-    """Returns the largest text, in UTF-8 bytes, that the engine encodes within some memory; at least 1."""
-    return max(1, memory_bytes // choice.bytes_per_text_byte)
 
 
 def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Sequence[str]) -> EngineChoice:
@@ -171,7 +194,6 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
             reason=reason,
             create=lambda: truth,
             must_agree=False,
-            bytes_per_text_byte=tokenizer.bytes_per_text_byte,
             fell_back=fell_back,
         )
 
@@ -181,23 +203,45 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
         return slow(f"the only exact engine for tokenizers of the kind {tokenizer.kind!r}")
     texts, expected = texts_taken_by(truth, [*hard_texts(tokenizer), *pieces_of(sample)])
     try:
-        engine = GigatokenEngine(tokenizer)
-        if requested == "auto" and isinstance(tokenizer, FastEncodable) and (doubt := tokenizer.doubts_gigatoken):
-            return slow(doubt, fell_back=True)
+        fast = GigatokenEngine(tokenizer)
+        certificate = _certificate_of(tokenizer)
+        engine = CertifiedEngine(fast, truth, certificate)
         require_equal(engine, truth, texts, expected=expected)
     except (TokenizerError, MissingExtraError) as error:
         if requested == "gigatoken":
             raise
         return slow(error.message, fell_back=True)
     spare = [engine]  # not held beyond its use: it will be replaced when it has grown
-    del engine
+    del engine, fast
     return EngineChoice(
-        name=GigatokenEngine.name,
-        reason=f"same ids as `{truth.name}` for {len(texts)} texts at the start and one of each block",
-        create=lambda: spare.pop() if spare else GigatokenEngine(tokenizer),
+        name=CertifiedEngine.name,
+        reason=f"same ids as `{truth.name}` for {len(texts)} texts at the start and one of each block, "
+        f"certificate {certificate.identity} for all code points",
+        create=lambda: spare.pop() if spare else CertifiedEngine(GigatokenEngine(tokenizer), truth, certificate),
         must_agree=True,
-        bytes_per_text_byte=GigatokenEngine.bytes_per_text_byte,
+        certificate=certificate.identity,
     )
+
+
+def _certificate_of(tokenizer: TextTokenizer) -> Certificate:
+    """Returns the certificate for a tokenizer and the installed versions.
+
+    Raises:
+        TokenizerError: there is none.
+    """
+    libraries = installed_libraries(tokenizer.engine_name)
+    rules = tokenizer.cutting_rules if isinstance(tokenizer, FastEncodable) else ()
+    found = find_certificate(libraries, rules)
+    if found is not None:
+        return found
+    if any(each.libraries == libraries for each in read_table()):
+        message = f"`{libraries[0]}` has no certificate for the rules by which `{tokenizer.path}` cuts texts: {rules}"
+        raise TokenizerError(message, hint=f"use the engine `{tokenizer.engine_name}`")
+    message = (
+        f"`{libraries[0]}` and `{libraries[1]}` were not compared on all code points, which "
+        "`python -m tokenloom.tokenizers.sweep` does"
+    )
+    raise TokenizerError(message, hint=f"run that once, or use the engine `{tokenizer.engine_name}`")
 
 
 def _check_request(requested: str, tokenizer: TextTokenizer) -> None:

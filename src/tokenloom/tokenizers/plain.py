@@ -43,7 +43,6 @@ class ByteTokenizer(TokenRoles):
 
     kind = "byte"
     engine_name = "numpy"
-    bytes_per_text_byte = 2  # measured
     vocab_size = 259
     special_tokens: Mapping[str, int] = MappingProxyType({})
     _IDS = MappingProxyType({"<eod>": 256, "<bos>": 257, "<pad>": 258})
@@ -102,7 +101,6 @@ class NullTokenizer(TokenRoles):
 
     kind = "null"
     engine_name = "numpy"
-    bytes_per_text_byte = 10  # measured: 8 for ids of one digit
     special_tokens: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, num_ids: int) -> None:

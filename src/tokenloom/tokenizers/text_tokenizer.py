@@ -26,6 +26,10 @@ class Encoded:
     tokens: NDArray[Any]
     lengths: NDArray[np.int64]
 
+    def rows(self) -> list[NDArray[Any]]:
+        """Returns the ids of each text, as views."""
+        return np.split(self.tokens, np.cumsum(self.lengths)[:-1]) if len(self.lengths) else []
+
 
 class TextTokenizer(Protocol):
     """Text to token ids and back.
@@ -49,10 +53,6 @@ class TextTokenizer(Protocol):
     @property
     def engine_name(self) -> str:
         """What turns texts into ids in `encode_texts`: the truth that faster engines are held to."""
-
-    @property
-    def bytes_per_text_byte(self) -> int:
-        """Memory that `encode_texts` may need for one text, as a multiple of the text's own UTF-8 bytes."""
 
     @property
     def vocab_size(self) -> int:
