@@ -36,7 +36,6 @@ from tokenloom.preprocess.refusals import stuck_error
 from tokenloom.preprocess.rejected import RejectedLines
 from tokenloom.preprocess.threads import StuckError, in_order, worker_threads
 from tokenloom.storage.atomic import publish_bytes
-from tokenloom.tokenizers import light_awkward
 from tokenloom.tokenizers.engines import one_thread_per_call
 
 ALLOW_MORE = "allow more and run the same command again, or correct the input"
@@ -63,7 +62,6 @@ class ShardWorker:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             stack.enter_context(one_thread_per_call())
-            stack.enter_context(light_awkward.standing_in())
             self._executor = stack.enter_context(worker_threads(self._num_workers))
             # Not in this thread, where an interruption is raised: `orjson` and `gigatoken` crash on one as they start.
             first = self._plan.shards[0].slices[0]

@@ -20,7 +20,6 @@ from tokenloom.errors import ConfigError, MissingExtraError, TokenizerError
 from tokenloom.inputs.utf8_texts import Utf8Texts, utf8_texts
 from tokenloom.kernels import texts_with
 from tokenloom.optional import require
-from tokenloom.tokenizers import light_awkward
 from tokenloom.tokenizers.certificates import Certificate, find_certificate, installed_libraries, read_table
 from tokenloom.tokenizers.engine_checks import Engine, hard_texts, pieces_of, require_equal, texts_taken_by
 from tokenloom.tokenizers.failures import is_failure
@@ -78,7 +77,6 @@ class GigatokenEngine:
                 raise
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise _unsupported(tokenizer, reason) from error
-        self._require_awkward()
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Returns the ids of each text, uint32."""
@@ -86,20 +84,8 @@ class GigatokenEngine:
             return Encoded(np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.int64))
         batch = _as_awkward(texts) if isinstance(texts, Utf8Texts) else list(texts)
         rows = self._backend.encode_batch(batch, parallel=False)
-        if isinstance(rows, Encoded):
-            return rows
         offsets = np.asarray(rows.layout.offsets.data)
         return Encoded(np.asarray(rows.layout.content.data)[offsets[0] : offsets[-1]], np.diff(offsets))
-
-    def _require_awkward(self) -> None:
-        """Lets a `gigatoken` that asks for more than what stands in for `awkward` have the library itself."""
-        if light_awkward.stands_in():
-            texts = Utf8Texts(content=np.frombuffer(b"ab c", dtype=np.uint8), offsets=np.array([0, 2, 2, 4]))
-            try:
-                self.encode(texts)
-                self.encode(list(texts))
-            except Exception:  # noqa: BLE001 - in whatever way it asks
-                light_awkward.give_way()
 
 
 class CertifiedEngine:
@@ -126,8 +112,6 @@ class CertifiedEngine:
 
 def _as_awkward(texts: Utf8Texts) -> Any:
     """Returns texts as an array of strings of `awkward`, which `gigatoken` reads where they are."""
-    if light_awkward.stands_in():
-        return light_awkward.Array(texts)
     awkward = require("awkward", extra="tokenizers")
     letters = awkward.contents.NumpyArray(texts.content, parameters={"__array__": "char"})
     offsets = awkward.index.Index64(texts.offsets)
