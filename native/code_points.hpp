@@ -1,12 +1,13 @@
 // Which texts hold a code point of some ranges. Nearly none does, so bytes are compared a kilobyte at a time with the first
 // byte of these code points, then with their first two and three, by loops that the compiler makes vectors of; what is
-// left is decoded.
+// left is decoded. Code points of four bytes are rare in all texts, so each of them is decoded at once.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -55,7 +56,6 @@ inline bool has_beginning(const std::uint8_t* bytes, std::size_t count, Beginnin
 // Whether a code point with one of the beginnings may begin in bytes [0, count), of which `more` can be read.
 inline bool may_hold(const std::uint8_t* bytes, std::size_t count, std::size_t more,
                      std::span<const Beginning> beginnings) {
-  if (!has_high_bytes(bytes, count)) return false;
   bool holds_first = false, holds_second = false;
   std::uint16_t before = 0;  // ASCII, which begins none of ours
   for (const Beginning& each : beginnings) {
@@ -105,6 +105,19 @@ inline std::vector<std::uint64_t> bits_of(std::span<const CodePointRange> ranges
   return bits;
 }
 
+// Whether a code point of four bytes that begins in bytes [0, count) with `first` is one of the bits.
+inline bool holds_long(const std::uint8_t* bytes, std::size_t count, std::uint8_t first,
+                       const std::vector<std::uint64_t>& bits) {
+  const std::uint8_t* const end = bytes + count;
+  for (const std::uint8_t* at = bytes; at < end; ++at) {
+    at = static_cast<const std::uint8_t*>(std::memchr(at, first, static_cast<std::size_t>(end - at)));
+    if (at == nullptr) return false;
+    const std::uint32_t code_point = code_point_at(at);
+    if ((bits[code_point / 64] >> (code_point % 64) & 1) != 0) return true;
+  }
+  return false;
+}
+
 }  // namespace detail
 
 // Returns which texts, of UTF-8 back to back in `content`, hold a code point of the ranges. Text i is
@@ -113,16 +126,22 @@ inline std::vector<std::int64_t> texts_with(std::span<const std::uint8_t> conten
                                             std::span<const std::int64_t> offsets,
                                             std::span<const CodePointRange> ranges) {
   constexpr std::size_t kStride = 1024;
-  const std::vector<detail::Beginning> beginnings = detail::beginnings_of(ranges);
+  std::vector<detail::Beginning> beginnings = detail::beginnings_of(ranges);
   std::array<bool, 256> is_first{};
   for (const auto& each : beginnings) is_first[each.first] = true;
+  std::erase_if(beginnings, [](const detail::Beginning& each) { return each.first >= 0xf0; });
   std::vector<std::uint64_t> bits;
   std::vector<std::int64_t> found;
   for (std::size_t at = 0; at < content.size(); at += kStride) {
     const std::uint8_t* const bytes = content.data() + at;
     const std::size_t more = content.size() - at, count = std::min(kStride, more);
-    if (!detail::may_hold(bytes, count, more, beginnings)) continue;
+    if (!detail::has_high_bytes(bytes, count)) continue;
     if (bits.empty()) bits = detail::bits_of(ranges);
+    bool holds = detail::may_hold(bytes, count, more, beginnings);
+    for (std::size_t first = 0xf0; !holds && first < 0xf5; ++first) {
+      holds = is_first[first] && detail::holds_long(bytes, count, static_cast<std::uint8_t>(first), bits);
+    }
+    if (!holds) continue;
     for (std::size_t i = 0; i < count; ++i) {
       if (!is_first[bytes[i]]) continue;
       const std::uint32_t code_point = detail::code_point_at(bytes + i);
