@@ -100,7 +100,7 @@ class CertifiedEngine:
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Returns the ids of each text, uint32."""
         encoded = self._fast.encode(texts)
-        held = utf8_texts(texts)
+        held = texts if isinstance(texts, Utf8Texts) else utf8_texts(["" if each.isascii() else each for each in texts])
         numbers = texts_with(held.content, held.offsets, self._ranges).tolist()
         if not numbers:
             return encoded
