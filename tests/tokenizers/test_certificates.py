@@ -116,3 +116,19 @@ def test_the_sweep_finds_what_the_table_says(names: tuple[str, ...], code_points
         expected = [each for start, stop in table[name].ranges for each in range(start, stop) if each in within]
         assert [each for start, stop in found.ranges for each in range(start, stop)] == expected, name
         assert (found.rules, found.libraries) == (table[name].rules, table[name].libraries)
+
+
+@pytest.mark.parametrize("name", ["llama3", "qwen2, NFC", "o200k, tiktoken"])
+def test_texts_with_any_differing_letter(name: str):
+    tokenizer = swept_tokenizers()[name]()
+    certificate = find_certificate(installed_libraries(tokenizer.engine_name), tokenizer.cutting_rules)
+    assert certificate is not None
+    rng = np.random.default_rng(7)
+    others = "a1! \n'éАक한字👍\u0301\u0316\u0345\u1dc0"
+    texts = [
+        "".join([*rng.choice(list(others), 6), chr(start), *rng.choice(list(others), 6), chr(stop - 1), "."])
+        for start, stop in certificate.ranges
+    ]
+    choice = choose_engine("auto", tokenizer, [])
+    assert choice.certificate == certificate.identity
+    assert [row.tolist() for row in choice.create().encode(texts).rows()] == [tokenizer.tokenize(t) for t in texts]
