@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     tell(f"   {data}.bin/.idx")
     tell(
         f"   {summary.num_documents:,} documents, {summary.num_tokens:,} tokens of {summary.dtype}, "
-        f"{num_bytes / 1e6 / summary.seconds:.0f} MB/s with {summary.engine}"
+        f"{num_bytes / 1e6 / summary.seconds:.0f} MB/s with {summary.engine.split()[0]}"
     )
 
     tell("4. Datasets: shuffled samples of fixed length, split by document")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -42,7 +41,6 @@ from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.engines import EngineChoice, choose_engine
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
-_LOGGER = logging.getLogger(__name__)
 _SAMPLE_BYTES = 512 << 10
 _MOST_SAMPLE_BYTES = 16 << 20
 """A longer record is not looked at before the run, since both engines would encode it."""
@@ -162,10 +160,7 @@ class TextRecipe:
                 block = next(iter(reader.blocks()), None)
             columns = [] if block is None else parse_block(block, self.settings.keys).columns
             texts = [text for column in columns for text in column.texts]  # bad records are left to the run itself
-        choice = choose_engine(self.settings.engine, self.tokenizer, texts)
-        if choice.fell_back:
-            _LOGGER.warning("tokenizing with `%s`, the slow engine: %s", choice.name, choice.reason)
-        return choice
+        return choose_engine(self.settings.engine, self.tokenizer, texts)
 
     def making(self, first: InputSlice, *, num_workers: int) -> Making:
         """Returns what one process works with."""

@@ -8,6 +8,7 @@ tokenizer's own library silently, nor the other way round.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ from tokenloom.tokenizers.engine_checks import Engine, hard_texts, pieces_of, re
 from tokenloom.tokenizers.failures import is_failure
 from tokenloom.tokenizers.kinds import ENGINES, EngineName
 from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, joined
+
+_LOGGER = logging.getLogger(__name__)
 
 # The slow engines need some 100 ms for a block, so that an interruption need not wait for long.
 _FAST_BLOCK_BYTES = 4 << 20
@@ -157,6 +160,8 @@ class EngineChoice:
 def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Sequence[str]) -> EngineChoice:
     """Returns the engine to use, after comparing `gigatoken` with the tokenizer's own library where it may be faster.
 
+    A fast engine that cannot be used is a warning of the log, unless another one was asked for.
+
     Args:
         requested: `auto` prefers `gigatoken` for byte-level BPE (of Hugging Face, of tiktoken) where it gives the same
             ids.
@@ -173,6 +178,8 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
     truth = ReferenceEngine(tokenizer)
 
     def slow(reason: str, *, fell_back: bool = False) -> EngineChoice:
+        if fell_back:
+            _LOGGER.warning("tokenizing with `%s`, the slow engine: %s", truth.name, reason)
         return EngineChoice(
             name=truth.name,
             reason=reason,
