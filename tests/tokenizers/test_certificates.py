@@ -104,7 +104,10 @@ def test_the_shipped_table_is_for_the_installed_versions():
     ("names", "code_points"),
     [
         (("llama3", "o200k, tiktoken"), range(0x880, 0x900)),
-        pytest.param(tuple(swept_tokenizers()), [*range(0xD800), *range(0xE000, 0x34000)], marks=pytest.mark.slow),
+        *(
+            pytest.param((name,), [*range(0xD800), *range(0xE000, 0x34000)], marks=pytest.mark.slow, id=name)
+            for name in swept_tokenizers()
+        ),
     ],
 )
 def test_the_sweep_finds_what_the_table_says(names: tuple[str, ...], code_points: list[int]):
