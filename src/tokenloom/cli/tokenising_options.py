@@ -77,7 +77,7 @@ def add_read_limits(parser: Any) -> None:
         type=byte_count,
         default=kept.memory_bytes,
         metavar="SIZE",
-        help=f"largest page or record batch of a table (default {bytes_text(kept.memory_bytes)})",
+        help=f"largest record batch of a table, decoded (default {bytes_text(kept.memory_bytes)})",
     )
 
 

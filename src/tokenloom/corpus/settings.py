@@ -103,7 +103,7 @@ class CorpusSettings:
         bad_records: how many are set aside in `PREFIX.rejected.jsonl`.
         engine: `auto` takes `gigatoken` where it gives the same ids, and says why in the summary.
         shard_bytes: bytes of the input files, as they are, in a shard; a shard is what is lost when a process dies.
-        memory_bytes: a page of Parquet, or a record batch of Arrow, that takes more is an error.
+        memory_bytes: a record batch of a table that takes more, once it is decoded, is an error.
         max_record_bytes: longer records (lines, files of text, texts of a row) are bad records.
         max_window_bytes: a compressed file that makes its reader hold more (the window of Zstandard, the dictionary of
             xz) is an error.

@@ -14,8 +14,7 @@ MAX_RECORD_BYTES = 256 << 20
 size with `gigatoken` (48 MB: 362 MB in all), 120 times with `tokenizers`."""
 
 MAX_UNIT_BYTES = 1 << 30
-"""Larger pages of Parquet and record batches of Arrow are refused, unless the caller sets another limit: each is there
-as a whole, decoded. Their writers make pages of 1 MiB, and batches of 1000 rows."""
+"""Larger record batches of tables are refused once they are decoded, unless the caller sets another limit."""
 
 HEAD_BYTES = 1 << 10
 """Kept of a record that is too long."""

@@ -28,7 +28,7 @@ class ReadLimits:
         max_record_bytes: longer records (lines, texts of a row, files of text) are bad records.
         max_window_bytes: a compressed file that makes its reader hold more (the window of Zstandard, the dictionary of
             xz) is an error.
-        memory_bytes: a page of Parquet, or a record batch of Arrow, that takes more is an error.
+        memory_bytes: a record batch of a table that takes more, once it is decoded, is an error.
     """
 
     max_record_bytes: int = RECORD_BYTES

@@ -20,8 +20,7 @@ class ReadOptions:
         keys: keys of the texts, so that only their columns are read; None for all columns.
         max_record_bytes: longer records are bad ones.
         max_window_bytes: most memory for what Zstandard and xz look back on; more is an error.
-        max_unit_bytes: most bytes of what of a table is there as a whole (a page of Parquet, a record batch of Arrow);
-            more is an error.
+        max_unit_bytes: most bytes of a record batch of a table, checked after decoding; more is an error.
     """
 
     block_bytes: int

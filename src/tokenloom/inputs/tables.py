@@ -93,7 +93,7 @@ class TableReader(ABC):
 
     Args:
         slice_: slice of the table.
-        options: options of reading; of a table's units are the pages of Parquet, the record batches of Arrow.
+        options: options of reading; a unit of a table is a record batch, as decoded.
 
     Raises:
         StorageError: the file cannot be opened.
@@ -156,6 +156,7 @@ class TableReader(ABC):
                 batch = next(batches, None)
             if batch is None:
                 break
+            self._check_size(batch)
             self._num_read_rows += len(batch)
             for piece, num_bytes in self._pieces(batch):
                 is_too_long = len(piece) == 1 and num_bytes > self._max_record_bytes
@@ -170,6 +171,13 @@ class TableReader(ABC):
             del batch
         if pending:
             yield self._block(pending)
+
+    def _check_size(self, batch: Any) -> None:
+        """Refuses a decoded batch that takes too much memory."""
+        if batch.nbytes > self._max_unit_bytes:
+            row = self._first_record + self._num_read_rows
+            message = f"`{self._path}` row {row}: a batch takes {batch.nbytes} bytes, more than {self._max_unit_bytes}"
+            raise InputError(message, hint="write smaller batches or row groups, or allow more with `memory_bytes`")
 
     def _pieces(self, batch: Any) -> Iterator[tuple[Any, int]]:
         """Yields views of the rows of a batch, of a block at most or a single row, each with its bytes as text."""

@@ -37,10 +37,10 @@ def test_a_damaged_row_group_is_an_error_and_the_ones_before_are_read(tmp_path: 
     assert sum(len(batch) for block in blocks for batch in block.batches) >= 190
 
 
-def test_a_page_that_takes_too_much_memory_is_refused(tmp_path: Path):
+def test_a_decoded_batch_above_the_limit_is_refused(tmp_path: Path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["x" * (2 << 20)]}), path, compression="zstd", use_dictionary=False)
-    message = "row group 0: a page of the column 'text' takes 20971.. bytes, more than 1048576"
+    message = "a.parquet` row 1: a batch takes 20971.. bytes, more than 1048576"
     with pytest.raises(InputError, match=message) as caught:
         parse_file(path, max_unit_bytes=1 << 20)
     assert "`memory_bytes`" in caught.value.hint

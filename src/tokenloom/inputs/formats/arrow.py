@@ -3,77 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from tokenloom.errors import InputError
 from tokenloom.inputs import InputFile, InputSlice
-from tokenloom.inputs.formats.arrow_messages import (
-    FILE_MAGIC,
-    STREAM_MAGIC,
-    CheckedStream,
-    HeldRange,
-    MessageLimits,
-    check_block,
-    file_blocks,
-)
 from tokenloom.inputs.formats.saved_datasets import saved_files
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat
 from tokenloom.inputs.table_sources import columns_of
 from tokenloom.inputs.tables import TableReader
 from tokenloom.optional import require
-from tokenloom.storage.addresses import is_remote
 
+FILE_MAGIC = b"ARROW1"
+STREAM_MAGIC = b"\xff\xff\xff\xff"
 _END_OF_STREAM = b"\0\0\0\0"
 
 
 class ArrowReader(TableReader):
-    """Reads an Arrow file or stream. Memory: a record batch, as large as its writer made it.
-
-    What its messages claim is checked before `pyarrow` believes it.
-    """
+    """Reads an Arrow file or stream. Memory: a record batch, as large as its writer made it."""
 
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
         self._num_done = 0  # record batches of a file, bytes of a stream
         self._num_batches = 0
-        self._limits = MessageLimits(max_bytes=self._max_unit_bytes)
         is_stream = slice_.file.is_stream
         self._is_file = not is_stream and self._source.read_at(len(FILE_MAGIC), 0) == FILE_MAGIC
-        with self._named():
-            if self._is_file:
-                self._open_file(keys)
-            else:
-                if not is_stream:
-                    _check_end(self._source, slice_.file)
-                self._open_stream(keys)
+        if self._is_file:
+            self._open_file(keys)
+        else:
+            if not is_stream:
+                _check_end(self._source, slice_.file)
+            self._open_stream(keys)
         return 0
 
     def _open_file(self, keys: Sequence[str] | None) -> None:
         ipc = require("pyarrow.ipc", extra="parquet")
-        self._held = HeldRange(self._source, num_bytes=self.num_bytes) if is_remote(self._path) else None
-        source = self._source if self._held is None else self._arrow.PythonFile(self._held, mode="r")
-        self._table = ipc.open_file(source)
+        self._table = ipc.open_file(self._source)
         if keys is not None:
             options = self._options(ipc, columns_of(self._table.schema, keys, self._path))
-            self._table = ipc.open_file(source, options=options)
-        self._blocks = file_blocks(self._source.read_at, self.num_bytes)
-        for place in self._blocks.dictionaries:
-            check_block(self._source.read_at, place, self._limits)
+            self._table = ipc.open_file(self._source, options=options)
         self._num_batches = self._table.num_record_batches
 
     def _open_stream(self, keys: Sequence[str] | None) -> None:
         ipc = require("pyarrow.ipc", extra="parquet")
-        self._table = ipc.open_stream(self._checked_stream())
+        if not self._slice.file.is_stream:
+            self._source.seek(0)
+        self._table = ipc.open_stream(self._source)
         if keys is not None:
             names = columns_of(self._table.schema, keys, self._path)
             if not self._slice.file.is_stream:  # cannot begin anew
-                self._table = ipc.open_stream(self._checked_stream(), options=self._options(ipc, names))
-
-    def _checked_stream(self) -> Any:
-        if not self._slice.file.is_stream:
-            self._source.seek(0)
-        self._stream = CheckedStream(self._source, self._limits)
-        return self._arrow.PythonFile(self._stream, mode="r")
+                self._source.seek(0)
+                self._table = ipc.open_stream(self._source, options=self._options(ipc, names))
 
     def _options(self, ipc: Any, names: Sequence[str]) -> Any:
         """Returns the options that read the columns of these names or paths only."""
@@ -96,39 +74,17 @@ class ArrowReader(TableReader):
     def _batches(self) -> Iterator[Any]:
         if self._is_file:
             for number in range(self._num_batches):
-                with self._named():
-                    self._check(number)
                 yield _validated(self._table.get_batch(number), self._arrow)
                 self._num_done = number + 1
             return
         while True:
-            with self._named():
-                batch = next(iter(self._table), None)
+            batch = next(iter(self._table), None)
             if batch is None:
                 break
-            self._num_done = self._stream.tell()
+            if not self._slice.file.is_stream:
+                self._num_done = self._source.tell()
             yield _validated(batch, self._arrow)
         self._num_done = self.num_bytes
-
-    def _check(self, number: int) -> None:
-        """Refuses a record batch of a file that takes too much."""
-        place = self._blocks.records[number]
-        if self._held is None:
-            check_block(self._source.read_at, place, self._limits)
-        else:
-            self._held.choose(place)
-            check_block(self._held.read_at, place, self._limits)
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Lets errors about messages name the file."""
-        try:
-            yield
-        except InputError as error:
-            if self._path in error.message:
-                raise
-            message = f"`{self._path}`: {error.message}"
-            raise InputError(message, hint=error.hint) from error
 
 
 def _validated(batch: Any, arrow: Any) -> Any:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tokenloom.errors import InputError, StorageError
+from tokenloom.errors import StorageError
 from tokenloom.inputs import InputFile, InputSlice
-from tokenloom.inputs.formats.parquet_pages import check_lists, pages_of, rows_within
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat
 from tokenloom.inputs.table_sources import columns_of, not_a_table, open_table_source
 from tokenloom.inputs.tables import TableReader
@@ -18,13 +17,9 @@ _READ_BYTES = 1 << 20
 """Bytes of a column chunk that are read at once: else `pyarrow` reads whole chunks, as large as the file maybe."""
 _REMOTE_READ_BYTES = 4 << 20
 _BATCH_BYTES = 256 << 10
-"""Decoded at once, on average over the rows; more where long rows follow each other among short ones. A quarter of it
-takes as much memory in all, because a page is there as a whole, and a fifth more time."""
+"""Decoded at once, on average over the rows of a row group. A quarter of it takes as much memory in all, because a page
+is there as a whole, and a fifth more time."""
 _MOST_BATCH_ROWS = 4096
-_MOST_BATCH_BYTES = 32 << 20
-"""Decoded at once, of each column, wherever long rows follow each other, and however often they repeat a text."""
-_REMOTE_WALK_BYTES = 4 << 20
-"""Columns of row groups in object storage that are larger have only their totals looked at before they are decoded."""
 
 
 class ParquetReader(TableReader):
@@ -47,14 +42,6 @@ class ParquetReader(TableReader):
         groups = [metadata.row_group(number) for number in range(slice_.start, slice_.stop)]
         self._num_bytes: int = sum(column.total_compressed_size for group in groups for column in _columns(group))
         self._num_slice_rows: int = sum(group.num_rows for group in groups)
-        num_bytes = sum(
-            column.total_uncompressed_size
-            for group in groups
-            for column in _columns(group)
-            if self._is_read(column.path_in_schema)
-        )
-        average = self._num_slice_rows * _BATCH_BYTES // max(num_bytes, 1)
-        self._most_batch_rows: int = max(1, min(_MOST_BATCH_ROWS, average))
         return sum(int(metadata.row_group(number).num_rows) for number in range(slice_.start))
 
     @property
@@ -74,26 +61,12 @@ class ParquetReader(TableReader):
             )
 
     def _batch_rows(self, number: int) -> int:
-        """Returns how many rows of a row group are decoded at once, so that they take little memory, whatever they are.
-
-        Raises:
-            InputError: a page is too large, or a row of lists may be.
-        """
+        """Returns how many rows of a row group are decoded at once."""
         group = self._file.metadata.row_group(number)
-        numbers = [at for at in range(group.num_columns) if self._is_read(group.column(at).path_in_schema)]
-        columns = [group.column(at) for at in numbers]
-        if is_remote(self._path) and any(column.total_compressed_size > _REMOTE_WALK_BYTES for column in columns):
-            return self._most_batch_rows  # each header would be a request
-        try:
-            pages = [pages_of(self._source.read_at, each, max_bytes=self._max_unit_bytes) for each in columns]
-            num_rows = rows_within(pages, most_rows=self._most_batch_rows, num_bytes=_MOST_BATCH_BYTES)
-            for at, column, found in zip(numbers, columns, pages, strict=True):
-                if self._file.schema.column(at).max_repetition_level:
-                    check_lists(column, found, max_bytes=self._max_unit_bytes)
-        except InputError as error:
-            message = f"`{self._path}` row group {number}: {error.message}"
-            raise InputError(message, hint=error.hint) from error
-        return num_rows
+        columns = [column for column in _columns(group) if self._is_read(column.path_in_schema)]
+        num_bytes: int = sum(column.total_uncompressed_size for column in columns)
+        num_rows: int = group.num_rows
+        return max(1, min(_MOST_BATCH_ROWS, num_rows * _BATCH_BYTES // max(num_bytes, 1)))
 
     def _is_read(self, path: str) -> bool:
         """Whether a column that `pyarrow` names so is one of those that are read, or lies inside one."""
