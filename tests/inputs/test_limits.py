@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import zstandard
 from tests.inputs.corpora import bad, documents, parse_file, parse_slices, write_arrow
@@ -77,17 +76,6 @@ def test_a_row_of_lists_that_stands_for_too_much_is_a_bad_row(tmp_path: Path):
     [line] = [line for block in parsed for line in block.bad_lines]
     assert line.data.startswith(b'{"text": ["xxxx')
     assert len(line.data) == 1024
-
-
-@pytest.mark.slow
-def test_long_rows_that_follow_many_short_ones_are_decoded_few_at_a_time(tmp_path: Path):
-    path = tmp_path / "a.parquet"
-    rows = ["a"] * 200_000 + ["x" * (1 << 20)] * 200
-    options = {"use_dictionary": False, "row_group_size": 1 << 20, "write_batch_size": 16}  # of a page at least
-    pq.write_table(pa.table({"text": rows}), path, compression="zstd", **options)
-    num_documents, _, reasons, grown = measured(path)
-    assert (num_documents, reasons) == (len(rows), [])
-    assert grown < 250 << 20
 
 
 MEASURE = """
