@@ -22,7 +22,7 @@ def test_a_missing_module_names_the_command_that_installs_it(module):
     with pytest.raises(MissingExtraError) as caught:
         require(module, extra="torch")
     assert caught.value.message == "`absent_module` is not installed"
-    assert caught.value.hint == "run `pip install tokenloom[torch]`"
+    assert caught.value.hint == "run `pip install 'tokenloom[torch]'`"
     assert isinstance(caught.value, ImportError)
     assert isinstance(caught.value.__cause__, ModuleNotFoundError)
 
@@ -39,5 +39,7 @@ def test_the_folder_of_a_package_is_found_without_importing_it(tmp_path, monkeyp
     (tmp_path / "failing" / "__init__.py").write_text("raise RuntimeError('imported')\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert folder_of("failing", extra="all") == os.fspath(tmp_path / "failing")
-    with pytest.raises(MissingExtraError, match=r"^`absent_module` is not installed\nhint: run `pip install tokenloom"):
+    with pytest.raises(
+        MissingExtraError, match=r"^`absent_module` is not installed\nhint: run `pip install 'tokenloom"
+    ):
         folder_of("absent_module", extra="all")

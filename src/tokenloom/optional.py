@@ -24,7 +24,7 @@ def folder_of(package: str, *, extra: str) -> str:
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
         message = f"`{package}` is not installed"
-        raise MissingExtraError(message, hint=f"run `pip install tokenloom[{extra}]`")
+        raise MissingExtraError(message, hint=f"run `pip install 'tokenloom[{extra}]'`")
     return os.path.dirname(found.origin)
 
 
@@ -40,4 +40,4 @@ def require(module: str, *, extra: str) -> ModuleType:
         missing = error.name or module
         needed_by = "" if module.split(".")[0] == missing.split(".")[0] else f", but `{module}` needs it"
         message = f"`{missing}` is not installed{needed_by}"
-        raise MissingExtraError(message, hint=f"run `pip install tokenloom[{extra}]`") from error
+        raise MissingExtraError(message, hint=f"run `pip install 'tokenloom[{extra}]'`") from error

@@ -100,3 +100,10 @@ def test_origins_and_hashes_are_told_of(capsys, tmp_path, prefix):
     assert cli.main(["info", prefix]) == 0
     rows = rows_of(capsys.readouterr().out)
     assert (rows["origins"], rows["hashes of texts"]) == (["of all documents, input files: 1"], ["of all documents"])
+
+
+def test_a_folder_is_all_pairs_in_it(capsys, tmp_path, prefix):
+    write_pair(tmp_path / "another", CORPUS)
+    assert cli.main(["info", "--json", str(tmp_path)]) == 0
+    found = [json.loads(line)["prefix"] for line in capsys.readouterr().out.splitlines()]
+    assert found == [str(tmp_path / "another"), prefix]

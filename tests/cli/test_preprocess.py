@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -57,13 +58,11 @@ def test_command_writes_the_dataset_and_a_summary(folder: Path, capsys: pytest.C
     expected = build_by_hand(folder / "hand", tokenizer, texts, eod=0)
     assert pair_bytes(folder / "out" / "p_text_document") == expected
     assert rows["documents"] == "3"
-    assert rows["tokens"] == str(len(expected[0]) // 2)
-    assert rows["bytes written"] == str(len(expected[0]))
-    assert rows["dtype"] == "uint16"
-    assert rows["rejected records"] == "0"
-    assert rows["engine"].startswith("gigatoken (certificate ")
-    assert rows["engine chosen"].startswith("same ids as `tokenizers` for")
-    described = f"{folder / 'out' / 'p_text_document'} (3 documents, {rows['tokens']} tokens)"
+    num_tokens = len(expected[0]) // 2
+    assert rows["tokens"] == f"{num_tokens} of uint16"
+    assert "rejected records" not in rows
+    assert re.match(r"gigatoken \(certificate .*\): same ids as `tokenizers` for", rows["engine"])
+    described = f"{folder / 'out' / 'p_text_document'} (3 documents, {num_tokens} tokens)"
     assert rows["dataset of 'text'"] == described
 
 

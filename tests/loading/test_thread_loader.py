@@ -318,7 +318,7 @@ except ImportError as error:
     assert done.stdout.splitlines() == [
         "numpy ndarray (4, 8)",
         "`torch` is not installed",
-        "hint: run `pip install tokenloom[torch]`",
+        "hint: run `pip install 'tokenloom[torch]'`",
     ]
 
 

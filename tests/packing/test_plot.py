@@ -39,7 +39,7 @@ def test_a_picture_needs_matplotlib(tmp_path, report, monkeypatch):
     monkeypatch.delitem(sys.modules, "matplotlib.figure", raising=False)
     with pytest.raises(MissingExtraError) as caught:
         plot_pack_report(report, tmp_path / "report.png")
-    assert caught.value.hint == "run `pip install tokenloom[plot]`"
+    assert caught.value.hint == "run `pip install 'tokenloom[plot]'`"
 
 
 @pytest.mark.slow

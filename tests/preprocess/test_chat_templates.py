@@ -103,7 +103,7 @@ def test_jinja_is_asked_for_by_name(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingExtraError, match="`jinja2` is not installed") as caught:
         parts_of(MARKED, TWO_TURNS, tmp_path)
-    assert caught.value.hint == "run `pip install tokenloom[chat]`"
+    assert caught.value.hint == "run `pip install 'tokenloom[chat]'`"
     assert len(parts_of("chatml", TWO_TURNS, tmp_path)) == 4
 
 

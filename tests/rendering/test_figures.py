@@ -62,7 +62,7 @@ def test_a_picture_needs_matplotlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError) as caught, new_figure(3, 2):
         pass
-    assert caught.value.hint == "run `pip install tokenloom[plot]`"
+    assert caught.value.hint == "run `pip install 'tokenloom[plot]'`"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ _BETWEEN = 3
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
-    """Prints a table to stdout; the first column is aligned left, the others right. Texts are shown as they are.
+    """Prints a table to stdout; columns with a heading are aligned right, but the first. Texts are shown as they are.
 
     On a terminal that is too narrow, names in the first column are shortened in their middle, or rows become blocks. A
     program that reads stdout gets each row on a line, whole.
@@ -46,7 +46,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
         rows = fitting
     table = Table(title=None if title is None else Text(title), box=SIMPLE_HEAD, title_justify="left")
     for number, column in enumerate(columns):
-        table.add_column(Text(column), justify="left" if number == 0 else "right", overflow="fold")
+        table.add_column(Text(column), justify="right" if number and column else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
     console.print(table)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
+import sys
 from typing import Any
 
 from tokenloom import demo
@@ -110,12 +112,14 @@ def run(options: argparse.Namespace) -> int:
             }
         )
         return 0
+    program = (
+        "tokenloom" if shutil.which("tokenloom") else f"{os.path.relpath(os.path.dirname(sys.executable))}/tokenloom"
+    )
     print(
         "\nLook further:\n"
-        f"   tokenloom info {data}\n"
-        f"   tokenloom verify {data}\n"
-        f"   tokenloom show {data} --sample {number}\n"
-        f"   tokenloom report {data} -o report.html"
+        f"   {program} info {data}\n"
+        f"   {program} verify {data}\n"
+        f"   {program} show {data} --sample {number}"
     )
     return 0
 

@@ -17,6 +17,8 @@ _WIDTH = 80
 """Columns where there is no terminal."""
 
 _NARROWEST = 20
+_COLUMNS_OF_TOKEN = 8
+"""Columns that a token takes at most, as a rule, with line breaks."""
 
 
 def add_look(parser: argparse.ArgumentParser, *, has_ids: bool = True) -> None:
@@ -29,6 +31,7 @@ def add_look(parser: argparse.ArgumentParser, *, has_ids: bool = True) -> None:
     group = parser.add_argument_group("how it is shown")
     if has_ids:
         group.add_argument("--ids", action="store_true", help="write the id of each token below it")
+    group.add_argument("--all", action="store_true", help="all tokens, not only those that fit a terminal's screen")
     group.add_argument(
         "--width",
         type=whole_number,
@@ -44,8 +47,10 @@ def add_look(parser: argparse.ArgumentParser, *, has_ids: bool = True) -> None:
 
 
 def look_of(options: argparse.Namespace) -> Look:
-    """Returns how to draw on stdout."""
-    return _look(options.color, width=options.width, ids=vars(options).get("ids", False))
+    """Returns how to draw on stdout: on a terminal about a screen of each document, unless all is asked for."""
+    columns, rows = shutil.get_terminal_size((_WIDTH, 24))
+    most = None if options.all or not sys.stdout.isatty() else max(columns * rows // _COLUMNS_OF_TOKEN, 2)
+    return _look(options.color, width=options.width, ids=vars(options).get("ids", False), most_tokens=most)
 
 
 def print_shown(shown: Shown, look: Look | None = None) -> None:

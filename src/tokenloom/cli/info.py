@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
+from collections.abc import Iterator
 from typing import Any
 
 from tokenloom.cli import console
@@ -17,6 +19,7 @@ from tokenloom.indexed.manifest.contents import Manifest
 from tokenloom.indexed.manifest.file import manifest_document
 from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity
 from tokenloom.indexed.origins import Origins, read_origins
+from tokenloom.indexed.prefixes import prefixes_in
 from tokenloom.indexed.soundness import check_index
 from tokenloom.rendering.plain import printable
 
@@ -28,7 +31,9 @@ def add_parser(commands: Any) -> None:
         description="Documents, tokens and lengths, what a dataset was made of, and whether it tells that of each "
         "document.",
     )
-    parser.add_argument("prefixes", nargs="+", metavar="PREFIX", help="path of the pair without .bin or .idx")
+    parser.add_argument(
+        "prefixes", nargs="+", metavar="PREFIX", help="path of the pair without .bin or .idx, or a folder of pairs"
+    )
     parser.add_argument("--multimodal", action="store_true", help="the index holds sequence modes")
     add_json(
         parser,
@@ -41,7 +46,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the numbers of `IndexedDataset.statistics()` for each dataset, and what its manifest says."""
-    for prefix in options.prefixes:
+    for prefix in _pairs_of(options.prefixes):
         dataset = IndexedDataset(prefix, multimodal=options.multimodal)
         check_index(dataset)
         statistics, manifest = dataset.statistics(), manifest_of(dataset)
@@ -84,6 +89,16 @@ def run(options: argparse.Namespace) -> int:
                 ],
             )
     return 0
+
+
+def _pairs_of(targets: list[str]) -> Iterator[str]:
+    """Yields prefixes; of a folder those in it.
+
+    Raises:
+        DatasetNotFoundError: a folder holds no pair.
+    """
+    for target in targets:
+        yield from prefixes_in(target) if os.path.isdir(target) else (target,)
 
 
 def _origins_record(origins: Origins | None) -> dict[str, int] | None:

@@ -270,47 +270,46 @@ def _show_trials(options: argparse.Namespace, settings: CorpusSettings, tokenize
 
 
 def _work_rows(summary: CorpusSummary, reused: str) -> list[tuple[str, str]]:
-    rows = [("text bytes read", f"{summary.num_text_bytes:,}"), ("shards", f"{summary.num_shards:,}{reused}")]
-    rows.append(("seconds", f"{summary.seconds:.2f}"))
+    speed = ""
     if not summary.num_shards_reused:  # else some of it was not read now
-        rows.append(("MB/s", f"{summary.num_text_bytes / summary.seconds / 1e6:.1f}"))
-        rows.append(("tokens/s", f"{summary.num_tokens / summary.seconds:,.0f}"))
-    return rows
+        speed = f", {summary.num_text_bytes / summary.seconds / 1e6:.1f} MB/s"
+        speed += f", {summary.num_tokens / summary.seconds:,.0f} tokens/s"
+    return [
+        ("text bytes read", f"{summary.num_text_bytes:,}"),
+        ("shards", f"{summary.num_shards:,}{reused}"),
+        ("seconds", f"{summary.seconds:.2f}{speed}"),
+    ]
 
 
 def _print_summary(summary: CorpusSummary, title: str) -> None:
     num_hidden = len(summary.datasets) - _MOST_SHOWN
-    rejected = ", ".join(summary.rejected_paths)
     reused = f", {summary.num_shards_reused} of them done before" if summary.num_shards_reused else ""
-    num_empty = sum(not dataset.num_documents for dataset in summary.datasets)
-    doubled = [("documents that spell out an added token", f"{summary.num_doubled:,}")] if summary.num_doubled else []
+    datasets = [
+        (
+            f"dataset of {dataset.key!r}" + (f", {dataset.split}" if dataset.split else ""),
+            f"{dataset.prefix} ({dataset.num_documents:,} documents, {dataset.num_tokens:,} tokens)",
+        )
+        for dataset in summary.datasets[:_MOST_SHOWN]
+    ]
+    unusual = (
+        ("duplicates left out", summary.num_duplicates, ""),
+        ("documents that spell out an added token", summary.num_doubled, ""),
+        ("rejected records", summary.num_rejected, f" in {', '.join(summary.rejected_paths)}"),
+        ("blank lines", summary.num_blank_lines, ""),
+        ("datasets without documents", sum(not dataset.num_documents for dataset in summary.datasets), ""),
+    )
+    ignored = f", {summary.num_ignored:,} ignored" if summary.num_ignored else ""
     console.print_table(
         (title, ""),
         [
             *([("nothing to do", "all of it was done before")] if summary.was_complete else []),
-            (
-                "input files",
-                f"{summary.num_files:,}" + (f", {summary.num_ignored:,} ignored" if summary.num_ignored else ""),
-            ),
+            ("input files", f"{summary.num_files:,}{ignored}"),
             ("documents", f"{summary.num_documents:,}"),
-            ("duplicates left out", f"{summary.num_duplicates:,}"),
-            *doubled,
-            ("tokens", f"{summary.num_tokens:,}"),
-            ("bytes written", f"{sum(dataset.num_bytes for dataset in summary.datasets):,}"),
-            ("dtype", summary.dtype),
-            ("rejected records", f"{summary.num_rejected:,}" + (f" in {rejected}" if rejected else "")),
-            ("blank lines", f"{summary.num_blank_lines:,}"),
-            *([] if summary.was_complete else _work_rows(summary, reused)),
-            ("engine", summary.engine),
-            ("engine chosen", summary.engine_reason),
-            *([("datasets without documents", f"{num_empty:,}")] if num_empty else []),
-            *(
-                (
-                    f"dataset of {dataset.key!r}" + (f", {dataset.split}" if dataset.split else ""),
-                    f"{dataset.prefix} ({dataset.num_documents:,} documents, {dataset.num_tokens:,} tokens)",
-                )
-                for dataset in summary.datasets[:_MOST_SHOWN]
-            ),
+            *datasets,
             *([("further datasets", f"{num_hidden:,}")] if num_hidden > 0 else []),
+            *((name, f"{number:,}{more}") for name, number, more in unusual if number),
+            ("tokens", f"{summary.num_tokens:,} of {summary.dtype}"),
+            *([] if summary.was_complete else _work_rows(summary, reused)),
+            ("engine", f"{summary.engine}: {summary.engine_reason}"),
         ],
     )

@@ -101,7 +101,8 @@ def load(
         given["seed"] = None if seed == _SEED else seed
         return _of_run(os.fspath(data), tokenizer, path_to_cache, {**given, **settings})
     if sequence_length is None:
-        message = "expected `sequence_length`, found none"
+        near = difflib.get_close_matches("sequence_length", settings, n=1)
+        message = f"expected `sequence_length`, found {f'`{near[0]}`' if near else 'none'}"
         raise ConfigError(message, hint="the tokens of a sample, such as `sequence_length=4096`")
     if data is None:
         message = "expected data, found None"

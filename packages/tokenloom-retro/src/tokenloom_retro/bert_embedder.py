@@ -39,7 +39,7 @@ class BertEmbedder:
         self._path = path
         if not is_installed("transformers"):
             message = "`transformers` is not installed"
-            raise MissingExtraError(message, hint="run `pip install transformers tokenloom[torch]`")
+            raise MissingExtraError(message, hint="run `pip install transformers 'tokenloom[torch]'`")
         transformers, self._torch = require("transformers", extra="torch"), require("torch", extra="torch")
         try:
             self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(path)
