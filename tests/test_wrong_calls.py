@@ -53,6 +53,12 @@ WRONG_CALLS = [
         None,
     ),
     (
+        'load("corpus", sequence_lenght=8)',
+        "ConfigError",
+        "expected `sequence_length`, found `sequence_lenght`",
+        "the tokens of a sample, such as `sequence_length=4096`",
+    ),
+    (
         'load("corpus")',
         "ConfigError",
         "expected `sequence_length`, found none",
