@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ def test_weights_become_shares_and_sizes():
     assert target_sizes([0.25, 0.5, 0.25], 10) == [3, 5, 3]
     assert build_sizes([0.25, 0.5, 0.25], 1000, surplus=0.005) == [252, 503, 252]
     assert blend_counts([1, 2, 1], 0).tolist() == [0, 0, 0]
+    assert blend_counts([1, 2, 1], 0).dtype == blend_counts([1, 2, 1], 8).dtype == np.int64
     assert blend_counts([1, 2, 1], 8).tolist() == [2, 4, 2]
 
 

@@ -252,6 +252,7 @@ def test_a_tokenizer_without_a_token_that_is_needed(prefix, kind, role):
         ({"tokenizer": None}, "expected `tokenizer`, found none"),
         ({"masking_probability": None}, "expected `masking_probability`, found None"),
         ({"masking_probability": 0.0}, r"expected masking_probability in \(0, 1\), found 0.0"),
+        ({"masking_probability": 1.0}, r"expected masking_probability in \(0, 1\), found 1.0"),
         ({"short_sequence_probability": 1.1}, r"expected short_sequence_probability in \[0, 1\], found 1.1"),
         ({"masking_max_ngram": 0}, "expected masking_max_ngram of at least 1, found 0"),
         (

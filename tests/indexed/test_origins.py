@@ -12,6 +12,7 @@ from tests.indexed.pairs import write_pair
 
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError
 from tokenloom.indexed.origins import (
+    JoinedOrigins,
     OriginFile,
     OriginRuns,
     Origins,
@@ -109,3 +110,11 @@ def test_origins_of_another_pair_are_refused(tmp_path):
     os.rename(tmp_path / "third.origins", tmp_path / "none.origins")
     with pytest.raises(DatasetNotFoundError):
         read_origins(str(tmp_path / "none"))
+
+
+def test_more_files_than_16_bits_count_keep_their_numbers():
+    files = files_of(*(f"{number}.jsonl" for number in range(40_000)))
+    joined = JoinedOrigins()
+    joined.append(Origins.from_runs(files, OriginRuns.of([(0, 0, 1), (39_999, 4, 1)])), range(2))
+    found = joined.origins()
+    assert [each.tolist() for each in found.locate(np.arange(2))] == [[0, 39_999], [0, 4]]

@@ -54,6 +54,11 @@ def test_documents_of_a_pair_are_counted(tmp_path):
     assert found.percentiles([50, 75, 100]) == [0, 1, 3]
 
 
+def test_the_longest_documents_hold_a_share_of_the_tokens():
+    lengths = counted(*[1] * 4, *[10] * 4)
+    assert [lengths.share_of_tokens_in_longest(share) for share in (0, 0.25, 0.5, 1)] == [0, 20 / 44, 40 / 44, 1]
+
+
 def test_bars_are_even_on_a_logarithmic_axis():
     edges, counts, tokens = counted(0, 1, 10, 99, 100, 999).histogram(most_bars=3)
     assert edges.tolist() == [1, 10, 100, 1000]

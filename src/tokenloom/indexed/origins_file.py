@@ -107,8 +107,8 @@ class OriginsFileWriter:
         counts = self._encoder.num_documents, self._encoder.num_runs, len(files), len(packed), len(table)
         header = HEADER.pack(MAGIC, VERSION, 0, index_start_crc32, 0, *counts)
         header = HEADER.pack(MAGIC, VERSION, _crc(header, packed, directory), index_start_crc32, 0, *counts)
-        self._file.sync()
         with storage_errors("write", self._file.path):
+            self._file.stream.flush()
             write_at(self._file.stream.fileno(), memoryview(header), 0)
         self._file.sync()
         whole = FileTally()
