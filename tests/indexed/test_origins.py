@@ -115,6 +115,6 @@ def test_origins_of_another_pair_are_refused(tmp_path):
 def test_more_files_than_16_bits_count_keep_their_numbers():
     files = files_of(*(f"{number}.jsonl" for number in range(40_000)))
     joined = JoinedOrigins()
-    joined.append(Origins.from_runs(files, OriginRuns.of([(0, 0, 1), (39_999, 4, 1)])), range(2))
+    joined.append(Origins.from_runs(files, OriginRuns.of([(0, 1, 1), (39_999, 4, 1)])), range(2))
     found = joined.origins()
-    assert [each.tolist() for each in found.locate(np.arange(2))] == [[0, 39_999], [0, 4]]
+    assert [each.tolist() for each in found.locate(np.arange(2))] == [[0, 39_999], [1, 4]]
