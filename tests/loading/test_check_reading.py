@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 from tests.loading.fake_run import FakeRun
 from tests.loading.reading import Lying, dataset_of, loader_of
@@ -11,7 +12,7 @@ from tests.loading.reading import Lying, dataset_of, loader_of
 from tokenloom import MegatronPretrainingSampler, build_dataloader
 from tokenloom.errors import ConfigError, DivergenceError
 from tokenloom.loading.check_reading import check_reading
-from tokenloom.loading.read_batches import DigestedBatches
+from tokenloom.loading.read_batches import DigestedBatches, Stretch
 from tokenloom.loading.replay import digest_of_positions
 
 
@@ -117,3 +118,10 @@ def test_one_of_several_ranks_alone_is_refused(run):
     loader = loader_of(run, size=2)
     with pytest.raises(DivergenceError, match="expected what 2 data-parallel ranks have read, found nothing of rank 1"):
         check_reading(loader)
+
+
+def test_batches_of_a_rank_are_read_again_as_another_rank_has_them():
+    sampler = MegatronPretrainingSampler(80, 0, 4, 0, 2)
+    stretch = Stretch(sampler=sampler, start=16, stop=32, sums=np.zeros((2, 2), dtype=np.uint64))
+    assert [list(batch) for batch in stretch.batches(1)] == [[20, 21, 22, 23], [28, 29, 30, 31]]
+    assert sampler.data_parallel_rank == 0
