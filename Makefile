@@ -69,7 +69,7 @@ types: $(STAMP)
 
 # Lines of each room beside its budget.
 size: $(STAMP)
-	$(BIN)/python tools/size.py
+	$(BIN)/python tools/size.py --enforce
 
 # The site in build/site, from pages that lie in docs/ and those that follow from the code; links are checked. The builder
 # has an environment of its own.
