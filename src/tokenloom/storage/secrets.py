@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
 from tokenloom.errors import ConfigError
+from tokenloom.forks import READING_LOCK
 
 _SUFFIXES = (".bin", ".idx", ".catalogue")
 _SIGNING = re.compile(
@@ -33,7 +33,6 @@ _SHORTEST_SECRET = 8
 """Characters: shorter values of the environment are words of their own, which texts may well contain."""
 
 _queries: dict[str, str] = {}
-_lock = threading.Lock()
 
 
 def admit(path: str) -> str:
@@ -62,7 +61,7 @@ def remember(queries: Mapping[str, str]) -> None:
         ConfigError: one names another object than the query that its address had before.
     """
     global _queries
-    with _lock:
+    with READING_LOCK:  # datasets are unpickled while others fork
         for address, query in queries.items():
             known = _queries.get(address)
             if known is not None and _naming(known) != _naming(query):
