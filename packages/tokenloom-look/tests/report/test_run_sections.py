@@ -53,6 +53,18 @@ def test_passes_are_drawn_and_repetition_is_told():
     assert passes.summary == "At the end the sources read most often have had code 5.00, web 1.12 passes."
 
 
+def test_a_source_has_one_colour_and_none_is_hidden_alone():
+    four = [source("a", 50), source("b", 50), source("c", 50), source("d", 50)]
+    found = made(stages_section, locked(four, [segment(0, 90, [1, 2, 4, 3])]))
+    [blend] = found.charts
+    assert [(each.name, each.colour) for each in blend.series] == [("c", 2), ("d", 3), ("b", 1), ("a", 0)]
+    assert "c 40%, d 30%, b 20%, a 10%" in words_of(found.html)
+    five = [*four, source("e", 50)]
+    assert "c 36.4%, d 27.3%, b 18.2%, 2 others" in words_of(
+        made(stages_section, locked(five, [segment(0, 90, [1, 2, 4, 3, 1])])).html
+    )
+
+
 @pytest.mark.slow
 def test_ten_thousand_sources_have_few_lines_and_rows():
     sources = [source(f"source {number}", 50) for number in range(10_000)]

@@ -9,7 +9,7 @@ from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.inspect.target import Target
 from tokenloom.rendering.html import Cell, Markup, element, joined, table
 from tokenloom_look.report.options import ReportOptions
-from tokenloom_look.report.run_pieces import largest_rows
+from tokenloom_look.report.run_pieces import NUM_COLOURS, largest_rows
 from tokenloom_look.report.section import Chart, Section, Series
 from tokenloom_look.report.words import share
 
@@ -77,6 +77,7 @@ def _table(datasets: Sequence[DatasetPlan], scale: float) -> Markup:
 def _chart(datasets: Sequence[DatasetPlan], whole: int, scale: float) -> Chart:
     ranked = sorted(datasets, key=lambda row: -row.num_epochs_owed)
     drawn = ranked[:_MOST_LINES]
+    colours = {row.name: number for number, row in enumerate(datasets)} if len(datasets) <= NUM_COLOURS else {}
     ends = [f"{row.name} {scale * row.num_epochs_owed:,.2f}" for row in drawn[:3]]
     return Chart(
         id="blend-passes",
@@ -86,7 +87,7 @@ def _chart(datasets: Sequence[DatasetPlan], whole: int, scale: float) -> Chart:
         x_label="samples",
         x=[0, whole],
         y_label="passes",
-        series=[Series(row.name, [0.0, scale * row.num_epochs_owed]) for row in drawn],
+        series=[Series(row.name, [0.0, scale * row.num_epochs_owed], colour=colours.get(row.name)) for row in drawn],
         note=f"The {len(drawn)} datasets read most often." if len(ranked) > len(drawn) else "",
     )
 

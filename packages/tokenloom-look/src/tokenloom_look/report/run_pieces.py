@@ -17,7 +17,8 @@ from tokenloom.run.run import Run
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Mark, Series
 
-MOST_SERIES = 11
+NUM_COLOURS = 12
+MOST_SERIES = NUM_COLOURS - 1
 """Sources with a line of their own: with that of the others as many as there are colours."""
 
 MOST_ROWS = 100
@@ -75,17 +76,34 @@ def marks_of(history: RunHistory) -> list[Mark]:
 
 def layers(history: RunHistory, values: NDArray[np.float64]) -> list[Series]:
     """Returns values of sources that add up, [num_points, num_sources], as series: the largest, and others as one."""
-    chosen = history.largest(MOST_SERIES).tolist()
-    found = [Series(history.sources[source], values[:, source]) for source in chosen]
-    num_others = int(np.count_nonzero(history.samples[-1])) - len(chosen)
-    if num_others:
+    count = int(np.count_nonzero(history.samples[-1]))
+    chosen = history.largest(named(count, MOST_SERIES)).tolist()
+    found = [source_series(history, source, values[:, source]) for source in chosen]
+    if num_others := count - len(chosen):
         found.append(Series(others(num_others), values.sum(axis=1) - values[:, chosen].sum(axis=1)))
     return found
 
 
+def source_series(history: RunHistory, source: int, values: NDArray[np.float64]) -> Series:
+    """Returns the series of a source, in the colour that it has on every page while there are colours for all."""
+    colour = source if len(history.sources) <= NUM_COLOURS else None
+    return Series(history.sources[source], values, colour=colour)
+
+
+def named(count: int, most: int) -> int:
+    """Returns how many of `count` have a name of their own: at most `most`, and one more where it is the last."""
+    return count if count <= most + 1 else most
+
+
 def others(count: int) -> str:
     """Returns the name of so many that have none of their own."""
-    return f"{count:,} others" if count > 1 else "1 other"
+    return f"{count:,} others"
+
+
+def first_ones(names: Sequence[str], most: int = 3) -> str:
+    """Returns the first names in a sentence, and how many others there are."""
+    count = named(len(names), most)
+    return ", ".join([*names[:count], *([others(len(names) - count)] if len(names) > count else [])])
 
 
 def stepped(xs: NDArray[Any], values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -116,7 +134,8 @@ def largest_rows(
         most: rows of their own.
     """
     ranked = sorted(rows, key=size, reverse=True)
-    found = [cells(row) for row in ranked[:most]]
-    if rest := ranked[most:]:
+    count = named(len(ranked), most)
+    found = [cells(row) for row in ranked[:count]]
+    if rest := ranked[count:]:
         found.append([others(len(rest)), *summed(rest)])
     return found

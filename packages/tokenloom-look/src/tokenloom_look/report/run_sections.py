@@ -15,15 +15,18 @@ from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.run_pieces import (
     MOST_ROWS,
     axis_of,
+    first_ones,
     horizon_of,
     largest_rows,
     layers,
     marks_of,
+    named,
     others,
+    source_series,
     stepped,
     with_steps,
 )
-from tokenloom_look.report.section import Chart, Section, Series
+from tokenloom_look.report.section import Chart, Section
 from tokenloom_look.report.words import share
 
 _STORED = (
@@ -135,8 +138,7 @@ def _weights(lock: RunLock, segment: LockedSegment) -> str:
     """Returns the largest weights of a segment in words."""
     total = sum(weight for _, weight in segment.weights)
     ranked = sorted(segment.weights, key=lambda each: -each[1])
-    named = [f"{lock.sources[source].name} {share(weight, total)}" for source, weight in ranked[:3]]
-    return ", ".join([*named, *([others(len(ranked) - 3)] if len(ranked) > 3 else [])])
+    return first_ones([f"{lock.sources[source].name} {share(weight, total)}" for source, weight in ranked])
 
 
 def _blend(history: RunHistory) -> Chart:
@@ -164,9 +166,9 @@ def _passes(history: RunHistory) -> Chart:
     largest = history.largest(len(history.sources)).tolist()
     by_passes = sorted(largest, key=lambda source: -history.passes[-1, source])
     drawn = set(by_passes[:_MOST_LINES])
-    named = [source for source in largest if source in drawn]  # in the order of the blend, for the same colours
+    shown = [source for source in largest if source in drawn]
     ends = [f"{history.sources[source]} {history.passes[-1, source]:,.2f}" for source in by_passes[:3]]
-    left_out = len(by_passes) - len(named)
+    left_out = len(by_passes) - len(shown)
     return Chart(
         id="passes-over-time",
         kind="lines",
@@ -175,9 +177,9 @@ def _passes(history: RunHistory) -> Chart:
         x_label=label,
         x=xs,
         y_label="passes",
-        series=[Series(history.sources[source], history.passes[:, source]) for source in named],
+        series=[source_series(history, source, history.passes[:, source]) for source in shown],
         marks=marks_of(history),
-        note=f"The {len(named)} sources read most often; {left_out:,} are left out." if left_out else "",
+        note=f"The {len(shown)} sources read most often; {left_out:,} are left out." if left_out else "",
     )
 
 
@@ -216,10 +218,11 @@ def _caps(plan: RunPlan) -> Markup | None:
 def _findings(history: RunHistory) -> Iterator[str]:
     last = history.passes[-1]
     often = [source for source in history.largest(len(last)).tolist() if last[source] > _MANY_PASSES]
-    for source in sorted(often, key=lambda source: -last[source])[:_MOST_FINDINGS]:
+    told = named(len(often), _MOST_FINDINGS)
+    for source in sorted(often, key=lambda source: -last[source])[:told]:
         yield f"{history.sources[source]} is read {last[source]:,.1f} times up to position {history.positions[-1]:,}."
-    if len(often) > _MOST_FINDINGS:
-        yield f"{others(len(often) - _MOST_FINDINGS)} of the sources are read more than {_MANY_PASSES} times."
+    if len(often) > told:
+        yield f"{others(len(often) - told)} of the sources are read more than {_MANY_PASSES} times."
     unread = [source for source in range(len(last)) if not history.samples[-1, source]]
     if 0 < len(unread) <= _MOST_FINDINGS:
         yield from (f"{history.sources[source]} is in no sample of the run." for source in unread)
@@ -257,10 +260,8 @@ def _denied(lock: RunLock) -> Markup | None:
         return None
     rows: list[list[Cell]] = []
     for denial in lock.denials[:MOST_ROWS]:
-        named = [f"{lock.sources[source].name} {len(documents):,}" for source, documents in denial.documents[:3]]
-        rest = [others(len(denial.documents) - 3)] if len(denial.documents) > 3 else []
-        count = sum(len(documents) for _, documents in denial.documents)
-        rows.append([denial.start, count, ", ".join([*named, *rest])])
+        names = [f"{lock.sources[source].name} {len(documents):,}" for source, documents in denial.documents]
+        rows.append([denial.start, sum(len(documents) for _, documents in denial.documents), first_ones(names)])
     hidden = len(lock.denials) - len(rows)
     note = "In their places stands padding." + (f" {hidden:,} more rows are left out." if hidden else "")
     return table(["from position", "documents", "of sources"], rows, caption="Denied", note=note)

@@ -32,10 +32,12 @@ class Series:
     Attributes:
         name: what it is, as the legend says it.
         values: numbers[num_points], by x; NaN for a gap. Of bars one less than there are edges.
+        colour: its colour, from 0; by its place in the chart if None.
     """
 
     name: str
     values: ArrayLike
+    colour: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,11 @@ class Chart:
             "summary": chart.summary,
             "x": x | ({"unit": chart.x_unit} if chart.x_unit else {}),
             "y": {"label": chart.y_label, "scale": chart.y_scale, "format": chart.y_format},
-            "series": [{"name": each.name, "values": _numbers(each.values, chart.y_scale)} for each in chart.series],
+            "series": [
+                {"name": each.name, "values": _numbers(each.values, chart.y_scale)}
+                | ({} if each.colour is None else {"colour": each.colour})
+                for each in chart.series
+            ],
             "marks": [{"x": mark.x, "label": mark.label} for mark in chart.marks],
             "note": chart.note,
         }
@@ -123,7 +129,7 @@ class Chart:
         kept = spread_points(len(xs), most=most) if self.kind == "points" else kept_points(values, most=most)
         note = f"{len(kept):,} of {len(xs):,} points are drawn"
         note += "." if self.kind == "points" else ", those with the least and the greatest values among them."
-        series = [Series(each.name, row[kept]) for each, row in zip(self.series, values, strict=True)]
+        series = [replace(each, values=row[kept]) for each, row in zip(self.series, values, strict=True)]
         return replace(self, x=xs[kept], series=series, note=f"{self.note} {note}".strip())
 
 

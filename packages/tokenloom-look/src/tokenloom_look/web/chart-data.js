@@ -8,7 +8,7 @@ const tokenloomChartData = (() => {
   function prepared(chart) {
     const bars = chart.kind === "bars";
     let x = Float64Array.from(chart.x.values);
-    let series = chart.series.map((each) => ({ name: each.name, values: numbers(each.values, x.length, bars), others: false }));
+    let series = chart.series.map((each) => ({ name: each.name, colour: each.colour, values: numbers(each.values, x.length, bars), others: false }));
     if (bars && chart.x.scale === "log" && x.length > 1 && !(x[0] > 0)) x[0] = x.find((edge) => edge > 0) / 2;
     const order = orderOf(x, chart.x.scale === "log", bars);
     if (order !== null) {

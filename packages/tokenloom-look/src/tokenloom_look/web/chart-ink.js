@@ -7,7 +7,7 @@ const tokenloomChartInk = (() => {
   const DASHES = [[], [], [], [], [8, 4], [8, 4], [8, 4], [8, 4], [2, 3], [2, 3], [2, 3], [2, 3]];
 
   function dashOf(each, number) {
-    return each.others ? [] : DASHES[number];
+    return each.others ? [] : DASHES[each.colour ?? number];
   }
 
   function widest(plot, values, font) {
@@ -19,8 +19,13 @@ const tokenloomChartInk = (() => {
     return Math.ceil(width);
   }
 
-  // Powers of ten, with what is between them where there is room.
+  // Powers of ten, with what is between them where there is room; on a span of less than two, powers of two (256, 512).
   function logarithmicTicks(low, high, most) {
+    if (high < 100 * low && Math.log2(high / low) >= 2) {
+      const first = Math.ceil(Math.log2(low) - 1e-9), last = Math.floor(Math.log2(high) + 1e-9);
+      const twos = Array.from({ length: last - first + 1 }, (_, i) => 2 ** (first + i));
+      if (twos.length <= most) return twos;
+    }
     const first = Math.floor(Math.log10(low)), last = Math.ceil(Math.log10(high)), found = [];
     const decades = Math.max(1, Math.log10(high / low));
     const steps = decades * 9 <= most ? [1, 2, 3, 4, 5, 6, 7, 8, 9] : decades * 3 <= most ? [1, 2, 5] : [1];
@@ -122,7 +127,8 @@ const tokenloomChartInk = (() => {
     const style = getComputedStyle(figure), of = (name) => style.getPropertyValue(name).trim();
     const ground = of("--ground");
     const colours = series.map((each, number) => {
-      const base = of(each.others || number >= NUM_COLOURS ? "--series-other" : `--series-${number + 1}`);
+      const place = each.colour ?? number;
+      const base = of(each.others || place >= NUM_COLOURS ? "--series-other" : `--series-${place + 1}`);
       return { area: base, line: readable(base, ground), veil: `${base}66` };
     });
     return { ground, series: colours, text: of("--text-soft"), grid: of("--grid"), axis: of("--axis"), mark: of("--axis"), font: style.fontFamily };

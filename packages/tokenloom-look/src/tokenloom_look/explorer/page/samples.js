@@ -35,7 +35,7 @@ export class SamplesView {
       );
       return;
     }
-    const numbers = new Map(target.sources.map(({ number, name }) => [name, number]));
+    const numbers = new Map(target.sources.length > 12 ? [] : target.sources.map(({ number, name }) => [name, number]));
     this.rows = new RowPages((first, number, signal) => ask("positions", { first, count: number }, signal));
     this.list = new VirtualList({
       label: "Samples by position",
