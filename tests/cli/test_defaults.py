@@ -161,6 +161,26 @@ def test_python_goes_on_with_what_the_command_line_made(folder):
     assert preprocessed(folder).was_complete
 
 
+def test_the_command_line_goes_on_with_what_python_began(folder):
+    write_lines(folder / "in.jsonl", [{"text": "a b " * 30}] * 20_000)
+
+    def interrupt(_at: object) -> None:
+        raise KeyboardInterrupt
+
+    command = ["preprocess", "in.jsonl", "--output-prefix", "out/c", "--tokenizer", ".", "--append-eod"]
+    with pytest.raises(KeyboardInterrupt):
+        preprocess_corpus(
+            "in.jsonl", "out/c", str(folder), CorpusSettings(append_eod=True), num_workers=1, progress=interrupt
+        )
+    assert not list((folder / "out").glob("*.idx"))
+    assert main(command) == 0
+    made = (folder / "out/c_text_document.bin").read_bytes()
+    assert preprocessed(folder).was_complete
+    command[3] = "other/c"
+    assert main(command) == 0
+    assert (folder / "other/c_text_document.bin").read_bytes() == made
+
+
 @pytest.mark.parametrize(
     "settings",
     [
