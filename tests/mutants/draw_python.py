@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from tests.mutants.faults import ROOT, Fault, Point, make_faults
 
 _LEVEL_3 = re.compile(
-    r"/audit/|(^|[/_])(card|plot|report|words|meter|statistics|statistics_file|resonance|shuffle_quality|__init__)\.py$"
+    r"/audit/|(^|[/_])(card|plot|report|words|json_lines|statistics|resonance|shuffle_quality|__init__)\.py$"
 )
 """Modules that draw, explain or answer questions."""
 

@@ -236,23 +236,6 @@ def test_numbers_survive_that_floats_lose(fleet):
         assert row == [rank | 1] * 3
 
 
-@pytest.mark.parametrize("scheduler", ["dp_balanced", "hybrid_cost_balanced"])
-def test_sums_per_source_are_those_of_all_ranks(fleet, rng, scheduler):
-    lengths = tuple(rng.integers(1, 60, size=24).tolist())
-    run = Run(cp=2, tp=2, lengths=lengths, scheduler=scheduler)
-    results = fleet.results("meter", run=run)
-    expected = []
-    for source in range(3):
-        rows = [sample(position, lengths[position]) for position in range(source, len(lengths), 3)]
-        loss = sum(float((row["labels"] * row["loss_mask"].astype(np.float64)).sum()) for row in rows)
-        weight = sum(float(row["loss_mask"].sum()) for row in rows)
-        expected.append((sum(len(row["tokens"]) for row in rows), len(rows), loss / weight))
-    for sources, sent_bytes in results:
-        assert [(one["tokens"], one["samples"]) for one in sources] == [(row[0], row[1]) for row in expected]
-        assert [one["loss"] for one in sources] == pytest.approx([row[2] for row in expected], rel=1e-9)
-        assert sent_bytes == {"sums of sources": 5 * 4 * 8}
-
-
 def test_sub_samples_reach_any_set_of_ranks(fleet, rng):
     run = draw(rng, {"cp": 2, "order": ("cp", "dp")})
     positions = run.positions_by_id

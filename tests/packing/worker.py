@@ -21,7 +21,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from tokenloom.distributed.agreement import agree
 from tokenloom.distributed.collectives import measure_traffic
 from tokenloom.errors import InputError
-from tokenloom.loading.source_meter import SourceMeter
 from tokenloom.packing.batch import get_batch_on_this_rank_for_sequence_packing
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.context_parallel import SourcedPackedSeqParams
@@ -371,21 +370,6 @@ def reroute(me: Rank, run: Run) -> Any:
     )  # fmt: skip
     assert all(one["dataset_id"] == run.positions_by_id[number] % 3 for number, one in samples.items())
     return rank, fetched.global_id_seqlens, {number: one["tokens"].tolist() for number, one in samples.items()}
-
-
-def meter(me: Rank, run: Run) -> Any:
-    """What is added up per source on the last stage of a pipeline, with the labels as loss."""
-    groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
-    mine = range(at["dp"], len(run.lengths), run.dp)
-    iterator = _given(run, at, lambda: (data[position] for position in mine))
-    iterator, count, *_ = wrap_data_iterator(iterator, run.config, len(mine), groups)
-    found = SourceMeter(["zero", "one", "two"], group=groups.dp_cp)
-    for _ in range(count):
-        batch = get_batch_on_this_rank_for_sequence_packing(iterator, pg_collection=groups)
-        found.update(batch, batch[1].double())
-    with measure_traffic() as traffic:
-        report = found.reduce()
-    return [dataclasses.asdict(source) for source in report.sources], traffic.sent_bytes
 
 
 def use_world_groups(me: Rank, run: Run) -> Any:

@@ -15,7 +15,7 @@ from tests.preprocess.corpus import byte_level_json, sources
 from tokenloom import cli
 from tokenloom.inspect.target import SampleSettings, open_target
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
-from tokenloom.loading.source_report import JsonLinesWriter, SourceMeasure, SourceReport
+from tokenloom.loading.json_lines import JsonLinesWriter
 from tokenloom.loading.topology import Topology
 from tokenloom.run.run import Run
 from tokenloom_look.explorer.looking import Looking
@@ -92,7 +92,7 @@ class Explored:
         """Returns the run in steps of 8 of which 30 are done, beside another run, with what its training wrote."""
         topology = Topology(batch_sizes=BatchSizeSchedule.constant(8))
         other = open_target([str(self.folder / "other.toml")])
-        followed = str(self.folder / "sources.jsonl")
+        followed = str(self.folder / "train.jsonl")
         return self.looking(topology=topology, consumed=240, compared=other, followed=followed)
 
     @contextmanager
@@ -118,16 +118,10 @@ def make_explored(folder: Path) -> Explored:
     )
     for name in ("run", "other"):
         Run.open(folder / f"{name}.toml")
-    write = JsonLinesWriter(folder / "sources.jsonl")
+    write = JsonLinesWriter(folder / "train.jsonl")
     for step in range(1, 31):
-        measures = (_measure("web", 2 + 3 / step, step * 400), _measure("code", 1.2 + 4 / step, step * 300))
-        write(SourceReport(step=step, consumed_samples=8 * step, sources=measures))
+        write(step=step, consumed_samples=8 * step, loss={"web": 2 + 3 / step, "code": 1.2 + 4 / step})
     return Explored(folder, tuple(web))
-
-
-def _measure(name: str, loss: float, tokens: int) -> SourceMeasure:
-    counts = {"tokens": 400, "slots": 400, "samples": 4, "total_slots": tokens, "total_samples": tokens // 96}
-    return SourceMeasure(name=name, loss=loss, total_tokens=tokens, passes=tokens / 80_000, **counts)
 
 
 def preprocess(folder: Path, name: str, file: str, texts: list[str]) -> None:

@@ -144,15 +144,6 @@ class Channel:
         received: list[int] = self.broadcast(body, source, purpose).tolist() if count else []
         return received
 
-    def all_reduce_sum(self, tensor: Any, purpose: str) -> Any:
-        """Returns the sum of the tensors of all ranks, of one shape and dtype, on the device of the group."""
-        if self.size == 1:
-            return tensor
-        moved = tensor.to(self.device, copy=True)
-        self._count(purpose, moved.numel() * moved.element_size())
-        self._try(self._dist.all_reduce, moved, group=self.group)
-        return moved
-
     def break_off(self) -> None:
         """Closes the connections of the group, so that no rank waits for this one in a collective. Not collective.
 

@@ -50,7 +50,7 @@ class PackedSeqParams:
 
 @dataclass(slots=True, kw_only=True)
 class SourcedPackedSeqParams(PackedSeqParams):
-    """What attention is told about a pack of several datasets or sources, and which these are, for a `SourceMeter`.
+    """What attention is told about a pack of several datasets or sources, and which these are.
 
     Attributes:
         dataset_ids: int64[num_sequences] tensor, the dataset of a blend, or source of a run, that each sequence is

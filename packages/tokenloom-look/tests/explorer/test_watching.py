@@ -10,7 +10,7 @@ from tests.corpus.shard_reports import write_report
 from tests.support import write_corpus
 
 from tokenloom.inspect.target import TargetKind, open_target
-from tokenloom.loading.source_report import JsonLinesWriter, SourceMeasure, SourceReport
+from tokenloom.loading.json_lines import JsonLinesWriter
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query
 from tokenloom_look.explorer.views import views_of
@@ -52,36 +52,22 @@ def test_a_job_is_watched_until_its_folder_is_gone(job):
         assert (found["words"], found["is_over"]) == (f"The job is done: its folder `{job}` is gone.", True)
 
 
-def measure(name: str, loss: float, tokens: int) -> SourceMeasure:
-    return SourceMeasure(
-        name=name,
-        loss=loss,
-        tokens=1,
-        slots=1,
-        samples=1,
-        total_tokens=tokens,
-        total_slots=1,
-        total_samples=1,
-        passes=0.5,
-    )
-
-
 def test_a_training_loop_is_followed_through_the_file_that_it_writes(tmp_path):
-    prefix, path = write_corpus(tmp_path / "web", [[1, 2, 3]]), tmp_path / "sources.jsonl"
+    prefix, path = write_corpus(tmp_path / "web", [[1, 2, 3]]), tmp_path / "train.jsonl"
     looking = Looking(target=open_target([prefix]), followed=str(path))
     assert watch(looking, Query({}))["words"] == f"`{path}` is not there yet."
     write = JsonLinesWriter(path)
     for step, loss in ((10, 2.5), (20, float("nan")), (30, 1.5)):
-        sources = (measure("web", loss, 5), measure("<code>", 1.0, 9))
-        write(SourceReport(step=step, consumed_samples=step * 8, sources=sources))
+        write(step=step, consumed_samples=step * 8, loss={"web": loss, "<code>": 1.0})
     with serving(views_of(looking)) as ask:
         assert "watch" in ask("target")["views"]
         found = ask("watch")
     assert found["words"] == f"`{path}` has 3 lines."
     assert ["step", "30"] in found["facts"]
     assert ["samples that were consumed", "240"] in found["facts"]
-    [losses] = found["charts"]
-    assert (losses["id"], losses["x"]["values"]) == ("losses", [10, 20, 30])
+    consumed, losses = found["charts"]
+    assert consumed["title"] == "consumed_samples"
+    assert (losses["title"], losses["x"]["values"]) == ("loss", [10, 20, 30])
     series = {each["name"]: each["values"] for each in losses["series"]}
     assert series == {"<code>": [1, 1, 1], "web": [2.5, None, 1.5]}
     assert "<code>" not in found["html"]

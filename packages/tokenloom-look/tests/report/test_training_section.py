@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from report_pages import locked, made, words_of
 from tests.corpus.shard_reports import key_of, write_report
 from tests.run.small_runs import segment, source
 
+from tokenloom.errors import InputError
 from tokenloom.inspect.target import open_target
-from tokenloom.loading.loader_report import LoaderReport
-from tokenloom.loading.source_report import JsonLinesWriter
+from tokenloom.loading.json_lines import JsonLinesWriter
 from tokenloom.loading.thread_loader import DataWait
-from tokenloom.storage.statistics import SourceStatistics
 from tokenloom_look.report.job_section import job_section
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.statistics_section import statistics_section
@@ -64,55 +64,41 @@ def test_what_was_rejected_is_shown_as_text(folder):
 
 
 TARGET = locked([source("web", 9)], [segment(0, 6, [1])])
-WEB = "s3://bucket/<web>.bin"
 
 
-def write(folder: Path, *reports: LoaderReport) -> str:
-    for report in reports:
-        JsonLinesWriter(folder / "loader.jsonl")(report)
-    return str(folder / "loader.jsonl")
+def statistics_of(path: Path):
+    return made(statistics_section, TARGET, statistics=str(path))
 
 
-def report(step: int, batches: int, waited: float, **storage: float) -> LoaderReport:
-    return LoaderReport(
-        step=step,
-        consumed_samples=None,
-        unix_seconds=1000.0 + 10 * step,
-        wait=DataWait(num_batches=batches, total_seconds=waited, longest_seconds=waited / 2),
-        storage={WEB: SourceStatistics(**storage)} if storage else {},
-    )
-
-
-def statistics_of(path: str):
-    return made(statistics_section, TARGET, statistics=path)
-
-
-def series(section, name: str) -> list[float]:
-    [chart] = [chart for chart in section.charts if chart.id == name]
-    return np.asarray(chart.series[0].values).tolist()
-
-
-def test_waits_are_those_since_the_report_before(tmp_path):
-    found = statistics_of(write(tmp_path, report(0, 0, 0.0), report(10, 20, 2.0), report(20, 60, 12.0)))
-    assert [chart.id for chart in found.charts] == ["waits", "wait-share"]
-    assert series(found, "waits") == [0.1, 0.25]
-    assert series(found, "wait-share") == [0.02, 0.1]
-    assert found.charts[0].x.tolist() == [10, 20]
-    assert found.charts[0].summary == "The loop waited 0.2 s for a batch in the mean, and 6.0 s for the slowest."
+def test_numbers_of_a_loop_are_drawn_over_its_steps(tmp_path):
+    write = JsonLinesWriter(tmp_path / "train.jsonl")
+    for step, waited in ((0, 0.0), (10, 2.0), (20, 12.0)):
+        wait = DataWait(num_batches=step, total_seconds=waited, longest_seconds=waited)
+        losses = {"<web>": 3.0 - step / 10, "code": np.float32("nan") if step == 10 else torch.tensor(0.5)}
+        write(
+            unix_seconds=1000 + 10 * step,
+            step=step,
+            loss=losses,
+            wait=wait,
+            storage={"s3://a": {"requests": step}, "s3://b": {"requests": 7}},
+            note="text is left out",
+        )
+    with open(write.path, "a") as stream:
+        stream.write('{"step": 30, "lo')  # a line that is being written
+    found = statistics_of(tmp_path / "train.jsonl")
+    share, loss, requests = found.charts
+    assert (share.title, share.x.tolist()) == ("Share of the time spent waiting for data", [0, 10, 20])
+    np.testing.assert_equal(share.series[0].values, [np.nan, 0.02, 0.1])
     assert found.findings == ["The training loop waited for its data 6% of the time."]
-    assert "seconds that it waited for them 12.00 s" in words_of(found.html)
+    assert (loss.title, loss.summary) == ("loss", "At the end: <web> 1, code 0.5.")
+    np.testing.assert_equal(
+        {each.name: each.values for each in loss.series}, {"<web>": [3, 2, 1], "code": [0.5, np.nan, 0.5]}
+    )
+    assert (requests.title, [each.name for each in requests.series]) == ("storage/requests", ["s3://a", "s3://b"])
+    assert "lines 3" in words_of(found.html)
 
 
-def test_storage_is_drawn_and_added_up_over_processes(tmp_path):
-    first = report(1, 1, 0.0, requests=10, hits=3, waits=1, retries=1, bytes_used=100, bytes_fetched=300)
-    later = report(2, 2, 0.0, requests=30, hits=10, waits=4, retries=1, bytes_used=200, bytes_fetched=900)
-    anew = report(3, 1, 0.0, requests=5, hits=0, waits=5, retries=5, bytes_used=50, bytes_fetched=50)
-    found = statistics_of(write(tmp_path, first, later, anew))
-    assert series(found, "cache-hits") == [0.7, 0]
-    assert series(found, "retries") == [0, 5]
-    assert f"{WEB} 250 bytes 950 bytes 3.80 35 6 52.6%" in words_of(found.html)
-    assert "<web>" not in found.html
-    assert found.findings == [
-        "20% of the requests to object storage were repeated.",
-        "4.3 bytes were fetched of object storage for each that was used.",
-    ]
+def test_a_file_of_something_else_is_an_error(tmp_path):
+    (tmp_path / "file").write_text('{"step": 1}\n[1]\n')
+    with pytest.raises(InputError, match=r"line 2 of `.*` is no JSON object, but a list"):
+        statistics_of(tmp_path / "file")

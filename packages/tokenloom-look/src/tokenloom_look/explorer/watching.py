@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from tokenloom.corpus.job_state import JobState, job_state
-from tokenloom.errors import ConfigError, DatasetNotFoundError, InputError
-from tokenloom.loading.statistics_file import StatisticsFile, add_line
+from tokenloom.errors import ConfigError, DatasetNotFoundError
 from tokenloom.rendering.html import table
 from tokenloom_look.explorer.following import Followed
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query
 from tokenloom_look.report.section import Chart, Series
-from tokenloom_look.report.statistics_section import section_of_statistics
+from tokenloom_look.report.statistics_section import section_of_lines
 
 
 def watch(looking: Looking, query: Query) -> dict[str, Any]:
@@ -118,13 +117,7 @@ def _job_charts(looking: Looking) -> list[Chart]:
 
 def _training(found: Followed, path: str) -> dict[str, Any]:
     """Returns how training goes, as the report draws what its loop wrote."""
-    read = StatisticsFile(num_lines=len(found.lines), num_unread=found.num_skipped)
-    for number, line in enumerate(found.lines, 1):
-        try:
-            add_line(read, line, number, f"line {number}")
-        except InputError:  # of another program, or of a later version; the facts tell how many
-            read.num_unread += 1
-    section = section_of_statistics(path, read)
+    section = section_of_lines(path, found.lines, num_lines=len(found.lines) + found.num_skipped)
     facts = []
     if found.changed is not None:
         facts.append(("last written", f"{_duration(max(0.0, time.time() - found.changed))} ago"))

@@ -38,7 +38,7 @@ def add_parser(commands: Any) -> None:
         "--num-samples-shown", type=whole_number, default=4, metavar="N", help="samples and documents (default 4 each)"
     )
     parser.add_argument(
-        "--statistics", metavar="FILE", help="statistics of loaders and storage, as a training run wrote"
+        "--statistics", metavar="FILE", help="numbers of a training loop, as JsonLinesWriter writes them"
     )
     parser.add_argument(
         "--no-time", action="store_true", help="no time on the page: the same data make the same bytes (that of "

@@ -85,7 +85,7 @@ SECTIONS: tuple[ListedSection, ...] = (
     ListedSection(id="shuffle", title="Shuffle quality", kinds=_RUNS, make=shuffle_section),
     ListedSection(id="ledger", title="Ledger", kinds=_RUNS, make=ledger_section),
     ListedSection(id="packing", title="Packing", kinds=_DATA, make=packing_section),
-    ListedSection(id="statistics", title="Loader and storage", kinds=_DATA, make=statistics_section),
+    ListedSection(id="statistics", title="Training loop", kinds=_DATA, make=statistics_section),
     ListedSection(id="input", title="What became of the input", kinds=_DATA, make=input_section),
     ListedSection(id="made-by", title="What the data were made by", kinds=_DATA, make=made_by_section),
     ListedSection(id="tokens", title="The tokens", kinds=_DATA, make=tokens_section),
