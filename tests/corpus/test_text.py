@@ -133,7 +133,7 @@ def test_line_of_50_megabytes(tmp_path: Path, tokenizer):
     count = 50_000_000 // len(unit)
     path = write_lines(tmp_path / "in.jsonl", [{"text": "before"}, {"text": unit * count}, {"text": "after"}])
     assert path.stat().st_size > 50_000_000
-    preprocess(path, tmp_path / "out", tokenizer, engine="gigatoken")
+    preprocess(path, tmp_path / "out", tokenizer, engine="gigatoken", max_record_bytes=1 << 26)
     dataset = IndexedDataset(str(tmp_path / "out_text_document"))
     assert [len(dataset[index]) for index in (0, 2)] == [len(tokenizer.tokenize(text)) for text in ("before", "after")]
     ids = np.array(tokenizer.tokenize(unit), dtype=np.uint16)
