@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pytest
 from tests.support import write_corpus
 
 from tokenloom import cli, pack_report
@@ -56,17 +55,12 @@ def test_lengths_of_files_as_json(capsys, tmp_path):
         assert [row["relative_time"] for row in found["rows"]] == [row.relative_time for row in expected.rows]
 
 
-def test_drawn_lengths_show_what_balance_gains(capsys, tmp_path):
-    pytest.importorskip("matplotlib")
+def test_drawn_lengths_show_what_balance_gains(capsys):
     arguments = ["--distribution", "lognormal", "--max-tokens", 4096, "--dp", 4, "--cp", 2, "--vp-group", 2]
-    plot = tmp_path / "plot.png"
-    status, out, _ = run(
-        capsys, *arguments, "--scheduler", "dp_balanced", "--scheduler", "hybrid_cost_balanced", "--plot", plot
-    )
+    status, out, _ = run(capsys, *arguments, "--scheduler", "dp_balanced", "--scheduler", "hybrid_cost_balanced")
     rows = rows_of(out)
     assert status == 0
     assert "512 sub-samples" in out
     assert float(rows["hybrid_cost_balanced"][-1]) < float(rows["dp_balanced"][-1])
     assert int(rows["dp_balanced"][0]) % 2 == 0
-    assert plot.stat().st_size > 10_000
     assert run(capsys, *arguments)[1] == run(capsys, *arguments)[1]

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.indexed.pairs import write_pair
 from tests.rendering.cards import tables_of, tags_of, text_of
-from tests.rendering.figure_parts import legend_of, title_of
 from tests.support import write_corpus
 
 from tokenloom import IndexedDatasetBuilder
-from tokenloom.errors import ConfigError, DatasetFormatError, OutputExistsError
+from tokenloom.errors import DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.document_lengths import DocumentLengths
 from tokenloom.indexed.length_histogram import length_histogram
@@ -165,47 +164,6 @@ def test_statistics_agree_with_numpy(rng):
     assert [percent for percent, _ in statistics.percentiles] == list(PERCENTILES)
     for percent, tokens in statistics.percentiles:
         assert tokens == ordered[(len(lengths) - 1) * percent // 100]
-
-
-def test_a_pair_draws_its_documents_and_tokens(tmp_path):
-    dataset = IndexedDataset(write_corpus(tmp_path / "a", [[1] * 16, [1] * 16, [1] * 100, []]))
-    figure = dataset.plot_lengths(path=tmp_path / "a.png")
-    axes = figure.axes[0]
-    assert title_of(axes) == "4 documents, 1 of them empty, 132 tokens, 33 on average"
-    assert legend_of(axes) == ["documents", "tokens"]
-    documents = axes.patches[0]
-    assert documents.get_data().edges[[0, -1]].tolist() == [16, 108]
-    assert documents.get_data().values[0] == pytest.approx(0.5 / np.log2(19 / 16) / 4)
-    drawn = [patch.get_data() for patch in axes.patches]
-    areas = [float((4 * each.values * np.diff(np.log2(each.edges))).sum()) for each in drawn]
-    assert areas == pytest.approx([0.75, 1.0])  # an empty one is on no scale of doublings
-    first = (tmp_path / "a.png").read_bytes()
-    assert first.startswith(b"\x89PNG")
-    dataset.plot_lengths(path=tmp_path / "a.png")  # it shows the same
-    other = IndexedDataset(write_corpus(tmp_path / "b", [[1]]))
-    with pytest.raises(OutputExistsError, match=r"a\.png` exists"):
-        other.plot_lengths(path=tmp_path / "a.png")
-    assert (tmp_path / "a.png").read_bytes() == first
-    other.plot_lengths(path=tmp_path / "a.png", overwrite=True)
-    assert (tmp_path / "a.png").read_bytes() != first
-    with pytest.raises(ConfigError, match=r"found '.*a\.gif'"):
-        dataset.plot_lengths(path=tmp_path / "a.gif")
-
-
-def test_damaged_lengths_are_no_picture(tmp_path):
-    prefix = write_corpus(tmp_path / "a", [[1] * 16, [1] * 16])
-    data = bytearray((tmp_path / "a.idx").read_bytes())
-    assert data[34:38] == (16).to_bytes(4, "little")
-    data[34:38] = (12).to_bytes(4, "little")
-    (tmp_path / "a.idx").write_bytes(data)
-    with pytest.raises(DatasetFormatError, match="expected lengths from 0 on that add up to 32 tokens, found 28"):
-        IndexedDataset(prefix).plot_lengths()
-
-
-def test_data_without_a_sequence_have_no_picture(tmp_path):
-    dataset = IndexedDataset(write_corpus(tmp_path / "a", []))
-    with pytest.raises(ConfigError, match="expected documents to draw the lengths of, found none"):
-        dataset.plot_lengths()
 
 
 HOSTILE = "<script>alert(1)</script>&\u202e\x1b[31m'\""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
 from tests.rendering.cards import tables_of, tags_of, text_of
-from tests.rendering.figure_parts import legend_of, rows_of, words_of
 from tests.run.folders import make_run
 from tests.run.small_runs import lock, segment, source
 
-from tokenloom.errors import ConfigError, OutputExistsError
 from tokenloom.run.plan import plan_of
 from tokenloom.run.run import Run
 
@@ -69,55 +65,3 @@ def test_markup_in_names_is_text():
     plain = lock([source("a", 8)], [segment(0, 12, [1], stage="b")])
     assert tags_of(Run(name, found)._repr_html_()) == tags_of(Run("a", plain)._repr_html_())
     assert tags_of(plan_of(found)._repr_html_()) == tags_of(plan_of(plain)._repr_html_())
-
-
-def test_shares_and_passes_are_drawn_with_stages(tmp_path):
-    run = Run("run.toml", lock([WEB, CODE], STAGES))
-    shares, passes = run.plot_mixture(path=tmp_path / "a.png").axes
-    assert legend_of(shares) == ["web", r"\$x\$ <b>"]
-    web, both = (np.array(each) for each in heights(shares))
-    edges = shares.patches[0].get_data().edges
-    starts = [0, *np.searchsorted(edges, [600, 1000]).tolist()]
-    assert np.add.reduceat(web * np.diff(edges), starts) == pytest.approx([600, 200, 450])
-    assert both == pytest.approx(np.ones(len(both)))
-    assert words_of(shares) == ["main", r"decay \$\frac\$", "main"]
-    last = [line.get_ydata()[-1] for line in passes.lines[:2]]
-    assert last == pytest.approx([(600 + 200 + 450) / 8, (200 + 150) / 2])
-    picture = (tmp_path / "a.png").read_bytes()
-    with pytest.raises(OutputExistsError):
-        run.plot_mixture(until=8, path=tmp_path / "a.png")
-    run.plot_mixture(path=tmp_path / "a.png", overwrite=True)
-    assert (tmp_path / "a.png").read_bytes() == picture
-
-
-def test_a_plan_draws_segments_and_passes():
-    shares, passes = plan_of(lock([WEB, CODE], STAGES)).plot().axes
-    assert heights(shares)[0] == pytest.approx([1, 0.5, 0.75])
-    assert rows_of(passes) == ["web", r"\$x\$ <b>"]
-    assert words_of(passes) == ["156.25 (12,500 tokens)", "175.00 (3,500 tokens)"]
-
-
-@pytest.mark.slow
-def test_many_sources_and_stages_are_drawn():
-    sources = [source(f"s{number}", 50) for number in range(201)]
-    run = Run("run.toml", lock(sources, [segment(0, 20100, list(range(201)))]))
-    shares, passes = run.plot_mixture().axes
-    assert legend_of(shares) == [*(f"s{number}" for number in range(200, 188, -1)), "188 others"]
-    assert heights(shares)[-1] == pytest.approx([1.0] * len(heights(shares)[-1]))
-    assert len(passes.lines) == 12
-    stages = [segment(10 * number, 10, [1], stage=f"stage {number}") for number in range(100)]
-    shares, _ = Run("run.toml", lock([WEB], stages)).plot_mixture().axes
-    assert (words_of(shares), len(shares.lines)) == ([], 99)
-
-
-@pytest.mark.parametrize(
-    ("size", "until", "message"),
-    [
-        (1600, 1601, "the run ends at position 1600, before 1601"),
-        (1600, 0, "expected until .*, found 0"),
-        (None, None, "expected a position up to which the history goes, of a run without an end"),
-    ],
-)
-def test_positions_that_cannot_be_drawn_are_refused(size, until, message):
-    with pytest.raises(ConfigError, match=message):
-        Run("run.toml", lock([WEB], [segment(0, size, [1])])).plot_mixture(until=until)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -48,9 +47,6 @@ from tokenloom.order.bucket_cache import index_cache
 from tokenloom.order.keys import describe
 from tokenloom.order.protocols import BlendOrder
 from tokenloom.overrides import overrides
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _SAMPLE = SampleShortcut("sample", skips=("__getitem__",))
 
@@ -356,21 +352,6 @@ class BlendedDataset:
                     if all(sample < lengths[number] for number, sample in found):
                         return found
         return [(0, None) if position is None else self.locate(int(position)) for position in positions]
-
-    def plot_lengths(self, *, path: str | os.PathLike[str] | None = None, overwrite: bool = False) -> Figure:
-        """Returns a picture of how long the exposed sequences are, by dataset, each counted once; a notebook shows it.
-
-        Args:
-            path: path of a file to write it to; its suffix says the format: .png, .svg or .pdf.
-            overwrite: replace a file that shows something else.
-
-        Raises:
-            ConfigError: a dataset does not know how long its sequences are, or the suffix is another one.
-            MissingExtraError: matplotlib is not installed.
-        """
-        from tokenloom.blending.plot import plot_lengths_of
-
-        return plot_lengths_of(self.datasets, path=path, overwrite=overwrite)
 
     def _repr_html_(self) -> str:
         from tokenloom.blending.card import blend_card

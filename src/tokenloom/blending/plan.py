@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import bisect
-import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +23,6 @@ from tokenloom.indexed.soundness import check_sum
 from tokenloom.order.epochs import Epochs
 from tokenloom.order.packs import BestFitReport, PackEpochs
 from tokenloom.order.policies import SampleShape, policy_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,34 +123,6 @@ class BuildPlan:
         needed = [problem.surplus for problem in self.problems]
         known = [surplus for surplus in needed if surplus is not None]
         return max(known) if known and len(known) == len(needed) else None
-
-    def plot(self, *, path: str | os.PathLike[str] | None = None, overwrite: bool = False) -> Figure:
-        """Returns a picture of samples owed and epochs, by split and dataset; a notebook shows it.
-
-        Example:
-            >>> import tempfile
-            >>> from tokenloom import BlendedMegatronDatasetConfig, IndexedDatasetBuilder
-            >>> prefix = f"{tempfile.mkdtemp()}/corpus"
-            >>> with IndexedDatasetBuilder(f"{prefix}.bin") as builder:
-            ...     builder.add_document([1] * 100, [100])
-            ...     builder.finalize(f"{prefix}.idx")
-            >>> config = BlendedMegatronDatasetConfig(
-            ...     random_seed=0, sequence_length=8, blend=([prefix], None), split="1"
-            ... )
-            >>> [axes.get_title(loc="left") for axes in plan_build(config, [30, None, None]).plot().axes]
-            ['train: samples owed, 30 in all', 'train: epochs of each dataset']
-
-        Args:
-            path: path of a file to write it to; its suffix says the format: .png, .svg or .pdf.
-            overwrite: replace a file that shows something else.
-
-        Raises:
-            ConfigError: no split has data, or the suffix is another one.
-            MissingExtraError: matplotlib is not installed.
-        """
-        from tokenloom.blending.plot import plot_plan
-
-        return plot_plan(self, path=path, overwrite=overwrite)
 
     def _repr_html_(self) -> str:
         from tokenloom.blending.card import plan_card

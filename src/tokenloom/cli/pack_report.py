@@ -16,7 +16,6 @@ from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.soundness import check_index
 from tokenloom.packing.cost import PolynomialCost
-from tokenloom.packing.plot import plot_pack_report
 from tokenloom.packing.report import PackReport, pack_report
 from tokenloom.packing.schedulers import scheduler_map
 
@@ -56,8 +55,6 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--linear", type=number, default=0.0, help="cost per token (default 0)")
     parser.add_argument("--quadratic", type=number, default=1.0, help="cost per pair of tokens (default 1)")
-    parser.add_argument("--plot", metavar="PATH", help="also write a picture: .png, .svg or .pdf")
-    parser.add_argument("--overwrite", action="store_true", help="replace a picture that is there")
     add_json(
         parser,
         "num_subsamples, num_tokens, length_percentiles, num_ranks, max_tokens, least_microbatches, least_imbalance, "
@@ -68,7 +65,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the report; writes the picture first, so that a path that cannot be written shows at once."""
+    """Prints the report."""
     given = _batch(_lengths(options), options)
     lengths = np.minimum(given, options.max_tokens * options.cp) if options.cut else given
     cut = {"num_cut_sequences": int((given > lengths).sum()), "num_cut_tokens": int((given - lengths).sum())}
@@ -81,8 +78,6 @@ def run(options: argparse.Namespace) -> int:
         schedulers=options.scheduler or ("dp_balanced", "cost_balanced"),
         cost_model=PolynomialCost(linear=options.linear, quadratic=options.quadratic),
     )
-    if options.plot is not None:
-        plot_pack_report(report, options.plot, overwrite=options.overwrite)
     if options.json:
         print_json(report.as_json() | cut)
     else:

@@ -32,8 +32,6 @@ from tokenloom.rendering.card import Fact
 from tokenloom.storage.object_storage import object_storage
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     _Base = MegatronDataset  # beside which a dataset class has this
 else:
     _Base = object
@@ -188,21 +186,6 @@ class PairSamples(_Base):
     def length_histogram(self) -> LengthHistogram:
         """Returns how many of the exposed sequences there are of each length; one pass over the lengths."""
         return length_histogram(self.documents.length_blocks(), name=self._name())
-
-    def plot_lengths(self, *, path: str | os.PathLike[str] | None = None, overwrite: bool = False) -> Figure:
-        """Returns a picture of how long the exposed sequences are, and of where the tokens are; a notebook shows it.
-
-        Args:
-            path: path of a file to write it to; its suffix says the format: .png, .svg or .pdf.
-            overwrite: replace a file that shows something else.
-
-        Raises:
-            ConfigError: there is no sequence, or the suffix is another one.
-            MissingExtraError: matplotlib is not installed.
-        """
-        from tokenloom.indexed.plot import plot_lengths
-
-        return plot_lengths({self._name(): self.length_histogram()}, what="sequence", path=path, overwrite=overwrite)
 
     def _facts(self) -> Iterator[Fact]:
         yield "samples", lambda: len(self) if self.order.is_built else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,6 @@ from tokenloom.storage.extents import ExtentSource
 from tokenloom.storage.local import outside
 from tokenloom.storage.output_lock import recover
 from tokenloom.storage.resolve import exists
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Tokens = NDArray[Any]
 
@@ -324,36 +321,6 @@ class IndexedDataset(OpenedPair):
             raise damaged_lengths(self.idx_path, self.num_tokens, found.num_tokens)
         self.check_index()
         return found
-
-    def plot_lengths(self, *, path: str | os.PathLike[str] | None = None, overwrite: bool = False) -> Figure:
-        """Returns a picture of how long the sequences are, and of where the tokens are; a notebook shows it.
-
-        One pass over the lengths: some seconds for a billion.
-
-        Example:
-            >>> import tempfile
-            >>> from tokenloom import IndexedDatasetBuilder
-            >>> prefix = f"{tempfile.mkdtemp()}/corpus"
-            >>> with IndexedDatasetBuilder(f"{prefix}.bin") as builder:
-            ...     builder.add_document([5, 6, 7], [3])
-            ...     builder.finalize(f"{prefix}.idx")
-            >>> figure = IndexedDataset(prefix).plot_lengths(path=f"{prefix}.png")
-            >>> figure.axes[0].get_title(loc="left")
-            '1 document, 3 tokens, 3 on average'
-
-        Args:
-            path: path of a file to write it to; its suffix says the format: .png, .svg or .pdf.
-            overwrite: replace a file that shows something else.
-
-        Raises:
-            ConfigError: there is no sequence, or the suffix is another one.
-            DatasetFormatError: the lengths are not those of so many tokens.
-            MissingExtraError: matplotlib is not installed.
-        """
-        from tokenloom.indexed.plot import plot_lengths
-
-        what = "document" if len(self) == self.num_documents else "sequence"
-        return plot_lengths({self.path_prefix: self.length_histogram()}, what=what, path=path, overwrite=overwrite)
 
     def _repr_html_(self) -> str:
         from tokenloom.indexed.card import pair_card

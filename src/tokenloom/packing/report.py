@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,9 +14,6 @@ from tokenloom.packing.bounds import least_imbalance_of_costliest, least_slowest
 from tokenloom.packing.cost import CostModel, Float64s, PolynomialCost
 from tokenloom.packing.plan import Int64s, PackPlan, padded_lengths
 from tokenloom.packing.schedulers import BasePackingScheduler, DpBalancedScheduler, scheduler_map
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PADDED = "padded"
 """The name of the row without packing."""
@@ -99,27 +95,6 @@ class PackReport:
         own = {field.name: getattr(self, field.name) for field in fields(self)[1:-1]}
         counts = {"num_subsamples": len(self.lengths), "num_tokens": self.num_tokens}
         return {**counts, "length_percentiles": _percentiles(self.lengths), **own, "rows": rows}
-
-    def plot(self, *, path: str | os.PathLike[str] | None = None, overwrite: bool = False) -> Figure:
-        """Returns a picture: lengths, the imbalance of each microbatch, and fill and time of each way to plan.
-
-        Example:
-            >>> report = pack_report([3, 8, 3, 2, 8, 1, 4, 3], max_seqlen_per_dp_cp_rank=8, dp_size=2)
-            >>> [axes.get_title(loc="left") for axes in report.plot().axes]
-            ['8 sub-samples, 32 tokens', 'imbalance on 2 ranks', 'ranks busy (dotted: at most), and fill']
-
-        Args:
-            path: path of a file to write it to; its suffix says the format: .png, .svg or .pdf.
-            overwrite: replace a file that shows something else.
-
-        Raises:
-            ConfigError: the suffix is another one.
-            OutputExistsError: another file is there, and no `overwrite`.
-            MissingExtraError: matplotlib is not installed.
-        """
-        from tokenloom.packing.plot import plot_pack_report
-
-        return plot_pack_report(self, path, overwrite=overwrite)
 
     def _repr_html_(self) -> str:
         from tokenloom.packing.card import pack_report_card

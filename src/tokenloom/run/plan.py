@@ -6,9 +6,8 @@ pass may stand elsewhere in the same mixing block. Numbers end where an endless 
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +17,6 @@ from tokenloom.run.progress import Entered, Progress, given_out
 from tokenloom.run.take_maps import Int64s
 from tokenloom.run.timeline import check_segments
 from tokenloom.run.walk_sizes import are_packs
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MOST_PASS_ENDS = 5
 """Positions of passes that a plan names, per segment and source."""
@@ -160,22 +156,6 @@ class RunPlan:
     def as_json(self) -> dict[str, Any]:
         """Returns the plan as `json` writes it."""
         return asdict(self)
-
-    def plot(self, *, path: str | os.PathLike[str] | None = None, overwrite: bool = False) -> Figure:
-        """Returns a picture: shares of the sources by segment, and how often each is read; a notebook shows it.
-
-        Args:
-            path: path of a file to write it to; its suffix says the format: .png, .svg or .pdf.
-            overwrite: replace a file that shows something else.
-
-        Raises:
-            ConfigError: the suffix is another one.
-            OutputExistsError: another file is there, and no `overwrite`.
-            MissingExtraError: matplotlib is not installed.
-        """
-        from tokenloom.run.plot import plot_plan
-
-        return plot_plan(self, path=path, overwrite=overwrite)
 
     def _repr_html_(self) -> str:
         from tokenloom.run.card import run_plan_card

@@ -14,6 +14,7 @@ from tokenloom.cli.target_options import add_target, target_of
 from tokenloom.cli.values import count, whole_number
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import parse_integer
+from tokenloom.optional import require
 from tokenloom.rendering.words import size
 from tokenloom.storage.publishing import exists_error, make_folder_of, write_report
 from tokenloom_look.report.options import ReportOptions
@@ -40,6 +41,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--statistics", metavar="FILE", help="numbers of a training loop, as JsonLinesWriter writes them"
     )
+    parser.add_argument("--pictures", metavar="FOLDER", help="also write each chart there, as ID.png")
     parser.add_argument(
         "--no-time", action="store_true", help="no time on the page: the same data make the same bytes (that of "
         "SOURCE_DATE_EPOCH, if it is set)"
@@ -54,6 +56,8 @@ def run(options: argparse.Namespace) -> int:
     """Writes the page; returns 1 if a section failed."""
     began = time.monotonic()
     require_place(options.output, overwrite=options.overwrite)
+    if options.pictures is not None:
+        require("matplotlib", extra="plot")
     target = target_of(options)
     now = _time_of_page()
     wanted = ReportOptions(
@@ -71,6 +75,11 @@ def run(options: argparse.Namespace) -> int:
     when = None if options.no_time else time.time() if now is None else now
     data = page(target, [each.section for each in made if each.section is not None], when=when)
     write_report(options.output, data, overwrite=options.overwrite)
+    if options.pictures is not None:
+        os.makedirs(options.pictures, exist_ok=True)
+        for each in made:
+            for chart in () if each.section is None else each.section.charts:
+                chart.save(os.path.join(options.pictures, f"{chart.id}.png"), overwrite=options.overwrite)
     seconds = time.monotonic() - began
     failed = [each for each in made if each.error is not None]
     for each in failed:

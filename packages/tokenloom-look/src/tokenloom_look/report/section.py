@@ -6,6 +6,7 @@ Section and chart are the same for the page, the explorer and a notebook. What t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tokenloom.storage.publishing import write_report
 from tokenloom_look.report.thinning import MOST_POINTS, kept_points, spread_points
 
 Kind = Literal["lines", "stacked", "bars", "points"]
@@ -119,6 +121,27 @@ class Chart:
             "marks": [{"x": mark.x, "label": mark.label} for mark in chart.marks],
             "note": chart.note,
         }
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Writes the chart as a picture; the same bytes whenever it is written.
+
+        Args:
+            path: path of the file; its suffix says the format: .png, .svg or .pdf.
+            overwrite: replace a file that shows something else.
+
+        Raises:
+            ConfigError: the suffix is another one.
+            OutputExistsError: another file is there, and no `overwrite`.
+            MissingExtraError: matplotlib is not installed.
+        """
+        from tokenloom_look.pictures import check_picture_path, picture
+
+        write_report(os.fspath(path), picture(self, check_picture_path(os.fspath(path))), overwrite=overwrite)
+
+    def _repr_png_(self) -> bytes:
+        from tokenloom_look.pictures import picture
+
+        return picture(self)
 
     def thinned(self, *, most: int = MOST_POINTS) -> Chart:
         """Returns the chart with at most so many points, see `thinning.py`; then its note says so."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from tokenloom.errors import TokenloomError
-from tokenloom.inspect.target import Target, TargetKind
+from tokenloom.inspect.target import Target, TargetKind, open_target
 from tokenloom.progress import task
 from tokenloom.rendering.html import element, joined
 from tokenloom_look.report.blend_section import blend_section
@@ -24,7 +24,7 @@ from tokenloom_look.report.packing_section import packing_section
 from tokenloom_look.report.parts_section import parts_section
 from tokenloom_look.report.run_sections import held_out_section, passes_section, stages_section
 from tokenloom_look.report.samples_section import samples_section, shown_documents_section
-from tokenloom_look.report.section import Section
+from tokenloom_look.report.section import Chart, Section
 from tokenloom_look.report.shuffle_section import shuffle_section
 from tokenloom_look.report.statistics_section import statistics_section
 from tokenloom_look.report.tokens_section import tokens_section
@@ -98,6 +98,22 @@ SECTIONS: tuple[ListedSection, ...] = (
 def sections_of(target: Target) -> list[ListedSection]:
     """Returns the sections that are about such a target; of some of them there may be nothing to say."""
     return [listed for listed in SECTIONS if target.kind in listed.kinds]
+
+
+def charts(*targets: str, tokenizer: str | None = None, options: ReportOptions | None = None) -> list[Chart]:
+    """Returns the charts of a report, to be shown in a notebook or saved one by one.
+
+    Args:
+        targets: what is looked at: a run.toml, prefixes, a catalogue, or the folder of a job.
+        tokenizer: path of a tokenizer; what made the data by default.
+        options: what the report is to show.
+
+    Raises:
+        TokenloomError: it is not there, or a section cannot be made.
+    """
+    target, wanted = open_target(targets, tokenizer=tokenizer), ReportOptions() if options is None else options
+    sections = (listed.make(target, wanted) for listed in sections_of(target))
+    return [chart for section in sections if section is not None for chart in section.charts]
 
 
 def made(listed: ListedSection, target: Target, options: ReportOptions) -> MadeSection:

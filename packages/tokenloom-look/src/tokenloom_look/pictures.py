@@ -1,0 +1,121 @@
+"""Charts as pictures, drawn by matplotlib: files of a report, and what a notebook shows."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokenloom.errors import ConfigError
+from tokenloom.optional import require
+from tokenloom.rendering.colours import OTHER, PALETTE
+from tokenloom.rendering.plain import printable
+from tokenloom.rendering.words import name_of, short
+from tokenloom_look.report.section import Chart
+
+SUFFIXES = (".png", ".svg", ".pdf")
+
+_UNDATED: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+"""What keeps the time of writing out of a file."""
+
+_DPI = 150
+_LOOK: dict[str, Any] = {
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "grid.color": "#dddddd",
+    "legend.frameon": False,
+    "svg.hashsalt": "tokenloom",  # the same bytes every time
+}
+
+
+def check_picture_path(path: str) -> str:
+    """Returns the suffix of a picture, in small letters.
+
+    Raises:
+        ConfigError: it names no format of pictures.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        message = f"cannot tell the format of the picture `{path}`: its name must end in {', '.join(SUFFIXES)}"
+        raise ConfigError(message)
+    return suffix
+
+
+def picture(chart: Chart, suffix: str = ".png") -> bytes:
+    """Returns a chart as the bytes of a picture, the same whenever it is drawn, on white ground.
+
+    Args:
+        chart: what to draw.
+        suffix: the format: .png, .svg or .pdf.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    require("matplotlib", extra="plot")
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    found = io.BytesIO()
+    with style.context(["default", _LOOK]):  # whatever the user has set for pictures of their own
+        figure = Figure(figsize=(9, 4), layout="constrained")
+        _draw(figure.add_subplot(), chart)
+        figure.savefig(found, dpi=_DPI, format=suffix[1:], metadata=_UNDATED[suffix])
+    return found.getvalue()
+
+
+def _draw(axes: Any, chart: Chart) -> None:
+    chart = chart.thinned()
+    xs = np.asarray(chart.x, dtype=np.float64)
+    colours = [
+        (PALETTE[number % len(PALETTE)] if each.colour is None else [*PALETTE, OTHER][min(each.colour, len(PALETTE))])
+        for number, each in enumerate(chart.series)
+    ]
+    below = np.zeros(len(xs))
+    for each, colour in zip(chart.series, colours, strict=True):
+        values, name = np.asarray(each.values, dtype=np.float64), _label(each.name)
+        if chart.kind == "lines":
+            axes.plot(xs, values, color=colour, label=name)
+        elif chart.kind == "points":
+            axes.plot(xs, values, ".", markersize=2, color=colour, label=name)
+        elif chart.kind == "bars":
+            axes.stairs(values, xs, fill=True, alpha=0.8, color=colour, label=name)
+        else:
+            above = below + np.nan_to_num(values)
+            axes.fill_between(xs, below, above, color=colour, label=name, linewidth=0)
+            below = above
+    axes.set(xscale=chart.x_scale, yscale=chart.y_scale, ylabel=chart.y_label)
+    axes.set_xlabel(f"{chart.x_label} ({chart.x_unit})" if chart.x_unit else chart.x_label)
+    axes.set_title(_label(chart.title, width=90))
+    if chart.x_scale == "linear":
+        axes.xaxis.set_major_formatter(_number)
+    if chart.y_format == "share":
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}%")
+    elif chart.y_scale == "linear":
+        axes.yaxis.set_major_formatter(_number)
+    for mark in chart.marks:
+        axes.axvline(mark.x, color="black", linestyle=":", linewidth=0.8)
+        axes.annotate(
+            _label(mark.label, width=16), (mark.x, 1), xycoords=("data", "axes fraction"), fontsize=7, rotation=90,
+            va="top", ha="right",
+        )  # fmt: skip
+    if len(chart.series) > 1:
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))  # where it hides nothing
+
+
+def _number(value: float, _: int) -> str:
+    return short(int(value)) if value == int(value) else f"{value:g}"
+
+
+def _label(text: str, *, width: int = 32) -> str:
+    r"""Returns a text of a stranger as a label: in one line, not too long, and with every `$` meant as one.
+
+    Example:
+        >>> _label("$x$\n" + "b" * 60, width=16)
+        '\\$x\\$\\nbbb…bbbbbbb'
+    """
+    return name_of(printable(text, keep=""), width=width).replace("$", r"\$")
