@@ -58,7 +58,10 @@ def test_neighbors_are_the_nearest_chunks_of_other_documents(tmp_path: Path, rng
 
 
 @pytest.mark.slow
-def test_two_builds_are_the_same_and_nothing_is_made_twice(tmp_path: Path, rng: np.random.Generator):
+def test_two_builds_are_the_same_and_nothing_is_made_twice(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PYTHONPATH", os.path.dirname(__file__))  # where processes find the embedder
     corpora = project(tmp_path / "one", rng)
     other = copy_of(corpora, tmp_path / "two")
     build(corpora)
