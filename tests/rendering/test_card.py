@@ -1,56 +1,78 @@
-"""Cards that notebooks show."""
+"""Cards that notebooks show: what objects say of themselves."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rendering.cards import tables_of, tags_of, text_of
 
-from tokenloom.rendering.card import card
-from tokenloom.rendering.plain import printable
-from tokenloom.rendering.words import name_of
+from tokenloom import pack_report
+from tokenloom.corpus.summary import CorpusSummary, DatasetSummary
+from tokenloom.packing.report import PackingQuality
+from tokenloom.rendering.card import HasFacts, card
 
+PAIR = DatasetSummary(
+    key="text", split="train", prefix="<b>out", num_documents=90, num_empty=1, num_sequences=90, num_tokens=1000,
+    num_bytes=2000,
+)  # fmt: skip
 
-def body(markup: str) -> str:
-    """Returns a card without its style."""
-    return re.sub(r"<style>.*?</style>", "", markup, count=1, flags=re.DOTALL)
-
-
-def refuse() -> str:
-    raise RuntimeError("a user's class")
-
-
-def test_a_card_tells_what_is_known():
-    drawn = card(
-        "Pair",
-        [("tokens", 1024), ("dtype", lambda: "uint16"), ("size", None), ("rows", refuse)],
-        name="a/b",
-        alarms=["x<y"],
-    )
-    assert body(drawn) == (
-        '<div class="tokenloom-card"><p><span class="kind">Pair</span> <span class="name">a/b</span></p>'
-        '<p class="alarm" role="alert">x&lt;y</p>'
-        '<table class="facts"><tbody><tr><th scope="row">tokens</th><td>1,024</td></tr>'
-        '<tr><th scope="row">dtype</th><td>uint16</td></tr></tbody></table></div>'
-    )
+SUMMARY = CorpusSummary(
+    datasets=(PAIR, dataclasses.replace(PAIR, split=None, prefix="other", num_tokens=10)),
+    num_files=2, num_ignored=0, num_shards=3, num_shards_reused=1, was_complete=False, num_documents=100,
+    num_duplicates=10, num_doubled=0, num_blank_lines=0, num_rejected=4, rejected_paths=("out.rejected", "b<"),
+    num_text_bytes=12_345, dtype="uint16", engine="rust", engine_reason="it is <fast>", seconds=1.25,
+)  # fmt: skip
 
 
-def test_the_style_touches_cards_only_and_asks_for_nothing():
-    (style,) = re.findall(r"<style>(.*?)</style>", card("Pair", []), re.DOTALL)
-    assert not re.search(r"url|@import|http|//|expression", style)
-    rules = re.sub(r"@media [^{]*\{(.*?)\}\}", r"\1}", style, flags=re.DOTALL)
-    selectors = [part.strip() for rule in re.findall(r"([^{}]+)\{", rules) for part in rule.split(",")]
-    assert len(selectors) > 10
-    assert all(".tokenloom-card" in selector for selector in selectors)
-    assert "prefers-color-scheme:dark" in style
+def test_facts_become_problems_rows_and_tables():
+    rows = [{"source": f"s{number}", "tokens": 1000, "share": 0.5} for number in range(14)]
+    drawn = card("Pair", {"problems": ["x<y"], "tokens": 1024, "size": None, "ok": True, "sources": rows})
+    facts, sources = tables_of(drawn)
+    assert facts == [["tokens", "1,024"], ["ok", "True"]]
+    assert sources[:2] == [["source", "tokens", "share"], ["s0", "1,000", "0.5"]]
+    assert sources[-1] == ["3 others", "3,000", ""]
+    assert len(sources) == 13
+    assert "<p><strong>x&lt;y</strong></p>" in drawn
 
 
 @given(st.text(min_size=1, max_size=300))
 def test_no_name_is_more_than_a_text(text: str):
-    named = body(card(text, [(text, text), ("f", lambda: text)], name=text, alarms=[text]))
-    plain = body(card("x", [("x", "x"), ("f", lambda: "x")], name="x", alarms=["x"]))
+    named = card(text, {"problems": [text], text + "2": text, "rows": [{text: text}]})
+    plain = card("x", {"problems": ["x"], "x2": "x", "rows": [{"x": "x"}]})
     assert re.findall(r"<[^>]*>", named) == re.findall(r"<[^>]*>", plain)
     assert "\x1b" not in named
-    shortened = printable(name_of(text, width=120))
-    assert named.count("&lt;") == 3 * printable(text).count("<") + 3 * shortened.count("<")
+
+
+def test_a_class_that_fails_has_no_card():
+    class Mine(HasFacts):
+        def facts(self):
+            raise RuntimeError("a user's class")
+
+    assert Mine()._repr_html_() is None
+
+
+def test_a_job_shows_what_it_read_and_wrote():
+    facts, pairs = tables_of(SUMMARY._repr_html_())
+    assert ["tokens", "1,010"] in facts
+    assert ["shards", "3, 1 of them done before"] in facts
+    assert pairs[1] == ["<b>out", "train", "90", "1,000", "2,000"]
+    assert "script" not in tags_of(SUMMARY._repr_html_())
+    assert "4 bad records are set aside in out.rejected, b<" in text_of(SUMMARY._repr_html_())
+
+
+def test_a_report_on_packing_shows_every_way_to_plan():
+    report = pack_report([3, 8, 3, 2, 8, 1, 4, 3], max_seqlen_per_dp_cp_rank=8, dp_size=2)
+    refused = PackingQuality(scheduler="<mine>", refused="too & long")
+    shown = dataclasses.replace(report, rows=(*report.rows, refused))._repr_html_()
+    facts, ways = tables_of(shown)
+    assert facts[:2] == [["sub-samples", "8"], ["tokens", "32"]]
+    assert [row[:4] for row in ways] == [
+        ["scheduler", "microbatches", "fill", "padding tokens"],
+        ["padded", "4", "50.0%", "32"],
+        ["dp_balanced", "3", "66.7%", "0"],
+        ["cost_balanced", "2", "100.0%", "0"],
+    ]
+    assert "<mine>: too & long" in text_of(shown)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.rendering.html import escaped
+from tokenloom_look.html import escaped
 from tokenloom_look.web.assets import SCRIPTS, STYLES, asset, policy_of_file
 from tokenloom_look.web.figures import figure_html
 

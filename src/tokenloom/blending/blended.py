@@ -47,11 +47,12 @@ from tokenloom.order.bucket_cache import index_cache
 from tokenloom.order.keys import describe
 from tokenloom.order.protocols import BlendOrder
 from tokenloom.overrides import overrides
+from tokenloom.rendering.card import HasFacts
 
 _SAMPLE = SampleShortcut("sample", skips=("__getitem__",))
 
 
-class BlendedDataset:
+class BlendedDataset(HasFacts):
     """Samples of several datasets, mixed by weight in a fixed order.
 
     Position k belongs to dataset `dataset_index[k]`, of which it is sample `dataset_sample_index[k]`. Samples are those
@@ -353,10 +354,19 @@ class BlendedDataset:
                         return found
         return [(0, None) if position is None else self.locate(int(position)) for position in positions]
 
-    def _repr_html_(self) -> str:
-        from tokenloom.blending.card import blend_card
-
-        return blend_card(self)
+    def facts(self) -> dict[str, Any]:
+        """Returns sizes and shares of the blend; see `HasFacts`."""
+        total = sum(self.weights)
+        return {
+            "split": self.split.name,
+            "samples": len(self),
+            "class": type(self.datasets[0]).__name__,
+            "sequence length": self.datasets[0].config.sequence_length,
+            "datasets": [
+                {"dataset": str(dataset.dataset_path), "share": f"{weight / total:.3%}"}
+                for dataset, weight in zip(self.datasets, self.weights, strict=True)
+            ],
+        }
 
     @property
     def remote_paths(self) -> list[str]:

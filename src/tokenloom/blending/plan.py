@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from tokenloom.indexed.soundness import check_sum
 from tokenloom.order.epochs import Epochs
 from tokenloom.order.packs import BestFitReport, PackEpochs
 from tokenloom.order.policies import SampleShape, policy_of
+from tokenloom.rendering.card import HasFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,7 @@ class SplitPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuildPlan:
+class BuildPlan(HasFacts):
     """What a build will do.
 
     Attributes:
@@ -124,10 +125,32 @@ class BuildPlan:
         known = [surplus for surplus in needed if surplus is not None]
         return max(known) if known and len(known) == len(needed) else None
 
-    def _repr_html_(self) -> str:
-        from tokenloom.blending.card import plan_card
-
-        return plan_card(self)
+    def facts(self) -> dict[str, Any]:
+        """Returns what each split owes, and what is wrong; see `HasFacts`."""
+        splits = [split for split in self.splits if split is not None]
+        return {
+            "problems": [
+                f"{problem.split.name}, {problem.name}: {problem.owed:,} samples owed, {problem.available:,} there; "
+                f"{problem.remedy}"
+                for problem in self.problems
+            ],
+            "sequence length": self.sequence_length,
+            **{f"{split.split.name} samples": split.num_samples for split in splits},
+            "surplus that is needed": None if self.surplus is None else repr(self.surplus),
+            **{
+                split.split.name: [
+                    {
+                        "dataset": each.name,
+                        "tokens": each.num_tokens,
+                        "share": f"{each.share:.3%}",
+                        "samples owed": each.num_samples_owed,
+                        "epochs": each.num_epochs_owed,
+                    }
+                    for each in split.datasets
+                ]
+                for split in splits
+            },
+        }
 
 
 def plan_build(config: BlendedMegatronDatasetConfig, sizes: Sizes, *, policy: str | None = None) -> BuildPlan:

@@ -28,6 +28,7 @@ from tokenloom.preprocess.rejected import rejected_path
 from tokenloom.preprocess.schemas import Schema
 from tokenloom.preprocess.template_limits import RenderLimits
 from tokenloom.preprocess.threads import number_of_workers
+from tokenloom.rendering.card import HasFacts
 from tokenloom.setting_types import checked_output_prefix, checked_path
 from tokenloom.storage.publishing import exists_error
 from tokenloom.storage.resolve import exists
@@ -41,7 +42,7 @@ _REASON = "which tokens belong to an answer is told by their offsets, which othe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatSummary:
+class ChatSummary(HasFacts):
     """What a run did.
 
     Attributes:
@@ -76,10 +77,23 @@ class ChatSummary:
     seconds: float
     was_complete: bool = False
 
-    def _repr_html_(self) -> str:
-        from tokenloom.corpus.card import chat_card
-
-        return chat_card(self)
+    def facts(self) -> dict[str, Any]:
+        """Returns what was read and written; see `HasFacts`."""
+        rejected = f"{self.num_rejected:,} bad records are set aside in {self.rejected_path}"
+        return {
+            "problems": [rejected] if self.num_rejected else [],
+            "pair": self.prefix,
+            "conversations": self.num_sequences,
+            "documents": self.num_documents,
+            "tokens": self.num_tokens,
+            "tokens of answers": self.num_answer_tokens,
+            "blank lines": self.num_blank_lines or None,
+            "schema": self.schema,
+            "template": self.template,
+            "dtype": self.dtype,
+            "engine": f"{self.engine}: {self.engine_reason}",
+            "seconds": None if self.was_complete else self.seconds,
+        }
 
 
 def preprocess_chat(

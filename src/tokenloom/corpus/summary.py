@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from tokenloom.corpus.recipe import PlannedDataset
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.contents import DocumentLedger
 from tokenloom.preprocess.rejected import rejected_path
+from tokenloom.rendering.card import HasFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,7 @@ class OutputSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CorpusSummary:
+class CorpusSummary(HasFacts):
     """What a job did.
 
     Attributes:
@@ -108,10 +110,33 @@ class CorpusSummary:
         """Tokens written, over all datasets."""
         return sum(dataset.num_tokens for dataset in self.datasets)
 
-    def _repr_html_(self) -> str:
-        from tokenloom.corpus.card import corpus_card
-
-        return corpus_card(self)
+    def facts(self) -> dict[str, Any]:
+        """Returns what was read and written; see `HasFacts`."""
+        paths = ", ".join(self.rejected_paths)
+        return {
+            "problems": [f"{self.num_rejected:,} bad records are set aside in {paths}"] if self.num_rejected else [],
+            "documents": self.num_documents,
+            "tokens": self.num_tokens,
+            "input files": self.num_files,
+            "bytes of text": self.num_text_bytes or None,
+            "duplicates left out": self.num_duplicates or None,
+            "texts that spell out added tokens": self.num_doubled or None,
+            "blank lines": self.num_blank_lines or None,
+            "shards": f"{self.num_shards:,}, {self.num_shards_reused:,} of them done before",
+            "dtype": self.dtype,
+            "engine": f"{self.engine}: {self.engine_reason}",
+            "seconds": None if self.was_complete else self.seconds,
+            "datasets": [
+                {
+                    "pair": each.prefix,
+                    "split": each.split,
+                    "documents": each.num_documents,
+                    "tokens": each.num_tokens,
+                    "bytes": each.num_bytes,
+                }
+                for each in self.datasets
+            ],
+        }
 
 
 def corpus_summary(

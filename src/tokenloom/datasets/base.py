@@ -5,14 +5,14 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
-from tokenloom.datasets.protocols import KnowsOrder
+from tokenloom.datasets.protocols import KnowsOrder, pair_of
 from tokenloom.datasets.shortcuts import check_overrides
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tokenizer import pad_token_id
@@ -21,10 +21,10 @@ from tokenloom.errors import ConfigError
 from tokenloom.order.documents import Rows
 from tokenloom.order.keys import describe
 from tokenloom.overrides import Uncalled
-from tokenloom.rendering.card import Fact
+from tokenloom.rendering.card import HasFacts
 
 
-class MegatronDataset(ABC):
+class MegatronDataset(HasFacts, ABC):
     """A split of one low-level dataset, as samples.
 
     Works as a map-style dataset of torch without inheriting from it, so that importing needs no torch.
@@ -167,11 +167,17 @@ class MegatronDataset(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.dataset_path!r}, {self.index_split.name}, num_samples={len(self)})"
 
-    def _facts(self) -> Iterator[Fact]:
-        """Yields what a notebook shows of the samples; opens and builds nothing."""
-        yield "samples", lambda: len(self)
+    def facts(self) -> dict[str, Any]:
+        """Returns what is known of the samples and their pair; see `HasFacts`."""
+        pair = pair_of(self.dataset)
+        return {
+            "path": self.dataset_path,
+            "split": self.index_split.name,
+            **self._sample_facts(),
+            "sequence length": self.config.sequence_length,
+            "seed": self.config.random_seed,
+            **({} if pair is None else {f"{name} of the pair": each for name, each in pair.facts().items()}),
+        }
 
-    def _repr_html_(self) -> str:
-        from tokenloom.datasets.card import dataset_card
-
-        return dataset_card(self, self._facts())
+    def _sample_facts(self) -> dict[str, Any]:
+        return {"samples": len(self)}

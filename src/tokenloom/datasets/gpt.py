@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -32,7 +32,6 @@ from tokenloom.order.policies import OrderPolicy
 from tokenloom.order.protocols import SpanOrder
 from tokenloom.order.short_datasets import warn_of_short
 from tokenloom.order.windows import SpanBatch, Spans
-from tokenloom.rendering.card import Fact
 
 
 class GPTDataset(CountedSamples, FilledSamples, PairSamples, MegatronDataset):
@@ -236,18 +235,15 @@ class GPTDataset(CountedSamples, FilledSamples, PairSamples, MegatronDataset):
         """Returns how far the order of documents in the first epoch is from that in the file."""
         return mixing_of(np.searchsorted(np.sort(self.indices), self.document_index[: len(self.indices)]))
 
-    def _facts(self) -> Iterator[Fact]:
-        if "order" in self.__dict__:
-            yield "samples", lambda: len(self)
-        else:
-            yield "samples, at least", self.num_samples
-        plan = self.__dict__.get("epoch_plan")
-        if plan is not None:
-            yield "epochs", plan.num_epochs
-            yield "tokens of an epoch", plan.tokens_per_epoch
-        if len(self.rows):
-            yield "documents exposed", lambda: f"{len(self.rows):,} of {len(self.dataset):,}"
-        yield "windows", self.config.window_policy
+    def _sample_facts(self) -> dict[str, Any]:
+        is_built, plan = "order" in self.__dict__, self.__dict__.get("epoch_plan")
+        return {
+            "samples" if is_built else "samples, at least": len(self) if is_built else self.num_samples,
+            "epochs": None if plan is None else plan.num_epochs,
+            "tokens of an epoch": None if plan is None else plan.tokens_per_epoch,
+            "documents exposed": f"{len(self.rows):,} of {len(self.dataset):,}" if len(self.rows) else None,
+            "windows": self.config.window_policy,
+        }
 
     # --- samples ----------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,6 @@ from tokenloom.kernels import Masker, make_masker
 from tokenloom.numbers import checked_integer
 from tokenloom.order.sentence_order import SentenceOrder, SentenceSamples
 from tokenloom.order.windows import SpanBatch, Spans
-from tokenloom.rendering.card import Fact
 
 _GEOMETRIC_PROBABILITY = 0.2
 """Parameter of the distribution of n-gram lengths, from SpanBERT (https://arxiv.org/abs/1907.10529, section 3.1)."""
@@ -201,9 +200,8 @@ class MaskedWordPieceDataset(PairSamples, MegatronDataset):
         sentences = slice(int(boundaries[rows.start]), int(boundaries[rows.stop])) if rows else slice(0)
         return length_histogram([self.dataset.sequence_lengths[sentences]], name=self._name())
 
-    def _facts(self) -> Iterator[Fact]:
-        yield from (fact for fact in super()._facts() if fact[0] != "exposed")
-        yield "documents exposed", lambda: f"{len(self.rows):,} of {self.dataset.num_documents:,}"
+    def _sample_facts(self) -> dict[str, Any]:
+        return super()._sample_facts() | {"documents exposed": f"{len(self.rows):,} of {self.dataset.num_documents:,}"}
 
     # --- building ---------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +28,6 @@ from tokenloom.order.documents import Documents
 from tokenloom.order.protocols import Order
 from tokenloom.order.windows import SpanBatch
 from tokenloom.overrides import Remembered
-from tokenloom.rendering.card import Fact
 from tokenloom.storage.object_storage import object_storage
 
 if TYPE_CHECKING:
@@ -187,10 +186,12 @@ class PairSamples(_Base):
         """Returns how many of the exposed sequences there are of each length; one pass over the lengths."""
         return length_histogram(self.documents.length_blocks(), name=self._name())
 
-    def _facts(self) -> Iterator[Fact]:
-        yield "samples", lambda: len(self) if self.order.is_built else None
-        yield "samples, at least", lambda: None if self.order.is_built else self.num_samples
-        yield "exposed", lambda: f"{len(self.rows):,} of {len(self.dataset):,} sequences"
+    def _sample_facts(self) -> dict[str, Any]:
+        is_built = self.order.is_built
+        return {
+            "samples" if is_built else "samples, at least": len(self) if is_built else self.num_samples,
+            "documents exposed": f"{len(self.rows):,} of {len(self.dataset):,}",
+        }
 
     def _array_store(self, origin: DataOrigin, *, base: str | None = None) -> ArrayStore:
         """Returns where arrays of the order are kept: in the index cache; in memory only for made-up data without one.

@@ -17,6 +17,7 @@ from tokenloom.indexed.length_histogram import LengthHistogram, length_histogram
 from tokenloom.indexed.opened_pair import OpenedPair
 from tokenloom.indexed.statistics import DatasetStatistics, damaged_lengths, dataset_statistics
 from tokenloom.indexed.token_source import SLICES, mapped_bytes
+from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.extents import ExtentSource
 from tokenloom.storage.local import outside
 from tokenloom.storage.output_lock import recover
@@ -31,7 +32,7 @@ _PARTS_AT_ONCE = 256
 """Spans that are copied by one call; so many are held at most."""
 
 
-class IndexedDataset(OpenedPair):
+class IndexedDataset(OpenedPair, HasFacts):
     """The sequences of a `.bin`/`.idx` pair, by number.
 
     Opening reads the header and checks in O(1) that index and tokens belong together and are whole. Safe from several
@@ -322,10 +323,17 @@ class IndexedDataset(OpenedPair):
         self.check_index()
         return found
 
-    def _repr_html_(self) -> str:
-        from tokenloom.indexed.card import pair_card
-
-        return pair_card(self)
+    def facts(self) -> dict[str, Any]:
+        """Returns what is known of the pair, only counts as long as its files are not open; see `HasFacts`."""
+        found = {"path": self.path_prefix, "documents": self.num_documents, "sequences": len(self)}
+        if not self.is_open:
+            return found
+        return found | {
+            "tokens": self.num_tokens,
+            "dtype": self.dtype.name,
+            "bytes": self.num_tokens * self.dtype.itemsize,
+            "pairs": None if self.catalogue is None else len(self.catalogue.sections),
+        }
 
     @staticmethod
     def exists(path_prefix: str | os.PathLike[str]) -> bool:

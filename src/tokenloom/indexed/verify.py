@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.audit import ManifestAudit
 from tokenloom.indexed.sidecars import sidecar_problems
 from tokenloom.indexed.soundness import index_problems
 from tokenloom.progress import also_told, task
+from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.extents import ExtentSource
 
 _BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyReport:
+class VerifyReport(HasFacts):
     """What a complete check found.
 
     Attributes:
@@ -39,10 +41,16 @@ class VerifyReport:
         """Whether nothing was wrong."""
         return not self.problems
 
-    def _repr_html_(self) -> str:
-        from tokenloom.indexed.card import verify_card
-
-        return verify_card(self)
+    def facts(self) -> dict[str, Any]:
+        """Returns what was found; see `HasFacts`."""
+        return {
+            "problems": [*self.problems],
+            "sound": self.ok,
+            "tokens read": self.num_tokens,
+            "smallest token": self.smallest_token,
+            "largest token": self.largest_token,
+            "compared with a manifest": self.has_manifest,
+        }
 
 
 def verify_dataset(

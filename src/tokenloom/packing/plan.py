@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
+from tokenloom.rendering.card import HasFacts
 
 Int64s = NDArray[np.int64]
 
@@ -19,7 +20,7 @@ _UINT16_MAX = np.iinfo(np.uint16).max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PackPlan:
+class PackPlan(HasFacts):
     """Which sub-samples of a global batch each rank works on in each microbatch.
 
     A *pack* is what one context-parallel group works on in one microbatch: one or more sub-samples in a row. Groups are
@@ -82,10 +83,15 @@ class PackPlan:
 
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # arrays can change
 
-    def _repr_html_(self) -> str:
-        from tokenloom.packing.card import pack_plan_card
-
-        return pack_plan_card(self)
+    def facts(self) -> dict[str, Any]:
+        """Returns the sizes of the plan; see `HasFacts`."""
+        return {
+            "sub-samples": len(self.ids),
+            "packs": self.num_packs,
+            "ranks": self.num_ranks,
+            "microbatches": self.num_microbatches,
+            "ranks that share a pack": ", ".join(map(str, np.unique(self.cp_sizes).tolist())),
+        }
 
 
 def padded_lengths(lengths: Int64s, *, cp_size: int) -> Int64s:

@@ -14,6 +14,7 @@ from tokenloom.packing.bounds import least_imbalance_of_costliest, least_slowest
 from tokenloom.packing.cost import CostModel, Float64s, PolynomialCost
 from tokenloom.packing.plan import Int64s, PackPlan, padded_lengths
 from tokenloom.packing.schedulers import BasePackingScheduler, DpBalancedScheduler, scheduler_map
+from tokenloom.rendering.card import HasFacts
 
 PADDED = "padded"
 """The name of the row without packing."""
@@ -56,7 +57,7 @@ class PackingQuality:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackReport:
+class PackReport(HasFacts):
     """A global batch, and what each way to plan it makes of it.
 
     Attributes:
@@ -96,10 +97,29 @@ class PackReport:
         counts = {"num_subsamples": len(self.lengths), "num_tokens": self.num_tokens}
         return {**counts, "length_percentiles": _percentiles(self.lengths), **own, "rows": rows}
 
-    def _repr_html_(self) -> str:
-        from tokenloom.packing.card import pack_report_card
-
-        return pack_report_card(self)
+    def facts(self) -> dict[str, Any]:
+        """Returns sizes of the batch, and what each way to plan it makes of them; see `HasFacts`."""
+        return {
+            "problems": [f"{row.scheduler}: {row.refused}" for row in self.rows if row.refused is not None],
+            "sub-samples": len(self.lengths),
+            "tokens": self.num_tokens,
+            "longest": int(self.lengths[0]) if len(self.lengths) else None,
+            "tokens of a pack, at most": self.max_tokens,
+            "ranks": self.num_ranks,
+            "microbatches, at least": self.least_microbatches,
+            "ways to plan": [
+                {
+                    "scheduler": row.scheduler,
+                    "microbatches": row.num_microbatches,
+                    "fill": f"{row.fill:.1%}",
+                    "padding tokens": row.num_padding_tokens,
+                    "worst imbalance": row.worst_imbalance,
+                    "ranks busy": f"{1 / row.relative_time:.1%}",
+                }
+                for row in self.rows
+                if row.refused is None
+            ],
+        }
 
 
 def _percentiles(values: ArrayLike) -> list[tuple[int, float]]:

@@ -29,7 +29,9 @@ from tokenloom.datasets.tensors import Sample, sample_batch
 from tokenloom.datasets.tokenizer import pad_token_id
 from tokenloom.errors import AmbiguousPadWarning, ConfigError
 from tokenloom.order.windows import Spans
+from tokenloom.rendering.card import HasFacts
 from tokenloom.run.digest import order_digest, run_identity
+from tokenloom.run.facts import lock_facts
 from tokenloom.run.groups import SourceGroup, SourceGroups
 from tokenloom.run.lock import RunLock
 from tokenloom.run.members import Member, Reading, run_config
@@ -63,7 +65,7 @@ class Place:
     sequence_length: int
 
 
-class RunDataset:
+class RunDataset(HasFacts):
     """The samples of a run by position: those of its sources, with the number of the source as `dataset_id` in front.
 
     A position may count from the end where the run has one; None gives a sample with an all-zero `loss_mask`. Nothing
@@ -116,10 +118,9 @@ class RunDataset:
         size = "without end" if self.timeline.num_samples is None else f"num_samples={len(self)}"
         return f"RunDataset({len(self.lock.sources)} sources, {len(self.lock.segments)} segments, {size})"
 
-    def _repr_html_(self) -> str:
-        from tokenloom.run.card import run_dataset_card
-
-        return run_dataset_card(self)
+    def facts(self) -> dict[str, Any]:
+        """Returns what the lock says, and what is open; see `HasFacts`."""
+        return lock_facts(self.lock) | {"open pairs": self.num_open_pairs}
 
     # --- where samples come from ------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.kernels import MixedStage, Mixture
+from tokenloom.rendering.card import HasFacts
 from tokenloom.run.lock import LockedSegment, RunLock
 from tokenloom.run.progress import Entered, Progress, given_out
 from tokenloom.run.take_maps import Int64s
@@ -137,7 +138,7 @@ class PlannedCap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunPlan:
+class RunPlan(HasFacts):
     """What a run reads.
 
     Attributes:
@@ -157,10 +158,29 @@ class RunPlan:
         """Returns the plan as `json` writes it."""
         return asdict(self)
 
-    def _repr_html_(self) -> str:
-        from tokenloom.run.card import run_plan_card
-
-        return run_plan_card(self)
+    def facts(self) -> dict[str, Any]:
+        """Returns what the run reads of its sources; see `HasFacts`."""
+        return {
+            "problems": [
+                f"{cap.source} has had its {cap.max_passes:,} passes at position {cap.position:,}"
+                for cap in self.caps
+                if cap.position is not None
+            ],
+            "samples": "without end" if self.num_samples is None else self.num_samples,
+            "tokens": "without end" if self.num_tokens is None else self.num_tokens,
+            "segments": len(self.segments),
+            "sources": [
+                {
+                    "source": source.name,
+                    "passes": source.num_passes,
+                    "tokens offered": source.offered_tokens,
+                    "seen": source.seen_tokens,
+                    "unseen": source.unseen_tokens,
+                    "cut off": source.uncovered_tokens,
+                }
+                for source in self.sources
+            ],
+        }
 
 
 def plan_of(lock: RunLock) -> RunPlan:

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, CutShortWarning, DatasetNotFoundError, OutputBusyError
 from tokenloom.forks import cached_property
 from tokenloom.progress import waiting_for
+from tokenloom.rendering.card import HasFacts
 from tokenloom.run.dataset import Place, RunDataset
 from tokenloom.run.digest import order_digest, run_identity
+from tokenloom.run.facts import lock_facts
 from tokenloom.run.holdout import holdout_lock
 from tokenloom.run.lock import RunLock
 from tokenloom.run.lock_file import lock_path
 from tokenloom.run.members import Reading
-from tokenloom.run.seen import SeenRun
 from tokenloom.run.settings import read_locked
 from tokenloom.run.timeline import Timeline
 from tokenloom.run.tokenizer import RunTokenizer
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.05
 
 
-class Run(SeenRun):
+class Run(HasFacts):
     """The data of a training run, from its first sample to its last, in an order that is computed.
 
     `run.toml` says what the run reads, and people write it; `run.lock` holds exactly which data that is, and is written
@@ -96,6 +97,10 @@ class Run(SeenRun):
         self._reading = Reading() if reading is None else reading
         self._tokenizer = tokenizer
         self._path_to_cache = path_to_cache
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what the lock says; see `HasFacts`."""
+        return {"path": self.path} | lock_facts(self.lock)
 
     @classmethod
     def open(

@@ -10,10 +10,22 @@ import numpy as np
 
 from tokenloom.errors import ConfigError
 from tokenloom.optional import require
-from tokenloom.rendering.colours import OTHER, PALETTE
 from tokenloom.rendering.plain import printable
 from tokenloom.rendering.words import name_of, short
 from tokenloom_look.report.section import Chart
+
+PALETTE = (
+    *("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442"),
+    *("#9900FF", "#BBEE99", "#774422", "#9977FF", "#00FFDD"),
+)
+"""Colours of what is told apart on a picture, such as sources, in the order in which they are taken.
+
+The first seven are those of Okabe and Ito; their eighth, black, is lost on dark ground. Of all that can be seen on both
+grounds, each further one is the farthest from those before it, as the eye sees it that sees them least apart.
+"""
+
+OTHER = "#606060"
+"""The colour of all that has none of its own, and of what is there to compare with."""
 
 SUFFIXES = (".png", ".svg", ".pdf")
 

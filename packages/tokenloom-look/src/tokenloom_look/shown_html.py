@@ -18,8 +18,8 @@ from tokenloom.inspect.shown_words import (
     teaching_words,
     text_of_special,
 )
-from tokenloom.rendering.html import Markup, element, escaped, joined
 from tokenloom.rendering.plain import printable
+from tokenloom_look.html import Markup, element, escaped, joined
 
 
 def shown_html(shown: Shown, *, ids: bool = False, tokens: bool = True, level: int = 3) -> Markup:

@@ -11,8 +11,8 @@ from tests.inspect.drawn import HOSTILE, sample, shown, span
 
 from tokenloom.indexed.roles import PartKind
 from tokenloom.inspect.shown import Shown, TokenKind
-from tokenloom.rendering.colours import OTHER, PALETTE
-from tokenloom.rendering.html import facts, table
+from tokenloom_look.html import facts, table
+from tokenloom_look.pictures import OTHER, PALETTE
 from tokenloom_look.shown_html import legend_html, shown_html
 from tokenloom_look.web.assets import asset
 

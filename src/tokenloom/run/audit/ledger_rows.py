@@ -8,6 +8,7 @@ from operator import add, attrgetter
 from typing import Any
 
 from tokenloom.datasets.slot_counts import NO_SLOTS, SlotCounts
+from tokenloom.rendering.card import HasFacts
 from tokenloom.run.audit.ledger_conversations import NONE_DROPPED, Dropped
 
 
@@ -120,7 +121,7 @@ class LedgerStage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunLedger:
+class RunLedger(HasFacts):
     """Where the tokens of a run went, up to a position.
 
     Attributes:
@@ -165,10 +166,32 @@ class RunLedger:
             "stages": stages,
         }
 
-    def _repr_html_(self) -> str:
-        from tokenloom.run.audit.ledger_card import ledger_card
-
-        return ledger_card(self)
+    def facts(self) -> dict[str, Any]:
+        """Returns the sum, and the sources; see `HasFacts`."""
+        total, slots = self.total, self.total.as_json()["slots"]
+        return {
+            "problems": [f"{self.balance:,} tokens and slots are not accounted for"] if self.balance else [],
+            "up to position": self.position,
+            "samples": total.counts.samples,
+            "tokens seen": total.seen,
+            "tokens with loss": total.counts.with_loss,
+            "sources": [
+                {
+                    "source": name,
+                    "samples": row.counts.samples,
+                    "tokens offered": row.brought + row.offered,
+                    "seen": row.seen,
+                    "with loss": row.counts.with_loss,
+                    "not reached": row.not_reached,
+                }
+                for name, row in self.sources
+            ],
+            "slots": [
+                {"slots": name.replace("_", " "), "share": f"{count / slots['all']:.2%}", "count": count}
+                for name, count in slots.items()
+                if name != "all" and count
+            ],
+        }
 
 
 def summed(rows: Iterable[LedgerRow]) -> LedgerRow:

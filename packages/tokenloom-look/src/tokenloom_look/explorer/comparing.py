@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.inspect.target import Target
-from tokenloom.rendering.html import table
 from tokenloom.run.audit.differences import RunDifferences, differences
 from tokenloom.run.audit.span_table import SpanTable
 from tokenloom.run.dataset import Place
@@ -19,6 +18,7 @@ from tokenloom.run.run import Run
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.positions import position_rows, traced
 from tokenloom_look.explorer.queries import Query
+from tokenloom_look.html import table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.run_sections import stages_section
 from tokenloom_look.report.section import Chart

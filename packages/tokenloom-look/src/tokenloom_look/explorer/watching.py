@@ -9,10 +9,10 @@ import numpy as np
 
 from tokenloom.corpus.job_state import JobState, job_state
 from tokenloom.errors import ConfigError, DatasetNotFoundError
-from tokenloom.rendering.html import table
 from tokenloom_look.explorer.following import Followed
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query
+from tokenloom_look.html import table
 from tokenloom_look.report.section import Chart, Series
 from tokenloom_look.report.statistics_section import section_of_lines
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from tokenloom.blending.plan import BuildPlan, DatasetPlan, plan_build
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.inspect.target import Target
-from tokenloom.rendering.html import Cell, Markup, element, joined, table
+from tokenloom_look.html import Cell, Markup, element, joined, table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.run_pieces import NUM_COLOURS, largest_rows
 from tokenloom_look.report.section import Chart, Section, Series

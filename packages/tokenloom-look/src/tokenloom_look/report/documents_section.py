@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from tokenloom.indexed.document_lengths import DocumentLengths
 from tokenloom.inspect.target import Target, TargetKind, TargetSource
-from tokenloom.rendering.html import Cell, Markup, element, facts, joined, table
 from tokenloom.rendering.words import counted
+from tokenloom_look.html import Cell, Markup, element, facts, joined, table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Chart, Section, Series
 from tokenloom_look.report.words import share

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from tokenloom.indexed.manifest.contents import DocumentLedger, InputRecord, Manifest
 from tokenloom.inspect.target import Target
 from tokenloom.preprocess.rejected_reasons import RejectedReasons, find_rejected
-from tokenloom.rendering.html import Cell, Markup, element, joined, table
-from tokenloom.rendering.largest import largest
 from tokenloom.rendering.words import size
+from tokenloom_look.html import Cell, Markup, element, joined, table
 from tokenloom_look.report.options import ReportOptions
+from tokenloom_look.report.run_pieces import largest_rows
 from tokenloom_look.report.section import Section
 from tokenloom_look.report.words import share
 
@@ -112,10 +112,13 @@ def reasons_table(reasons: RejectedReasons) -> Markup:
 
 
 def _files(files: list[InputRecord]) -> Markup:
-    shown, rest = largest([file.num_bytes for file in files], _MOST_FILES)
-    rows: list[list[Cell]] = [[files[number].path, size(files[number].num_bytes)] for number in shown]
-    if rest:
-        rows.append([f"{len(rest):,} other files", size(sum(files[number].num_bytes for number in rest))])
+    rows = largest_rows(
+        files,
+        lambda file: file.num_bytes,
+        lambda file: [file.path, size(file.num_bytes)],
+        lambda rest: [size(sum(file.num_bytes for file in rest))],
+        most=_MOST_FILES,
+    )
     total = size(sum(file.num_bytes for file in files))
     words = f"1 file, {total}" if len(files) == 1 else f"{len(files):,} files, {total} in all, the largest first"
     return table(["input file", "size"], rows, caption=words)

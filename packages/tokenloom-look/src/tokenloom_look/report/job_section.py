@@ -11,8 +11,8 @@ from tokenloom.errors import StorageError
 from tokenloom.inspect.target import Target
 from tokenloom.machine import boot_id
 from tokenloom.preprocess.rejected_reasons import RejectedReasons
-from tokenloom.rendering.html import Cell, facts, joined, table
 from tokenloom.rendering.words import size
+from tokenloom_look.html import Cell, facts, joined, table
 from tokenloom_look.report.input_section import reasons_table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Section

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from tokenloom.inspect.target import Target
-from tokenloom.rendering.html import Cell, Markup, element, joined, table
 from tokenloom.run.audit.ledger_rows import LedgerRow, RunLedger, summed
 from tokenloom.run.audit.ledger_words import LEFT, NEVER, SLOTS, WITHOUT, columns_of
 from tokenloom.run.passes import closed_at
 from tokenloom.run.run import Run
 from tokenloom.run.walk_sizes import are_packs
+from tokenloom_look.html import Cell, Markup, element, joined, table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.run_pieces import horizon_of, largest_rows
 from tokenloom_look.report.section import Section

@@ -12,7 +12,7 @@ from tokenloom.indexed.roles import has_roles
 from tokenloom.inspect.target import Target, TargetKind
 from tokenloom.order.packs import best_fit_report
 from tokenloom.packing.report import PADDED, PackReport, pack_report
-from tokenloom.rendering.html import Cell, Markup, element, joined, table
+from tokenloom_look.html import Cell, Markup, element, joined, table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Chart, Section, Series
 from tokenloom_look.report.words import share

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tokenloom.indexed.catalogue import CataloguePart
 from tokenloom.inspect.target import Target
-from tokenloom.rendering.html import Cell, table
-from tokenloom.rendering.largest import largest
 from tokenloom.rendering.words import counted, size
+from tokenloom_look.html import Cell, table
 from tokenloom_look.report.options import ReportOptions
+from tokenloom_look.report.run_pieces import largest_rows
 from tokenloom_look.report.section import Section
 from tokenloom_look.report.words import share
 
@@ -24,19 +27,19 @@ def parts_section(target: Target, _options: ReportOptions) -> Section | None:
         return None
     parts = catalogue.parts
     total = sum(part.file.num_bytes for part in parts)
-    shown, rest = largest([part.file.num_bytes for part in parts], _MOST_PARTS)
-    rows: list[list[Cell]] = []
-    for number in shown:
-        part = parts[number]
-        num_bytes = part.file.num_bytes
-        rows.append([part.prefix, part.num_documents, part.num_sequences, size(num_bytes), share(num_bytes, total)])
-    if rest:
-        sums = [
-            sum(parts[number].num_documents for number in rest),
-            sum(parts[number].num_sequences for number in rest),
-        ]
-        num_bytes = sum(parts[number].file.num_bytes for number in rest)
-        rows.append([f"{len(rest):,} others", *sums, size(num_bytes), share(num_bytes, total)])
+
+    def cells(first: str, parts: Sequence[CataloguePart]) -> list[Cell]:
+        documents, sequences = sum(each.num_documents for each in parts), sum(each.num_sequences for each in parts)
+        num_bytes = sum(each.file.num_bytes for each in parts)
+        return [first, documents, sequences, size(num_bytes), share(num_bytes, total)]
+
+    rows = largest_rows(
+        parts,
+        lambda part: part.file.num_bytes,
+        lambda part: cells(part.prefix, [part]),
+        lambda rest: cells("", rest)[1:],
+        most=_MOST_PARTS,
+    )
     columns = ["pair", "documents", "sequences", "tokens", "of all"]
     caption = f"{len(parts):,} pairs, the largest first"
     empty = [part.prefix for part in parts if not part.file.num_bytes]

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
 from tokenloom.loading.topology import Topology
-from tokenloom.rendering.html import Cell
 from tokenloom.run.history import RunHistory
 from tokenloom.run.run import Run
+from tokenloom_look.html import Cell
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Mark, Series
 

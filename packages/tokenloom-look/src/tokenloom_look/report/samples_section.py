@@ -11,7 +11,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.indexed.document_lengths import DocumentLengths
 from tokenloom.inspect.shown import Shown
 from tokenloom.inspect.target import Target, TargetKind
-from tokenloom.rendering.html import Markup, element, joined
+from tokenloom_look.html import Markup, element, joined
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Section
 from tokenloom_look.shown_html import legend_html, shown_html

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tokenloom.errors import TokenloomError
 from tokenloom.inspect.target import Target, TargetKind, open_target
 from tokenloom.progress import task
-from tokenloom.rendering.html import element, joined
+from tokenloom_look.html import element, joined
 from tokenloom_look.report.blend_section import blend_section
 from tokenloom_look.report.documents_section import documents_section
 from tokenloom_look.report.input_section import input_section

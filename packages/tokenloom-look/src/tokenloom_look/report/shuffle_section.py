@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tokenloom.inspect.target import Target
 from tokenloom.order.shuffle_quality import FEWEST, ShuffleMeasure, ShuffleQuality
-from tokenloom.rendering.html import Cell, Markup, element, joined, table
 from tokenloom.run.audit.sampled_order import SampledOrder, sampled_source
+from tokenloom_look.html import Cell, Markup, element, joined, table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.run_pieces import horizon_of
 from tokenloom_look.report.section import Chart, Section, Series

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import InputError
 from tokenloom.inspect.target import Target
-from tokenloom.rendering.html import element, facts, joined
+from tokenloom_look.html import element, facts, joined
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Chart, Section, Series
 from tokenloom_look.report.words import share

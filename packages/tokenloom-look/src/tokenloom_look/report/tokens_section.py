@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tokenloom.inspect.target import Target
 from tokenloom.inspect.token_sample import TokenSample, sample_tokens
 from tokenloom.inspect.token_texts import decoded
-from tokenloom.rendering.html import Cell, Markup, element, facts, joined, table
+from tokenloom_look.html import Cell, Markup, element, facts, joined, table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Section
 from tokenloom_look.report.words import share

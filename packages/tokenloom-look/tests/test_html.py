@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom.rendering.html import Markup, element, escaped, facts, joined, table
 from tokenloom.rendering.plain import printable
+from tokenloom_look.html import Markup, element, escaped, facts, joined, table
 
 
 class Page(HTMLParser):
