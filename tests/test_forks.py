@@ -5,6 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import re
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -106,6 +109,55 @@ def test_forked_workers_start_while_a_thread_loader_runs(tmp_path, num_loaders):
                 multiprocessing_context=multiprocessing.get_context("fork"),
             )
             assert torch.equal(torch.cat([batch["tokens"] for batch in loader]), expected)
+
+
+USE_OF_A_STORE = """
+import sys
+
+from tests.forking import fork_result
+from tokenloom.errors import StorageError
+from tokenloom.storage.objects import RemoteFile
+
+file = None
+
+
+def read():
+    assert RemoteFile(sys.argv[1]).read(0, 5).tobytes() == b"bytes"
+
+
+def be_refused():
+    for use in (read, lambda: file.read(0, 5)):
+        try:
+            use()
+        except StorageError as error:
+            print(error)
+            continue
+        raise AssertionError
+
+
+assert fork_result(read) == 0, "the parent has used no store"
+read()
+file = RemoteFile(sys.argv[1])
+assert fork_result(be_refused) == 0
+read()
+"""
+
+
+def test_a_child_of_a_fork_that_used_a_store_says_so_at_once(bucket):
+    command = [sys.executable, "-u", "-c", USE_OF_A_STORE, bucket.put("key", b"bytes of an object")]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LONGEST_SECONDS)
+    assert found.returncode == 0, found.stderr
+    lines = found.stdout.splitlines()
+    assert lines[:2] == lines[2:]
+    message, hint = lines[:2]
+    assert re.fullmatch(
+        rf"cannot use `s3://{bucket.name}` in process \d+, a fork of process \d+, which had used an object store: "
+        "the threads of its client do not survive a fork",
+        message,
+    )
+    assert hint == (
+        'hint: start workers with `multiprocessing_context="forkserver"` or `"spawn"`, or open remote data only in them'
+    )
 
 
 def test_a_property_is_computed_by_a_child_whose_parent_computes_it():

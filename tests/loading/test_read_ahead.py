@@ -12,6 +12,7 @@ from tests.object_store.fixtures import Bucket
 from tests.object_store.proxy import KINDS, Faults
 from tests.support import (
     assert_same,
+    forking_from,
     make_config,
     make_dataset,
     wait_until,
@@ -109,13 +110,22 @@ def batches_of(dataset, *, consumed: int = 0, **options):
     return batches, loader_statistics(loader)
 
 
+@pytest.fixture
+def own_forkserver(bucket):
+    """A server that knows the environment of this test."""
+    with forking_from("torch"):
+        yield
+
+
+@pytest.mark.usefixtures("own_forkserver")
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes")
 @pytest.mark.parametrize(
     ("num_workers", "context", "shuffle"),
     [
         (0, None, None),
-        (1, "fork", BlockShuffle(block_bytes=BLOCK, window_blocks=2)),
-        pytest.param(4, "fork", None, marks=pytest.mark.slow),
+        (0, None, BlockShuffle(block_bytes=BLOCK, window_blocks=2)),
+        pytest.param(1, None, BlockShuffle(block_bytes=BLOCK, window_blocks=2), marks=pytest.mark.slow),
+        pytest.param(4, "forkserver", None, marks=pytest.mark.slow),
         pytest.param(2, "spawn", None, marks=pytest.mark.slow),
     ],
 )

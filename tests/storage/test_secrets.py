@@ -15,7 +15,7 @@ from botocore.config import Config
 from tests.object_store.fixtures import Bucket
 from tests.object_store.server import ACCESS_KEY, REGION, SECRET_KEY
 from tests.preprocess.corpus import byte_level_json
-from tests.support import write_corpus
+from tests.support import forking_from, write_corpus
 
 from tokenloom import AccessDeniedError, ConfigError, IndexedDataset, ObjectStorageSettings, storage_statistics
 from tokenloom.storage import secrets
@@ -192,8 +192,8 @@ def test_workers_of_every_kind_read_what_is_signed(unsigned, tmp_path):
     unsigned.put_pair(prefix, "pair")
     admit(signed(unsigned, "pair.idx"))
     dataset = IndexedDataset(signed(unsigned, "pair.bin"))
-    for method in ("fork", "spawn"):
-        with multiprocessing.get_context(method).Pool(1, initializer=_hold, initargs=(dataset,)) as pool:
+    for method in ("forkserver", "spawn"):
+        with forking_from("tokenloom"), multiprocessing.get_context(method).Pool(1, _hold, (dataset,)) as pool:
             assert pool.map(_read, range(3)) == [[0] * 9, [1] * 9, [2] * 9]
 
 

@@ -12,8 +12,7 @@ from tests.object_store.server import ACCESS_KEY, REGION, SECRET_KEY
 
 from tokenloom.errors import ConformanceError, UnavailableError
 from tokenloom.storage.addresses import ObjectVersion, parse_address
-from tokenloom.storage.client import missing, replaced
-from tokenloom.storage.helper import make_client
+from tokenloom.storage.client import make_client, missing, replaced
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.testing import check_store
 

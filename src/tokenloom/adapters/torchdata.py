@@ -35,4 +35,4 @@ def stateful_dataloader(
     """
     loader_class = require("torchdata.stateful_dataloader", extra="torchdata").StatefulDataLoader
     given = loader_arguments(dataset, sampler, num_workers=num_workers, pin_memory=pin_memory)
-    return loader_class(**given, **settings)
+    return loader_class(**{**given, **settings})

@@ -10,7 +10,7 @@ from tokenloom.datasets.protocols import is_remote_dataset
 from tokenloom.datasets.shortcuts import ITEMS, hook_of
 from tokenloom.datasets.tensors import SampleBatch, whole
 from tokenloom.loading.dealing import check_dataset
-from tokenloom.loading.read_ahead import AnnouncingSampler, ReadAheadDataset
+from tokenloom.loading.read_ahead import AnnouncingSampler, ReadAheadDataset, worker_context
 from tokenloom.loading.resonance import warn_of_resonance
 from tokenloom.optional import require
 from tokenloom.overrides import overrides
@@ -45,7 +45,8 @@ def build_dataloader(
         pin_memory: whether batches lie in page-locked memory; by default, where CUDA is available.
         persistent_workers: whether workers outlive an epoch; by default, where there are any.
         prefetch_factor: batches that each worker reads ahead.
-        multiprocessing_context: how workers start: "fork", "spawn" or "forkserver".
+        multiprocessing_context: how workers start: "fork", "spawn" or "forkserver"; None for the default of Python, and
+            "forkserver" for data in object storage, which a forked worker cannot read.
         read_ahead_batches: batches that each worker hears of in advance, for data in object storage; None for about
             1024 samples. How much of them is fetched is bounded by the budgets of the storage.
 
@@ -54,11 +55,15 @@ def build_dataloader(
     """
     return require("torch.utils.data", extra="torch").DataLoader(
         **loader_arguments(
-            dataset, sampler, num_workers=num_workers, pin_memory=pin_memory, read_ahead_batches=read_ahead_batches
+            dataset,
+            sampler,
+            num_workers=num_workers,
+            pin_memory=pin_memory,
+            multiprocessing_context=multiprocessing_context,
+            read_ahead_batches=read_ahead_batches,
         ),
         persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers,
         prefetch_factor=prefetch_factor,
-        multiprocessing_context=multiprocessing_context,
     )
 
 
@@ -68,15 +73,18 @@ def loader_arguments(
     *,
     num_workers: int = 0,
     pin_memory: bool | None = None,
+    multiprocessing_context: str | None = None,
     read_ahead_batches: int | None = None,
 ) -> dict[str, Any]:
     """Returns what torch's DataLoader, or one that is made as it is, takes for a dataset and a sampler.
 
     Args:
-        dataset, sampler, num_workers, pin_memory, read_ahead_batches: as `build_dataloader` takes them.
+        dataset, sampler, num_workers, pin_memory, multiprocessing_context, read_ahead_batches: as `build_dataloader`
+            takes them.
     """
     check_dataset(dataset)
     torch = require("torch", extra="torch")
+    context = multiprocessing_context or worker_context(dataset, num_workers=num_workers)
     warn_of_resonance(dataset, sampler, stacklevel=4)
     if is_remote_dataset(dataset):
         sampler = AnnouncingSampler(sampler, num_workers=num_workers, num_ahead=read_ahead_batches)
@@ -89,6 +97,7 @@ def loader_arguments(
         "num_workers": num_workers,
         "collate_fn": collate,
         "pin_memory": torch.cuda.is_available() if pin_memory is None else pin_memory,
+        "multiprocessing_context": context,
     }
 
 

@@ -10,6 +10,7 @@ announcement costs time, never a wrong batch.
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -142,6 +143,20 @@ class ReadAheadDataset:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_earlier": None}
+
+
+def worker_context(dataset: Any, *, num_workers: int) -> str | None:
+    """Returns how the workers of a loader start: by a server where data are remote, None for the default.
+
+    A fork of a process that has used an object store cannot use it.
+
+    Args:
+        dataset: what the workers read.
+        num_workers: how many there are.
+    """
+    if not num_workers or not is_remote_dataset(dataset):
+        return None
+    return "forkserver" if multiprocessing.get_start_method(allow_none=True) in (None, "fork") else None
 
 
 def announce_ahead(dataset: Any, batches: Iterable[Batch]) -> Iterator[Batch]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Protocol
 
-from tokenloom.errors import MissingObjectError, ReplacedObjectError
+from tokenloom.errors import MissingObjectError, ReplacedObjectError, StorageError
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
 from tokenloom.storage.secrets import redacted
+from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.storage.stores import store_modules
+
+_process: int | None = None
+"""The first process that made a client; a fork of it cannot use any."""
 
 
 class ObjectClient(Protocol):
@@ -32,6 +38,29 @@ class ObjectClient(Protocol):
 
     def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
         """Returns the objects that lie anywhere below a key taken as a folder, by their keys."""
+
+
+def make_client(address: ObjectAddress, settings: ObjectStorageSettings) -> ObjectClient:
+    """Returns a client for the bucket of an address.
+
+    Raises:
+        MissingExtraError: the library is not installed.
+        StorageError: this process is a fork of one that had made a client.
+    """
+    global _process
+    if _process is not None and _process != os.getpid():
+        # The libraries run threads, which a fork does not take along: in the child their calls would never return.
+        message = (
+            f"cannot use `{address.root}` in process {os.getpid()}, a fork of process {_process}, which had used an "
+            "object store: the threads of its client do not survive a fork"
+        )
+        hint = (
+            'start workers with `multiprocessing_context="forkserver"` or `"spawn"`, or open remote data only in them'
+        )
+        raise StorageError(message, hint=hint)
+    _process = os.getpid()
+    client: ObjectClient = store_modules()[address.scheme].make_client(address, settings)
+    return client
 
 
 def as_folder(address: ObjectAddress) -> str:

@@ -35,8 +35,6 @@ _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "
 _reached: set[str] = set()
 """Endpoints that were found to answer; a fork knows what its parent knew."""
 
-_believes = False
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
@@ -103,7 +101,7 @@ def check_endpoint(endpoint: Endpoint) -> None:
 
     parts = urlsplit(endpoint.url)
     proxied = parts.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(parts.hostname or "")
-    if endpoint.url in _reached or proxied or _believes or multiprocessing.parent_process() is not None:
+    if endpoint.url in _reached or proxied or multiprocessing.parent_process() is not None:
         return
     found: list[str | None] = []
     looking = threading.Thread(target=lambda: found.append(_problem_of(parts)), name="tokenloom-endpoint", daemon=True)
@@ -116,12 +114,6 @@ def check_endpoint(endpoint: Endpoint) -> None:
         message = f"the endpoint of {endpoint} cannot be reached: {problem}"
         raise UnavailableError(message, hint=f"correct {endpoint.variable}, or start the server it names")
     _reached.add(endpoint.url)
-
-
-def believe_endpoints() -> None:
-    """Says that the process that started this one has checked the endpoint."""
-    global _believes
-    _believes = True
 
 
 def _check_address(endpoint: Endpoint) -> None:

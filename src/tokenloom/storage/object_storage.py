@@ -18,10 +18,9 @@ from tokenloom.progress import Wait, waiting_for
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.block_cache import Block, BlockCache
-from tokenloom.storage.client import ObjectClient, missing
+from tokenloom.storage.client import ObjectClient, make_client, missing
 from tokenloom.storage.ending import at_end, daemons_stopped, interruptible, submit
 from tokenloom.storage.endpoint import server_words
-from tokenloom.storage.helper import make_client
 from tokenloom.storage.local import Bytes
 from tokenloom.storage.own_folder import own_folder
 from tokenloom.storage.read_ahead import ReadAhead

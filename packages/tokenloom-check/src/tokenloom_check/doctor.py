@@ -34,7 +34,7 @@ from tokenloom.megatron.versions import version_numbers
 from tokenloom.rendering.terminal import plain_text
 from tokenloom.rendering.words import counted, size
 from tokenloom.storage.addresses import is_remote, parse_address
-from tokenloom.storage.helper import make_client
+from tokenloom.storage.client import make_client
 from tokenloom.storage.settings import ObjectStorageSettings
 
 _TIMEOUT_SECONDS = 5.0

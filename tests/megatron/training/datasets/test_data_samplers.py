@@ -92,6 +92,14 @@ def test_other_kinds_of_loaders():
         build(dataset, dataloader_type="odd")
 
 
+@pytest.mark.parametrize(("paths", "start"), [([], None), (["s3://bucket/web.bin"], "forkserver")])
+def test_workers_of_remote_data_are_no_forks(paths, start):
+    dataset = Numbers(remote_paths=paths, will_need=lambda positions: None)
+    context = build(dataset, num_workers=1).multiprocessing_context
+    assert (context and context.get_start_method()) == start
+    assert build(dataset).multiprocessing_context is None
+
+
 def test_a_dataset_without_samples_has_a_loader_in_older_versions_only(monkeypatch):
     assert build(None) is None
     monkeypatch.setattr(data_samplers, "reference_version", lambda: (0, 20))

@@ -17,7 +17,7 @@ from tokenloom.datasets.shortcuts import makes_batches
 from tokenloom.datasets.tensors import SampleBatch, whole
 from tokenloom.errors import ConfigError
 from tokenloom.loading.balanced_sampler import BalancedSampler
-from tokenloom.loading.read_ahead import AnnouncingSampler, ReadAheadDataset
+from tokenloom.loading.read_ahead import AnnouncingSampler, ReadAheadDataset, worker_context
 from tokenloom.loading.resonance import warn_of_resonance
 from tokenloom.machine import open_files
 from tokenloom.megatron.core.datasets.utils import Split
@@ -99,6 +99,7 @@ def build_pretraining_data_loader(
         collate: Callable[[Any], Any] = _as_they_are
     else:
         collate = _collate if makes_batches(dataset) else torch.utils.data.default_collate
+    context = worker_context(dataset, num_workers=num_workers)
     if is_remote_dataset(dataset):
         sampler = AnnouncingSampler(sampler, num_workers=num_workers)
         dataset = ReadAheadDataset(dataset, num_workers=num_workers)
@@ -108,6 +109,7 @@ def build_pretraining_data_loader(
         batch_sampler=sampler,
         num_workers=num_workers,
         pin_memory=True,
+        multiprocessing_context=context,
         persistent_workers=num_workers > 0,
         worker_init_fn=partial(_begin_worker, exit_signal=exit_signal) if num_workers > 0 else None,
         collate_fn=collate,
