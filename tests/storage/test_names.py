@@ -27,7 +27,7 @@ def test_schemes(path):
     [
         (
             "ftp://b/k",
-            "expected a path or an address with one of hf://, s3://, gs://, az://, http://, https://, msc://, found `ftp://b/k`",
+            "expected a path or an address with one of s3://, gs://, az://, http://, https://, msc://, hf://, found `ftp://b/k`",
         ),
         ("s3://bucket", "expected `s3://BUCKET/KEY`, found `s3://bucket`"),
         ("s3:///key", "expected `s3://BUCKET/KEY`, found `s3:///key`"),

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 
 from tokenloom.errors import ConfigError
 from tokenloom.storage.secrets import admit
-from tokenloom.storage.stores import store_modules
+
+STORES: dict[str, str] = {
+    **dict.fromkeys(("s3", "gs", "az", "http", "https"), "tokenloom.storage.stores.obstore:ObstoreClient"),
+    "msc": "tokenloom.storage.stores.profiles:MultiStorageClient",
+    "hf": "tokenloom.storage.stores.hub:HubClient",
+}
+"""Kinds of object storage: by the scheme of addresses, `MODULE:CLASS` of an `ObjectClient`.
+
+The class takes an address and the settings, and imports the library that it needs when a client is made.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +26,7 @@ class ObjectAddress:
     """Where an object is.
 
     Attributes:
-        scheme: one of those of the modules in `storage/stores`.
+        scheme: one of `STORES`.
         bucket: the bucket; the container of `az`, the host of `http(s)`, the profile of `msc`; `datasets` of `hf`.
         key: the name of the object in it.
     """
@@ -71,8 +80,8 @@ def parse_address(path: str, *, is_folder: bool = False) -> ObjectAddress:
     path = admit(path)
     scheme, _, rest = path.partition("://")
     bucket, _, key = rest.partition("/")
-    if scheme not in (known := store_modules()):
-        schemes = ", ".join(f"{each}://" for each in known)
+    if scheme not in STORES:
+        schemes = ", ".join(f"{each}://" for each in STORES)
         message = f"expected a path or an address with one of {schemes}, found `{path}`"
         raise ConfigError(message)
     if not bucket or not (key or is_folder):

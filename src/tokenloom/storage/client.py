@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 from typing import Any, Protocol
 
-from tokenloom.errors import MissingObjectError, ReplacedObjectError, StorageError
-from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
+from tokenloom.errors import (
+    AccessDeniedError,
+    MissingObjectError,
+    ReplacedObjectError,
+    StorageError,
+    UnavailableError,
+)
+from tokenloom.storage.addresses import STORES, ObjectAddress, ObjectVersion
 from tokenloom.storage.secrets import redacted
 from tokenloom.storage.settings import ObjectStorageSettings
-from tokenloom.storage.stores import store_modules
 
 _process: int | None = None
 """The first process that made a client; a fork of it cannot use any."""
@@ -59,7 +65,7 @@ def make_client(address: ObjectAddress, settings: ObjectStorageSettings) -> Obje
         )
         raise StorageError(message, hint=hint)
     _process = os.getpid()
-    client: ObjectClient = store_modules()[address.scheme].make_client(address, settings)
+    client: ObjectClient = pkgutil.resolve_name(STORES[address.scheme])(address, settings)
     return client
 
 
@@ -72,6 +78,16 @@ def missing(address: ObjectAddress) -> MissingObjectError:
     """Returns the error for an object that does not exist."""
     message = f"no object `{address}`"
     return MissingObjectError(message, hint="check the names of bucket and object, and the endpoint")
+
+
+def denied(address: ObjectAddress, reason: BaseException | str, *, hint: str) -> AccessDeniedError:
+    """Returns the error for an object that may not be read or written."""
+    return AccessDeniedError(f"access to `{address}` was denied: {reason_of(reason)}", hint=hint)
+
+
+def unreachable(address: ObjectAddress, reason: BaseException | str, *, hint: str | None = None) -> UnavailableError:
+    """Returns the error for a store that does not answer as it should, which may pass."""
+    return UnavailableError(f"`{address}` cannot be reached: {reason_of(reason)}", hint=hint)
 
 
 def replaced(
@@ -88,7 +104,7 @@ def _described(version: ObjectVersion) -> str:
     return f"{version.num_bytes} bytes" + ("" if version.etag is None else f" with etag {version.etag}")
 
 
-def reason_of(error: BaseException) -> str:
+def reason_of(error: BaseException | str) -> str:
     """Returns the first line of a library's error, without secrets; the others are for its own developers."""
     text = redacted(str(error)).strip()
     return text.splitlines()[0] if text else type(error).__name__

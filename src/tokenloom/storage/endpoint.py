@@ -1,39 +1,27 @@
-"""The server of S3 that the environment names, and whether it can be one: told at once, not when patience ends.
+"""The server of S3 that the environment names, and whether anything listens there.
 
-Requests are repeated for minutes, because a store may be busy. A name that does not resolve, a port where nothing
-listens, or a server of another protocol will not get better: that is said after a few seconds, with the variable.
+Requests are repeated for minutes, because a store may be busy. A name that does not resolve, or a port where nothing
+listens, will not get better: that is an error at once, with the variable that names it.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import logging
 import multiprocessing
 import os
 import socket
-import threading
-import time
-import warnings
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from urllib.parse import SplitResult, urlsplit
 
-from tokenloom.errors import ConfigError, IgnoredSettingWarning, UnavailableError
+from tokenloom.errors import ConfigError, UnavailableError
 from tokenloom.storage.addresses import ObjectAddress
 from tokenloom.storage.secrets import endpoint_of
-
-_LOGGER = logging.getLogger(__name__)
 
 VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_S3_ENDPOINT_URL")
 """Where an endpoint may be named, the first that is set counts: boto3's names, the library's, and an older one."""
 
-_PATIENCE_SECONDS = 3.0
-_LONGEST_SECONDS = 4.0
-_PAUSE_SECONDS = 0.25
-_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "HTTP_REQUEST")
-
-_reached: set[str] = set()
-"""Endpoints that were found to answer; a fork knows what its parent knew."""
+_PORTS = {"http": 80, "https": 443}
+_TIMEOUT_SECONDS = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +36,6 @@ class Endpoint:
     variable: str
     url: str
 
-    @property
-    def is_loopback(self) -> bool:
-        """Whether it is on this machine."""
-        host = urlsplit(self.url).hostname or ""
-        with suppress(ValueError):
-            return host == "localhost" or ipaddress.ip_address(host).is_loopback
-        return False
-
     def __str__(self) -> str:
         return f"{self.variable}={self.url}"
 
@@ -63,21 +43,32 @@ class Endpoint:
 def s3_endpoint() -> Endpoint | None:
     """Returns the server of S3 that the environment names; None for Amazon's own.
 
-    A second variable that names another server is warned of, as nobody asks that one.
-
     Raises:
         ConfigError: it is no address of a server, has a user, a password or a query, or is unencrypted and not on this
             machine, which `AWS_ALLOW_HTTP=true` allows.
     """
-    named = [Endpoint(variable=name, url=url.rstrip("/")) for name in VARIABLES if (url := endpoint_of(name))]
-    if not named:
+    for variable in VARIABLES:
+        if url := endpoint_of(variable):
+            endpoint = Endpoint(variable=variable, url=url.rstrip("/"))
+            break
+    else:
         return None
-    first, *others = named
-    _check_address(first)
-    if (unused := VARIABLES[-1]) in {each.variable for each in others if each.url != first.url}:
-        message = f"{unused} has no effect beside {first.variable}, which names another endpoint, {first.url}"
-        warnings.warn(message, IgnoredSettingWarning, stacklevel=2)
-    return first
+    parts = urlsplit(endpoint.url)
+    if parts.scheme not in _PORTS or not parts.hostname or not _has_port(parts):
+        message = f"expected the address of a store in {variable}, found {endpoint.url!r}"
+        raise ConfigError(message, hint="write it as http://HOST:PORT or https://HOST")
+    allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true", "yes", "on", "y")
+    if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1") and not allowed:
+        message = f"expected an encrypted connection, found {endpoint}"
+        raise ConfigError(message, hint="write https://…, or set AWS_ALLOW_HTTP=true where the network is your own")
+    return endpoint
+
+
+def _has_port(parts: SplitResult) -> bool:
+    try:
+        return parts.port != 0
+    except ValueError:  # no number, or none of a port
+        return False
 
 
 def server_words(address: ObjectAddress) -> str:
@@ -88,78 +79,27 @@ def server_words(address: ObjectAddress) -> str:
     return f"Amazon's, as {VARIABLES[1]} is not set" if named is None else str(named)
 
 
+@cache
 def check_endpoint(endpoint: Endpoint) -> None:
-    """Makes sure, once per process, that an endpoint can be one; what only takes long is logged, and believed.
+    """Checks, once per process, that something listens at an endpoint; a server that takes long counts as one.
 
-    Processes that another one started count on it. Behind a proxy, nothing is known of the server.
+    Processes of `multiprocessing` count on the one that started them. Behind a proxy, nothing is known of the server.
 
     Raises:
-        UnavailableError: there is no such host, nothing listens there, or it speaks another protocol: known after a few
-            seconds.
+        UnavailableError: there is no such host, or nothing listens there.
     """
-    import urllib.request  # with `ssl`, 10 ms of every start, and most have no endpoint
+    from urllib.request import getproxies, proxy_bypass  # 10 ms of every start, and most have no endpoint
 
     parts = urlsplit(endpoint.url)
-    proxied = parts.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(parts.hostname or "")
-    if endpoint.url in _reached or proxied or multiprocessing.parent_process() is not None:
+    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+    is_behind_proxy = parts.scheme in getproxies() and not proxy_bypass(host)
+    if is_behind_proxy or multiprocessing.parent_process() is not None:
         return
-    found: list[str | None] = []
-    looking = threading.Thread(target=lambda: found.append(_problem_of(parts)), name="tokenloom-endpoint", daemon=True)
-    looking.start()
-    looking.join(_LONGEST_SECONDS)
-    if not found:
-        _LOGGER.warning("%s has not answered for %.0f s; asking on", endpoint, _LONGEST_SECONDS)
-        return
-    if (problem := found[0]) is not None:
-        message = f"the endpoint of {endpoint} cannot be reached: {problem}"
-        raise UnavailableError(message, hint=f"correct {endpoint.variable}, or start the server it names")
-    _reached.add(endpoint.url)
-
-
-def _check_address(endpoint: Endpoint) -> None:
-    parts = urlsplit(endpoint.url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or _port_of(parts) is None:
-        message = f"expected the address of a store in {endpoint.variable}, found {endpoint.url!r}"
-        raise ConfigError(message, hint="write it as http://HOST:PORT or https://HOST")
-    allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true", "yes", "on", "y")
-    if parts.scheme == "http" and not endpoint.is_loopback and not allowed:
-        message = f"expected an encrypted connection, found {endpoint}"
-        raise ConfigError(message, hint="write https://…, or set AWS_ALLOW_HTTP=true where the network is your own")
-
-
-def _port_of(parts: SplitResult) -> int | None:
     try:
-        return parts.port or (443 if parts.scheme == "https" else 80)
-    except ValueError:  # no number, or none of a port
-        return None
-
-
-def _problem_of(parts: SplitResult) -> str | None:
-    """Returns why a server cannot be the right one, after it was so for a while; None if it answers."""
-    host, port = parts.hostname or "", _port_of(parts) or 0
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        problem = _asked(host, port, parts.scheme == "https")
-        if problem is None or time.monotonic() + _PAUSE_SECONDS > deadline:
-            return problem
-        time.sleep(_PAUSE_SECONDS)
-
-
-def _asked(host: str, port: int, encrypted: bool) -> str | None:  # noqa: FBT001  of the address
-    import ssl
-
-    try:
-        with socket.create_connection((host, port), _LONGEST_SECONDS) as connection:
-            if encrypted:
-                context = ssl.create_default_context()
-                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # the requests verify it
-                context.wrap_socket(connection, server_hostname=host).close()
+        socket.create_connection((host, port), _TIMEOUT_SECONDS).close()
     except TimeoutError:
-        return f"no answer from {host} at port {port}"
-    except socket.gaierror as error:
-        return f"the name {host} is unknown ({error.strerror})"
-    except ssl.SSLError as error:  # of any other kind, it speaks TLS, and requests will say what it minds
-        return f"{host} at port {port} does not speak TLS" if error.reason in _NO_TLS else None
+        pass
     except OSError as error:
-        return f"{host} at port {port}: {error.strerror or error}"
-    return None
+        message = f"the endpoint of {endpoint} cannot be reached: {error.strerror or error}"
+        hint = f"correct {endpoint.variable}, or start the server it names"
+        raise UnavailableError(message, hint=hint) from error

@@ -91,9 +91,11 @@ def test_other_bytes_than_those_that_were_opened_are_an_error(hub: HubServer, na
 
 def test_private_files_need_the_token(hub: HubServer, monkeypatch: pytest.MonkeyPatch):
     hub.repositories["org/secret"] = Repository({"a.jsonl": LINES}, token="hf_right")
-    with pytest.raises(MissingObjectError, match=r"no repository for `.*secret/a.jsonl`, or a private one") as caught:
+    with pytest.raises(MissingObjectError, match=r"no object `.*secret/a.jsonl`, or one of a private") as caught:
         RemoteFile("hf://datasets/org/secret/a.jsonl", QUICK)
-    assert caught.value.hint == "check its name; a private one needs a token: `HF_TOKEN` or `hf auth login`"
+    assert (
+        caught.value.hint == "check its name and revision; a private one needs a token: `HF_TOKEN` or `hf auth login`"
+    )
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     with pytest.raises(AccessDeniedError, match=r"access to `.*secret/a.jsonl` was denied") as denied:
         RemoteFile("hf://datasets/org/secret/a.jsonl", QUICK)
@@ -112,7 +114,10 @@ def test_gated_files_say_what_to_accept(hub: HubServer):
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("hf://datasets/org/none/a.jsonl", "no repository for `hf://datasets/org/none/a.jsonl/?`, or a private one"),
+        (
+            "hf://datasets/org/none/a.jsonl",
+            "no object `hf://datasets/org/none/a.jsonl/?`, or one of a private repository",
+        ),
         ("hf://datasets/org/name/none.jsonl", "no object `hf://datasets/org/name/none.jsonl`"),
         ("hf://datasets/org/name@v9/data/a.jsonl", "no object `hf://datasets/org/name@v9/data/a.jsonl/?`"),
         ("hf://datasets/name", "expected `hf://"),

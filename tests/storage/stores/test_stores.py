@@ -1,4 +1,4 @@
-"""Kinds of object storage: a module is all that one needs; credentials are found, or named where they are missing."""
+"""Kinds of object storage: a class is all that one needs; credentials are found, or named where they are missing."""
 
 from __future__ import annotations
 
@@ -8,25 +8,20 @@ from tests.storage.remotes import SETTINGS, read
 
 from tokenloom import ConfigError
 from tokenloom.errors import MissingObjectError
-from tokenloom.storage import stores
-from tokenloom.storage.addresses import parse_address
+from tokenloom.storage.addresses import STORES, ObjectVersion, parse_address
+from tokenloom.storage.client import make_client, missing
 from tokenloom.storage.object_storage import close_storages
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.resolve import exists, read_start
 from tokenloom.storage.settings import ObjectStorageSettings
-from tokenloom.storage.stores.obstore import make_client
 
-MODULE = """
-from tokenloom.storage.addresses import ObjectVersion
-from tokenloom.storage.client import missing
-
-SCHEMES = ("mem",)
 OBJECTS = {"one": b"0123456789"}
 
-def make_client(address, settings):
-    return Client()
 
-class Client:
+class MemoryStore:
+    def __init__(self, address, settings):
+        pass
+
     def version(self, address):
         if address.key not in OBJECTS:
             raise missing(address)
@@ -34,20 +29,10 @@ class Client:
 
     def read(self, address, start, stop, version):
         return OBJECTS[address.key][start:stop]
-"""
 
 
-@pytest.fixture
-def memory_store(tmp_path, monkeypatch):
-    (tmp_path / "memory.py").write_text(MODULE)
-    monkeypatch.setattr(stores, "__path__", [*stores.__path__, str(tmp_path)])
-    stores.store_modules.cache_clear()
-    yield
-    stores.store_modules.cache_clear()
-    close_storages()
-
-
-def test_a_new_module_is_a_new_store(memory_store):
+def test_a_class_is_a_new_store(monkeypatch):
+    monkeypatch.setitem(STORES, "mem", f"{__name__}:MemoryStore")
     remote = RemoteFile("mem://bucket/one")
     assert remote.num_bytes == 10
     assert remote.read(2, 3).tobytes() == b"234"
@@ -55,6 +40,7 @@ def test_a_new_module_is_a_new_store(memory_store):
     assert not exists("mem://bucket/two")
     with pytest.raises(MissingObjectError, match="no object `mem://bucket/two`"):
         RemoteFile("mem://bucket/two")
+    close_storages()
 
 
 @pytest.fixture

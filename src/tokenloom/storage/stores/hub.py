@@ -5,42 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
-from tokenloom.errors import AccessDeniedError, ConfigError, MissingObjectError, StorageError, UnavailableError
+from tokenloom.errors import ConfigError, MissingObjectError, StorageError
 from tokenloom.optional import require
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
-from tokenloom.storage.client import ObjectClient, as_folder, missing, reason_of, replaced
+from tokenloom.storage.client import as_folder, denied, missing, reason_of, replaced, unreachable
 from tokenloom.storage.secrets import clean_cause
 from tokenloom.storage.settings import ObjectStorageSettings
 
-SCHEMES = ("hf",)
-
 _KINDS = {"datasets": "dataset", "spaces": "space"}
 _DENIED = (401, 403)
-_ABSENT = (404, 410)
-
-
-def make_client(_: ObjectAddress, settings: ObjectStorageSettings) -> ObjectClient:
-    """Returns a client of the hub.
-
-    Raises:
-        MissingExtraError: its client is not installed.
-    """
-    return HubClient(settings)
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a file is: in the repository of a kind, at a revision; a path of "" is all of it."""
-
-    repository: str
-    kind: str
-    revision: str
-    path: str
-    before: str  # what keys of the repository begin with
 
 
 class HubClient:
@@ -48,9 +24,12 @@ class HubClient:
 
     The token is that of `HF_TOKEN`, or of `hf auth login`. A version is told by the hash of the bytes, which the hub
     sends with each answer; `@REVISION` behind the name of a repository pins what a branch stands for.
+
+    Raises:
+        MissingExtraError: `huggingface_hub` is not installed.
     """
 
-    def __init__(self, settings: ObjectStorageSettings) -> None:
+    def __init__(self, _: ObjectAddress, settings: ObjectStorageSettings) -> None:
         self._library = require("huggingface_hub", extra="hf")
         self._errors = require("huggingface_hub.errors", extra="hf")
         self._tools = require("huggingface_hub.utils", extra="hf")
@@ -58,49 +37,33 @@ class HubClient:
         self._seconds = settings.timeout_seconds
 
     def version(self, address: ObjectAddress) -> ObjectVersion:
-        place = _place_of(address)
-        if not place.path:
-            raise missing(address)
+        repository, path = _place_of(address)
         with self._worded(address):
-            found = self._api.get_paths_info(
-                place.repository, [place.path], revision=place.revision, repo_type=place.kind
-            )
-        files = [each for each in found if hasattr(each, "blob_id")]
-        if not files:
-            raise missing(address)
-        return _version_of(files[0])
+            found = self._api.get_paths_info(paths=[path], **repository) if path else []
+        for file in found:
+            if hasattr(file, "blob_id"):  # folders have none
+                return _version_of(file)
+        raise missing(address)
 
     def read(self, address: ObjectAddress, start: int, stop: int, version: ObjectVersion) -> Any:
-        if stop <= start:
-            return b""
-        place = _place_of(address)
-        url = self._library.hf_hub_url(
-            place.repository,
-            place.path,
-            repo_type=place.kind,
-            revision=place.revision,
-            endpoint=self._api.endpoint,
-        )
-        headers = {
-            **self._tools.build_hf_headers(),
-            "Range": f"bytes={start}-{stop - 1}",
-            "Accept-Encoding": "identity",
-        }
+        repository, path = _place_of(address)
+        url = self._library.hf_hub_url(filename=path, endpoint=self._api.endpoint, **repository)
+        headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
         with self._worded(address):
-            session = self._tools.get_session()
-            answer = session.get(url, headers=headers, follow_redirects=True, timeout=self._seconds)
-            if answer.status_code != 416:
+            answer = self._tools.get_session().get(
+                url,
+                headers={**self._tools.build_hf_headers(), **headers},
+                follow_redirects=True,
+                timeout=self._seconds,
+            )
+            if answer.status_code != 416:  # beyond the end that the file had when it was opened
                 self._tools.hf_raise_for_status(answer)
         tags = [_tag_of(each.headers) for each in [*answer.history, answer]]
-        found = next((tag for tag in tags if tag is not None), None)
-        if answer.status_code == 416 or (version.etag is not None and found is not None and found != version.etag):
+        found = next((tag for tag in tags if tag is not None), version.etag)
+        if answer.status_code == 416 or (version.etag is not None and found != version.etag):
             raise replaced(address)
         data: bytes = answer.content
-        data = data if answer.status_code == 206 else data[start:stop]
-        if len(data) != stop - start:
-            message = f"`{address}` sent {len(data)} bytes of the {stop - start} that were asked for"
-            raise UnavailableError(message)
-        return data
+        return data if answer.status_code == 206 else data[start:stop]
 
     def upload(self, address: ObjectAddress, path: str) -> None:
         _refuse(address)
@@ -113,23 +76,15 @@ class HubClient:
         return [key for key in self.objects(address) if "/" not in key[len(folder) :]]
 
     def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
-        place = _place_of(address)
-        try:
-            with self._worded(address):
-                listed = list(
-                    self._api.list_repo_tree(
-                        place.repository,
-                        place.path or None,
-                        recursive=True,
-                        revision=place.revision,
-                        repo_type=place.kind,
-                    )
-                )
-        except MissingObjectError as error:
-            if isinstance(error.__cause__, self._errors.EntryNotFoundError):
+        repository, path = _place_of(address)
+        before = address.key.removesuffix("/").removesuffix(path)
+        before = before if before.endswith("/") else f"{before}/"
+        with self._worded(address):
+            try:
+                listed = list(self._api.list_repo_tree(path_in_repo=path or None, recursive=True, **repository))
+            except self._errors.EntryNotFoundError:
                 return {}
-            raise
-        return {place.before + each.path: _version_of(each) for each in listed if hasattr(each, "blob_id")}
+        return {before + each.path: _version_of(each) for each in listed if hasattr(each, "blob_id")}
 
     @contextmanager
     def _worded(self, address: ObjectAddress) -> Iterator[None]:
@@ -137,25 +92,12 @@ class HubClient:
         try:
             yield
         except errors.GatedRepoError as error:
-            message = f"access to `{address}` was denied: its repository is gated"
             hint = "accept its conditions on its page of the hub, and name your token: `HF_TOKEN` or `hf auth login`"
-            raise AccessDeniedError(message, hint=hint) from clean_cause(error)
-        except (errors.EntryNotFoundError, errors.RevisionNotFoundError) as error:
-            message = f"no object `{address}`"
-            raise MissingObjectError(message, hint="check the path, and the revision if there is one") from error
-        except errors.RepositoryNotFoundError as error:
-            message = f"no repository for `{address}`, or a private one"
-            hint = "check its name; a private one needs a token: `HF_TOKEN` or `hf auth login`"
+            raise denied(address, "its repository is gated", hint=hint) from clean_cause(error)
+        except (errors.EntryNotFoundError, errors.RevisionNotFoundError, errors.RepositoryNotFoundError) as error:
+            message = f"no object `{address}`, or one of a private repository"
+            hint = "check its name and revision; a private one needs a token: `HF_TOKEN` or `hf auth login`"
             raise MissingObjectError(message, hint=hint) from clean_cause(error)
-        except errors.HfHubHTTPError as error:
-            status = getattr(error.response, "status_code", 0)
-            if status in _DENIED:
-                message = f"access to `{address}` was denied: {reason_of(error)}"
-                raise AccessDeniedError(message, hint="check the token: `HF_TOKEN`") from clean_cause(error)
-            if status in _ABSENT:
-                raise missing(address) from clean_cause(error)
-            message = f"`{address}` cannot be reached: {reason_of(error)}"
-            raise UnavailableError(message, hint=_HINT) from clean_cause(error)
         except errors.HFValidationError as error:
             message = f"`{address}` names no repository: {reason_of(error)}"
             raise ConfigError(message, hint="write `hf://datasets/ORG/NAME/PATH`") from clean_cause(error)
@@ -163,37 +105,26 @@ class HubClient:
             message = f"`{address}` cannot be read: the hub's client is offline"
             raise StorageError(message, hint="unset `HF_HUB_OFFLINE`, or name local files") from clean_cause(error)
         except (errors.HTTPError, OSError) as error:
-            message = f"`{address}` cannot be reached: {reason_of(error)}"
-            raise UnavailableError(message, hint=_HINT) from clean_cause(error)
+            if getattr(getattr(error, "response", None), "status_code", 0) in _DENIED:
+                raise denied(address, error, hint="check the token: `HF_TOKEN`") from clean_cause(error)
+            raise unreachable(address, error, hint="check the network, and `HF_ENDPOINT`") from clean_cause(error)
 
 
-_HINT = "check the network, and `HF_ENDPOINT`"
-
-
-def _place_of(address: ObjectAddress) -> _Place:
-    """Returns the repository and path of an address.
+def _place_of(address: ObjectAddress) -> tuple[dict[str, str], str]:
+    """Returns what names a repository to the hub's client, and a path in it; "" for all of it.
 
     Raises:
-        ConfigError: it names no repository.
+        ConfigError: the address names no repository.
     """
-    parts = address.key.removesuffix("/").split("/") if address.key else []
-    if address.bucket in _KINDS:
-        kind, owner, rest = _KINDS[address.bucket], parts[:1], parts[1:]
-        before = parts[:2]
-    else:
-        kind, owner, rest = "model", [address.bucket], parts
-        before = parts[:1]
-    if not owner or not rest:
+    kind = _KINDS.get(address.bucket)
+    parts = [*([] if kind else [address.bucket]), *address.key.removesuffix("/").split("/")]
+    owner, name, *path = [*parts, ""]  # of `hf://datasets/NAME` the name is missing, and the path has an end too many
+    if not owner or not name:
         message = f"expected `hf://datasets/ORG/NAME/PATH`, found `{address}`"
         raise ConfigError(message)
-    name, _, revision = rest[0].partition("@")
-    return _Place(
-        repository=f"{owner[0]}/{name}",
-        kind=kind,
-        revision=unquote(revision) or "main",
-        path="/".join(rest[1:]),
-        before="/".join(before) + "/",
-    )
+    name, _, revision = name.partition("@")
+    repository = {"repo_id": f"{owner}/{name}", "repo_type": kind or "model", "revision": unquote(revision) or "main"}
+    return repository, "/".join(path[:-1])
 
 
 def _version_of(file: Any) -> ObjectVersion:

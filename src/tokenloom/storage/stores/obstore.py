@@ -11,15 +11,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tokenloom.errors import AccessDeniedError, ConfigError, MissingObjectError, StorageError, UnavailableError
+from tokenloom.errors import ConfigError, MissingObjectError, StorageError
 from tokenloom.optional import require
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
-from tokenloom.storage.client import ObjectClient, as_folder, missing, reason_of, replaced
+from tokenloom.storage.client import as_folder, denied, missing, reason_of, replaced, unreachable
 from tokenloom.storage.endpoint import VARIABLES, Endpoint, check_endpoint, s3_endpoint
 from tokenloom.storage.secrets import clean_cause, endpoint_of, query_of
 from tokenloom.storage.settings import ObjectStorageSettings
-
-SCHEMES = ("s3", "gs", "az", "http", "https")
 
 _UPLOAD_PART_BYTES = 8 << 20
 _MOST_UPLOAD_PARTS = 9000  # S3 takes 10,000
@@ -44,15 +42,6 @@ _ENDPOINTS = (
 """Variables that name a server; the library reads some by itself, and would print them."""
 
 
-def make_client(address: ObjectAddress, settings: ObjectStorageSettings) -> ObjectClient:
-    """Returns a client for the bucket of an address.
-
-    Raises:
-        MissingExtraError: the library is not installed.
-    """
-    return ObstoreClient(address, settings)
-
-
 class ObstoreClient:
     """S3, Google Cloud Storage, Azure and plain HTTP through obstore.
 
@@ -60,6 +49,7 @@ class ObstoreClient:
     name no S3 key and boto3 is installed, boto3 finds the credentials: profiles, single sign-on, roles.
 
     Raises:
+        MissingExtraError: the library is not installed.
         ConfigError: the endpoint of S3 is none, or the library refuses what the environment says of an account.
         UnavailableError: the endpoint of S3 cannot be reached, see `storage/endpoint.py`.
     """
@@ -156,21 +146,17 @@ class ObstoreClient:
         except (exceptions.NotFoundError, FileNotFoundError) as error:
             raise missing(address) from clean_cause(error)
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            message = f"access to `{address}` was denied: {reason_of(error)}"
-            raise AccessDeniedError(
-                message, hint="check the credentials and what they may do in this bucket"
-            ) from clean_cause(error)
+            hint = "check the credentials and what they may do in this bucket"
+            raise denied(address, error, hint=hint) from clean_cause(error)
         except exceptions.PreconditionError as error:
             raise replaced(address) from clean_cause(error)
         except (exceptions.BaseError, OSError) as error:
             reason = reason_of(error)
             if _INSTANCE_METADATA in reason:  # the last place where the library looks for credentials
-                message = f"no credentials for `{address}` were found"
-                raise AccessDeniedError(message, hint=_WAYS[address.scheme]) from clean_cause(error)
+                raise denied(address, "no credentials were found", hint=_WAYS[address.scheme]) from clean_cause(error)
             if "status code: 416" in reason:  # beyond the end that the object had when it was opened
                 raise replaced(address) from clean_cause(error)
-            message = f"`{address}` cannot be reached: {reason}"
-            raise UnavailableError(message, hint=self._hint) from clean_cause(error)
+            raise unreachable(address, reason, hint=self._hint) from clean_cause(error)
 
 
 def _endpoint_and_hint(address: ObjectAddress) -> tuple[Endpoint | None, str | None]:

@@ -6,23 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tokenloom.errors import AccessDeniedError, MissingObjectError, StorageError, UnavailableError
+from tokenloom.errors import MissingObjectError, StorageError
 from tokenloom.optional import require
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
-from tokenloom.storage.client import ObjectClient, as_folder, missing, reason_of, replaced
+from tokenloom.storage.client import as_folder, denied, missing, reason_of, replaced, unreachable
 from tokenloom.storage.secrets import clean_cause
 from tokenloom.storage.settings import ObjectStorageSettings
-
-SCHEMES = ("msc",)
-
-
-def make_client(_: ObjectAddress, __: ObjectStorageSettings) -> ObjectClient:
-    """Returns a client of all profiles.
-
-    Raises:
-        MissingExtraError: the library is not installed.
-    """
-    return MultiStorageClient()
 
 
 class MultiStorageClient:
@@ -30,9 +19,12 @@ class MultiStorageClient:
 
     It has no conditional reads, so the version is asked for after each read, which tells as surely which bytes these
     were; that costs a second request.
+
+    Raises:
+        MissingExtraError: the library is not installed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, _: ObjectAddress, __: ObjectStorageSettings) -> None:
         self._library = require("multistorageclient", extra="msc")
         self._types = require("multistorageclient.types", extra="msc")
 
@@ -85,13 +77,10 @@ class MultiStorageClient:
         except FileNotFoundError as error:
             raise missing(address) from clean_cause(error)
         except PermissionError as error:
-            message = f"access to `{address}` was denied: {reason_of(error)}"
-            raise AccessDeniedError(message, hint="check the credentials of the profile") from clean_cause(error)
+            raise denied(address, error, hint="check the credentials of the profile") from clean_cause(error)
         except ValueError as error:
             message = f"`{address}` cannot be opened: {reason_of(error)}"
-            raise StorageError(message, hint="check the profiles in the file that MSC_CONFIG names") from clean_cause(
-                error
-            )
+            hint = "check the profiles in the file that MSC_CONFIG names"
+            raise StorageError(message, hint=hint) from clean_cause(error)
         except (OSError, RuntimeError, self._types.RetryableError) as error:
-            message = f"`{address}` cannot be reached: {reason_of(error)}"
-            raise UnavailableError(message) from clean_cause(error)
+            raise unreachable(address, error) from clean_cause(error)
