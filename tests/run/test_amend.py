@@ -19,7 +19,7 @@ from tokenloom.run.digest import order_digest
 from tokenloom.run.lock_file import lock_path
 from tokenloom.run.locking import lock_run
 from tokenloom.run.timeline import Timeline
-from tokenloom.storage.output_lock import OutputLock
+from tokenloom.storage.publishing import OutputLock
 
 
 def test_the_new_stage_takes_what_is_left(tmp_path):

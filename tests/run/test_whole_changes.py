@@ -18,7 +18,7 @@ from tokenloom.run.deny import Denial, deny_documents
 from tokenloom.run.lock_file import lock_path
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
-from tokenloom.storage.output_lock import OutputLock
+from tokenloom.storage.publishing import OutputLock
 
 Change = Callable[[Path], object]
 

@@ -22,8 +22,7 @@ from tokenloom.jobs.folder import FolderGoneError, JobFolder
 from tokenloom.jobs.running import do_and_assemble
 from tokenloom.jobs.worker import work_on_shards
 from tokenloom.storage.atomic import PendingFile, publish_bytes
-from tokenloom.storage.output_lock import OutputLock, recover
-from tokenloom.storage.publishing import FileGroup, publish_together
+from tokenloom.storage.publishing import FileGroup, OutputLock, publish_together, recover
 
 _JOB = "/out/set.job"
 _OUTPUT = "/out/set.bin"

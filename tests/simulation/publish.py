@@ -11,8 +11,7 @@ from tests.simulation.scheduler import Actor, FailedError, Faults, World
 from tests.simulation.system import Modules, simulated
 from tokenloom.errors import OutputExistsError, StorageError
 from tokenloom.storage.atomic import PendingFile
-from tokenloom.storage.output_lock import OutputLock, recover
-from tokenloom.storage.publishing import FileGroup, publish_together
+from tokenloom.storage.publishing import FileGroup, OutputLock, publish_together, recover
 
 _KEY = "/data/set.idx"
 _OPTIONAL = "/data/set.roles"

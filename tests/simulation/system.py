@@ -22,19 +22,7 @@ from tests.simulation.disk import Inode, OpenFile, failure
 from tests.simulation.scheduler import CrashError, World
 from tokenloom.jobs import folder, leases
 from tokenloom.order import cache
-from tokenloom.storage import (
-    atomic,
-    cleaning,
-    copying,
-    filesystem,
-    journal,
-    json_files,
-    local,
-    locks,
-    output_lock,
-    publishing,
-    versions,
-)
+from tokenloom.storage import atomic, copying, json_files, local, locks, publishing, versions
 
 _DESCRIPTOR_PATH = "/proc/self/fd/"
 _IO = (errno.EIO,)
@@ -441,15 +429,14 @@ def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator
     """Puts the stand-ins into the modules of storage, and into more that use nothing else of the system."""
     stand_ins = Modules(world)
     changes: dict[tuple[types.ModuleType, str], object] = {}
-    storage = (atomic, cleaning, journal, json_files, local, locks, output_lock, publishing, filesystem, versions)
-    for module in (*storage, leases, *more):
+    for module in (atomic, json_files, local, locks, publishing, versions, leases, *more):
         for name in ("os", "fcntl", "time", "secrets"):
             if hasattr(module, name):
                 changes[module, name] = getattr(stand_ins, name)
         changes[module, "open"] = stand_ins.open
-    changes[filesystem, "has_descriptor_paths"] = lambda: world.has_unnamed_files
-    changes[filesystem, "_CAN_LINK_UNNAMED"] = {}
-    changes[filesystem, "_can_link_unnamed"] = lambda *_: True
+    changes[atomic, "has_descriptor_paths"] = lambda: world.has_unnamed_files
+    changes[atomic, "_CAN_LINK_UNNAMED"] = {}
+    changes[atomic, "_can_link_unnamed"] = lambda *_: True
     changes[locks, "Path"] = changes[leases, "Path"] = stand_ins.path
     changes[folder, "touched"] = stand_ins.touched
     changes[local, "kernels"] = types.SimpleNamespace(map_file=stand_ins.map_file)

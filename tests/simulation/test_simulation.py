@@ -9,8 +9,7 @@ from tests.simulation.scheduler import FailedError, World
 from tokenloom.distributed import seat
 from tokenloom.jobs import folder
 from tokenloom.order import cache
-from tokenloom.storage import atomic, output_lock, publishing
-from tokenloom.storage import journal as journals
+from tokenloom.storage import atomic, publishing
 
 NUM_SEEDS = {"publish": 100, "cache": 150, "job": 60, "ranks": 40}
 """What each scenario does in about a second; `TOKENLOOM_TEST_SEED=fresh` draws where they begin."""
@@ -60,17 +59,16 @@ def journal_goes_first(monkeypatch):
 
     def undo(journal):
         content = publishing.read_journal(journal)
-        journals.remove_file(journal)
+        publishing.remove_file(journal)
         if content is not None:
             publishing.write_journal(journal, content, durable=False)
             real(journal)
 
-    for module in (publishing, output_lock):
-        monkeypatch.setattr(module, "undo", undo)
+    monkeypatch.setattr(publishing, "undo", undo)
 
 
 def no_lock(monkeypatch):
-    monkeypatch.setattr(output_lock, "_acquire", lambda path, key, *, is_brief: None)
+    monkeypatch.setattr(publishing, "_acquire", lambda path, key, *, is_brief: None)
 
 
 def no_sync_of_files(monkeypatch):
@@ -82,8 +80,7 @@ def no_sync_of_files(monkeypatch):
 
 
 def no_sync_between_folders(monkeypatch):
-    for module in (publishing, journals):
-        monkeypatch.setattr(module, "other_folders", lambda key, paths: [])
+    monkeypatch.setattr(publishing, "other_folders", lambda key, paths: [])
 
 
 def old_files_stay_in_place(monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 from tokenloom.errors import OutputBusyError
 from tokenloom.progress import Task, Wait, reporting_to
 from tokenloom.storage.locks import filling, waiting_for
-from tokenloom.storage.output_lock import OutputLock
+from tokenloom.storage.publishing import OutputLock
 
 
 class Watcher:

@@ -10,8 +10,7 @@ from tests.support import contents
 
 from tokenloom.errors import OutputBusyError, OutputExistsError, StorageError
 from tokenloom.storage.atomic import PendingFile
-from tokenloom.storage.output_lock import OutputLock, recover
-from tokenloom.storage.publishing import FileGroup, publish_together
+from tokenloom.storage.publishing import FileGroup, OutputLock, publish_together, recover
 
 NAMES = ("data.bin", "data.extra", "data.idx")
 
@@ -180,7 +179,7 @@ def test_several_groups_die_together(tmp_path, old, step):
 
 
 def test_no_reader_undoes_a_group_without_a_lock_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenloom.storage.output_lock._PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("tokenloom.storage.publishing._PATIENCE_SECONDS", 0.1)
     folders = [tmp_path / name for name in ("a", "b")]
     for folder in folders:
         folder.mkdir()

@@ -43,7 +43,7 @@ from tokenloom.preprocess.rejected import json_line, rejected_path
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile, pending_link
 from tokenloom.storage.copies import PendingObject
-from tokenloom.storage.output_lock import OutputLock
+from tokenloom.storage.publishing import OutputLock
 from tokenloom.storage.resolve import exists, open_pending
 
 

@@ -17,8 +17,7 @@ from tokenloom.indexed.origins import origins_path
 from tokenloom.indexed.writing.outputs import existing_path
 from tokenloom.preprocess.recording import is_of_same_run
 from tokenloom.preprocess.rejected import rejected_path
-from tokenloom.storage.output_lock import tidy
-from tokenloom.storage.publishing import exists_error
+from tokenloom.storage.publishing import exists_error, tidy
 from tokenloom.storage.resolve import exists
 
 _LOGGER = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import os
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.indexed.verification import Verification, verification
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.own_folder import own_folder
+from tokenloom.storage.atomic import own_folder
 
 
 def verification_of(config: BlendedMegatronDatasetConfig) -> Verification | None:

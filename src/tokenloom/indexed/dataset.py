@@ -20,7 +20,7 @@ from tokenloom.indexed.token_source import SLICES, mapped_bytes
 from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.extents import ExtentSource
 from tokenloom.storage.local import outside
-from tokenloom.storage.output_lock import recover
+from tokenloom.storage.publishing import recover
 from tokenloom.storage.resolve import exists
 
 Tokens = NDArray[Any]

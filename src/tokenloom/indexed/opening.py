@@ -17,7 +17,7 @@ from tokenloom.storage.extents import KnownFiles
 from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_version
 from tokenloom.storage.near_names import did_you_mean
 from tokenloom.storage.objects import RemoteFile
-from tokenloom.storage.output_lock import recover
+from tokenloom.storage.publishing import recover
 from tokenloom.storage.resolve import exists, is_missing
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.versions import FileVersion, version_of

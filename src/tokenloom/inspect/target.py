@@ -31,7 +31,7 @@ from tokenloom.run.audit.pair_rows import PairRows
 from tokenloom.run.lock_file import lock_path
 from tokenloom.run.run import Run
 from tokenloom.run.tokenizer import RunTokenizer
-from tokenloom.storage.output_lock import recover
+from tokenloom.storage.publishing import recover
 from tokenloom.storage.resolve import exists
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.tokenizers.load import load_tokenizer

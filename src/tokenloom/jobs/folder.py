@@ -45,8 +45,7 @@ from tokenloom.jobs.leases import Silence, touched
 from tokenloom.jobs.protocols import ReportT, ShardT, SharedPlan
 from tokenloom.machine import boot_id
 from tokenloom.storage.atomic import PendingFile, remove_pending, storage_errors
-from tokenloom.storage.filesystem import lock
-from tokenloom.storage.locks import close_lock, is_file_at, open_for_lock, write_at
+from tokenloom.storage.locks import close_lock, is_file_at, lock, open_for_lock, write_at
 
 _LOGGER = logging.getLogger(__name__)
 _MOST_ATTEMPTS = 100

@@ -21,7 +21,7 @@ from tokenloom.run.stage_settings import Shares, StageSettings
 from tokenloom.run.toml_edit import add_source, append_denial, insert_stage_after, set_stage_size
 from tokenloom.run.toml_file import did_you_mean, read_toml
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.output_lock import OutputLock
+from tokenloom.storage.publishing import OutputLock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from tokenloom.errors import ConfigError, StorageError
 from tokenloom.run.lock import VERSION, LockedDenial, LockedSegment, LockedSource, LockedTokenizer, RunLock
 from tokenloom.run.lock_rows import RowReader, check_parts, pair_members, rows_of
 from tokenloom.storage.json_files import UnusableJsonError, parse_json
-from tokenloom.storage.output_lock import recover
+from tokenloom.storage.publishing import recover
 from tokenloom.storage.resolve import is_missing, map_whole, open_pending
 from tokenloom.storage.secrets import admit
 from tokenloom.storage.typed_json import MAY_BE_MISSING, from_members, members_of

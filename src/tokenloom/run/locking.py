@@ -24,8 +24,7 @@ from tokenloom.run.settings import RunSettings, read_run
 from tokenloom.run.sources import lock_sources
 from tokenloom.run.tokenizer import locked_tokenizer
 from tokenloom.storage.atomic import PendingFile
-from tokenloom.storage.output_lock import OutputLock
-from tokenloom.storage.publishing import FileGroup, publish_together
+from tokenloom.storage.publishing import FileGroup, OutputLock, publish_together
 from tokenloom.tokenizers.load import load_tokenizer
 
 _MOST_NAMED = 5

@@ -26,7 +26,7 @@ from tokenloom.run.settings import read_locked
 from tokenloom.run.timeline import Timeline
 from tokenloom.run.tokenizer import RunTokenizer
 from tokenloom.setting_types import checked_path
-from tokenloom.storage.output_lock import recover
+from tokenloom.storage.publishing import recover
 from tokenloom.storage.settings import ObjectStorageSettings
 
 if TYPE_CHECKING:

@@ -27,9 +27,8 @@ from tokenloom.run.sample_settings import CONVERSATIONS, KINDS, sample_settings
 from tokenloom.run.stage_settings import StageSettings, fault_of_name, parse_stages
 from tokenloom.run.toml_file import Table, TomlFile, listed, read_toml, shown
 from tokenloom.storage.addresses import can_be_path, is_remote, parse_address
-from tokenloom.storage.filesystem import identity_at
-from tokenloom.storage.journal import journal_path
-from tokenloom.storage.output_lock import recover
+from tokenloom.storage.atomic import identity_at
+from tokenloom.storage.publishing import journal_path, recover
 from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
 from tokenloom.tokenizers.local_names import local_file

@@ -1,29 +1,40 @@
-"""Files that appear under their name whole, or not at all."""
+"""Files that appear under their name whole, or not at all, and what a filesystem can do towards that.
+
+Nothing else asks a filesystem for unnamed files, hard links or exchanged names; a call that is missing there is an
+answer, never an `OSError`.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import logging
 import os
 import re
+import secrets
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import IO, Protocol, Self
 
 from tokenloom.errors import StorageError, TokenloomError
-from tokenloom.machine import descriptor_path
-from tokenloom.storage.cleaning import remove_leftover
-from tokenloom.storage.filesystem import (
-    NO_LINKS,
-    hidden_name,
-    identity_at,
-    link_if_free,
-    link_unnamed,
-    open_unnamed,
-    rename_to_new,
-)
+from tokenloom.machine import descriptor_path, has_descriptor_paths
+
+_LOGGER = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 1 << 20
+
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
+"""What filesystems answer that have no hard links, or none between these two places."""
+
+_NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS)
+"""What filesystems and kernels answer that have no files without a name."""
+
+_HERE, _RENAME_EXCHANGE = -100, 2  # AT_FDCWD, and a flag of `renameat2`
+
+_CAN_LINK_UNNAMED: dict[int, bool] = {}
+"""Whether a file without a name can get one, by device: found out once."""
 
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR)
 """What filesystems answer that do not sync folders, and folders that may be written and not be opened."""
@@ -286,7 +297,7 @@ def pending_link(source: str, path: str) -> PendingLink | None:
     try:
         return PendingLink(source, path)
     except OSError as error:
-        if error.errno in NO_LINKS:
+        if error.errno in _NO_LINKS:
             return None
         with storage_errors("publish", path):
             raise
@@ -361,3 +372,141 @@ def sync_folder(folder: str) -> None:
         except OSError as error:
             if error.errno not in _NO_FOLDER_SYNC:
                 raise
+
+
+def remove_leftover(path: str) -> None:
+    """Removes a file that nobody needs; what cannot be removed stays and is logged, so that the first error is told."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        _LOGGER.warning("cannot remove `%s`, which stays: %s", path, error.strerror or error)
+
+
+def own_folder(path: str, *, hint: str) -> str:
+    """Makes a folder for this user alone, if need be, and returns its path.
+
+    Args:
+        path: path of the folder.
+        hint: what to do if it is not.
+
+    Raises:
+        StorageError: it cannot be made; or it is a link, somebody else's, or others may write into it, so that what is
+            in it cannot be trusted.
+    """
+    with storage_errors("create", path):
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        status = os.lstat(path)
+    found = None
+    if not stat.S_ISDIR(status.st_mode):
+        found = "a link"
+    elif status.st_uid != os.geteuid():
+        found = f"a folder of user {status.st_uid}"
+    elif status.st_mode & 0o022:
+        found = f"one that others may write into (mode {stat.S_IMODE(status.st_mode):04o})"
+        hint = f"look who has written there, remove it, or allow nobody else to: `chmod 700 {path}`"
+    if found is not None:
+        message = f"`{path}`: expected a folder of user {os.geteuid()}, found {found}"
+        raise StorageError(message, hint=hint)
+    return path
+
+
+def hidden_name(folder: str, name: str) -> str:
+    """Returns the path of a hidden name beside the final one, which may be hidden, that no other writer uses."""
+    return os.path.join(folder, f".{name.removeprefix('.')}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+
+
+def exchange(path: str, other: str) -> bool:
+    """Swaps what two names stand for, in one step; returns False where the system or the filesystem cannot."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    if rename(_HERE, os.fsencode(path), _HERE, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        raise OSError(number, os.strerror(number), other)
+    return False
+
+
+def identity_at(path: str) -> tuple[int, int] | None:
+    """Returns device and inode of what has a name, links not followed; None if nothing has it."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def open_unnamed(folder: str, name: str) -> int | None:
+    """Returns the descriptor of a new file without a name; None where there can be none, or none could be named.
+
+    Args:
+        folder: where the file will be.
+        name: the name that it will have.
+    """
+    if not has_descriptor_paths():
+        return None
+    try:
+        descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        try:
+            device = os.fstat(descriptor).st_dev
+            if device not in _CAN_LINK_UNNAMED:
+                _CAN_LINK_UNNAMED[device] = _can_link_unnamed(folder, name)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if _CAN_LINK_UNNAMED[device]:
+            return descriptor
+        os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_UNNAMED_FILES:
+            raise
+    return None
+
+
+def _can_link_unnamed(folder: str, name: str) -> bool:
+    """Whether files without a name can get one in a folder: some filesystems and sandboxes have no hard links."""
+    path = hidden_name(folder, name)
+    descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666)
+    try:
+        link_unnamed(descriptor, path)
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            return False
+        raise
+    finally:
+        os.close(descriptor)
+        with suppress(OSError):
+            os.unlink(path)
+    return True
+
+
+def link_unnamed(descriptor: int, path: str) -> None:
+    """Names a file that has no name; `FileExistsError` if something has that name."""
+    # Python follows the link to the file, which is the point, only where a folder's descriptor is given, here unused.
+    os.link(descriptor_path(descriptor), path, src_dir_fd=descriptor, follow_symlinks=True)
+
+
+def link_if_free(descriptor: int, path: str) -> bool:
+    """Names a file that has no name, if nothing has that name, and returns whether it did: only a rename replaces."""
+    try:
+        link_unnamed(descriptor, path)
+    except FileExistsError:
+        return False
+    return True
+
+
+def rename_to_new(source: str, path: str) -> None:
+    """Renames a file to a name that nothing has; `FileExistsError` otherwise."""
+    try:
+        os.link(source, path, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
+        os.rename(source, path)
+        return
+    os.unlink(source)

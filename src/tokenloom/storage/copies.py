@@ -14,8 +14,7 @@ from tokenloom.errors import ConfigError, StorageError
 from tokenloom.progress import task, waiting_for
 from tokenloom.rendering.words import size
 from tokenloom.storage.addresses import parse_address, short_hash
-from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
-from tokenloom.storage.cleaning import remove_leftover
+from tokenloom.storage.atomic import PendingFile, publish_bytes, remove_leftover, storage_errors
 from tokenloom.storage.endpoint import server_words
 from tokenloom.storage.local import Bytes, map_file
 from tokenloom.storage.locks import filling, write_at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -10,10 +11,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tokenloom import progress
-from tokenloom.storage import filesystem
-from tokenloom.storage.cleaning import remove_leftover
+from tokenloom.storage.atomic import remove_leftover
 
 _LOGGER = logging.getLogger(__name__)
+
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+"""What filesystems answer that have no locks, such as Lustre without `-o flock`."""
 
 _OPEN: set[int] = set()
 """Descriptors that hold or await locks. A forked child closes its copies, or it would hold what its parent lets go."""
@@ -29,6 +32,22 @@ def _close_copies() -> None:
 os.register_at_fork(after_in_child=_close_copies)
 
 
+def lock(descriptor: int, operation: int) -> bool:
+    """Locks or unlocks an open file by `flock`; returns False where the filesystem has no locks.
+
+    Raises:
+        BlockingIOError: somebody else holds it, and `operation` does not wait.
+        OSError: another failure.
+    """
+    try:
+        fcntl.flock(descriptor, operation)
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            return False
+        raise
+    return True
+
+
 def open_for_lock(path: str, flags: int) -> int:
     """Returns a descriptor that can be locked; never follows a link. `close_lock` gives up the lock and closes it."""
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -41,7 +60,7 @@ def close_lock(descriptor: int) -> None:
     if descriptor in _OPEN:
         _OPEN.discard(descriptor)
         try:
-            filesystem.lock(descriptor, fcntl.LOCK_UN)  # a fork that has not closed its copy yet would keep it locked
+            lock(descriptor, fcntl.LOCK_UN)  # a fork that has not closed its copy yet would keep it locked
         finally:
             os.close(descriptor)
 
@@ -103,7 +122,7 @@ def waiting_for(path: str, pause: Callable[[float], bool]) -> Iterator[bool]:
         with progress.waiting_for(f"`{path}`, which another process holds"):
             while not is_locked:
                 try:
-                    if not filesystem.lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                    if not lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
                         _LOGGER.warning("cannot lock `%s`, so that others may do the same work: no locks there", path)
                         break
                     is_locked = True

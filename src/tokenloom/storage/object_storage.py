@@ -16,13 +16,12 @@ from tokenloom.errors import AccessDeniedError, StorageError, UnavailableError
 from tokenloom.forks import cached_property
 from tokenloom.progress import Wait, waiting_for
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
-from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.atomic import own_folder, storage_errors
 from tokenloom.storage.block_cache import Block, BlockCache
 from tokenloom.storage.client import ObjectClient, make_client, missing
 from tokenloom.storage.ending import at_end, daemons_stopped, interruptible, submit
 from tokenloom.storage.endpoint import server_words
 from tokenloom.storage.local import Bytes
-from tokenloom.storage.own_folder import own_folder
 from tokenloom.storage.read_ahead import ReadAhead
 from tokenloom.storage.retrying import patiently
 from tokenloom.storage.secrets import is_signed_alike

@@ -14,7 +14,7 @@ import numpy as np
 
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.storage.atomic import storage_errors
-from tokenloom.storage.output_lock import recover
+from tokenloom.storage.publishing import recover
 from tokenloom_retro.output import MANIFEST
 
 _NAME = re.compile(r"([0-9]+)-([0-9]+)")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 
 from tokenloom.blending.spec import parse_blend
 from tokenloom.errors import ConfigError, OutputExistsError
 from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifest.file import manifest_path
-from tokenloom.storage.links import check_leads_to, link_to
+from tokenloom.storage.atomic import storage_errors, sync_folder
 from tokenloom.storage.publishing import make_folder_of
 from tokenloom_retro.project import RetroProject
 
@@ -65,13 +66,12 @@ def _link(project: RetroProject, prefix: str, name: str) -> None:
     if os.path.isfile(manifest_path(prefix)):
         files.append(manifest_path(prefix))
     links = {path: project.data_prefix(name) + path.removeprefix(prefix) for path in files}
-    try:
-        for path, link in links.items():
-            check_leads_to(path, link)
-    except OutputExistsError as error:
-        raise OutputExistsError(
-            error.message, hint="rename one of the two data sets, or take another project"
-        ) from error
+    for path, link in links.items():
+        if os.path.lexists(link) and os.path.realpath(link) != os.path.realpath(path):
+            message = f"expected nothing at `{link}`, or a link to `{path}`, found something else"
+            raise OutputExistsError(message, hint="rename one of the two data sets, or take another project")
     for path, link in links.items():
         make_folder_of(link)
-        link_to(path, link)
+        with storage_errors("link", link), suppress(FileExistsError):  # by another process, at the same time
+            os.symlink(os.path.abspath(path), link)
+            sync_folder(os.path.dirname(link))

@@ -16,8 +16,7 @@ from tokenloom.errors import OutputBusyError, OutputExistsError, StorageError
 from tokenloom.progress import waiting_for
 from tokenloom.storage.atomic import PendingFile, PendingLink, pending_link, storage_errors
 from tokenloom.storage.json_files import UnusableJsonError, read_json
-from tokenloom.storage.output_lock import OutputLock, recover
-from tokenloom.storage.publishing import FileGroup, make_folder_of, publish_together
+from tokenloom.storage.publishing import FileGroup, OutputLock, make_folder_of, publish_together, recover
 from tokenloom.storage.typed_json import MAY_BE_MISSING, Crc32, from_versioned, members_of, versioned_members_of
 
 MANIFEST = "manifest.json"

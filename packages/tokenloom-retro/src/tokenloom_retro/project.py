@@ -22,7 +22,7 @@ from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.json_files import UnusableJsonError, read_json
-from tokenloom.storage.output_lock import recover
+from tokenloom.storage.publishing import recover
 from tokenloom.storage.typed_json import MAY_BE_MISSING, from_members
 from tokenloom_retro.chunk_database import DBDataset
 from tokenloom_retro.hdf5 import open_array

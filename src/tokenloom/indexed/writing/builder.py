@@ -30,9 +30,8 @@ from tokenloom.indexed.writing.kept_documents import byte_pieces
 from tokenloom.indexed.writing.outputs import PendingDataset, publish_datasets
 from tokenloom.kernels import RecordBuilder
 from tokenloom.setting_types import checked_path
-from tokenloom.storage.journal import canonical_name
 from tokenloom.storage.local import MappedFile
-from tokenloom.storage.output_lock import OutputLock
+from tokenloom.storage.publishing import OutputLock, canonical_name
 from tokenloom.storage.resolve import open_pending
 
 _FLUSH_BYTES = 4 << 20  # larger writes measured no faster

@@ -25,8 +25,7 @@ from tokenloom.progress import NOTHING_WRITTEN, if_stopped, task
 from tokenloom.setting_types import checked_paths
 from tokenloom.storage.extents import record_file
 from tokenloom.storage.local import MappedFile
-from tokenloom.storage.output_lock import OutputLock
-from tokenloom.storage.publishing import make_folder_of
+from tokenloom.storage.publishing import OutputLock, make_folder_of
 from tokenloom.storage.resolve import exists, open_pending
 
 

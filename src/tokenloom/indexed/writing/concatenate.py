@@ -36,8 +36,7 @@ from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.copying import copy_range, first_difference
 from tokenloom.storage.local import MappedFile
-from tokenloom.storage.output_lock import OutputLock
-from tokenloom.storage.publishing import exists_error, make_folder_of
+from tokenloom.storage.publishing import OutputLock, exists_error, make_folder_of
 from tokenloom.storage.resolve import open_pending
 from tokenloom.storage.versions import check_version, open_regular
 

@@ -27,8 +27,7 @@ from tokenloom.indexed.writing.outputs import MOST_LOCKED, PendingDataset, publi
 from tokenloom.progress import NOTHING_WRITTEN, also_told, if_stopped, task
 from tokenloom.setting_types import checked_output_prefix, checked_paths
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.output_lock import OutputLock
-from tokenloom.storage.publishing import make_folder_of
+from tokenloom.storage.publishing import OutputLock, make_folder_of
 from tokenloom.storage.resolve import is_missing, names_in
 
 _NUM_DIGITS = 5

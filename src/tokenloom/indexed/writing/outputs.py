@@ -17,10 +17,8 @@ from tokenloom.indexed.sidecars import SIDECARS, sidecar_paths
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile, PendingLink
 from tokenloom.storage.copies import PendingObject
-from tokenloom.storage.journal import canonical_name
 from tokenloom.storage.local import ByteSource, MappedFile
-from tokenloom.storage.output_lock import OutputLock, tidy
-from tokenloom.storage.publishing import FileGroup, exists_error, publish_together
+from tokenloom.storage.publishing import FileGroup, OutputLock, canonical_name, exists_error, publish_together, tidy
 from tokenloom.storage.resolve import exists, keep_copy, open_pending, open_source, remove
 
 AnyPending = PendingFile | PendingLink | PendingObject
