@@ -7,7 +7,8 @@ import os
 import pytest
 
 from tokenloom.errors import StorageError
-from tokenloom.storage.local import MappedFile, PositionalFile, file_size, map_file
+from tokenloom.storage.local import MappedFile, PositionalFile, map_file
+from tokenloom.storage.resolve import size_of
 
 KINDS = [MappedFile, PositionalFile]
 
@@ -48,7 +49,7 @@ def test_an_empty_file_can_be_opened(tmp_path, kind):
         source.read(0, 1)
 
 
-@pytest.mark.parametrize("open_file", [*KINDS, map_file, file_size])
+@pytest.mark.parametrize("open_file", [*KINDS, map_file, size_of])
 def test_a_missing_file_is_named(tmp_path, open_file):
     with pytest.raises(StorageError, match=r"cannot open `.*absent`: No such file or directory"):
         open_file(str(tmp_path / "absent"))

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tokenloom.errors import ConfigError
-from tokenloom.storage.addresses import ObjectAddress, canonical_path, is_remote, parse_address, short_hash
-from tokenloom.storage.relative_names import path_of_name, relative_name
+from tokenloom.storage.addresses import (
+    ObjectAddress,
+    canonical_path,
+    is_remote,
+    parse_address,
+    path_of_name,
+    relative_name,
+    short_hash,
+)
 
 
 def test_an_address_has_three_parts():

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tokenloom import AccessDeniedError, MissingObjectError, ObjectStorageSettings, StorageError, UnavailableError
-from tokenloom.storage import retrying
-from tokenloom.storage.retrying import patiently
+from tokenloom.storage import object_storage
+from tokenloom.storage.object_storage import patiently
 
 
 def failing(*errors: StorageError) -> Callable[[], str]:
@@ -51,7 +51,7 @@ class Clock(threading.Event):
 
 def test_the_deadline_ends_it_and_the_error_tells_how_often(monkeypatch):
     clock, retries = Clock(), []
-    monkeypatch.setattr(retrying, "time", clock)
+    monkeypatch.setattr(object_storage, "time", clock)
     with pytest.raises(UnavailableError) as info:
         patiently(
             failing(*[UnavailableError("no answer")] * 100),
@@ -69,7 +69,7 @@ def test_the_deadline_ends_it_and_the_error_tells_how_often(monkeypatch):
 def test_the_default_deadline_outlives_an_outage_of_twenty_seconds(monkeypatch):
     clock = Clock()
     back = clock.seconds + 20
-    monkeypatch.setattr(retrying, "time", clock)
+    monkeypatch.setattr(object_storage, "time", clock)
 
     def attempt() -> str:
         if clock.seconds < back:

@@ -11,8 +11,8 @@ import pytest
 from tests.storage.descriptors import num_open
 
 from tokenloom.errors import ChangedFileError, StorageError
-from tokenloom.storage.local import MappedFile, PositionalFile, file_size, map_file
-from tokenloom.storage.resolve import read_start
+from tokenloom.storage.local import MappedFile, PositionalFile, map_file
+from tokenloom.storage.resolve import read_start, size_of
 from tokenloom.storage.versions import open_regular, read_at_most, version_of
 
 
@@ -77,7 +77,7 @@ def test_what_is_no_file_is_named_and_nobody_waits(tmp_path, kind):
     else:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(path)
-    for use in (MappedFile, PositionalFile, map_file, file_size, lambda path: read_start(path, 10)):
+    for use in (MappedFile, PositionalFile, map_file, size_of, lambda path: read_start(path, 10)):
         with pytest.raises(StorageError, match=rf"cannot (open|read) `{path}`: "):
             use(path)
 

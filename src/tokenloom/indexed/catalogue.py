@@ -16,10 +16,9 @@ from typing import Any
 from tokenloom.errors import DatasetFormatError, StorageError
 from tokenloom.forks import cached_property
 from tokenloom.indexed.layout import Header, bin_path, idx_path
-from tokenloom.storage.addresses import can_be_path, is_remote
+from tokenloom.storage.addresses import can_be_path, is_remote, path_of_name, relative_name
 from tokenloom.storage.extents import Extents, ExtentSource, KnownFiles, RecordedFile
 from tokenloom.storage.json_files import parse_json
-from tokenloom.storage.relative_names import path_of_name, relative_name
 from tokenloom.storage.resolve import is_missing, map_whole
 from tokenloom.storage.secrets import redacted
 from tokenloom.storage.settings import ObjectStorageSettings

@@ -15,10 +15,9 @@ from tokenloom.storage.copies import local_copy
 from tokenloom.storage.ending import beside
 from tokenloom.storage.extents import KnownFiles
 from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_version
-from tokenloom.storage.near_names import did_you_mean
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.publishing import recover
-from tokenloom.storage.resolve import exists, is_missing
+from tokenloom.storage.resolve import did_you_mean, exists, is_missing
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.versions import FileVersion, version_of
 

@@ -13,8 +13,8 @@ from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.streams import version_of
 from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.atomic import storage_errors
-from tokenloom.storage.near_names import did_you_mean
 from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.resolve import did_you_mean
 
 
 def check_format(input_format: str | None) -> None:

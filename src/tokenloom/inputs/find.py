@@ -18,9 +18,8 @@ from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.patterns import is_pattern, literal_folder, matches
 from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.atomic import storage_errors
-from tokenloom.storage.near_names import did_you_mean
 from tokenloom.storage.objects import RemoteFile
-from tokenloom.storage.resolve import objects_below, read_start, size_of
+from tokenloom.storage.resolve import did_you_mean, objects_below, read_start, size_of
 from tokenloom.storage.secrets import admit, redacted
 
 _LOGGER = logging.getLogger(__name__)

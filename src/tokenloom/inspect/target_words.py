@@ -11,7 +11,7 @@ from tokenloom.errors import ConfigError, DatasetNotFoundError
 from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.jobs.folder_contents import JOB
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.near_names import did_you_mean
+from tokenloom.storage.resolve import did_you_mean
 
 _WHAT_IS_NAMED = (
     "name a prefix (the path of a pair without `.bin` or `.idx`), a catalogue, a run.toml, the folder of a job, or a "

@@ -16,9 +16,8 @@ from typing import Any, NoReturn
 from tokenloom.indexed.layout import DType
 from tokenloom.run.lock import BLOCK_DOCUMENTS, LockedDenial, LockedPair, LockedSegment, LockedSource, RunLock
 from tokenloom.run.sample_settings import KINDS
-from tokenloom.storage.addresses import can_be_path, is_remote
+from tokenloom.storage.addresses import can_be_path, is_remote, path_of_name, relative_name
 from tokenloom.storage.json_files import UnusableJsonError
-from tokenloom.storage.relative_names import path_of_name, relative_name
 from tokenloom.storage.typed_json import members_of
 
 MOST = 1 << 60

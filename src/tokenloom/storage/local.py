@@ -5,7 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from collections.abc import Iterator, Sequence
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +18,6 @@ from numpy.typing import NDArray
 from tokenloom import kernels
 from tokenloom.errors import StorageError
 from tokenloom.storage.atomic import storage_errors
-from tokenloom.storage.handles import HandlePool
 from tokenloom.storage.versions import FileVersion, version_of
 
 Bytes = NDArray[np.uint8]
@@ -39,11 +42,6 @@ class ByteSource(Protocol):
 
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
         """Yields many ranges, in their order, each as `read` does; fetched at the same time where that helps."""
-
-
-def file_size(path: str) -> int:
-    """Returns the size of a file in bytes."""
-    return version_of(path).num_bytes
 
 
 def map_file(path: str) -> Bytes:
@@ -115,6 +113,97 @@ class MappedFile:
         return map(self.read, offsets, lengths)
 
 
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+"""A pipe that took the name of a file must not be waited for; its user looks what was opened."""
+
+
+@dataclass(slots=True)
+class _Handle:
+    descriptor: int
+    num_users: int
+
+
+class HandlePool:
+    """Keeps files open for their next reader, at most `capacity` of them besides those in use.
+
+    The file that was used longest ago is closed first. Safe from several threads, and after a fork.
+
+    Args:
+        capacity: open files to keep.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._handles: OrderedDict[Hashable, _Handle] = OrderedDict()
+        self._forgotten: deque[Hashable] = deque()
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()  # another thread of the parent may have held it
+
+    @contextmanager
+    def lease(self, key: Hashable, path: str, check: Callable[[int], None] | None = None) -> Iterator[int]:
+        """Yields the descriptor of a file, which stays open while the context lasts.
+
+        Args:
+            key: what identifies the file; two opened files of one path may differ.
+            path: path of the file.
+            check: called with a descriptor that was opened for this, which is closed again if that raises.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
+        with self._lock:
+            self._close_forgotten()
+            if (handle := self._handles.get(key)) is None:
+                handle = self._handles[key] = _Handle(_opened(path, check), 0)
+            handle.num_users += 1
+            self._handles.move_to_end(key)
+            self._trim()
+        try:
+            yield handle.descriptor
+        finally:
+            with self._lock:
+                handle.num_users -= 1
+
+    def forget(self, key: Hashable) -> None:
+        """Closes a file that nobody will ask for again; while somebody holds the lock, the next lease does it.
+
+        Never waits: this is for finalizers, which Python runs in the middle of anything, of `lease` too.
+        """
+        self._forgotten.append(key)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._close_forgotten()
+            finally:
+                self._lock.release()
+
+    def _close_forgotten(self) -> None:
+        while self._forgotten:
+            handle = self._handles.pop(self._forgotten.popleft(), None)
+            if handle is not None:
+                os.close(handle.descriptor)
+
+    def _trim(self) -> None:
+        if len(self._handles) <= self.capacity:
+            return
+        idle = [key for key, handle in self._handles.items() if handle.num_users == 0]
+        for key in idle[: len(self._handles) - self.capacity]:
+            os.close(self._handles.pop(key).descriptor)
+
+
+def _opened(path: str, check: Callable[[int], None] | None) -> int:
+    descriptor = os.open(path, _FLAGS)
+    try:
+        if check is not None:
+            check(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 _HANDLES = HandlePool(min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
 """Shared by all files that are read by position: far below the limit of descriptors, usually 1024."""
 
@@ -148,7 +237,7 @@ class PositionalFile:
         data = np.empty(length, dtype=np.uint8)
         view = data.data
         done = 0
-        with storage_errors("read", self.path), _HANDLES.lease(self._key, self.path, self._check) as (handle, _):
+        with storage_errors("read", self.path), _HANDLES.lease(self._key, self.path, self._check) as handle:
             while done < length:  # one call may return less than asked for
                 count = os.preadv(handle, [view[done:]], offset + done)
                 if count == 0:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenloom.errors import ConfigError, TokenizerError
-from tokenloom.storage.near_names import did_you_mean
+from tokenloom.storage.resolve import did_you_mean
 from tokenloom.tokenizers.kinds import KINDS, TokenizerOptions
 from tokenloom.tokenizers.local_names import local_file, where_sought
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
