@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import re
 import shutil
@@ -15,13 +17,14 @@ from tokenloom.errors import ConfigError, StorageError
 from tokenloom.optional import require
 from tokenloom.progress import Task, task
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.atomic import PendingFile, exchange, storage_errors, sync_folder
+from tokenloom.storage.atomic import PendingFile, storage_errors, sync_folder
 from tokenloom.storage.publishing import OutputLock, exists_error, hidden_path, make_folder_of
 
 _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 _OTHER_FORMATS = (".csv", ".json", ".jsonl", ".orc", ".tsv", ".txt")
 _PART = re.compile(r"part-\d{5,}\.(parquet|arrow)")
 _LEAST_BYTES = 1 << 10
+_HERE, _RENAME_EXCHANGE = -100, 2  # AT_FDCWD, and a flag of `renameat2`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +179,7 @@ class _Target:
                 num_tokens += written
             sync_folder(hidden)
             with storage_errors("publish", self._path):
-                if os.path.lexists(self._path) and not exchange(hidden, self._path):
+                if os.path.lexists(self._path) and not _exchange(hidden, self._path):
                     os.rename(self._path, self._old)
                     os.rename(hidden, self._path)
                 elif not os.path.lexists(self._path):
@@ -266,3 +269,16 @@ class _Target:
         elif self._overwrite and self._is_file:
             return
         raise exists_error(self._path)
+
+
+def _exchange(path: str, other: str) -> bool:
+    """Swaps what two names stand for, in one step; returns False where the system or the filesystem cannot."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    if rename(_HERE, os.fsencode(path), _HERE, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        raise OSError(number, os.strerror(number), other)
+    return False

@@ -1,12 +1,11 @@
 """Files that appear under their name whole, or not at all, and what a filesystem can do towards that.
 
-Nothing else asks a filesystem for unnamed files, hard links or exchanged names; a call that is missing there is an
-answer, never an `OSError`.
+Nothing else asks a filesystem for unnamed files or hard links; a call that is missing there is an answer, never an
+`OSError`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import logging
 import os
@@ -16,7 +15,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import IO, Protocol, Self
+from typing import IO, Self
 
 from tokenloom.errors import StorageError, TokenloomError
 from tokenloom.machine import descriptor_path, has_descriptor_paths
@@ -30,8 +29,6 @@ _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS
 
 _NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.ENOSYS)
 """What filesystems and kernels answer that have no files without a name."""
-
-_HERE, _RENAME_EXCHANGE = -100, 2  # AT_FDCWD, and a flag of `renameat2`
 
 _CAN_LINK_UNNAMED: dict[int, bool] = {}
 """Whether a file without a name can get one, by device: found out once."""
@@ -53,26 +50,6 @@ def storage_errors(action: str, path: str) -> Iterator[None]:
             hint = "the disk is full; free some space, or write elsewhere"
         message = f"cannot {action} `{path}`: {error.strerror or error}"
         raise StorageError(message, hint=hint) from error
-
-
-class Pending(Protocol):
-    """Something that was written and has no name yet, see `PendingFile`."""
-
-    @property
-    def path(self) -> str:
-        """Where it will be."""
-
-    def sync(self) -> None:
-        """Makes what was written durable, if it is meant to be."""
-
-    def place(self) -> None:
-        """Gives it its name, which nothing may have."""
-
-    def identity(self) -> tuple[int, int]:
-        """Returns device and inode, which it keeps under its name."""
-
-    def discard(self) -> None:
-        """Removes it; harmless when repeated, and after `place`."""
 
 
 class PendingFile:
@@ -415,19 +392,6 @@ def own_folder(path: str, *, hint: str) -> str:
 def hidden_name(folder: str, name: str) -> str:
     """Returns the path of a hidden name beside the final one, which may be hidden, that no other writer uses."""
     return os.path.join(folder, f".{name.removeprefix('.')}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-
-
-def exchange(path: str, other: str) -> bool:
-    """Swaps what two names stand for, in one step; returns False where the system or the filesystem cannot."""
-    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if rename is None:
-        return False
-    if rename(_HERE, os.fsencode(path), _HERE, os.fsencode(other), _RENAME_EXCHANGE) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-        raise OSError(number, os.strerror(number), other)
-    return False
 
 
 def identity_at(path: str) -> tuple[int, int] | None:

@@ -4,38 +4,33 @@ from __future__ import annotations
 
 import os
 import stat
-import zlib
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
-from typing import IO, Self
 
-from tokenloom.errors import ConfigError, StorageError
+from tokenloom.errors import ConfigError
 from tokenloom.progress import task, waiting_for
 from tokenloom.rendering.words import size
 from tokenloom.storage.addresses import parse_address, short_hash
-from tokenloom.storage.atomic import PendingFile, publish_bytes, remove_leftover, storage_errors
+from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.endpoint import server_words
-from tokenloom.storage.local import Bytes, map_file
+from tokenloom.storage.local import Bytes
 from tokenloom.storage.locks import filling, write_at
 from tokenloom.storage.object_storage import ObjectStorage, object_storage
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.secrets import query_of
 from tokenloom.storage.settings import ObjectStorageSettings
-from tokenloom.storage.statistics import book
+from tokenloom.storage.statistics import count_reads
 
-_CHECKSUM = ".crc32"
-_CHECKSUM_LINE = b"%08x %d %d\n"
-"""CRC-32 in hex, inode, and time of change in ns."""
+_COPIED_NS = 10**18
+"""Time of change that a whole copy has: whatever is changed later has another one."""
 
 
 def local_copy(remote: RemoteFile) -> str:
     """Returns the path of a local file with the bytes of an object, downloaded once for all processes of the node.
 
     Its name is made of hashes of the address, and of etag and size: no key leads out of the folder, and an object that
-    changed has another copy. The copies of earlier versions are removed; who has mapped one keeps it. The checksum of
-    what was downloaded lies beside a copy, with inode and time of change: one that has others is read and compared once
-    per node, and made again if it differs.
+    changed has another copy. The copies of earlier versions are removed; who has mapped one keeps it. A copy that was
+    changed is made again.
 
     Raises:
         StorageError: the object cannot be read, or the copy cannot be written.
@@ -49,8 +44,8 @@ def local_copy(remote: RemoteFile) -> str:
             if part is not None:
                 descriptor, part_path = part
                 _download(storage, remote, descriptor)
+                os.utime(descriptor, ns=(_COPIED_NS, _COPIED_NS))
                 os.fsync(descriptor)
-                _record(path, part_path)
                 os.rename(part_path, path)
                 _remove_others(folder, address, os.path.basename(path))
     return path
@@ -70,34 +65,13 @@ def _folder(storage: ObjectStorage, name: str) -> str:
 
 
 def _is_sound(path: str, num_bytes: int) -> bool:
-    """Whether a copy is there, with the bytes that were downloaded; another one is removed."""
+    """Whether a copy is there, as it was downloaded; another one is removed."""
     with suppress(FileNotFoundError):
-        status = os.lstat(path)
-        if stat.S_ISREG(status.st_mode) and status.st_size == num_bytes and _is_recorded(path, status):
+        found = os.lstat(path)
+        if stat.S_ISREG(found.st_mode) and (found.st_size, found.st_mtime_ns) == (num_bytes, _COPIED_NS):
             return True
         os.unlink(path)
     return False
-
-
-def _record(path: str, file: str) -> None:
-    """Notes the checksum of a copy before it gets its name."""
-    checksum, status = zlib.crc32(map_file(file).data), os.stat(file)
-    publish_bytes(f"{path}{_CHECKSUM}", _CHECKSUM_LINE % (checksum, status.st_ino, status.st_mtime_ns))
-
-
-def _is_recorded(path: str, status: os.stat_result) -> bool:
-    """Whether a copy is the one that was noted, or has its checksum, which is noted again then."""
-    try:
-        line = map_file(f"{path}{_CHECKSUM}").tobytes()
-        checksum, (inode, modified_ns) = int(line[:8], 16), map(int, line[8:].split())
-    except (StorageError, ValueError):  # there is none: the copy of an earlier version of this package
-        return False
-    if (inode, modified_ns) == (status.st_ino, status.st_mtime_ns):
-        return True
-    if zlib.crc32(map_file(path).data) != checksum:
-        return False
-    _record(path, path)
-    return True
 
 
 def _download(storage: ObjectStorage, remote: RemoteFile, descriptor: int) -> None:
@@ -107,7 +81,7 @@ def _download(storage: ObjectStorage, remote: RemoteFile, descriptor: int) -> No
         data: Bytes = storage.fetch(remote.address, remote.version, start, min(start + step, remote.num_bytes))
         write_at(descriptor, data.data, start)
         advance(len(data))
-        book().add(str(remote.address), bytes_used=len(data))
+        count_reads(str(remote.address), bytes_used=len(data))
 
     os.ftruncate(descriptor, remote.num_bytes)
     with task(f"download of {remote.address}", unit="bytes", total=remote.num_bytes) as advance:
@@ -116,16 +90,15 @@ def _download(storage: ObjectStorage, remote: RemoteFile, descriptor: int) -> No
 
 def _remove_others(folder: str, address: str, name: str) -> None:
     for other in os.listdir(folder):
-        if other.startswith(f"{address}-") and not other.startswith(name) and not other.endswith(".part"):
+        if other.startswith(f"{address}-") and other != name and not other.endswith(".part"):
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(folder, other))
 
 
-class PendingObject:
+class PendingObject(PendingFile):
     """An object being written to a local file; `publish` uploads it, and it appears in one step.
 
-    Like `PendingFile`: anything but `publish` removes what was written. Needs room for the whole object in the cache
-    folder of object storage.
+    Needs room for the whole object in the cache folder of object storage.
 
     Args:
         path: the address.
@@ -134,45 +107,14 @@ class PendingObject:
 
     def __init__(self, path: str, settings: ObjectStorageSettings | None = None) -> None:
         self._address = parse_address(path)
-        self.path: str = str(self._address)
-        if query_of(self.path) is not None:
-            message = f"expected an address to write to without a query, found `{self.path}?…`"
+        if query_of(str(self._address)) is not None:
+            message = f"expected an address to write to without a query, found `{self._address}?…`"
             raise ConfigError(message, hint="signed addresses are for reading")
-        self._storage = object_storage(settings or ObjectStorageSettings())
-        self._client = self._storage.client(self._address)
-        local = os.path.join(_folder(self._storage, "uploads"), f"{short_hash(path)}-{os.getpid()}-{id(self):x}")
-        self._file = PendingFile(local, durable=False)
-
-    @property
-    def stream(self) -> IO[bytes]:
-        """The open binary stream of the local file."""
-        return self._file.stream
-
-    @property
-    def is_durable(self) -> bool:
-        """Never: the local file is only for the upload."""
-        return False
-
-    def write(self, data: bytes | memoryview) -> None:
-        """Appends bytes."""
-        self._file.write(data)
-
-    @property
-    def readable_path(self) -> str:
-        """A local path that leads to what was written and handed to the system."""
-        return self._file.readable_path
-
-    def sync(self) -> None:
-        """Hands all bytes to the operating system."""
-        self._file.sync()
-
-    def seal(self) -> None:
-        """Closes the local file, which is complete."""
-        self._file.seal()
-
-    def identity(self) -> tuple[int, int]:
-        """Returns device and inode of the local file."""
-        return self._file.identity()
+        storage = object_storage(settings or ObjectStorageSettings())
+        self._client = storage.client(self._address)
+        local = os.path.join(_folder(storage, "uploads"), f"{short_hash(path)}-{os.getpid()}-{id(self):x}")
+        super().__init__(local, durable=False)
+        self.path = str(self._address)
 
     def place(self) -> None:
         """Uploads the object, as `publish` does."""
@@ -180,25 +122,10 @@ class PendingObject:
 
     def publish(self) -> None:
         """Uploads the object, replacing what had its name, and removes the local file."""
-        self._file.publish()
-        what = f"the upload of `{self.path}`, {size(os.path.getsize(self._file.path))}"
         try:
+            self.sync()
+            what = f"the upload of `{self.path}`, {size(os.path.getsize(self.readable_path))}"
             with waiting_for(what, setting=server_words(self._address) or None):
-                self._client.upload(self._address, self._file.path)
+                self._client.upload(self._address, self.readable_path)
         finally:
-            remove_leftover(self._file.path)
-
-    def discard(self) -> None:
-        """Removes the local file; harmless when repeated."""
-        self._file.discard()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.publish()
-        else:
             self.discard()

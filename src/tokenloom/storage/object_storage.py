@@ -28,7 +28,7 @@ from tokenloom.storage.local import Bytes
 from tokenloom.storage.read_ahead import ReadAhead
 from tokenloom.storage.secrets import is_signed_alike
 from tokenloom.storage.settings import ObjectStorageSettings, local_processes
-from tokenloom.storage.statistics import book, forget_statistics
+from tokenloom.storage.statistics import count_reads, forget_statistics
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ class ObjectStorage:
 
         def attempt() -> Bytes:
             data: Bytes = np.frombuffer(client.read(address, start, stop, version), dtype=np.uint8)
-            book().add(str(address), bytes_fetched=len(data))
+            count_reads(str(address), bytes_fetched=len(data))
             if len(data) != stop - start:
                 message = f"`{address}`: expected {stop - start} bytes from byte {start} on, found {len(data)}"
                 raise UnavailableError(message)
@@ -146,14 +146,14 @@ class ObjectStorage:
             if self._stopping.is_set():
                 message = f"`{address}` is not read any more: its storage was closed"
                 raise StorageError(message)
-            book().add(source, requests=1)
+            count_reads(source, requests=1)
             return attempt()
 
         with daemons_stopped(), self.waiting_for_answer(address) as wait:
             return patiently(
                 count_and_attempt,
                 deadline_seconds=self.settings.deadline_seconds,
-                on_retry=lambda: book().add(source, retries=1),
+                on_retry=lambda: count_reads(source, retries=1),
                 most_retries=self.settings.retries,
                 may_be_denied=may_be_denied,
                 stopping=self._stopping,

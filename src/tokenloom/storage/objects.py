@@ -22,7 +22,7 @@ from tokenloom.storage.object_storage import ObjectStorage, Piece, object_storag
 from tokenloom.storage.read_ahead import Chunk, merge_ranges
 from tokenloom.storage.secrets import queries_for_child, remember
 from tokenloom.storage.settings import ObjectStorageSettings
-from tokenloom.storage.statistics import book
+from tokenloom.storage.statistics import count_reads
 
 Key = tuple[str, int, int]
 """Name of an object's version; offset and length of a range in it, or the first and one past the last byte of one."""
@@ -170,10 +170,10 @@ class RemoteFile:
     def _book(self, num_bytes: int, *, num_reads: int, started: float | None) -> None:
         """Counts reads; the first of them was waited for since `started`, where it was."""
         if started is None:
-            book().add(self.path, bytes_used=num_bytes, hits=num_reads)
+            count_reads(self.path, bytes_used=num_bytes, hits=num_reads)
             return
         seconds = time.perf_counter() - started
-        book().add(self.path, bytes_used=num_bytes, hits=num_reads - 1, waits=1, wait_seconds=seconds)
+        count_reads(self.path, bytes_used=num_bytes, hits=num_reads - 1, waits=1, wait_seconds=seconds)
 
     def _read_by_block(self, storage: ObjectStorage, offset: int, length: int) -> tuple[Bytes, bool]:
         """Returns a range that follows the one before, out of aligned blocks, and whether that meant waiting."""
@@ -213,7 +213,7 @@ class RemoteFile:
         fetch = partial(storage.fetch, self.address, self.version)
         fetched: list[Bytes] = storage.together([partial(fetch, at, at + count) for _, at, count in keys])
         seconds = time.perf_counter() - started
-        book().add(self.path, bytes_used=sum(map(len, fetched)), waits=len(fetched), wait_seconds=seconds)
+        count_reads(self.path, bytes_used=sum(map(len, fetched)), waits=len(fetched), wait_seconds=seconds)
         return fetched
 
 

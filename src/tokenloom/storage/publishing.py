@@ -38,7 +38,8 @@ from tokenloom.machine import is_running
 from tokenloom.progress import waiting_for
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import (
-    Pending,
+    PendingFile,
+    PendingLink,
     identity_at,
     publish_bytes,
     remove_leftover,
@@ -78,7 +79,7 @@ class FileGroup:
     """
 
     key: str
-    files: Sequence[Pending]
+    files: Sequence[PendingFile | PendingLink]
     names: Sequence[str]
 
 

@@ -52,32 +52,16 @@ class SourceStatistics:
         return cls(**whole)
 
 
-class StatisticsBook:
-    """The statistics of all sources of a process; safe from several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._sources: dict[str, SourceStatistics] = {}
-
-    def add(self, source: str, **amounts: float) -> None:
-        """Adds to the numbers of a source."""
-        with self._lock:
-            entry = self._sources.setdefault(source, SourceStatistics())
-            for name, amount in amounts.items():
-                setattr(entry, name, getattr(entry, name) + amount)
-
-    def snapshot(self) -> dict[str, SourceStatistics]:
-        """Returns a copy of all numbers."""
-        with self._lock:
-            return {source: entry + SourceStatistics() for source, entry in self._sources.items()}
+_lock = threading.Lock()
+_counts: dict[str, SourceStatistics] = {}
 
 
-_BOOK = StatisticsBook()
-
-
-def book() -> StatisticsBook:
-    """Returns the book of this process."""
-    return _BOOK
+def count_reads(source: str, **amounts: float) -> None:
+    """Adds to the numbers of a source, in this process."""
+    with _lock:
+        entry = _counts.setdefault(source, SourceStatistics())
+        for name, amount in amounts.items():
+            setattr(entry, name, getattr(entry, name) + amount)
 
 
 def storage_statistics() -> dict[str, SourceStatistics]:
@@ -85,10 +69,12 @@ def storage_statistics() -> dict[str, SourceStatistics]:
 
     Workers of a data loader count for themselves; `loader_statistics` adds them up.
     """
-    return _BOOK.snapshot()
+    with _lock:
+        return {source: entry + SourceStatistics() for source, entry in _counts.items()}
 
 
 def forget_statistics() -> None:
-    """Begins a new book; called in a forked child, whose counts are its own."""
-    global _BOOK
-    _BOOK = StatisticsBook()
+    """Begins anew; called in a forked child, whose counts are its own."""
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+    _counts.clear()
