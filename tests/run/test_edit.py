@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
@@ -15,9 +16,8 @@ from tokenloom.errors import ConfigError
 from tokenloom.run.denial_settings import DenialSettings
 from tokenloom.run.settings import parse_run
 from tokenloom.run.stage_settings import StageSettings
-from tokenloom.run.toml_edit import add_source, append_denial, append_stage, insert_stage_after, set_stage_size
+from tokenloom.run.toml_edit import RunEdit, denial_lines, source_value, stage_lines
 from tokenloom.run.toml_file import as_key
-from tokenloom.run.toml_words import denial_lines, source_value, stage_lines
 
 PATH = "run.toml"
 WEB = (("web", Fraction(1)),)
@@ -51,50 +51,90 @@ documents = "x"
 """
 
 
+def edited(text: str, *edits: Callable[[RunEdit], None]) -> str:
+    """Returns a text after edits, which says what they meant."""
+    edit = RunEdit(text, path=PATH)
+    for each in edits:
+        each(edit)
+    after, settings = edit.result()
+    assert settings == parse_run(after, path=PATH)
+    return after
+
+
 def changed(before: str, after: str) -> list[str]:
     """Returns the lines that were taken out, with -, and those that were put in, with +."""
     lines = difflib.ndiff(before.splitlines(), after.splitlines())
     return [line for line in lines if line[:1] in "+-"]
 
 
-def test_passes_in_the_place_of_weights_and_back():
-    passes = (("web", Fraction(3, 2)),)
-    after = set_stage_size(TEXT, "stage 2", "passes", passes, path=PATH)
-    assert after == TEXT.replace("samples = 10\nweights = { web = 1 }  # only web", "passes = { web = 1.5 }")
-    back = set_stage_size(after, "stage 2", "samples", 4, path=PATH, weights=WEB)
-    assert changed(after, back) == ["- passes = { web = 1.5 }", "+ samples = 4", "+ weights = { web = 1 }"]
-    with pytest.raises(
-        ConfigError, match=r"(?s)is left as it is, since the change would be wrong.*`weights` of stage 'stage 2'"
-    ):
-        set_stage_size(after, "stage 2", "samples", 4, path=PATH)
+def test_a_stage_is_given_samples():
+    after = edited(TEXT, lambda edit: edit.set_samples("stage 1", 30))
+    assert after == TEXT.replace('tokens = "1K" ', "samples = 30 ")
+    passes = TEXT.replace("samples = 10\nweights = { web = 1 }  # only web", "passes = { web = 1.5 }  # not long")
+    after = edited(passes, lambda edit: edit.set_samples("stage 2", 4, weights=WEB))
+    assert after == passes.replace("passes = { web = 1.5 }  # not", "samples = 4  # not").replace(
+        "long\n", "long\nweights = { web = 1 }\n"
+    )
+    with pytest.raises(ConfigError, match=r"since the change would be wrong: run.toml: stages.2.weights: expected `we"):
+        edited(passes, lambda edit: edit.set_samples("stage 2", 4))
+    below = SMALL.replace("weights = { web = 1 }", "[stages.passes]\nweb = 1\n# end")
+    after = edited(below, lambda edit: edit.set_samples("stage 1", 4, weights=WEB))
+    assert after == SMALL.replace("weights", "samples = 4\nweights") + "# end\n"
+    endless = edited(SMALL, lambda edit: edit.set_samples("stage 1", 4))
+    assert endless == SMALL.replace("sequence", "samples = 4\nsequence")
+    with pytest.raises(ConfigError, match=r"`run.toml` has no stage 'stage 3'\nhint: did you mean `stage 2`"):
+        edited(TEXT, lambda edit: edit.set_samples("stage 3", 4))
 
 
 def test_a_stage_between_others_changes_none_of_them():
-    after = insert_stage_after(TEXT, "stage 1", NEW, path=PATH)
+    after = edited(TEXT, lambda edit: edit.insert_stage(NEW, after="stage 1"))
     stages = parse_run(after, path=PATH).stages
     assert [(stage.name, stage.sequence_length) for stage in stages] == [("stage 1", 8), ("new", 16), ("stage 2", 8)]
-    assert '# then\n[[stages]]\nname = "stage 2"\nsequence_length = 8\nsamples = 10\n' in after
+    assert 'weights.code = 2\n\n[[stages]]\nname = "new"\n' in after
+    assert '\n\n# then\n[[stages]]\nname = "stage 2"\nsequence_length = 8\nsamples = 10\n' in after
     assert "# first\n[[stages]]  # begins\nsequence_length = 8\n" in after
+    with pytest.raises(ConfigError, match="stage 'new' cannot follow stage 'stage 1', which goes on for ever"):
+        edited(SMALL, lambda edit: edit.insert_stage(NEW, after="stage 1"))
 
 
 def test_a_denial():
-    after = append_denial(TEXT, "list.txt", start=70, path=PATH)
+    after = edited(TEXT, lambda edit: edit.append_denial("list.txt", start=70))
     assert after == TEXT + '\n[[denied]]\ndocuments = "list.txt"\nfrom = 70\n'
-    after = append_denial(TEXT.rstrip(), ["web:2", "web:1"], start=70, path=PATH)
-    assert after == TEXT + '\n[[denied]]\ndocuments = ["web:1", "web:2"]\nfrom = 70\n'
+    after = edited(TEXT.rstrip(), lambda edit: edit.append_denial(["web:2", "web:1"], start=70, reason="a letter"))
+    assert after == TEXT + '\n[[denied]]\ndocuments = ["web:1", "web:2"]\nfrom = 70\nreason = "a letter"\n'
     with pytest.raises(ConfigError, match="did you mean `web`"):
-        append_denial(TEXT, ["wbe:1"], start=70, path=PATH)
+        edited(TEXT, lambda edit: edit.append_denial(["wbe:1"], start=70))
 
 
 def test_a_source():
-    after = add_source(TEXT, "wiki", "w/*", path=PATH)
+    after = edited(TEXT, lambda edit: edit.add_source("wiki", "w/*"))
     assert after == TEXT.replace("# behind\n", '# behind\nwiki = { data = "w/*" }\n')
-    after = add_source(TEXT, "a b", ["c", "d"], path=PATH, max_passes=2, holdout=Fraction(1, 100))
-    assert '# behind\n"a b" = { data = ["c", "d"], holdout = "1%", max_passes = 2 }\n' in after
-    with pytest.raises(ConfigError, match=r"run.toml:5: expected a new source, found 'web', which is there"):
-        add_source(TEXT, "web", "w", path=PATH)
+    after = edited(TEXT, lambda edit: edit.add_source("a b", "c"))
+    assert '# behind\n"a b" = { data = "c" }\n\n# first' in after
+    apart = TEXT.replace('web = "web"', "").replace("code = [", "[sources.web]\ndata = [")
+    apart = apart.replace("weights.code = 2\n", "")
+    after = edited(apart, lambda edit: edit.add_source("wiki", "w"))
+    assert after == apart + '\n[sources.wiki]\ndata = "w"\n'
+    with pytest.raises(ConfigError, match=r"`run.toml` has a source 'web' already"):
+        edited(TEXT, lambda edit: edit.add_source("web", "w"))
     with pytest.raises(ConfigError, match=r"(?s)data of their own for sources 'web' and 'wiki'"):
-        add_source(TEXT, "wiki", "web", path=PATH)
+        edited(TEXT, lambda edit: edit.add_source("wiki", "web"))
+
+
+def test_several_edits_of_one_file():
+    after = edited(
+        TEXT,
+        lambda edit: edit.append_denial("list.txt", start=70),
+        lambda edit: edit.add_source("wiki", "w"),
+        lambda edit: edit.set_samples("stage 1", 30),
+        lambda edit: edit.insert_stage(replace(NEW, weights=(("wiki", Fraction(1)),)), after="stage 1"),
+    )
+    assert [line for line in changed(TEXT, after) if line[0] == "-"] == ['- tokens = "1K"   # not much']
+
+
+def test_a_file_without_edits_is_as_it_was():
+    text = TEXT.replace("\n", "\r\n", 3).rstrip() + "  "
+    assert edited(text) == text
 
 
 INLINE = """\
@@ -106,22 +146,18 @@ denied = []
 """
 
 
-def test_stages_that_are_written_otherwise_are_left_alone():
-    with pytest.raises(ConfigError, match=r"expected a line `\[\[stages\]\]`, found stages that are") as caught:
-        append_stage(INLINE, NEW, path=PATH)
+def test_files_that_are_laid_out_otherwise_are_left_alone():
+    with pytest.raises(ConfigError, match=r"is left as it is: expected lines `\[\[stages\]\]`, found st") as caught:
+        edited(INLINE, lambda edit: edit.insert_stage(NEW, after="stage 1"))
     assert caught.value.hint == (
         'write by hand:\n    [[stages]]\n    name = "new"\n    sequence_length = 16\n    samples = 5\n'
         "    weights = { web = 1 }"
     )
-    with pytest.raises(ConfigError, match=r"(?s)found it in another value.*write by hand:\n    samples = 4"):
-        set_stage_size(INLINE, "stage 1", "samples", 4, path=PATH)
-    with pytest.raises(ConfigError, match=r"(?s)the change would make it no TOML.*write by hand:\n    \[\[denied\]\]"):
-        append_denial(INLINE, "x", start=0, path=PATH)
-    text = SMALL.replace("weights = { web = 1 }", "[stages.passes]\nweb = 1")
-    with pytest.raises(ConfigError, match=r"(?s)expected a line `passes = …`, found it written otherwise"):
-        set_stage_size(text, "stage 1", "samples", 4, path=PATH, weights=WEB)
-    with pytest.raises(ConfigError, match=r"(?s)expected a line `weights = …`, found it written otherwise"):
-        set_stage_size(TEXT, "stage 1", "passes", WEB, path=PATH)
+    with pytest.raises(ConfigError, match=r"(?s)would be wrong.*expected TOML.*write by hand:\n    \[\[denied\]\]"):
+        edited(INLINE, lambda edit: edit.append_denial("x", start=0))
+    apart = TEXT.replace("# then\n", '[[denied]]\ndocuments = "y"\n# then\n')
+    with pytest.raises(ConfigError, match=r"(?s)would change the order of its tables.*write by hand:\n    samples = 4"):
+        edited(apart, lambda edit: edit.set_samples("stage 1", 4))
 
 
 @given(runs(), st.data())
@@ -134,18 +170,22 @@ def test_any_run_keeps_its_lines_and_meaning(run, data):
     name = stages[number].name
     shares = ((sources[0].name, Fraction(7, 4)),)
     if stages[-1].is_endless and data.draw(st.booleans()):
-        text = set_stage_size(text, stages[-1].name, "samples", 12, path=PATH)
+        text = edited(text, lambda edit: edit.set_samples(stages[-1].name, 12))
     elif not stages[number].is_endless:
-        if stages[number].passes is None and data.draw(st.booleans()):
-            after = set_stage_size(text, name, "tokens", "9K", path=PATH)
-            assert parse_run(after, path=PATH).stages[number].tokens == 9000
+        given_weights = shares if stages[number].passes is not None or data.draw(st.booleans()) else None
+        after = edited(text, lambda edit: edit.set_samples(name, 9, weights=given_weights))
+        assert parse_run(after, path=PATH).stages[number].samples == 9
         new = replace(NEW, weights=shares)
-        after = insert_stage_after(text, name, new, path=PATH)
+        after = edited(text, lambda edit: edit.insert_stage(new, after=name))
         found = parse_run(after, path=PATH)
         assert found.stages == (*stages[: number + 1], new, *stages[number + 1 :])
         assert [line for line in changed(text, after) if line[0] == "-"] == []
         assert replace(found, stages=stages) == before
-    after = add_source(append_denial(text, "list", start=5, path=PATH), "new source", "new/*", path=PATH)
+    after = edited(
+        text,
+        lambda edit: edit.append_denial("list", start=5),
+        lambda edit: edit.add_source("new source", "new/*"),
+    )
     found = parse_run(after, path=PATH)
     assert (len(found.denied), found.sources[-1].data) == (2, ("new/*",))
     assert [line for line in changed(text, after) if line[0] == "-"] == []

@@ -16,9 +16,9 @@ from tokenloom.run.lock import LockedSegment, RunLock
 from tokenloom.run.lock_file import lock_path, read_lock
 from tokenloom.run.locking import LockedRun, lock_run, write_both
 from tokenloom.run.members import Reading
-from tokenloom.run.settings import RunSettings, parse_run
+from tokenloom.run.settings import RunSettings
 from tokenloom.run.stage_settings import Shares, StageSettings
-from tokenloom.run.toml_edit import add_source, append_denial, insert_stage_after, set_stage_size
+from tokenloom.run.toml_edit import RunEdit
 from tokenloom.run.toml_file import did_you_mean, read_toml
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.publishing import OutputLock
@@ -98,20 +98,19 @@ def amend_run(
 
 def _amended(path: str, amendment: Amendment, *, reading: Reading | None, write: bool) -> Amended:
     old = read_lock(lock_path(path))
-    before = read_toml(path).text
-    settings = parse_run(before, path=path)
+    before = read_toml(path)
+    edit = RunEdit(before, path=path)
+    settings = edit.settings
     _check(amendment, settings, old)
-    after = before
     for name, data in (amendment.sources or {}).items():
-        after = add_source(after, name, _from_folder(data, settings), path=path)
+        edit.add_source(name, _from_folder(data, settings))
     if amendment.has_stage:
-        after = _with_stage(after, amendment, old, path)
+        _add_stage(edit, amendment, old)
     files = () if amendment.denied is None else (_from_folder(amendment.denied, settings),)
     for documents in (*files, amendment.denied_documents):
         if documents:
-            at, reason = amendment.position, amendment.reason
-            after = append_denial(after, documents, start=at, path=path, reason=reason)
-    new = parse_run(after, path=path)
+            edit.append_denial(documents, start=amendment.position, reason=amendment.reason)
+    after, new = edit.result()
     locked = lock_run(path, at=amendment.position, settings=new, reading=reading, write=False)
     _check_growth(amendment, locked)
     if write:
@@ -157,10 +156,10 @@ def _check_growth(amendment: Amendment, locked: LockedRun) -> None:
         raise ConfigError(message, hint="take it up from this position on with --grow, or move it away")
 
 
-def _with_stage(text: str, amendment: Amendment, old: RunLock, path: str) -> str:
-    """Returns the text with a new stage that begins at a position."""
-    settings = parse_run(text, path=path)
-    position = amendment.position
+def _add_stage(edit: RunEdit, amendment: Amendment, old: RunLock) -> None:
+    """Adds a stage that begins at the position of an amendment."""
+    settings, position = edit.settings, amendment.position
+    path = settings.path
     segment = next(each for each in reversed(old.segments) if each.start < position or each.start == 0)
     current = next((stage for stage in settings.stages if stage.name == segment.stage), None)
     if current is None:
@@ -173,7 +172,8 @@ def _with_stage(text: str, amendment: Amendment, old: RunLock, path: str) -> str
         if amendment.tokens is None and amendment.samples is None:
             message = f"expected a size for a stage behind the end of the run, position {position}, found none"
             raise ConfigError(message, hint="such as `--tokens 50B`")
-        return insert_stage_after(text, current.name, _new_stage(amendment, settings, old, segment, None), path=path)
+        edit.insert_stage(_new_stage(amendment, settings, old, segment, None), after=current.name)
+        return
     if position in (start, end):
         name = current.name if position == start else next(each.stage for each in old.segments if each.start == end)
         message = f"expected a position within a stage, found {position}, the first of stage {name!r}"
@@ -181,8 +181,8 @@ def _with_stage(text: str, amendment: Amendment, old: RunLock, path: str) -> str
         raise ConfigError(message, hint=hint)
     left = None if end is None else end - position
     weights = _weights_of(old, segment) if current.passes is not None else None
-    text = set_stage_size(text, current.name, "samples", position - start, path=path, weights=weights)
-    return insert_stage_after(text, current.name, _new_stage(amendment, settings, old, segment, left), path=path)
+    edit.set_samples(current.name, position - start, weights=weights)
+    edit.insert_stage(_new_stage(amendment, settings, old, segment, left), after=current.name)
 
 
 def _new_stage(

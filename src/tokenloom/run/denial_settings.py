@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenloom.run.document_names import DocumentName, parse_name
@@ -33,13 +33,13 @@ def parse_denials(top: Table, sources: Collection[str]) -> tuple[DenialSettings,
     """Returns the `[[denied]]` of a file.
 
     Raises:
-        ConfigError: a key is unknown, missing or of a value that it cannot have; the message quotes its line.
+        ConfigError: a key is unknown, missing or of a value that it cannot have; the message names it.
     """
     return tuple(_denial(table, sources) for table in top.tables("denied", hint="begin each with a line `[[denied]]`"))
 
 
 def _denial(unnamed: Table, sources: Collection[str]) -> DenialSettings:
-    table = Table(file=unnamed.file, where=unnamed.where, values=unnamed.values, name=" of [[denied]]")
+    table = replace(unnamed, name=" of [[denied]]")
     table.refuse_others(("documents", "from", "reason"))
     reason = table.text("reason", hint="leave it out, or say why") if "reason" in table else None
     start = table.integer("from", at_least=0, below=1 << 60) if "from" in table else 0

@@ -18,8 +18,8 @@ from tokenloom.run.argument_file import check_plain
 from tokenloom.run.find_pairs import find_pairs
 from tokenloom.run.settings import SourceSettings, parse_run, whole_weights
 from tokenloom.run.stage_settings import Shares, StageSettings
+from tokenloom.run.toml_edit import source_value, stage_lines
 from tokenloom.run.toml_file import as_key, as_text
-from tokenloom.run.toml_words import source_value, stage_lines
 from tokenloom.storage.addresses import is_remote
 from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
 

@@ -26,7 +26,7 @@ def check_megatron(top: Table) -> None:
     """Refuses settings of a run in the reference's order that this order cannot follow; others were checked before.
 
     Raises:
-        ConfigError: there is one; the message quotes its line and says why.
+        ConfigError: there is one; the message names it and says why.
     """
     _refuse(top, _TOP)
     if top.values["seed"] >= 1 << 32:

@@ -25,7 +25,7 @@ from tokenloom.run.lock_file import lock_path, read_lock_if_there
 from tokenloom.run.megatron_settings import check_megatron
 from tokenloom.run.sample_settings import CONVERSATIONS, KINDS, sample_settings
 from tokenloom.run.stage_settings import StageSettings, fault_of_name, parse_stages
-from tokenloom.run.toml_file import Table, TomlFile, listed, read_toml, shown
+from tokenloom.run.toml_file import Table, listed, parse_toml, read_toml, shown
 from tokenloom.storage.addresses import can_be_path, is_remote, parse_address
 from tokenloom.storage.atomic import identity_at
 from tokenloom.storage.publishing import journal_path, recover
@@ -202,10 +202,10 @@ def read_run(path: str | os.PathLike[str]) -> RunSettings:
     """Returns what a `run.toml` says.
 
     Raises:
-        ConfigError: it cannot be read, or something in it is wrong; the message quotes the line.
+        ConfigError: it cannot be read, or something in it is wrong; the message names the key.
     """
     recover(lock_path(os.fspath(path)))
-    return _parse(read_toml(path))
+    return parse_run(read_toml(path), path=os.fspath(path))
 
 
 def parse_run(text: str, *, path: str) -> RunSettings:
@@ -216,13 +216,9 @@ def parse_run(text: str, *, path: str) -> RunSettings:
         path: the file: for errors, and for the folder that other paths are relative to.
 
     Raises:
-        ConfigError: something in it is wrong; the message quotes the line.
+        ConfigError: something in it is wrong; the message names the key.
     """
-    return _parse(TomlFile(text, path=path))
-
-
-def _parse(file: TomlFile) -> RunSettings:
-    top = file.root
+    top = parse_toml(text, path=path)
     if not top.values:
         top.refuse(None, "expected a run, found an empty file", hint="`tokenloom run init` writes one")
     top.refuse_others(_TOP, elsewhere=_BELONGS)
@@ -250,8 +246,8 @@ def _parse(file: TomlFile) -> RunSettings:
         sources=sources,
         stages=parse_stages(stages, numbers),
         denied=parse_denials(top, numbers),
-        path=file.path,
-        sha256=hashlib.sha256(file.text.encode()).hexdigest(),
+        path=path,
+        sha256=hashlib.sha256(text.encode()).hexdigest(),
     )
     if order == "megatron":
         check_megatron(top)

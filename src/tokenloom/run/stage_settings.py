@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from tokenloom.run.amounts import MOST_SAMPLES, count_of, weight_of
@@ -65,17 +65,16 @@ def parse_stages(tables: list[Table], sources: Mapping[str, int]) -> tuple[Stage
         sources: its sources, and their order.
 
     Raises:
-        ConfigError: a key is unknown, missing or of a value that it cannot have; the message quotes its line.
+        ConfigError: a key is unknown, missing or of a value that it cannot have; the message names it.
     """
     stages: list[StageSettings] = []
-    lines: dict[str, Table] = {}
+    named: dict[str, int] = {}
     total = 0
     for number, unnamed in enumerate(tables, 1):
         name = name_of(unnamed, "name") if "name" in unnamed else f"stage {number}"
-        table = Table(file=unnamed.file, where=unnamed.where, values=unnamed.values, name=f" of stage {name!r}")
-        if (other := lines.setdefault(name, table)) is not table:
-            line = table.file.line_of(other.where)
-            message = f"expected another name than {name!r}, which the stage on line {line.number if line else 0} has"
+        table = replace(unnamed, name=f" of stage {name!r}")
+        if (other := named.setdefault(name, number)) != number:
+            message = f"expected another name than {name!r}, which stage {other} of the file has"
             table.refuse("name" if "name" in table else None, message)
         table.refuse_others(KEYS, elsewhere=_ELSEWHERE)
         stage = _stage(table, name, stages[-1] if stages else None, sources)

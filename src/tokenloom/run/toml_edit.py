@@ -1,7 +1,7 @@
-"""Edits of a `run.toml` that leave everything else of it as it is: comments, blank lines, the order of keys.
+"""Parts of a run as lines of `run.toml`, and edits that put such lines in and leave all else as it is.
 
-Each takes the text of a file and returns the new one. What comes out is read again, and has to say what was meant; a
-file that is written in a way that no edit here understands is left alone, with the lines to write by hand.
+`tomlkit` keeps comments, blank lines and the order of keys. What comes out is read again, and has to say what was
+meant; of a file that is laid out otherwise than edits know, the lines to write by hand are shown.
 """
 
 from __future__ import annotations
@@ -9,262 +9,287 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from typing import NoReturn
 
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import AoT, Item, Key, Table
+
 from tokenloom.errors import ConfigError
-from tokenloom.run.amounts import count_of
 from tokenloom.run.denial_settings import DenialSettings
 from tokenloom.run.document_names import parse_name
 from tokenloom.run.settings import RunSettings, SourceSettings, parse_run
 from tokenloom.run.stage_settings import SIZES, Shares, StageSettings
-from tokenloom.run.toml_file import TomlFile, as_key, as_text, did_you_mean
-from tokenloom.run.toml_lines import KeyPath, TomlPlaces
-from tokenloom.run.toml_words import denial_lines, shares_text, source_value, stage_lines
+from tokenloom.run.toml_file import as_key, as_text, did_you_mean
+
+_Body = list[tuple[Key | None, Item]]
+"""Keys and values of a table in the order of the file; comments and blank lines have no key."""
+
+_MOST_DECIMALS = 30
+"""What `weight_of` reads."""
 
 
-def set_stage_size(
-    text: str, stage: str, key: str, value: int | str | Shares, *, path: str, weights: Shares | None = None
-) -> str:
-    """Returns the text with another size of a stage, in the place of the one it has.
-
-    Args:
-        text: text of the file.
-        stage: name of the stage.
-        key: `tokens`, `samples` or `passes`.
-        value: the new size, as it is to be written.
-        path: the file, for errors.
-        weights: weights of the stage from now on; needed where it had passes and is to have another size.
-
-    Raises:
-        ConfigError: there is no such stage, the result is no valid run, or the file cannot be edited.
-    """
-    edit = _Edit(text, path)
-    number = edit.number_of(stage)
-    old = edit.settings.stages[number]
-    size = shares_text(value) if isinstance(value, tuple) else as_text(value) if isinstance(value, str) else str(value)
-    lines = [f"{key} = {size}"] + ([] if weights is None else [f"weights = {shares_text(weights)}"])
-    intended = {
-        **dict.fromkeys(SIZES),
-        key: value if isinstance(value, tuple) else count_of(value, f"`{key}`"),
-        "weights": None if key == "passes" else weights or old.weights,
-    }
-    where: KeyPath = ("stages", number)
-    known = edit.file.root.tables("stages", hint="")[number].values
-    if weights is not None and "weights" in known:
-        edit.set_key((*where, "weights"), lines.pop(), lines)
-    if key == "passes" and "weights" in known:
-        edit.remove_key((*where, "weights"), lines)
-    present = next((each for each in SIZES if each in known), None)
-    if present is None:
-        edit.insert_after_header(where, lines, lines)
-    else:
-        edit.set_key((*where, present), lines[0], lines, further=lines[1:])
-    stages = list(edit.settings.stages)
-    stages[number] = replace(old, **intended)  # type: ignore[arg-type]  # by name
-    return edit.result(replace(edit.settings, stages=tuple(stages)), lines)
-
-
-def append_stage(text: str, stage: StageSettings, *, path: str) -> str:
-    """Returns the text with one more stage behind the last.
-
-    Raises:
-        ConfigError: see `insert_stage_after`.
-    """
-    return insert_stage_after(text, parse_run(text, path=path).stages[-1].name, stage, path=path)
-
-
-def insert_stage_after(text: str, before: str, stage: StageSettings, *, path: str) -> str:
-    """Returns the text with one more stage behind another.
-
-    Stages behind it that went by the sequence length before them, or by a number for a name, are given what they had.
+class RunEdit:
+    """Edits of a `run.toml`.
 
     Args:
         text: text of the file.
-        before: name of the stage that it follows.
-        stage: the new one.
         path: the file, for errors.
 
-    Raises:
-        ConfigError: there is no such stage, it goes on for ever, the result is no valid run, or the file cannot be
-            edited.
-    """
-    edit = _Edit(text, path)
-    number = edit.number_of(before)
-    lines = ["[[stages]]", *stage_lines(stage)]
-    if edit.settings.stages[number].is_endless:
-        message = f"expected a stage with an end before stage {stage.name!r}, found {before!r}, which goes on for ever"
-        raise ConfigError(message, hint="give it `tokens`, `samples` or `passes` first")
-    edit.insert_behind(("stages", number), ["", *lines], lines)
-    stages = list(edit.settings.stages)
-    tables = edit.file.root.tables("stages", hint="")
-    for later in range(number + 1, len(stages)):
-        pinned = [] if "name" in tables[later] else [f"name = {as_text(stages[later].name)}"]
-        if later == number + 1 and "sequence_length" not in tables[later]:
-            pinned.append(f"sequence_length = {stages[later].sequence_length}")
-        if pinned:
-            edit.insert_after_header(("stages", later), pinned, lines)
-    stages.insert(number + 1, stage)
-    return edit.result(replace(edit.settings, stages=tuple(stages)), lines)
-
-
-def append_denial(
-    text: str, documents: str | Sequence[str], *, start: int, path: str, reason: str | None = None
-) -> str:
-    """Returns the text with one more `[[denied]]` at its end.
-
-    Args:
-        text: text of the file.
-        documents: a file that lists documents, or names of documents such as `web:12345`.
-        start: the first position at which they are padding.
-        path: the file, for errors.
-        reason: why, in words.
+    Attributes:
+        settings: what the file says after the edits so far.
 
     Raises:
-        ConfigError: the result is no valid run, or the file cannot be edited.
+        ConfigError: it is no valid run.
     """
-    edit = _Edit(text, path)
-    names = [source.name for source in edit.settings.sources]
-    if isinstance(documents, str):
-        denial = DenialSettings(start=start, file=documents, reason=reason)
-    else:
-        found = {parse_name(document, names) for document in documents}
-        denial = DenialSettings(start=start, documents=tuple(sorted(found)), reason=reason)
-    lines = ["[[denied]]", *denial_lines(denial)]
-    edit.insert_at(len(text), ["", *lines])
-    return edit.result(replace(edit.settings, denied=(*edit.settings.denied, denial)), lines)
 
-
-def add_source(
-    text: str,
-    name: str,
-    data: str | Sequence[str],
-    *,
-    path: str,
-    holdout: Fraction | None = None,
-    max_passes: int | None = None,
-) -> str:
-    """Returns the text with one more source behind the others.
-
-    Args:
-        text: text of the file.
-        name: name of the source.
-        data: its data, relative to the file.
-        path: the file, for errors.
-        holdout, max_passes: see `SourceSettings`.
-
-    Raises:
-        ConfigError: there is such a source, the result is no valid run, or the file cannot be edited.
-    """
-    edit = _Edit(text, path)
-    if name in edit.file.values["sources"]:
-        raise edit.file.error(("sources", name), f"expected a new source, found {name!r}, which is there")
-    entries = (data,) if isinstance(data, str) else tuple(data)
-    source = SourceSettings(name=name, data=entries, holdout=holdout, max_passes=max_passes)
-    line = f"{as_key(name)} = {source_value(source)}"
-    header = edit.places.find(("sources",))
-    assert header is not None
-    if header.is_header and header.path == ("sources",):
-        edit.insert_in_section(header.start, [line])
-    elif header.is_header:  # each in a table of its own
-        edit.insert_behind(("sources",), ["", "[sources]", line], [line])
-    else:
-        edit.by_hand("expected a line `[sources]`, found sources that are written otherwise", [line])
-    return edit.result(replace(edit.settings, sources=(*edit.settings.sources, source)), ["[sources]", line])
-
-
-class _Edit:
-    """A text, and what is to be replaced in it. Lines to write by hand are given where an edit may not be possible."""
-
-    def __init__(self, text: str, path: str) -> None:
+    def __init__(self, text: str, *, path: str) -> None:
         self.settings = parse_run(text, path=path)
-        self.file = TomlFile(text, path=path)
-        self._end = "\r\n" if "\r\n" in text else "\n"
-        self._changes: list[tuple[int, int, str]] = []
+        self._text = text
+        self._lines: list[str] = []
+
+    def set_samples(self, stage: str, samples: int, *, weights: Shares | None = None) -> None:
+        """Gives a stage a number of samples, in the place of the size it has.
+
+        Args:
+            stage: name of the stage.
+            samples: the number, from 1 on.
+            weights: weights of the stage from now on; needed where it had passes.
+
+        Raises:
+            ConfigError: there is no such stage, or the file cannot be edited.
+        """
+        number = self._number_of(stage)
+        lines = [f"samples = {samples}"] + ([] if weights is None else [f"weights = {_shares(weights)}"])
+        self._lines += lines
+        body = self._tables[number].value.body
+        added, trailing = _body_of(lines), _take_trailing(body)
+        gone = SIZES if weights is None else (*SIZES, "weights")
+        kept: _Body = []
+        at = 0
+        for key, item in body:
+            if key is None or key.key not in gone:
+                kept.append((key, item))
+            elif key.key in SIZES:
+                at, old, new = len(kept), item.trivia, added[0][1].trivia
+                new.indent, new.comment_ws, new.comment = old.indent, old.comment_ws, old.comment
+        body[:] = [*kept[:at], *added, *kept[at:], *trailing]
+        stages = list(self.settings.stages)
+        shares = weights or stages[number].weights
+        stages[number] = replace(stages[number], tokens=None, samples=samples, passes=None, weights=shares)
+        self.settings = replace(self.settings, stages=tuple(stages))
+
+    def insert_stage(self, stage: StageSettings, *, after: str) -> None:
+        """Inserts a stage behind another.
+
+        Stages behind it that went by the sequence length before them, or by a number for a name, are given what they
+        had.
+
+        Args:
+            stage: the new one.
+            after: name of the stage that it follows.
+
+        Raises:
+            ConfigError: there is no such stage, it goes on for ever, or the file cannot be edited.
+        """
+        number = self._number_of(after)
+        stages = list(self.settings.stages)
+        if stages[number].is_endless:
+            message = f"stage {stage.name!r} cannot follow stage {after!r}, which goes on for ever"
+            raise ConfigError(message, hint="give it `tokens`, `samples` or `passes` first")
+        lines = ["[[stages]]", *stage_lines(stage)]
+        self._lines += lines
+        for later in range(number + 1, len(stages)):
+            body = self._tables[later].value.body
+            names = {key.key for key, _ in body if key is not None}
+            pinned = [] if "name" in names else [f"name = {as_text(stages[later].name)}"]
+            if later == number + 1 and "sequence_length" not in names:
+                pinned.append(f"sequence_length = {stages[later].sequence_length}")
+            body[:0] = _body_of(pinned)
+        new = _body_of(lines)[0][1]
+        assert isinstance(new, AoT)
+        new[0].trivia.indent = "\n"
+        new[0].value.body.extend(_take_trailing(self._tables[number].value.body))
+        self._tables.insert(number + 1, new[0])
+        stages.insert(number + 1, stage)
+        self.settings = replace(self.settings, stages=tuple(stages))
+
+    def append_denial(self, documents: str | Sequence[str], *, start: int, reason: str | None = None) -> None:
+        """Appends a `[[denied]]` to the file.
+
+        Args:
+            documents: a file that lists documents, or names of documents such as `web:12345`.
+            start: the first position at which they are padding.
+            reason: why, in words.
+
+        Raises:
+            ConfigError: a name is none of a document, or the file cannot be edited.
+        """
+        if isinstance(documents, str):
+            denial = DenialSettings(start=start, file=documents, reason=reason)
+        else:
+            names = [source.name for source in self.settings.sources]
+            found = sorted({parse_name(document, names) for document in documents})
+            denial = DenialSettings(start=start, documents=tuple(found), reason=reason)
+        self._append("[[denied]]", *denial_lines(denial))
+        self.settings = replace(self.settings, denied=(*self.settings.denied, denial))
+
+    def add_source(self, name: str, data: str) -> None:
+        """Adds a source behind the others.
+
+        Args:
+            name: name of the source.
+            data: its data, relative to the file.
+
+        Raises:
+            ConfigError: there is such a source, or the file cannot be edited.
+        """
+        if name in [source.name for source in self.settings.sources]:
+            message = f"`{self.settings.path}` has a source {name!r} already"
+            raise ConfigError(message, hint="choose another name")
+        source = SourceSettings(name=name, data=(data,))
+        table = self._document["sources"]
+        body = table.value.body if isinstance(table, Table) else []
+        if body and all(key is None or key.is_dotted() or not isinstance(item, Table) for key, item in body):
+            line = f"{as_key(name)} = {source_value(source)}"
+            self._lines += ["[sources]", line]
+            trailing = _take_trailing(body)
+            body += [*_body_of([line]), *trailing]
+        else:  # each source in a table of its own
+            self._append(f"[sources.{as_key(name)}]", f"data = {as_text(data)}")
+        self.settings = replace(self.settings, sources=(*self.settings.sources, source))
+
+    def result(self) -> tuple[str, RunSettings]:
+        """Returns the new text and what it says.
+
+        Raises:
+            ConfigError: it would be no valid run, or the file cannot be edited.
+        """
+        if not self._lines:
+            return self._text, self.settings
+        text, path = self._document.as_string(), self.settings.path
+        text = text.replace("\n", "\r\n") if "\r\n" in self._text else text
+        try:
+            found = parse_run(text, path=path)
+        except ConfigError as error:
+            message = f"`{path}` is left as it is, since the change would be wrong: {error.message}"
+            raise ConfigError(message, hint=error.hint or self._by_hand()) from error
+        if found.content() != self.settings.content():
+            self._refuse("the change would change something else, too")
+        return text, found
+
+    @cached_property
+    def _document(self) -> tomlkit.TOMLDocument:
+        text = self._text.replace("\r\n", "\n").removesuffix("\n") + "\n"
+        try:
+            document = tomlkit.parse(text)
+        except TOMLKitError as error:
+            self._refuse(f"tomlkit cannot read it: {error}")
+        if document.as_string() != text:  # such as tables of an array that lie apart
+            self._refuse("an edit would change the order of its tables")
+        return document
 
     @property
-    def places(self) -> TomlPlaces:
-        """Where everything stands."""
-        return self.file.places
+    def _tables(self) -> AoT:
+        """The stages as tables of the document."""
+        stages = self._document["stages"]
+        if not isinstance(stages, AoT):
+            self._refuse("expected lines `[[stages]]`, found stages that are written otherwise")
+        return stages
 
-    def number_of(self, stage: str) -> int:
-        """Returns which stage has a name."""
+    def _append(self, *lines: str) -> None:
+        self._lines += lines
+        self._document.body.extend(_body_of(["", *lines]))
+
+    def _number_of(self, stage: str) -> int:
         names = [each.name for each in self.settings.stages]
         if stage not in names:
-            message = f"expected a stage of `{self.file.path}`, found {stage!r}, which it does not have"
+            message = f"`{self.settings.path}` has no stage {stage!r}"
             raise ConfigError(message, hint=did_you_mean(stage, names) or f"there are {', '.join(names)}")
         return names.index(stage)
 
-    def set_key(self, where: KeyPath, line: str, lines: list[str], *, further: Sequence[str] = ()) -> None:
-        """Replaces a key and its value."""
-        place = self.places.find(where)
-        if place is None or place.path != where or place.is_header:
-            self.by_hand(f"expected a line `{where[-1]} = …`, found it written otherwise", lines)
-        indent = self.file.text[self.places.start_of_line(place.start) : place.start]
-        if indent.strip():
-            self.by_hand(f"expected `{where[-1]}` on a line of its own, found it in another value", lines)
-        self._changes.append((place.start, place.stop, line))
-        if further:
-            self.insert_at(self.places.end_of_line(place.stop), [indent + each for each in further])
+    def _by_hand(self) -> str:
+        return "write by hand:" + "".join(f"\n    {line}" for line in self._lines)
 
-    def remove_key(self, where: KeyPath, lines: list[str]) -> None:
-        """Takes out a key, its value and what is behind it on its line."""
-        place = self.places.find(where)
-        assert place is not None
-        start, stop = self.places.start_of_line(place.start), self.places.end_of_line(place.stop)
-        if place.path != where or place.is_header or self.file.text[start : place.start].strip():
-            self.by_hand(f"expected a line `{where[-1]} = …`, found it written otherwise", lines)
-        self._changes.append((start, stop, ""))
+    def _refuse(self, message: str) -> NoReturn:
+        message = f"`{self.settings.path}` is left as it is: {message}"
+        raise ConfigError(message, hint=self._by_hand())
 
-    def insert_after_header(self, where: KeyPath, added: Sequence[str], lines: list[str]) -> None:
-        """Puts lines at the beginning of a table."""
-        place = self.places.find(where)
-        if place is None or place.path != where or not place.is_header:
-            self.by_hand(f"expected a line `[[{where[0]}]]`, found {where[0]} that are written otherwise", lines)
-        self.insert_at(self.places.end_of_line(place.stop), added)
 
-    def insert_behind(self, where: KeyPath, added: Sequence[str], lines: list[str]) -> None:
-        """Puts lines behind all that is in a table."""
-        inside = [place for place in self.places.places if place.path[: len(where)] == where]
-        if not inside or not inside[0].is_header:
-            self.by_hand(f"expected a line `[[{where[0]}]]`, found {where[0]} that are written otherwise", lines)
-        self.insert_at(self.places.end_of_line(max(place.stop for place in inside)), added)
+def _body_of(lines: Sequence[str]) -> _Body:
+    return tomlkit.parse("".join(f"{line}\n" for line in lines)).body
 
-    def insert_in_section(self, header: int, added: Sequence[str]) -> None:
-        """Puts lines behind the keys that stand right below a header."""
-        stop = header
-        for place in self.places.places:
-            if place.start >= header:
-                if place.is_header and place.start > header:
-                    break
-                stop = max(stop, place.stop)
-        self.insert_at(self.places.end_of_line(stop), added)
 
-    def insert_at(self, offset: int, lines: Sequence[str]) -> None:
-        """Puts lines at the beginning of a line, or at the end of the text."""
-        text = self.file.text
-        missing = "" if offset == 0 or text[offset - 1] == "\n" else self._end
-        self._changes.append((offset, offset, missing + "".join(f"{line}{self._end}" for line in lines)))
+def _take_trailing(body: _Body) -> _Body:
+    """Removes blank lines and comments behind the last key, which belong to what follows; returns them."""
+    if body and isinstance(body[-1][1], Table):
+        return _take_trailing(body[-1][1].value.body)
+    stop = max((place for place, (key, _) in enumerate(body, 1) if key is not None), default=0)
+    taken = body[stop:]
+    del body[stop:]
+    return taken
 
-    def result(self, intended: RunSettings, lines: list[str]) -> str:
-        """Returns the new text, which says what was meant."""
-        text = self.file.text
-        for start, stop, new in sorted(self._changes, key=lambda change: change[:2], reverse=True):
-            text = text[:start] + new + text[stop:]
-        try:
-            TomlFile(text, path=self.file.path)
-        except ConfigError as error:
-            self.by_hand(f"the change would make it no TOML: {error.message}", lines)
-        try:
-            found = parse_run(text, path=self.file.path)
-        except ConfigError as error:
-            message = f"`{self.file.path}` is left as it is, since the change would be wrong: {error.message}"
-            raise ConfigError(message, hint=error.hint) from error
-        if found.content() != intended.content():
-            self.by_hand("expected the change to change nothing else, found that it would", lines)
-        return text
 
-    def by_hand(self, message: str, lines: list[str]) -> NoReturn:
-        """Refuses to edit, and shows what to write."""
-        shown = "".join(f"\n    {line}" for line in lines)
-        message = f"`{self.file.path}` is left as it is: {message}"
-        raise ConfigError(message, hint=f"write by hand:{shown}")
+def stage_lines(stage: StageSettings) -> list[str]:
+    """Returns the lines below `[[stages]]`.
+
+    Example:
+        >>> shares = (("web", Fraction(8)), ("code", Fraction(5, 2)))
+        >>> stage = StageSettings(name="main", sequence_length=4096, tokens=9 * 10**11, weights=shares)
+        >>> print(*stage_lines(stage), sep=chr(10))
+        name = "main"
+        sequence_length = 4096
+        tokens = 900_000_000_000
+        weights = { web = 8, code = 2.5 }
+
+    Raises:
+        ConfigError: a number has no end as a decimal, such as a third.
+    """
+    lines = [f"name = {as_text(stage.name)}", f"sequence_length = {stage.sequence_length}"]
+    lines += [] if stage.tokens is None else [f"tokens = {stage.tokens:_}"]
+    lines += [] if stage.samples is None else [f"samples = {stage.samples}"]
+    lines += [] if stage.passes is None else [f"passes = {_shares(stage.passes)}"]
+    lines += [] if stage.weights is None else [f"weights = {_shares(stage.weights)}"]
+    lines += [] if stage.on_exhausted == "stop" else [f"on_exhausted = {as_text(stage.on_exhausted)}"]
+    return lines
+
+
+def source_value(source: SourceSettings) -> str:
+    """Returns what is behind the name of a source and `=`.
+
+    Example:
+        >>> source_value(SourceSettings(name="web", data=("data/web/*",), holdout=Fraction(1, 1000)))
+        '{ data = "data/web/*", holdout = "0.1%" }'
+    """
+    data = [as_text(entry) for entry in source.data]
+    keys = [f"data = {data[0]}" if len(data) == 1 else f"data = [{', '.join(data)}]"]
+    keys += [] if source.holdout is None else [f'holdout = "{_decimal(source.holdout * 100)}%"']
+    keys += [] if source.max_passes is None else [f"max_passes = {source.max_passes}"]
+    return f"{{ {', '.join(keys)} }}"
+
+
+def denial_lines(denial: DenialSettings) -> list[str]:
+    """Returns the lines below `[[denied]]`."""
+    if denial.file is not None:
+        documents = as_text(denial.file)
+    else:
+        documents = f"[{', '.join(as_text(f'{source}:{number}') for source, number in denial.documents)}]"
+    reason = [] if denial.reason is None else [f"reason = {as_text(denial.reason)}"]
+    return [f"documents = {documents}", f"from = {denial.start}", *reason]
+
+
+def _shares(shares: Shares) -> str:
+    """Returns weights or passes as a table of one line."""
+    return f"{{ {', '.join(f'{as_key(name)} = {_decimal(number)}' for name, number in shares)} }}"
+
+
+def _decimal(number: Fraction) -> str:
+    """Returns a number from 0 on, exactly."""
+    for decimals in range(_MOST_DECIMALS + 1):
+        scaled = number * 10**decimals
+        if scaled.denominator == 1:
+            digits = str(scaled.numerator).zfill(decimals + 1)
+            return f"{digits[:-decimals]}.{digits[-decimals:]}" if decimals else digits
+    message = f"expected a number that ends as a decimal, found {number}"
+    raise ConfigError(message, hint="give weights as whole numbers")

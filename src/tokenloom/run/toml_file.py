@@ -1,4 +1,4 @@
-"""A TOML file whose every error quotes the line: what is in it, and where it stands."""
+"""A TOML file: `tomllib` reads it, a `Table` checks its values, and every error names the key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import difflib
 import json
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,153 +13,97 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NoReturn, TypeVar
 
-from tokenloom.errors import ConfigError
-from tokenloom.forks import cached_property
-from tokenloom.run.toml_lines import MOST_DEPTH, KeyPath, Line, TomlPlaces
+from tokenloom.errors import ConfigError, StorageError
 from tokenloom.storage.json_files import is_deeper
 from tokenloom.storage.secrets import redacted
-from tokenloom.storage.versions import read_at_most
+from tokenloom.storage.versions import open_regular, read_at_most
 
 MOST_BYTES = 64 << 20
 """Largest file that is read; 40,000 sources take 4 MB."""
 
-_MOST_SHOWN = 160
-"""Characters of a line that a message quotes."""
+MOST_DEPTH = 64
+"""Tables and arrays in each other; a run has 4, or a few more where a setting of its samples is a table."""
 
+KeyPath = tuple[str | int, ...]
+"""Keys from the top of a file to a value, and numbers, from 0, in arrays: ("stages", 0, "weights", "web")."""
+
+_MOST_OF_A_PATH = 160
 _MOST_OF_A_VALUE = 60
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")  # a terminal would do what they say
-_PLACE = re.compile(r" \(at (?:line ([0-9]+), column ([0-9]+)|end of document)\)$")
 
 T = TypeVar("T")
 
 
-class TomlFile:
-    """The values of a file, and its lines for errors.
-
-    Args:
-        text: what is in the file.
-        path: the file, for errors.
-
-    Attributes:
-        text, path: the same.
-        values: what `tomllib` makes of it; fractions are `Decimal`, exactly as they are written.
+def read_toml(path: str | os.PathLike[str]) -> str:
+    """Returns the text of a local TOML file, whose content is not checked.
 
     Raises:
-        ConfigError: it is no TOML; the message quotes the line.
-    """
-
-    def __init__(self, text: str, *, path: str) -> None:
-        self.text = text
-        self.path = path
-        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-            message = f"expected text in `{path}`, found halves of characters"
-            raise ConfigError(message)
-        if text.startswith("\ufeff"):
-            message = f"`{path}` begins with a byte order mark, which TOML does not have"
-            raise ConfigError(message, hint="save it as UTF-8 without one")
-        try:
-            self.values: dict[str, Any] = tomllib.loads(text, parse_float=Decimal)
-        except tomllib.TOMLDecodeError as error:
-            raise self._no_toml(str(error)) from None
-        except RecursionError:
-            raise self._too_deep() from None
-        except (ValueError, ArithmeticError) as error:  # a number of thousands of digits, or such an exponent
-            message = f"`{path}` has a number that is too long to read"
-            raise ConfigError(message) from error
-        if is_deeper(self.values, MOST_DEPTH):
-            raise self._too_deep()
-
-    @cached_property
-    def places(self) -> TomlPlaces:
-        """Where everything stands; takes a moment for a large file, so only errors and edits ask."""
-        return TomlPlaces(self.text)
-
-    @property
-    def root(self) -> Table:
-        """The table that the file is."""
-        return Table(file=self, where=(), values=self.values)
-
-    def line_of(self, where: KeyPath) -> Line | None:
-        """Returns the line of a key or table, or of what it would be in; None for the file as a whole."""
-        place = self.places.find(where)
-        return None if place is None else self.places.line_at(place.start)
-
-    def error(self, where: KeyPath, message: str, *, hint: str | None = None) -> ConfigError:
-        """Returns an error about a key or table, that quotes its line."""
-        return self._error(self.line_of(where), message, hint)
-
-    def _error(self, line: Line | None, message: str, hint: str | None) -> ConfigError:
-        if line is None:
-            return ConfigError(f"{self.path}: {message}", hint=hint)
-        text = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", redacted(line.text).strip())
-        if len(text) > _MOST_SHOWN:
-            text = f"{text[:_MOST_SHOWN]}…"
-        return ConfigError(f"{self.path}:{line.number}: {message}\n    {text}", hint=hint)
-
-    def _too_deep(self) -> ConfigError:
-        return ConfigError(
-            f"expected at most {MOST_DEPTH} arrays and tables in each other in `{self.path}`, found more"
-        )
-
-    def _no_toml(self, message: str) -> ConfigError:
-        found = _PLACE.search(message)
-        what = message if found is None else message[: found.start()]
-        number = int(found[1]) if found is not None and found[1] else self.places.num_lines
-        line = self.places.line(min(number, self.places.num_lines))
-        at = "" if found is None or not found[2] else f", at column {found[2]}"
-        repeated = self.places.first_repeated()
-        if re.match("Cannot|Duplicate", what) and repeated is not None:
-            first, again = repeated
-            name = dotted(again.path)
-            before = self.places.line_at(first.start)
-            message = f"expected `{name}` once, found it again; it stands on line {before.number} already"
-            return self._error(self.places.line_at(again.start), message, "leave one of them out")
-        return self._error(line, f"expected TOML, found something else{at}: {what}", None)
-
-
-def read_toml(path: str | os.PathLike[str]) -> TomlFile:
-    """Returns what a local file holds.
-
-    Raises:
-        ConfigError: it is missing, no regular file, not readable, larger than `MOST_BYTES`, not UTF-8 or no TOML.
+        ConfigError: it is missing, no regular file, not readable, larger than `MOST_BYTES` or not UTF-8.
     """
     name = os.fspath(path)
     try:
-        handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would wait for somebody who writes
-        with open(handle, "rb", buffering=0):
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                message = f"expected a file, found `{name}`, which is none"
-                raise ConfigError(message)
-            data = read_at_most(handle, MOST_BYTES + 1)
+        descriptor = open_regular(name)
+        try:
+            data = read_at_most(descriptor, MOST_BYTES + 1)
+        finally:
+            os.close(descriptor)
+    except StorageError as error:
+        raise ConfigError(error.message, hint=error.hint) from error
     except (OSError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
         message = f"`{name}` cannot be read: {getattr(error, 'strerror', None) or error}"
         hint = "`tokenloom run init` writes one" if isinstance(error, FileNotFoundError) else None
         raise ConfigError(message, hint=hint) from error
     if len(data) > MOST_BYTES:
-        message = f"expected at most {MOST_BYTES} bytes in `{name}`, found more"
+        message = f"`{name}` is larger than {MOST_BYTES} bytes"
         raise ConfigError(message)
     try:
-        return TomlFile(data.decode(), path=name)
+        return data.decode()
     except UnicodeDecodeError as error:
-        number = data.count(b"\n", 0, error.start) + 1
-        message = f"{name}:{number}: expected UTF-8, found byte 0x{data[error.start]:02x}"
+        message = f"`{name}`: expected UTF-8, found byte 0x{data[error.start]:02x} at offset {error.start}"
         raise ConfigError(message, hint="save it as UTF-8") from error
+
+
+def parse_toml(text: str, *, path: str) -> Table:
+    """Returns the table that a file is; fractions are `Decimal`, exactly as they are written.
+
+    Args:
+        text: text of the file.
+        path: the file, for errors.
+
+    Raises:
+        ConfigError: the text is no TOML, or nested deeper than `MOST_DEPTH`.
+    """
+    if text.startswith("\ufeff"):
+        message = f"`{path}` begins with a byte order mark, which TOML does not have"
+        raise ConfigError(message, hint="save it as UTF-8 without one")
+    too_deep = ConfigError(f"`{path}` nests more than {MOST_DEPTH} arrays and tables")
+    try:
+        text.encode()  # halves of characters cannot be written again
+        values = tomllib.loads(text, parse_float=Decimal)
+    except (tomllib.TOMLDecodeError, UnicodeEncodeError) as error:
+        message = f"{path}: expected TOML, found something else: {redacted(str(error))}"
+        raise ConfigError(message) from error
+    except RecursionError:
+        raise too_deep from None
+    except (ValueError, ArithmeticError) as error:  # a number of thousands of digits, or such an exponent
+        message = f"`{path}` has a number that is too long to read"
+        raise ConfigError(message) from error
+    if is_deeper(values, MOST_DEPTH):
+        raise too_deep
+    return Table(path=path, where=(), values=values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table of a file, whose values are taken out with a look at what they are.
+    """A table of a file, whose values are checked as they are taken out.
 
     Attributes:
-        file: the file.
+        path: the file.
         where: the table in it.
         values: its keys and values.
         name: what it is, for messages: " of source 'web'"; nothing for the file.
     """
 
-    file: TomlFile
+    path: str
     where: KeyPath
     values: Mapping[str, Any]
     name: str = ""
@@ -170,11 +113,13 @@ class Table:
 
     def error(self, key: str | None, message: str, *, hint: str | None = None) -> ConfigError:
         """Returns an error about a key, or about the table."""
-        return self.file.error(self.where if key is None else (*self.where, key), message, hint=hint)
+        where = redacted(dotted(self.where if key is None else (*self.where, key)))
+        where = where if len(where) <= _MOST_OF_A_PATH else f"{where[:_MOST_OF_A_PATH]}…"
+        return ConfigError(": ".join(part for part in (self.path, where, message) if part), hint=hint)
 
     @contextmanager
     def at(self, key: str | None) -> Iterator[None]:
-        """Adds the line of a key, or of the table, to errors about a value."""
+        """Adds the path of a key, or of the table, to errors about a value."""
         try:
             yield
         except ConfigError as error:
@@ -193,7 +138,7 @@ class Table:
         raise self.error(key, message, hint=hint)
 
     def read(self, key: str, convert: Callable[[Any, str], T]) -> T:
-        """Returns a value, made by a function of the value and of words for its errors, which get the line."""
+        """Returns a value, made by a function of the value and of words for its errors."""
         with self.at(key):
             return convert(self.values[key], f"`{key}`{self.name}")
 
@@ -228,14 +173,14 @@ class Table:
         value = self.values.get(key, {})
         if type(value) is not dict:
             self.refuse_value(key, "a table", hint=hint)
-        return Table(file=self.file, where=(*self.where, key), values=value, name=name)
+        return Table(path=self.path, where=(*self.where, key), values=value, name=name)
 
     def tables(self, key: str, *, hint: str) -> list[Table]:
         """Returns a value that has to be an array of tables; none where there is none."""
         values = self.values.get(key, [])
         if type(values) is not list or any(type(value) is not dict for value in values):
             self.refuse_value(key, "a list of tables", hint=hint)
-        return [Table(file=self.file, where=(*self.where, key, i), values=each) for i, each in enumerate(values)]
+        return [Table(path=self.path, where=(*self.where, key, i), values=each) for i, each in enumerate(values)]
 
     def refuse_others(self, known: Iterable[str], *, elsewhere: Mapping[str, str] | None = None) -> None:
         """Refuses keys that nobody reads: they are typos, or stand in a wrong place.
@@ -246,14 +191,10 @@ class Table:
         """
         known = tuple(known)
         for key in self.values:
-            if key in known:
-                continue
-            hint = (elsewhere or {}).get(key) or did_you_mean(key, known)
-            found = f"expected {self._as_place()} without `{key}`, which is no key of it"
-            self.refuse(key, found, hint=hint or f"its keys are {', '.join(known)}")
-
-    def _as_place(self) -> str:
-        return self.name.removeprefix(" of ") or "the file"
+            if key not in known:
+                hint = (elsewhere or {}).get(key) or did_you_mean(key, known) or f"its keys are {', '.join(known)}"
+                place = self.name.removeprefix(" of ") or "the file"
+                self.refuse(key, f"expected {place} without `{key}`, which is no key of it", hint=hint)
 
 
 def did_you_mean(value: object, options: Iterable[str]) -> str | None:
@@ -283,9 +224,14 @@ def as_text(value: str) -> str:
 
 
 def dotted(path: KeyPath) -> str:
-    """Returns a path as TOML writes it; numbers count from 1."""
-    words = [f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in path]
-    return "".join(words).removeprefix(".")
+    """Returns a path as messages write it; arrays count from 1.
+
+    Example:
+        >>> dotted(("stages", 0, "weights", "a b"))
+        'stages.1.weights."a b"'
+    """
+    parts = [str(part + 1) if isinstance(part, int) else as_key(part) for part in path]
+    return ".".join(part if part.isprintable() else ascii(part) for part in parts)
 
 
 def shown(value: object) -> str:
