@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.run.data import write_source, write_with_manifest
 
 from tokenloom import cli
-from tokenloom.run.lock_file import read_lock
+from tokenloom.run.lock import read_lock
 
 RUN = """\
 order = 1

@@ -16,7 +16,7 @@ from tests.run.data import write_source
 from tokenloom.errors import ConfigError, OutputBusyError
 from tokenloom.run.amend import Amendment, amend_run
 from tokenloom.run.digest import order_digest
-from tokenloom.run.lock_file import lock_path
+from tokenloom.run.lock import lock_path
 from tokenloom.run.locking import lock_run
 from tokenloom.run.timeline import Timeline
 from tokenloom.storage.publishing import OutputLock

@@ -13,10 +13,9 @@ from tests.reference.timeline import run_through
 from tests.run.small_runs import Settings, lock, pair, random_sources, resolved_lock, segment, source, stage
 
 from tokenloom import ConfigError
-from tokenloom.run.changes import check_past, first_moved
+from tokenloom.run.changes import check_past, first_moved, lock_changes
 from tokenloom.run.digest import content_of, order_digest, run_identity
 from tokenloom.run.lock import LockedDenial, LockedSource, RunLock
-from tokenloom.run.lock_changes import lock_changes
 from tokenloom.run.timeline import Timeline
 
 MOST = 60

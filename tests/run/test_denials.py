@@ -10,7 +10,7 @@ from tests.run.recorded import with_origins, write_lines_origins
 from tokenloom.errors import ConfigError
 from tokenloom.run.amend import Amendment, amend_run
 from tokenloom.run.digest import order_digest
-from tokenloom.run.lock_file import read_lock
+from tokenloom.run.lock import read_lock
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
 

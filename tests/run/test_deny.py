@@ -11,7 +11,7 @@ from tests.run.recorded import with_origins
 from tokenloom.errors import ConfigError
 from tokenloom.run.deny import Denial, deny_documents
 from tokenloom.run.held_out import are_held_out
-from tokenloom.run.lock_file import read_lock
+from tokenloom.run.lock import read_lock
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
 

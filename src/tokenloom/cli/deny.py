@@ -21,7 +21,7 @@ from tokenloom.run.audit.source_origins import records_may_be_elsewhere
 from tokenloom.run.audit.span_table import SpanTable
 from tokenloom.run.deny import Denial, Denied, Documents, deny_documents
 from tokenloom.run.document_names import record_name
-from tokenloom.run.lock_file import lock_path, read_lock
+from tokenloom.run.lock import lock_path, read_lock
 
 _MOST_SHOWN = 10
 

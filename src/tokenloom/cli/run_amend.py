@@ -12,7 +12,7 @@ from tokenloom.cli.run_lock import described, print_locked, status_of
 from tokenloom.cli.values import count, named_data, token_count, weights
 from tokenloom.errors import ConfigError
 from tokenloom.run.amend import Amendment, amend_run
-from tokenloom.run.lock_file import lock_path, read_lock
+from tokenloom.run.lock import lock_path, read_lock
 
 
 def add_parser(commands: Any) -> None:

@@ -11,8 +11,7 @@ from tokenloom.cli.json_output import add_json
 from tokenloom.cli.values import count, whole_number
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
 from tokenloom.rendering.words import name_of
-from tokenloom.run.lock import LockedSegment, RunLock
-from tokenloom.run.lock_file import read_lock
+from tokenloom.run.lock import LockedSegment, RunLock, read_lock
 from tokenloom.run.run import Run
 
 WIDTH = 80

@@ -12,10 +12,9 @@ from tokenloom.cli.run_common import add_position, add_run_path, lengths_of, pos
 from tokenloom.cli.stopping import say
 from tokenloom.rendering.words import counted, name_of, short
 from tokenloom.run.audit.source_origins import records_may_be_elsewhere
+from tokenloom.run.changes import lock_changes
 from tokenloom.run.digest import order_digest
-from tokenloom.run.lock import LockedSegment, RunLock
-from tokenloom.run.lock_changes import lock_changes
-from tokenloom.run.lock_file import lock_path, read_lock_if_there
+from tokenloom.run.lock import LockedSegment, RunLock, lock_path, read_lock_if_there
 from tokenloom.run.locking import DROPS, LockedRun, lock_run
 
 _MOST_LINES = 20

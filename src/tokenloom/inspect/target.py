@@ -28,7 +28,7 @@ from tokenloom.inspect.target_words import blend_of, job_folder
 from tokenloom.inspect.token_texts import Detokenizer
 from tokenloom.order.arrays import ArrayStore, DataOrigin
 from tokenloom.run.audit.pair_rows import PairRows
-from tokenloom.run.lock_file import lock_path
+from tokenloom.run.lock import lock_path
 from tokenloom.run.run import Run
 from tokenloom.run.tokenizer import RunTokenizer
 from tokenloom.storage.publishing import recover

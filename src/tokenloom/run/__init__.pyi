@@ -14,7 +14,7 @@ from .dataset import RunDataset as RunDataset
 from .history import RunHistory as RunHistory
 from .history import StageStart as StageStart
 from .lock import RunLock as RunLock
-from .lock_file import read_lock as read_lock
+from .lock import read_lock as read_lock
 from .locking import LockedRun as LockedRun
 from .locking import lock_run as lock_run
 from .plan import RunPlan as RunPlan

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.lock import LockedSegment, RunLock
-from tokenloom.run.lock_file import lock_path, read_lock
+from tokenloom.run.lock import LockedSegment, RunLock, lock_path, read_lock
 from tokenloom.run.locking import LockedRun, lock_run, write_both
 from tokenloom.run.members import Reading
 from tokenloom.run.settings import RunSettings

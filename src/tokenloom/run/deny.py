@@ -20,8 +20,7 @@ from tokenloom.run.audit.occurrences import denied_from
 from tokenloom.run.audit.span_table import SpanTable
 from tokenloom.run.digest import order_digest
 from tokenloom.run.held_out import are_held_out
-from tokenloom.run.lock import RunLock
-from tokenloom.run.lock_file import lock_path, read_lock
+from tokenloom.run.lock import RunLock, lock_path, read_lock
 from tokenloom.run.members import Reading
 from tokenloom.run.run import Run
 

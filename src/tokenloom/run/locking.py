@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
-from tokenloom.run.changes import Moved, check_past, first_moved
+from tokenloom.run.changes import Moved, check_past, dropped_denials, first_moved
+from tokenloom.run.denial_settings import DenialSettings
 from tokenloom.run.denied import check_not_emptied
-from tokenloom.run.lock import MEGATRON_ORDER, RunLock
-from tokenloom.run.lock_changes import dropped_denials
-from tokenloom.run.lock_denials import LockedDenials, lock_denials
-from tokenloom.run.lock_file import lock_bytes, lock_path, read_lock_if_there, write_lock
+from tokenloom.run.document_names import DocumentName, NamedDocuments, parse_name, resolve_names
+from tokenloom.run.lock import (
+    MEGATRON_ORDER,
+    LockedDenial,
+    LockedSource,
+    RunLock,
+    lock_bytes,
+    lock_path,
+    read_lock_if_there,
+    write_lock,
+)
 from tokenloom.run.megatron import check_past_in_megatron, first_moved_in_megatron, megatron_segment
 from tokenloom.run.members import Reading
 from tokenloom.run.packs import pack_counter
@@ -110,50 +119,49 @@ def _locked(
     begin = 0 if at is None else checked_integer("at", at, at_least=known)
     amended = max(begin, 0 if old is None or consumed == 0 else old.amended)
     kept = 0 if old is None else max(known, amended)
-    new, resolved, denied = _resolved(
-        settings,
-        old if kept else None,  # else nothing that was locked has to stay
-        consumed=known,
-        amended=0 if old is None else amended,
-        kept=kept,
-        since=kept if at is None else begin,
-        reading=reading,
-    )
-    moved, dropped = None, tuple[str, ...]()
-    if old is not None:
-        if old.is_megatron or new.is_megatron:
-            check_past_in_megatron(old, new, max(known, begin))
-            moved = first_moved_in_megatron(old, new)
-        else:
-            check_past(old, new, max(known, begin))
-            moved = first_moved(old, new, _end_of_both(old, new))
-        dropped = tuple(dropped_denials(old, new))
-        if dropped and "denials" not in drop:
-            message = f"`{settings.path}` would deny no more, or later, what the lock denies: {_some(dropped)}"
-            hint = "restore its `[[denied]]`; or drop these: `tokenloom run lock --drop denials`"
-            raise ConfigError(message, hint=hint)
-        if moved is not None and consumed is None and at is None and not old.consumed:
-            message = (
-                f"`{settings.path}` would change what stands at position {moved.position}: {moved.before} would "
-                f"become {moved.after}"
-            )
-            hint = "say how far training has come, with `--consumed-samples`; 0 if it has not begun"
-            raise ConfigError(message, hint=hint)
-    return LockedRun(
+    read = old if kept else None  # else nothing that was locked has to stay
+    since = kept if at is None else begin
+    new, named = _with_data(settings, read, since=since, reading=reading)
+    new = replace(new, consumed=known, amended=0 if old is None else amended)
+    resolved: Resolved | None = None
+    if new.is_megatron:
+        new = replace(new, segments=(megatron_segment(settings, new.sources),))
+    else:
+        resolved = resolve(settings, new.sources, read, kept)
+        new = replace(new, segments=resolved.segments, cut_short=resolved.cut_short)
+        check_not_emptied(new)
+    locked = LockedRun(
         lock=new,
         old=old,
-        moved=moved,
+        moved=None,
         exhausted=() if resolved is None else resolved.exhausted,
         is_stopped=resolved is not None and resolved.stopped,
-        empty_records=denied.empty_records,
-        unknown_pairs=denied.unknown_pairs,
-        dropped=dropped,
+        empty_records=tuple(dict.fromkeys(each for found in named for each in found.empty_records)),
+        unknown_pairs=tuple(dict.fromkeys(each for found in named for each in found.unknown_pairs)),
     )
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    if old is None:
+        return locked
+    dropped = tuple(dropped_denials(old, new))
+    if old.is_megatron or new.is_megatron:
+        check_past_in_megatron(old, new, max(known, begin))
+        moved = first_moved_in_megatron(old, new)
+    else:
+        check_past(old, new, max(known, begin))
+        moved = first_moved(old, new, _end_of_both(old, new))
+    if dropped and "denials" not in drop:
+        more = f" and {len(dropped) - _MOST_NAMED:,} more" if len(dropped) > _MOST_NAMED else ""
+        names = ", ".join(dropped[:_MOST_NAMED]) + more
+        message = f"`{settings.path}` would deny no more, or later, what the lock denies: {names}"
+        hint = "restore its `[[denied]]`; or drop these: `tokenloom run lock --drop denials`"
+        raise ConfigError(message, hint=hint)
+    if moved is not None and consumed is None and at is None and not old.consumed:
+        message = (
+            f"`{settings.path}` would change what stands at position {moved.position}: {moved.before} would become "
+            f"{moved.after}"
+        )
+        hint = "say how far training has come, with `--consumed-samples`; 0 if it has not begun"
+        raise ConfigError(message, hint=hint)
+    return replace(locked, moved=moved, dropped=dropped)
 
 
 def _end_of_both(old: RunLock, new: RunLock) -> int:
@@ -165,34 +173,34 @@ def _end_of_both(old: RunLock, new: RunLock) -> int:
     return min(ends, default=1 << 60)
 
 
-def _resolved(
-    settings: RunSettings, read: RunLock | None, *, consumed: int, amended: int, kept: int, since: int, reading: Reading
-) -> tuple[RunLock, Resolved | None, LockedDenials]:
-    tokenizer: Any = None
-    if settings.tokenizer is not None and settings.located_tokenizer is not None:
-        tokenizer = load_tokenizer(settings.located_tokenizer)
-    """Returns the lock of a run.
+def _with_data(
+    settings: RunSettings, read: RunLock | None, *, since: int, reading: Reading
+) -> tuple[RunLock, list[NamedDocuments]]:
+    """Returns the lock of a run without its segments, and what the names in each `[[denied]]` stand for.
 
     Args:
         settings: the run.
         read: the lock before; None where nothing that was locked has to stay.
-        consumed, amended: as they will stand in the lock.
-        kept: what lies before it stays as it was, where the settings agree.
         since: from where on new pairs are there.
         reading: how to read data.
     """
+    is_megatron = settings.order == "megatron"
+    tokenizer: Any = None
+    locked = None
+    if settings.tokenizer is not None and settings.located_tokenizer is not None:
+        tokenizer = load_tokenizer(settings.located_tokenizer)
+        is_ambiguous_allowed = bool(settings.samples.get("allow_ambiguous_pad_tokens"))
+        locked = locked_tokenizer(settings.tokenizer, tokenizer, allow_ambiguous_pad=is_ambiguous_allowed)
     sources = lock_sources(
         settings,
         old=read,
         at=since,
         tokenizer=tokenizer,
-        count_packs=None
-        if settings.order == "megatron"
-        else pack_counter(settings, old=read, object_storage=reading.object_storage),
+        count_packs=None if is_megatron else pack_counter(settings, old=read, object_storage=reading.object_storage),
         allow_data_mismatch=reading.allow_data_mismatch,
         object_storage=reading.object_storage,
     )
-    denied = lock_denials(settings, sources, object_storage=reading.object_storage)
+    denials, named = _denied(settings, sources, reading)
     lock = RunLock(
         order=MEGATRON_ORDER if settings.order == "megatron" else settings.order,
         seed=settings.seed,
@@ -201,27 +209,80 @@ def _resolved(
         mixing_block=settings.mixing_block,
         dataset=settings.dataset,
         samples=settings.samples,
-        tokenizer=None
-        if tokenizer is None
-        else locked_tokenizer(
-            str(settings.tokenizer),
-            tokenizer,
-            allow_ambiguous_pad=bool(settings.samples.get("allow_ambiguous_pad_tokens")),
-        ),
+        tokenizer=locked,
         sources=sources,
         segments=(),
-        denials=denied.denials,
-        consumed=consumed,
-        amended=amended,
+        denials=denials,
         settings_sha256=settings.sha256,
         content_sha256=settings.content_sha256,
     )
-    if lock.is_megatron:
-        return replace(lock, segments=(megatron_segment(settings, sources),)), None, denied
-    resolved = resolve(settings, sources, read, kept)
-    lock = replace(lock, segments=resolved.segments, cut_short=resolved.cut_short)
-    check_not_emptied(lock)
-    return lock, resolved, denied
+    return lock, named
+
+
+def _denied(
+    settings: RunSettings, sources: Sequence[LockedSource], reading: Reading
+) -> tuple[tuple[LockedDenial, ...], list[NamedDocuments]]:
+    """Returns what a run denies of its sources, by position; and what the names in each `[[denied]]` stand for.
+
+    Raises:
+        ConfigError: there is no such document or record, or a list of them cannot be read.
+    """
+    denials: list[LockedDenial] = []
+    named = []
+    for denial in settings.denied:
+        found = resolve_names(_listed(denial, settings), sources, object_storage=reading.object_storage)
+        named.append(found)
+        denials += _by_position(denial, found, sources)
+    return tuple(sorted(denials, key=lambda denial: denial.start)), named
+
+
+def _by_position(
+    denial: DenialSettings, found: NamedDocuments, sources: Sequence[LockedSource]
+) -> Iterator[LockedDenial]:
+    """Yields the documents of a denial, first those from its own position on.
+
+    What a record became in pairs that come later is denied from where these come: so a source that grows, and has a
+    record once more, leaves what was read as it was.
+    """
+    later: dict[int, dict[int, list[int]]] = {denial.start: {}}
+    for source, documents in found.by_source:
+        pairs = sources[source].pairs
+        ends = list(accumulate(pair.num_documents for pair in pairs))
+        number = 0
+        for document in documents:
+            while document >= ends[number]:
+                number += 1
+            of_record = (source, document) in found.of_records
+            start = max(denial.start, pairs[number].since) if of_record else denial.start
+            later.setdefault(start, {}).setdefault(source, []).append(document)
+    for start, by_source in sorted(later.items()):
+        yield LockedDenial(
+            start=start, documents=tuple((source, tuple(chosen)) for source, chosen in sorted(by_source.items()))
+        )
+
+
+def _listed(denial: DenialSettings, settings: RunSettings) -> Iterator[DocumentName]:
+    yield from denial.documents
+    if denial.file is None:
+        return
+    path = settings.located(denial.file)
+    names = [source.name for source in settings.sources]
+    for number, line in enumerate(_lines_of(path), start=1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            try:
+                yield parse_name(line, names)
+            except ConfigError as error:
+                message = f"`{path}`, line {number}: {error.message}"
+                raise ConfigError(message, hint=error.hint) from None
+
+
+def _lines_of(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return stream.read().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"`{path}`: expected a list of documents such as `web:12345`, one a line; it cannot be read: {error}"
+        raise ConfigError(message) from error
 
 
 def write_both(path: str, text: str, lock: RunLock) -> None:

@@ -19,8 +19,7 @@ from tokenloom.run.dataset import Place, RunDataset
 from tokenloom.run.digest import order_digest, run_identity
 from tokenloom.run.facts import lock_facts
 from tokenloom.run.holdout import holdout_lock
-from tokenloom.run.lock import RunLock
-from tokenloom.run.lock_file import lock_path
+from tokenloom.run.lock import RunLock, lock_path
 from tokenloom.run.members import Reading
 from tokenloom.run.settings import read_locked
 from tokenloom.run.timeline import Timeline

@@ -20,8 +20,7 @@ from tokenloom.inputs.patterns import is_pattern
 from tokenloom.numbers import quoted
 from tokenloom.run.amounts import share_of
 from tokenloom.run.denial_settings import DenialSettings, parse_denials
-from tokenloom.run.lock import RunLock
-from tokenloom.run.lock_file import lock_path, read_lock_if_there
+from tokenloom.run.lock import RunLock, lock_path, read_lock_if_there
 from tokenloom.run.megatron_settings import check_megatron
 from tokenloom.run.sample_settings import CONVERSATIONS, KINDS, sample_settings
 from tokenloom.run.stage_settings import StageSettings, fault_of_name, parse_stages
