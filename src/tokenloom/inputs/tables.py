@@ -1,11 +1,11 @@
-"""A table of any format as blocks of rows: what Parquet and Arrow have in common."""
+"""A table of any format as blocks of rows: what Parquet, Arrow and CSV have in common."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,6 +37,7 @@ class TableBlock:
         batches: `pyarrow.RecordBatch`es of the columns that were asked for, at least one.
         max_record_bytes: rows with more bytes of text are bad rows.
         too_long: the block is one of these.
+        bad_rows: rows that cannot be read, by number; `batches` hold something else in their place.
     """
 
     unit: ClassVar[str] = "row"
@@ -46,6 +47,7 @@ class TableBlock:
     batches: tuple[Any, ...]
     max_record_bytes: int = MAX_RECORD_BYTES
     too_long: bool = False
+    bad_rows: Mapping[int, NumberedRecord] = field(default_factory=dict)
 
     @property
     def num_text_bytes(self) -> int:
@@ -58,7 +60,7 @@ class TableBlock:
 
     def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
         """Returns the columns, if they hold nothing but texts."""
-        if self.too_long:
+        if self.too_long or self.bad_rows:
             return None
         columns = texts_of_columns(self.batches, keys, max_record_bytes=self.max_record_bytes)
         if columns is None:
@@ -70,7 +72,8 @@ class TableBlock:
 
     def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
         """Yields the rows."""
-        return rows_of(self.batches, first_record=self.first_record)
+        rows = rows_of(self.batches, first_record=self.first_record)
+        return (self.bad_rows.get(row.number, row) for row in rows)
 
     def halves(self) -> tuple[TableBlock, TableBlock] | None:
         """Returns the first and the last rows."""
@@ -106,12 +109,13 @@ class TableReader(ABC):
         self.num_text_bytes: int = 0
         self.num_rows: int = 0
         self._num_read_rows = 0
+        self._bad_rows: dict[int, NumberedRecord] = {}
         self._arrow = require("pyarrow", extra="parquet")
         self._path = slice_.file.path
         self._slice = slice_
         self._max_record_bytes = options.max_record_bytes
         self._max_unit_bytes = options.max_unit_bytes
-        self._source = open_table_source(slice_.file)
+        self._source = self._open_source(slice_, options)
         try:
             with self._worded():
                 self._first_record = 1 + self._open(slice_, options.keys)
@@ -120,14 +124,18 @@ class TableReader(ABC):
             raise
 
     @property
-    @abstractmethod
     def num_bytes(self) -> int:
-        """Size of the slice."""
+        """Size of the slice; of a file that is never cut, its size, 0 where nobody knows (a pipe)."""
+        return self._slice.file.num_bytes
 
     @property
     @abstractmethod
     def position(self) -> int:
         """Bytes of the slice read so far."""
+
+    def _open_source(self, slice_: InputSlice, options: ReadOptions) -> Any:
+        """Returns what `pyarrow` reads the slice from."""
+        return open_table_source(slice_.file)
 
     @abstractmethod
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
@@ -135,7 +143,7 @@ class TableReader(ABC):
 
     @abstractmethod
     def _batches(self) -> Iterator[Any]:
-        """Yields record batches."""
+        """Yields record batches; adds to `_bad_rows` before it yields what stands for a bad row."""
 
     def close(self) -> None:
         """Closes the file."""
@@ -193,12 +201,14 @@ class TableReader(ABC):
                 start, before = stop, int(ends[stop - 1])
 
     def _block(self, batches: list[Any], *, too_long: bool = False) -> TableBlock:
+        stop = self._first_record + self.num_rows + sum(map(len, batches))
         block = TableBlock(
             path=self._path,
             first_record=self._first_record + self.num_rows,
             batches=tuple(batches),
             max_record_bytes=self._max_record_bytes,
             too_long=too_long,
+            bad_rows={number: self._bad_rows.pop(number) for number in list(self._bad_rows) if number < stop},
         )
         self.num_rows += sum(map(len, batches))
         self.num_text_bytes += block.num_text_bytes

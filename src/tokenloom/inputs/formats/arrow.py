@@ -60,11 +60,6 @@ class ArrowReader(TableReader):
         return ipc.IpcReadOptions(included_fields=[at for at, name in enumerate(schema.names) if name in wanted])
 
     @property
-    def num_bytes(self) -> int:
-        """Size of the file."""
-        return self._slice.file.num_bytes
-
-    @property
     def position(self) -> int:
         """Bytes of the file read so far; of a file (not a stream), in proportion to its record batches."""
         if self._is_file:

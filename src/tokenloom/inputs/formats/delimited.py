@@ -1,299 +1,183 @@
-"""CSV and TSV: a row of fields per record, the first of which names the columns.
+"""CSV and TSV: a row of fields per record, the first of which names the columns; `pyarrow.csv` takes rows apart.
 
-A file is never cut: whether a newline ends a row depends on every quote before it, so nobody can tell from a place in
-the middle where a row begins, and what reads only sizes can tell it least of all. Many files are as many slices; a
-single one is tokenized by all threads of its process, and converted to JSON lines it can be shared by several.
+A file is never cut: whether a newline ends a row depends on every quote before it. All fields are text, an empty one
+too. Empty lines are no rows. Rows with another number of fields are bad records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
-
-import numpy as np
+import csv
+import io
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from tokenloom.errors import InputError
 from tokenloom.inputs import InputSlice
-from tokenloom.inputs.blocks import HEAD_BYTES, MAX_RECORD_BYTES
-from tokenloom.inputs.decoding import MARK_BYTES, NOT_UTF16, begins_as_utf16, decoded, without_mark
-from tokenloom.inputs.delimited_rows import (
-    RowGrammar,
-    RowScanner,
-    columns_of_rows,
-    fields_of,
-    grammar_of,
-    num_rows_of,
-    rows_of_bytes,
-)
-from tokenloom.inputs.parsing import ParsedBlock, Texts
+from tokenloom.inputs.decoding import NOT_UTF16, begins_as_utf16
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat
 from tokenloom.inputs.records import NumberedRecord, UnusableLineError
 from tokenloom.inputs.streams import SliceStream
-from tokenloom.inputs.utf8_texts import Utf8Texts
+from tokenloom.inputs.table_sources import columns_of
+from tokenloom.inputs.tables import TableReader
+from tokenloom.optional import require
 
-_MOST_HEADER_BYTES = 1 << 20
-_SHOWN_COLUMNS = 8
+_HEADER_BYTES = 128 << 10
+_LEAST_ROW_BYTES = 64 << 10
+_ROWS_PER_LIMIT = 4
+"""Rows of the greatest length that `max_record_bytes` make up: `pyarrow` may read 33 of them ahead."""
 
+_MOST_MISFITS = 1 << 20
+"""Rows with another number of fields than the header that may follow each other."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DelimitedBlock:
-    """Some consecutive rows of a file of CSV or TSV; a `Block`.
-
-    Attributes:
-        path: path of the file.
-        first_record: number of the first row, from 1, the header not counted.
-        first_line: number of the line in which it begins, from 1.
-        columns: names of the columns.
-        grammar: how rows are taken apart.
-        data: the bytes of the rows; the last row of the file may lack its newline.
-        max_record_bytes: longer rows are bad ones.
-        too_long: the block is the beginning of one of these; the rest was dropped.
-    """
-
-    unit: ClassVar[str] = "row"
-
-    path: str
-    first_record: int
-    first_line: int
-    columns: tuple[str, ...]
-    grammar: RowGrammar
-    data: bytes
-    max_record_bytes: int = MAX_RECORD_BYTES
-    too_long: bool = False
-
-    @property
-    def num_text_bytes(self) -> int:
-        """Size of the rows."""
-        return len(self.data)
-
-    def beginning(self) -> bytes:
-        """Returns the beginning of a row."""
-        return self.data
-
-    def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
-        """Returns the columns, if all rows are regular."""
-        if self.too_long or any(key not in self.columns for key in keys):
-            return None
-        columns = columns_of_rows(self.grammar, self.data, len(self.columns))
-        if columns is None:
-            return None
-        chosen = [_texts_of(columns[self.columns.index(key)]) for key in keys]
-        found = tuple(Texts(texts=texts) for texts in chosen if texts is not None)
-        if len(found) < len(keys):
-            return None
-        return ParsedBlock(columns=found, num_documents=len(columns[0]))
-
-    def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
-        """Yields the rows."""
-        line = self.first_line
-        for number, row in enumerate(rows_of_bytes(self.grammar, self.data), self.first_record):
-            data = row.removesuffix(b"\n")
-            is_blank = data in (b"", b"\r")
-            yield NumberedRecord(number, None if is_blank else self._value(data, line), data, is_blank=is_blank)
-            line += row.count(b"\n")
-
-    def halves(self) -> tuple[DelimitedBlock, DelimitedBlock] | None:
-        """Returns the first and the last rows."""
-        rows = [] if self.too_long else list(rows_of_bytes(self.grammar, self.data))
-        if len(rows) < 2:
-            return None
-        first = b"".join(rows[: len(rows) // 2])
-        return replace(self, data=first), replace(
-            self,
-            data=self.data[len(first) :],
-            first_record=self.first_record + len(rows) // 2,
-            first_line=self.first_line + first.count(b"\n"),
-        )
-
-    def _value(self, row: bytes, line: int) -> Any:
-        """Returns a row as an object, or the error that says why it is none."""
-        fields = fields_of(self.grammar, row)
-        if fields is None:
-            return UnusableLineError(f"line {line}: {_misquoted(self.grammar, row)}")
-        if len(fields) != len(self.columns):
-            return UnusableLineError(f"line {line}: expected {len(self.columns)} fields, found {len(fields)}")
-        try:
-            return dict(zip(self.columns, map(decoded, fields), strict=True))
-        except UnusableLineError:
-            pass
-        try:
-            decoded(row)
-        except UnusableLineError as error:
-            return UnusableLineError(f"line {line}: {error}")
-        raise AssertionError(row)  # parts of valid UTF-8, cut at ASCII, are valid
+_END = "\0end"
+"""How the row begins that is read behind the end of a file."""
 
 
-def _misquoted(grammar: RowGrammar, row: bytes) -> str:
-    """Returns why a row cannot be taken apart."""
-    scanner = RowScanner(grammar=grammar)
-    scanner.first_end(row)
-    if scanner.in_quotes:
-        return "a quote that opens here is not closed before the end of the file"
-    if b"\r" in row.removesuffix(b"\r"):
-        return "a quote within a field in quotes that is not doubled, or a carriage return outside quotes"
-    return "a quote within a field in quotes that is not doubled"
-
-
-def _texts_of(values: list[bytes]) -> Utf8Texts | None:
-    """Returns some texts; None if one is not UTF-8."""
-    try:
-        b"\n".join(values).decode("utf-8")  # with what no half of a character can go on behind
-    except UnicodeDecodeError:
-        return None
-    offsets = np.zeros(len(values) + 1, dtype=np.int64)
-    np.cumsum(np.fromiter(map(len, values), dtype=np.int64, count=len(values)), out=offsets[1:])
-    return Utf8Texts(content=np.frombuffer(b"".join(values), dtype=np.uint8), offsets=offsets)
-
-
-class DelimitedReader:
-    """Reads a file of CSV or TSV in blocks of whole rows; a `SliceReader`. Not safe from several threads.
-
-    Memory: one block, or the longest row if that is longer.
+class DelimitedReader(TableReader):
+    """Reads a file of CSV or TSV. Memory: eight times `max_record_bytes`, or the file if that is smaller.
 
     Args:
         slice_: the whole file.
-        options: options of reading; a block ends with the last row that fits.
-        format_: the format, which knows the delimiter.
-
-    Raises:
-        StorageError: the file cannot be opened.
-        InputError: it has no header, or no column for a key.
+        options: options of reading; a row may have a quarter of `max_record_bytes`.
+        delimiter: the character between fields.
     """
 
-    def __init__(self, slice_: InputSlice, options: ReadOptions, format_: DelimitedFormat) -> None:
-        self.block_bytes: int = options.block_bytes
-        self.num_text_bytes: int = 0
-        self.num_rows: int = 0
-        self.num_bytes: int = slice_.file.num_bytes
-        self._path = slice_.file.path
-        self._max_record_bytes = options.max_record_bytes
-        self._grammar = grammar_of(format_.delimiter)
-        self._scanner = RowScanner(grammar=self._grammar)
-        self._line = 1
-        self._stream = SliceStream(slice_, max_window_bytes=options.max_window_bytes)
-        try:
-            header, self._begun = self._read_header()
-            self._columns = self._named(header, format_)
-            self._check_keys(options.keys, format_)
-        except BaseException:
-            self._stream.close()
-            raise
+    def __init__(self, slice_: InputSlice, options: ReadOptions, delimiter: str) -> None:
+        self._delimiter = delimiter
+        self._row_bytes = max(_LEAST_ROW_BYTES, options.max_record_bytes // _ROWS_PER_LIMIT)
+        self._misfits: deque[Any] = deque()  # of `pyarrow.csv.InvalidRow`, parsed but not yielded yet
+        super().__init__(slice_, options)
 
-    def close(self) -> None:
-        """Closes the file."""
-        self._stream.close()
+    def _open_source(self, slice_: InputSlice, options: ReadOptions) -> Any:
+        stream = SliceStream(slice_, max_window_bytes=options.max_window_bytes)
+        self._text = _EndedText(stream, head_bytes=self._row_bytes)
+        return self._arrow.PythonFile(self._text, mode="r")
 
-    @property
-    def position(self) -> int:
-        """Bytes of the file, compressed as they may be, read so far; 0 where the system does not tell (a pipe)."""
-        return min(self._stream.position, self.num_bytes) if self.num_bytes else self._stream.position
-
-    def blocks(self) -> Iterator[DelimitedBlock]:
-        """Yields the blocks, in order.
-
-        Raises:
-            InputError: the compressed data is damaged or truncated.
-            StorageError: reading failed.
-        """
-        pending: list[bytes] = []  # the beginning of a row whose end is not read yet
-        num_pending = 0
-        chunk = self._begun or self._chunk()
-        while chunk:
-            end = self._scanner.first_end(chunk)
-            if num_pending + (len(chunk) if end < 0 else end) > self._max_record_bytes:
-                yield self._block(b"".join([*pending, chunk])[:HEAD_BYTES], num_rows=1, too_long=True)
-                self._line += sum(each.count(b"\n") for each in pending)
-                pending, num_pending = [], 0
-                chunk = self._after_row(chunk, end)
-                continue
-            if end >= 0:
-                cut = self._scanner.last_end(chunk, end)
-                data = b"".join([*pending, chunk[:cut]])
-                yield self._block(data, num_rows=num_rows_of(self._grammar, data))
-                self._line += data.count(b"\n")
-                pending, num_pending = [], 0
-                chunk = chunk[cut:]
-            pending.append(chunk)
-            num_pending += len(chunk)
-            chunk = self._chunk()
-        if num_pending:
-            yield self._block(b"".join(pending), num_rows=1)
-
-    def _block(self, data: bytes, *, num_rows: int, too_long: bool = False) -> DelimitedBlock:
-        first = self.num_rows + 1
-        self.num_rows += num_rows
-        return DelimitedBlock(
-            path=self._path,
-            first_record=first,
-            first_line=self._line,
-            columns=self._columns,
-            grammar=self._grammar,
-            data=data,
-            max_record_bytes=self._max_record_bytes,
-            too_long=too_long,
+    def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
+        arrow_csv = require("pyarrow.csv", extra="parquet")
+        names = self._names(self._text.head)
+        text = self._arrow.string()
+        schema = self._arrow.schema([(name, text) for name in names])
+        keys = columns_of(schema, names if keys is None else keys, self._path)
+        if several := [key for key in keys if names.count(key) > 1]:
+            message = f"`{self._path}`: {names.count(several[0])} columns {several[0]!r}"
+            raise InputError(message, hint="name each column once in the first row")
+        self._text.end = f"\n{_END}{self._delimiter * len(names)}\n".encode()
+        self._table = arrow_csv.open_csv(
+            self._source,
+            # one thread, because several do not number the rows
+            read_options=arrow_csv.ReadOptions(block_size=self._row_bytes, use_threads=False),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=self._set_aside
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(keys, text), include_columns=keys, check_utf8=False
+            ),
         )
+        return 0
 
-    def _after_row(self, chunk: bytes, end: int) -> bytes:
-        """Drops the rest of a row, which ends in a chunk or a later one; returns what follows, b"" at the end."""
-        while end < 0:
-            self._line += chunk.count(b"\n")
-            chunk = self._chunk()
-            if not chunk:
-                return b""
-            end = self._scanner.first_end(chunk)
-        self._line += chunk.count(b"\n", 0, end)
-        return chunk[end:] or self._chunk()
-
-    def _chunk(self) -> bytes:
-        chunk = self._stream.read(min(self.block_bytes, self._max_record_bytes))
-        self.num_text_bytes += len(chunk)
-        return chunk
-
-    def _read_header(self) -> tuple[bytes, bytes]:
-        """Returns the first row without its newline, and what was read behind it."""
-        head = self._chunk()
-        while 0 < len(head) < MARK_BYTES and (more := self._chunk()):
-            head += more
+    def _names(self, head: bytes) -> list[str]:
+        """Returns the names of the columns."""
         if begins_as_utf16(head):
             message = f"`{self._path}`: {NOT_UTF16}"
             raise InputError(message, hint="convert it: `iconv -f UTF-16 -t UTF-8`")
-        head = without_mark(head)
-        end, num_seen = self._scanner.first_end(head), len(head)
-        while end < 0 and (more := self._chunk()):
-            if num_seen > _MOST_HEADER_BYTES:
-                message = f"`{self._path}`: expected the names of the columns in the first row, found a row without end"
-                raise InputError(message, hint="a quote may be open")
-            end = self._scanner.first_end(more)
-            end, num_seen, head = (end if end < 0 else end + num_seen), num_seen + len(more), head + more
-        end = len(head) if end < 0 else end
-        self._line += head.count(b"\n", 0, end)
-        return head[:end].removesuffix(b"\n"), head[end:]
+        lines = io.TextIOWrapper(io.BytesIO(head[:_HEADER_BYTES]), "utf-8-sig", "replace", newline="")
+        return next((row for row in csv.reader(lines, delimiter=self._delimiter) if row), [])
 
-    def _named(self, header: bytes, format_: DelimitedFormat) -> tuple[str, ...]:
-        """Returns the names of the columns."""
-        if header in (b"", b"\r"):
-            message = f"`{self._path}`: expected the names of the columns in the first row, found an empty one"
-            raise InputError(message, hint=f"{format_.title} without a header is not read")
-        fields = fields_of(self._grammar, header)
-        if fields is None:
-            message = f"`{self._path}` line 1: {_misquoted(self._grammar, header)}"
-            raise InputError(message)
+    @contextmanager
+    def _worded(self) -> Iterator[None]:
         try:
-            return tuple(map(decoded, fields))
-        except UnusableLineError as error:
-            message = f"`{self._path}` line 1: {error}"
-            raise InputError(message) from error
+            with super()._worded():
+                yield
+        except InputError as error:
+            if "straddling" not in error.message:
+                raise
+            row = 1 + self._num_read_rows
+            message = (
+                f"`{self._path}` row {row} or later: longer than {self._row_bytes} bytes, or a quote is not closed"
+            )
+            raise InputError(message, hint="allow longer rows with `max_record_bytes`, four times as large") from error
 
-    def _check_keys(self, keys: Sequence[str] | None, format_: DelimitedFormat) -> None:
-        for key in self._columns if keys is None else keys:
-            if (count := self._columns.count(key)) != 1:
-                found = ", ".join(map(repr, self._columns[:_SHOWN_COLUMNS]))
-                more = ", ..." if len(self._columns) > _SHOWN_COLUMNS else ""
-                problem = "no column" if not count else f"{count} columns"
-                message = f"`{self._path}`: {problem} {key!r}; found {found}{more}"
-                one = f"; fields are separated by {format_.sign}" if len(self._columns) == 1 else ""
-                raise InputError(message, hint=f"name one of the columns as the key{one}")
+    def _set_aside(self, row: Any) -> str:
+        self._misfits.append(row)
+        return "skip" if len(self._misfits) < _MOST_MISFITS else "error"
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file, compressed as they may be, read so far, up to 33 blocks ahead of the rows."""
+        return min(self._text.position, self.num_bytes) if self.num_bytes else self._text.position
+
+    def _batches(self) -> Iterator[Any]:
+        batch = self._arrow.RecordBatch.from_pylist([], schema=self._table.schema)
+        for following in self._table:
+            if len(following):
+                yield from self._with_misfits(batch)
+                batch = following
+        last = self._misfits.pop() if self._misfits and _END in self._misfits[-1].text else None
+        if last is None:  # the end is in the last row, which has as many fields as the others
+            batch = batch.slice(0, max(0, len(batch) - 1))
+        yield from self._with_misfits(batch)
+        if last is None or not last.text.startswith(_END):
+            yield self._misfit("a quote that opens here is not closed before the end of the file")
+
+    def _with_misfits(self, batch: Any) -> Iterator[Any]:
+        """Yields the rows of a batch, with an empty one for each misfit before, between and behind them."""
+        start = 0
+        while self._misfits and (stop := start + self._misfits[0].number - 2 - self._num_read_rows) <= len(batch):
+            yield batch.slice(start, stop - start)
+            row = self._misfits.popleft()
+            reason = f"expected {row.expected_columns} fields, found {row.actual_columns}"
+            yield self._misfit(reason, row.text.encode())
+            start = stop
+        yield batch.slice(start)
+
+    def _misfit(self, reason: str, data: bytes = b"") -> Any:
+        """Returns a batch of one row that stands for a bad record, the next one."""
+        number = 1 + self._num_read_rows
+        self._bad_rows[number] = NumberedRecord(number, UnusableLineError(reason), data)
+        schema = self._table.schema
+        return self._arrow.RecordBatch.from_pylist([dict.fromkeys(schema.names, "")], schema=schema)
+
+
+class _EndedText(io.RawIOBase):
+    """The text of a stream and behind it `end`, a row of too many fields: it is part of a field if a quote is open.
+
+    Attributes:
+        head: the first bytes, until they are read.
+        end: the row.
+    """
+
+    def __init__(self, stream: SliceStream, *, head_bytes: int) -> None:
+        self.head = self.end = b""
+        self._stream = stream
+        self.head = self.read(head_bytes)
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file read so far."""
+        return self._stream.position
+
+    def readable(self) -> bool:
+        """Whether it can be read."""
+        return True
+
+    def read(self, count: int = -1) -> bytes:
+        """Returns so many bytes; less only at the end."""
+        data, self.head = self.head[:count], self.head[count:]
+        while left := count - len(data):
+            if not (more := self._stream.read(left)):
+                more, self.end = self.end[:left], self.end[left:]
+            if not more:
+                break
+            data += more
+        return data
+
+    def close(self) -> None:
+        """Closes the stream."""
+        self._stream.close()
+        super().close()
 
 
 class DelimitedFormat(RecordFormat):
@@ -302,22 +186,20 @@ class DelimitedFormat(RecordFormat):
     Args:
         title: how messages call it.
         suffixes: suffixes of its files.
-        delimiter: the byte between fields.
-        sign: what messages call the delimiter.
+        delimiter: the character between fields.
     """
 
     may_begin_with_anything = True
 
-    def __init__(self, *, title: str, suffixes: tuple[str, ...], delimiter: bytes, sign: str) -> None:
+    def __init__(self, *, title: str, suffixes: tuple[str, ...], delimiter: str) -> None:
         self.title = title
         self.suffixes = suffixes
         self.delimiter = delimiter
-        self.sign = sign
 
     def open(self, slice_: InputSlice, options: ReadOptions) -> DelimitedReader:
         """Returns the reader of a file; see `RecordFormat`."""
-        return DelimitedReader(slice_, options, self)
+        return DelimitedReader(slice_, options, self.delimiter)
 
 
-CSV = DelimitedFormat(title="CSV", suffixes=(".csv",), delimiter=b",", sign="commas")
-TSV = DelimitedFormat(title="TSV", suffixes=(".tsv", ".tab"), delimiter=b"\t", sign="tabs")
+CSV = DelimitedFormat(title="CSV", suffixes=(".csv",), delimiter=",")
+TSV = DelimitedFormat(title="TSV", suffixes=(".tsv", ".tab"), delimiter="\t")
