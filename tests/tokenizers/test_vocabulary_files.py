@@ -9,6 +9,7 @@ from tests.preprocess.corpus import byte_level_json
 from tokenizers import Tokenizer
 from tokenizers.implementations import BertWordPieceTokenizer
 
+from tokenloom.errors import TokenizerError
 from tokenloom.tokenizers.vocabulary_files import END_OF_TEXT, load_gpt2, load_wordpiece
 
 TEXTS = ["Hello  world's\n\nÄpfel 12 naïve 中文", "", " a", f"x{END_OF_TEXT} y", "UPPER lower"]
@@ -48,3 +49,22 @@ def test_word_pieces_are_those_of_the_library(pieces, lowercase):
         assert tokenizer.backend.encode(text).ids == theirs.encode(text).ids  # its template stands around
     roles = (tokenizer.pad, tokenizer.cls, tokenizer.sep, tokenizer.mask, tokenizer.eod)
     assert roles == (0, 2, 3, 4, 3)
+
+
+def test_the_fingerprint_is_of_files_and_settings(gpt2, pieces):
+    plain, more = load_gpt2(*gpt2), load_gpt2(*gpt2, added=["<a>"])
+    assert plain.sha256 == load_gpt2(*gpt2).sha256
+    assert more.vocab_size == plain.vocab_size + 1
+    prints = [each.sha256 for each in (plain, more, *(load_wordpiece(pieces, lowercase=low) for low in (True, False)))]
+    assert len(set(prints)) == 4
+
+
+def test_files_that_are_no_vocabulary_are_named(gpt2, pieces, tmp_path: Path):
+    bad = tmp_path / "bad.txt"
+    bad.write_text("one two three\n[CLS]\n[SEP]\n")
+    with pytest.raises(TokenizerError, match=r"`.*vocab.json` and `.*bad.txt` cannot be read as a vocabulary: "):
+        load_gpt2(gpt2[0], str(bad))
+    with pytest.raises(TokenizerError, match=r"`.*bad.txt` cannot be read as a vocabulary: it lacks \[PAD\], "):
+        load_wordpiece(str(bad), lowercase=True)
+    with pytest.raises(TokenizerError, match=r"cannot read `.*none.txt`"):
+        load_gpt2(gpt2[0], str(tmp_path / "none.txt"))

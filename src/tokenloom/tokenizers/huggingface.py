@@ -63,6 +63,7 @@ class HuggingFaceTokenizer(TokenRoles):
         config: what `tokenizer_config.json` would say; None to read the one beside the tokenizer.
         knows_its_file: whether the bytes are those of a file. Of an object they are what the library writes, so that an
             equal fingerprint tells that two tokenizers are the same, and another one does not tell that they differ.
+        fingerprint: of the files that the data were made of; None for that of the data.
 
     Raises:
         TokenizerError: the data is no tokenizer, or it does not know one of the tokens.
@@ -81,8 +82,9 @@ class HuggingFaceTokenizer(TokenRoles):
         bos_token: str | None = None,
         config: Mapping[str, Any] | None = None,
         knows_its_file: bool = True,
+        fingerprint: str | None = None,
     ) -> None:
-        super().__init__(path, hashlib.sha256(data).hexdigest(), {})
+        super().__init__(path, fingerprint or hashlib.sha256(data).hexdigest(), {})
         self.data = data
         self.knows_its_file: bool = knows_its_file
         self.backend: Any = _parse(path, data)
