@@ -102,10 +102,10 @@ def test_a_row_that_is_too_long_leaves_its_neighbours(tmp_path: Path, block_byte
 @pytest.mark.parametrize("num_rows", [0, 100_000])
 def test_a_row_that_is_longer_than_what_is_read_at_once(tmp_path: Path, num_rows: int):
     path = write(tmp_path / "a.csv", "text\n" + "a\n" * num_rows + "x" * 800_000 + "\nb\n")
-    error = refused(path, max_record_bytes=800_000)
+    error = refused(path, max_unit_bytes=200_000 * 256)
     assert "or later: longer than 200000 bytes, or a quote is not closed" in error.message
-    assert error.hint == "allow longer rows with `max_record_bytes`, four times as large"
-    assert len(documents(parse_file(path, max_record_bytes=3_200_000))) == num_rows + 2
+    assert error.hint == "allow more with `memory_bytes`, 256 times as much"
+    assert len(documents(parse_file(path, max_unit_bytes=800_001 * 256))) == num_rows + 2
 
 
 def test_rows_are_numbered_and_halved(tmp_path: Path):
@@ -125,7 +125,7 @@ def test_rows_are_numbered_and_halved(tmp_path: Path):
 def test_a_reader_may_be_closed_at_any_time(tmp_path: Path):
     path = write(tmp_path / "a.csv", ROWS + "4,text,u\n" * 500_000)
     for num_blocks in range(6):
-        reader = open_whole(path, keys=["text"], max_record_bytes=1 << 18)
+        reader = open_whole(path, keys=["text"], max_unit_bytes=1 << 24)
         for _ in zip(range(num_blocks), reader.blocks(), strict=False):
             pass
         reader.close()

@@ -24,9 +24,8 @@ from tokenloom.inputs.tables import TableReader
 from tokenloom.optional import require
 
 _HEADER_BYTES = 128 << 10
-_LEAST_ROW_BYTES = 64 << 10
-_ROWS_PER_LIMIT = 4
-"""Rows of the greatest length that `max_record_bytes` make up: `pyarrow` may read 33 of them ahead."""
+_ROWS_PER_MEMORY = 256
+"""Rows of the greatest length that `memory_bytes` make up: `pyarrow` may read 33 of them ahead."""
 
 _MOST_MISFITS = 1 << 20
 """Rows with another number of fields than the header that may follow each other."""
@@ -36,17 +35,17 @@ _END = "\0end"
 
 
 class DelimitedReader(TableReader):
-    """Reads a file of CSV or TSV. Memory: eight times `max_record_bytes`, or the file if that is smaller.
+    """Reads a file of CSV or TSV. Memory: an eighth of `max_unit_bytes`, or the file if that is smaller.
 
     Args:
         slice_: the whole file.
-        options: options of reading; a row may have a quarter of `max_record_bytes`.
+        options: options of reading; a longer row than a 256th of `max_unit_bytes` is an error.
         delimiter: the character between fields.
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions, delimiter: str) -> None:
         self._delimiter = delimiter
-        self._row_bytes = max(_LEAST_ROW_BYTES, options.max_record_bytes // _ROWS_PER_LIMIT)
+        self._row_bytes = max(1, options.max_unit_bytes // _ROWS_PER_MEMORY)
         self._misfits: deque[Any] = deque()  # of `pyarrow.csv.InvalidRow`, parsed but not yielded yet
         super().__init__(slice_, options)
 
@@ -98,7 +97,7 @@ class DelimitedReader(TableReader):
             message = (
                 f"`{self._path}` row {row} or later: longer than {self._row_bytes} bytes, or a quote is not closed"
             )
-            raise InputError(message, hint="allow longer rows with `max_record_bytes`, four times as large") from error
+            raise InputError(message, hint="allow more with `memory_bytes`, 256 times as much") from error
 
     def _set_aside(self, row: Any) -> str:
         self._misfits.append(row)
