@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from tokenloom.errors import OutputBusyError, OutputExistsError, StorageError
 from tokenloom.machine import is_running
@@ -51,9 +51,6 @@ from tokenloom.storage.json_files import UnusableJsonError, parse_json
 from tokenloom.storage.locks import close_lock, is_file_at, lock, open_for_lock, write_at
 from tokenloom.storage.typed_json import from_members, members_of
 from tokenloom.storage.versions import open_regular
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -608,25 +605,6 @@ def write_report(path: str, data: bytes, *, overwrite: bool) -> bool:
     make_folder_of(path)
     publish_bytes(path, data, durable=True)
     return True
-
-
-def saved(figure: Figure, path: str | os.PathLike[str] | None, *, overwrite: bool) -> Figure:
-    """Returns a figure; writes it first, whole, if a path is named.
-
-    Args:
-        figure: what to write.
-        path: path of the file; its suffix says the format: .png, .svg or .pdf.
-        overwrite: replace a file that shows something else.
-
-    Raises:
-        ConfigError: the suffix is another one.
-        OutputExistsError: another file is there, and no `overwrite`.
-    """
-    if path is not None:
-        from tokenloom.rendering.figures import picture_of  # of no use to others who publish
-
-        write_report(os.fspath(path), picture_of(figure, path), overwrite=overwrite)
-    return figure
 
 
 def exists_error(path: str) -> OutputExistsError:
