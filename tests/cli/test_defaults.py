@@ -23,9 +23,9 @@ from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import OutputExistsError
 from tokenloom.indexed.writing.catalogue_builder import build_catalogue
 from tokenloom.indexed.writing.merge import merge_datasets
-from tokenloom.inspect.target import SampleSettings
 from tokenloom.numbers import bytes_text, parse_bytes
 from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom_look.target import SampleSettings
 from tokenloom_retro.build import build_retro
 
 

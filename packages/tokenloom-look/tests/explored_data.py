@@ -13,13 +13,13 @@ from explorer_requests import Asker, serving
 from tests.preprocess.corpus import byte_level_json, sources
 
 from tokenloom import cli
-from tokenloom.inspect.target import SampleSettings, open_target
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
 from tokenloom.loading.json_lines import JsonLinesWriter
 from tokenloom.loading.topology import Topology
 from tokenloom.run.run import Run
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.views import views_of
+from tokenloom_look.target import SampleSettings, open_target
 
 OWNED = "<script>globalThis.owned = 1</script><img src=x onerror='globalThis.owned = 2'>"
 """What a page that inserts texts as HTML would run, or ask for."""
@@ -89,11 +89,10 @@ class Explored:
         return Looking(target=target, **settings)
 
     def run(self) -> Looking:
-        """Returns the run in steps of 8 of which 30 are done, beside another run, with what its training wrote."""
+        """Returns the run in steps of 8 of which 30 are done, with what its training wrote."""
         topology = Topology(batch_sizes=BatchSizeSchedule.constant(8))
-        other = open_target([str(self.folder / "other.toml")])
         followed = str(self.folder / "train.jsonl")
-        return self.looking(topology=topology, consumed=240, compared=other, followed=followed)
+        return self.looking(topology=topology, consumed=240, followed=followed)
 
     @contextmanager
     def served(self, looking: Looking) -> Iterator[Asker]:

@@ -7,10 +7,10 @@ import re
 
 from tests.run.small_runs import lock
 
-from tokenloom.inspect.target import Target, TargetKind
 from tokenloom.run.run import Run
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Section
+from tokenloom_look.target import Target, TargetKind
 
 
 def words_of(html: str) -> str:

@@ -62,7 +62,6 @@ def test_it_serves_until_it_is_stopped(prefix):
     ("words", "message"),
     [
         (["nowhere"], "expected something to look at as `nowhere`"),
-        (["web", "--compare", "web"], "expected two runs to compare, found the pair"),
         (["web", "--port", "70000"], "expected a port in [0, 65535]"),
     ],
 )

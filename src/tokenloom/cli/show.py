@@ -21,11 +21,10 @@ from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
-from tokenloom.inspect.open_pairs import OpenPairs
+from tokenloom.inspect.open_pairs import OpenPairs, tokenizer_for
 from tokenloom.inspect.shown import Shown
 from tokenloom.inspect.shown_documents import shown_document
 from tokenloom.inspect.shown_samples import shown_sample
-from tokenloom.inspect.target import SampleSettings, tokenizer_for
 from tokenloom.inspect.token_texts import Detokenizer
 
 
@@ -56,17 +55,16 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--sft", action="store_true", help="samples of packed conversations: say what has loss")
     parser.add_argument("--multimodal", action="store_true", help="the index holds sequence modes")
-    kept = SampleSettings()
     group = parser.add_argument_group("which samples (as in the training run)")
     group.add_argument(
         "--sequence-length",
         type=count,
-        default=kept.sequence_length,
+        default=2048,
         metavar="S",
         help="tokens per sample (default %(default)s)",
     )
     add_window_policy(group)
-    group.add_argument("--seed", type=whole_number, default=kept.seed, help="seed of the run (default %(default)s)")
+    group.add_argument("--seed", type=whole_number, default=1234, help="seed of the run (default %(default)s)")
     group.add_argument(
         "--split",
         type=split_weights,

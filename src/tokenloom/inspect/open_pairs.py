@@ -5,17 +5,22 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from tokenloom.errors import TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.manifest.contents import Manifest
 from tokenloom.indexed.origins import Origins, read_origins
 from tokenloom.indexed.roles import SequenceRoles, has_roles, read_roles
+from tokenloom.inspect.token_texts import Detokenizer
 from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.tokenizers.load import load_tokenizer
+from tokenloom.tokenizers.recorded import recorded_tokenizer
 
 _MOST_OPEN = 64
 """Pairs that stay open."""
@@ -126,3 +131,31 @@ class OpenPairs:
             while len(self._pairs) > self._most:
                 self._pairs.popitem(last=False)
         return pair
+
+
+def tokenizer_for(
+    pairs: OpenPairs, prefixes: Sequence[str], tokenizer: str | None
+) -> tuple[Detokenizer | None, tuple[str, ...]]:
+    """Returns the tokenizer that is named, else that of the first manifest if its file is the same; and what is amiss.
+
+    Args:
+        pairs: where pairs are opened.
+        prefixes: prefixes of the data.
+        tokenizer: as `load_tokenizer` takes it; None for that of the manifest.
+
+    Raises:
+        TokenizerError: the tokenizer that is named cannot be loaded.
+    """
+    if tokenizer is not None:
+        return load_tokenizer(tokenizer), ()
+    found = ((prefix, pairs.get(prefix).manifest) for prefix in prefixes)
+    prefix, manifest = next(((prefix, each) for prefix, each in found if each is not None), ("", None))
+    if manifest is None:
+        return None, ("the data have no manifest, and no tokenizer was named: ids are shown",)
+    made_by = manifest.tokenizer
+    if made_by.path is None:
+        return None, (f"the manifest of `{prefix}` names no file of its tokenizer: ids are shown",)
+    try:
+        return recorded_tokenizer(made_by, prefix=prefix), ()
+    except TokenizerError as error:
+        return None, (f"the tokenizer of the manifest cannot be used: {error.message}: ids are shown",)

@@ -14,7 +14,6 @@ VIEWS = {
     "samples": "?position=801",
     "documents": "?source=0&document=6",
     "search": "?text=Nobody+repaired+a+clock+without+hands",
-    "compare": "",
     "watch": "",
 }
 """A thing to look at in each view."""
@@ -146,15 +145,6 @@ def test_a_search_shows_what_it_finds_and_leads_there(opened):
     page.go_back()
     expect(page.get_by_label("What to search")).to_have_value("A document of many pages")
     assert page.locator("input:not([type=checkbox])").evaluate_all("all => all.filter((each) => each.spellcheck)") == []
-
-
-def test_two_runs_are_compared_and_the_first_difference_is_shown(opened):
-    page = opened("#/compare")
-    expect(page.locator(".compare-summary")).to_contain_text("The runs differ from position 200 on")
-    page.get_by_role("link", name="Go to position").click()
-    expect(page.locator(".list [aria-selected=true]")).to_contain_text("200")
-    expect(page.locator(".list [aria-selected=true] .is-other")).to_be_visible()
-    expect(row(page, 199).locator(".is-same")).to_be_visible()
 
 
 def test_everything_is_reached_by_keys_alone(opened):

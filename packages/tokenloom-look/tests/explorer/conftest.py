@@ -13,12 +13,12 @@ from tests.preprocess.corpus import byte_level_json
 from tests.support import write_corpus
 
 from tokenloom import cli
-from tokenloom.inspect.target import SampleSettings, open_target
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
 from tokenloom.loading.topology import Topology
 from tokenloom.run.run import Run
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.views import views_of
+from tokenloom_look.target import SampleSettings, open_target
 
 RUN = """\
 order = 1
@@ -90,10 +90,9 @@ def ask_pair(corpora: Corpora) -> Iterator[Asker]:
 
 @pytest.fixture(scope="package")
 def ask_run(corpora: Corpora) -> Iterator[Asker]:
-    """A server of the run, in steps of 8, of which 3 are done, beside another."""
+    """A server of the run, in steps of 8, of which 3 are done."""
     topology = Topology(batch_sizes=BatchSizeSchedule.constant(8))
-    compared = open_target([corpora.path("other.toml")])
-    with serving(views_of(corpora.looking("run.toml", topology=topology, consumed=24, compared=compared))) as asker:
+    with serving(views_of(corpora.looking("run.toml", topology=topology, consumed=24))) as asker:
         yield asker
 
 

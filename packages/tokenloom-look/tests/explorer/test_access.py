@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -99,29 +97,6 @@ def test_no_token_but_the_right_one_opens(given_token, other):
     assert not ours.opens(scope(query=f"token={given_token}&{other}".encode("utf-8", "replace")))
     bearer = f"Bearer {other}".encode("utf-8", "replace")
     assert not ours.has_token({**scope(), "headers": [(b"authorization", bearer)]})
-
-
-# --- connections that ask nothing -----------------------------------------------------------------------------
-
-
-def test_connections_that_ask_nothing_keep_nobody_out(monkeypatch):
-    monkeypatch.setattr("tokenloom_look.explorer.server._SECONDS_TO_ASK", 0.2)
-    begun = (
-        b"GET /api/told HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /"  # a whole request, which is refused, and half of one
-    )
-    with serving({"told": lambda query: {}}) as ask, ExitStack() as stack:
-        for head in [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n", begun] * 20:
-            strange = stack.enter_context(socket.create_connection(("127.0.0.1", ask.server.port), timeout=20))
-            strange.sendall(head)
-            stack.callback(_read_to_the_end, strange)
-        assert ask.send("/api/told").status == 200
-
-
-def _read_to_the_end(connection: socket.socket) -> None:
-    """Reads until the server closes a connection, which it has to."""
-    with suppress(ConnectionResetError):
-        while connection.recv(1 << 12):
-            pass
 
 
 # --- the name, the site, the method ---------------------------------------------------------------------------

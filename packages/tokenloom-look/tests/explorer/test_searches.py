@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.run.audit.greedy import Greedy
 from tests.support import write_corpus, write_sentences
 
-from tokenloom.inspect.target import Target, open_target
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query
 from tokenloom_look.explorer.searches import search
+from tokenloom_look.target import Target, open_target
 
 
 def looking_at(*prefixes: str, tokenizer=None) -> Looking:

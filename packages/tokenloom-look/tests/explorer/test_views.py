@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from tests.support import write_sentences
 
 from tokenloom.errors import TokenloomError
-from tokenloom.inspect.target import open_target
-from tokenloom.run.audit.differences import differences
 from tokenloom.run.run import Run
 from tokenloom_look.explorer.answers import encoded, error_answer
 from tokenloom_look.explorer.documents import MOST_TOKENS, document
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query
 from tokenloom_look.explorer.views import views_of
+from tokenloom_look.target import open_target
 
 ASKED = {
     "target": {},
@@ -44,13 +43,9 @@ NAMED = {
     "occurrences": ("source", "document", "first", "count", "stop"),
     "jump": ("what", "value"),
     "search": ("text", "ids", "source", "cursor"),
-    "compare": (),
-    "compare/positions": ("first", "count"),
     "watch": (),
 }
 """What each view is asked."""
-
-COMPARED = {"compare": {}, "compare/positions": {"count": 3}}
 
 
 def test_looking_changes_nothing(corpora):
@@ -58,10 +53,8 @@ def test_looking_changes_nothing(corpora):
     for word, more in (
         ("web_text_document", {}),
         ("run.toml", {"occurrences": {"document": 1}}),
-        ("run.toml", COMPARED),
     ):
-        compared = open_target([corpora.path("other.toml")]) if more is COMPARED else None
-        with serving(views_of(corpora.looking(word, compared=compared))) as ask:
+        with serving(views_of(corpora.looking(word))) as ask:
             for name, values in (ASKED | more).items():
                 ask(name, **values)
     assert state_of(corpora.folder) == before
@@ -81,8 +74,7 @@ VALUES = st.one_of(
 
 @pytest.fixture(scope="module")
 def both(corpora):
-    compared = open_target([corpora.path("other.toml")])
-    return [views_of(corpora.looking("run.toml", compared=compared)), views_of(corpora.looking("ids"))]
+    return [views_of(corpora.looking("run.toml")), views_of(corpora.looking("ids"))]
 
 
 @pytest.mark.slow
@@ -106,16 +98,14 @@ def test_a_pair_has_documents_samples_and_a_search(ask_pair, corpora):
     [source] = found["sources"]
     assert (source["num_documents"], source["number"]) == (40, 0)
     assert (found["has_positions"], found["num_positions"], found["has_steps"]) == (True, None, False)
-    assert (found["compared"], found["notes"]) == (None, [])
+    assert found["notes"] == []
     assert ["documents", "40"] in found["facts"]
 
 
-def test_a_run_has_positions_steps_and_what_it_is_compared_with(ask_run, corpora):
+def test_a_run_has_positions_and_steps(ask_run):
     found = ask_run("target")
     assert (found["kind"], found["num_positions"], found["has_steps"]) == ("run", 60, True)
     assert [source["name"] for source in found["sources"]] == ["web", "code"]
-    assert "compare" in found["views"]
-    assert found["compared"] == corpora.path("other.toml")
 
 
 def test_sections_are_those_of_the_report_made_one_by_one(ask_pair):
@@ -253,18 +243,3 @@ def test_what_is_not_there_is_said_in_words(ask_run, value, status, message):
     else:
         found, said = ask_run.error("jump", value=value)
         assert (found, message in said) == (status, True), said
-
-
-def test_what_differs_is_said_in_words(ask_run, corpora):
-    found = ask_run("compare")
-    runs = [Run.open(corpora.path(name)) for name in ("run.toml", "other.toml")]
-    expected = differences(runs[0].lock, runs[1].lock)
-    assert found["first_difference"]["position"] == expected.position
-    assert found["first_difference"]["left"]["source"] == expected.before.source
-    assert found["summary"][0] == f"The runs differ from position {expected.position} on" + (
-        "." if expected.position else ": no position is the same from the first on."
-    )
-    assert [each["name"] for each in found["settings"]] == [each.name for each in expected.settings]
-    assert "<table" in found["html"]
-    assert {chart["id"].partition("-")[0] for chart in found["charts"]} == {"left", "right"}
-    assert ask_run("compare") == found

@@ -9,12 +9,12 @@ from explorer_requests import serving, state_of
 from tests.corpus.shard_reports import write_report
 from tests.support import write_corpus
 
-from tokenloom.inspect.target import TargetKind, open_target
 from tokenloom.loading.json_lines import JsonLinesWriter
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query
 from tokenloom_look.explorer.views import views_of
 from tokenloom_look.explorer.watching import watch
+from tokenloom_look.target import TargetKind, open_target
 
 
 @pytest.fixture

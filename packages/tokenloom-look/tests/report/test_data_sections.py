@@ -6,13 +6,13 @@ import re
 
 from report_pages import words_of
 
-from tokenloom.inspect.target import SampleSettings, open_target
 from tokenloom_look.report.documents_section import documents_section
 from tokenloom_look.report.input_section import input_section
 from tokenloom_look.report.made_by_section import made_by_section
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.samples_section import samples_section, shown_documents_section
 from tokenloom_look.report.tokens_section import tokens_section
+from tokenloom_look.target import SampleSettings, open_target
 
 
 def section_of(*words: str):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from report_pages import made, words_of
 
-from tokenloom.inspect.target import SampleSettings, Target, open_target
 from tokenloom.order.packs import best_fit_report
 from tokenloom_look.report.blend_section import blend_section
 from tokenloom_look.report.packing_section import packing_section
+from tokenloom_look.target import SampleSettings, Target, open_target
 
 EIGHT = SampleSettings(sequence_length=8)
 

@@ -8,11 +8,11 @@ import re
 import pytest
 
 from tokenloom.errors import DatasetFormatError
-from tokenloom.inspect.target import TargetKind, open_target
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.page import page
 from tokenloom_look.report.section import Chart, Section, Series
 from tokenloom_look.report.sections import SECTIONS, ListedSection, made, made_sections, sections_of
+from tokenloom_look.target import TargetKind, open_target
 
 HOSTILE = "</script><script>alert(1)</script>\x1b[31m\u202e"
 

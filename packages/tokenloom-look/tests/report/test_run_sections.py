@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 from report_pages import locked, made, target_of, words_of
 from tests.run.audit.ledgers import CHANGED, DENIED, Words
-from tests.run.folders import HEAD, make_run, write_data, write_toml
+from tests.run.folders import HEAD, write_data, write_toml
 from tests.run.small_runs import pair, segment, source
 
-from tokenloom.run.audit.sampled_order import SampledOrder
 from tokenloom.run.lock import LockedDenial, LockedSource
 from tokenloom.run.run import Run
 from tokenloom_look.report.ledger_section import ledger_section
 from tokenloom_look.report.run_sections import held_out_section, passes_section, stages_section
-from tokenloom_look.report.shuffle_section import shuffle_section
 
 WEB, CODE = source("web", 80), source("code", 2)
 TWO = [segment(0, 60, [1, 0]), segment(60, 40, [3, 1], stage="decay")]
@@ -125,23 +123,3 @@ def test_much_that_is_never_seen_is_a_finding(tmp_path):
     stage = "[[stages]]\nsequence_length = 1500\nsamples = 3\nweights = { code = 1 }\n"
     [finding] = made(ledger_section, target_of(run_of(tmp_path, stage))).findings
     assert finding.endswith("of the tokens are never seen: dropped tail.")
-
-
-def test_sources_of_a_run_are_as_good_as_uniform(tmp_path):
-    found = made(shuffle_section, target_of(make_run(tmp_path)))
-    words = words_of(found.html)
-    assert words.count("as good as uniform") == 2
-    assert ", uniform 0.335 ± 0.018 " in words
-    assert found.findings == []
-    web, code = found.charts
-    assert (web.kind, web.title, code.title) == ("points", "Order of web", "Order of code")
-    assert 0 <= min(web.series[0].values) <= max(web.series[0].values) < 1
-
-
-def test_what_is_not_shuffled_is_a_finding(tmp_path, monkeypatch):
-    items = np.arange(1000)
-    order = SampledOrder(source="web", positions=items, items=items, num_positions=1000, num_items=1000)
-    monkeypatch.setattr("tokenloom_look.report.shuffle_section.sampled_source", lambda *_, **__: order)
-    found = made(shuffle_section, target_of(make_run(tmp_path)))
-    assert found.findings[0] == "The order of web: not shuffled."
-    assert len(found.charts[0].x) == 800

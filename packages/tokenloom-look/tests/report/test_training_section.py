@@ -14,12 +14,12 @@ from tests.corpus.shard_reports import key_of, write_report
 from tests.run.small_runs import segment, source
 
 from tokenloom.errors import InputError
-from tokenloom.inspect.target import open_target
 from tokenloom.loading.json_lines import JsonLinesWriter
 from tokenloom.loading.thread_loader import DataWait
 from tokenloom_look.report.job_section import job_section
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.statistics_section import statistics_section
+from tokenloom_look.target import open_target
 
 NOW = 10_000.0
 KEY = key_of(1)
@@ -100,5 +100,5 @@ def test_numbers_of_a_loop_are_drawn_over_its_steps(tmp_path):
 
 def test_a_file_of_something_else_is_an_error(tmp_path):
     (tmp_path / "file").write_text('{"step": 1}\n[1]\n')
-    with pytest.raises(InputError, match=r"line 2 of `.*` is no JSON object, but a list"):
+    with pytest.raises(InputError, match=r"line 2 of `.*` is no JSON object"):
         statistics_of(tmp_path / "file")

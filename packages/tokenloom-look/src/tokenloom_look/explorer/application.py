@@ -23,7 +23,7 @@ View = Callable[[Query], Any]
 _MOST_AT_ONCE = 4
 """Views that work at a time: a page that scrolls asks faster than a disk answers."""
 
-_ALONE = ("section", "compare")
+_ALONE = ("section",)
 """Views that may take long, and wait for each other: one of them works at a time, and keeps no other view waiting."""
 
 

@@ -10,14 +10,12 @@ from typing import Any
 
 from tokenloom.cli.run_common import add_batch_sizes, batch_sizes_of, lengths_of
 from tokenloom.cli.stopping import StoppedBySignal, say
-from tokenloom.cli.target_options import add_target, target_of
 from tokenloom.cli.values import whole_number
-from tokenloom.errors import ConfigError
-from tokenloom.inspect.target import Target, open_target
 from tokenloom.loading.topology import Topology
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.server import LocalServer
 from tokenloom_look.explorer.views import views_of
+from tokenloom_look.target import add_target, target_of
 
 
 def add_parser(commands: Any) -> None:
@@ -29,7 +27,6 @@ def add_parser(commands: Any) -> None:
         "ends it.",
     )
     add_target(parser)
-    parser.add_argument("--compare", metavar="RUN", help="another run, to compare with")
     parser.add_argument(
         "--follow", metavar="FILE", help="JSON lines that a training loop writes, such as those of JsonLinesWriter"
     )
@@ -79,20 +76,10 @@ def looking_of(options: argparse.Namespace) -> Looking:
     sizes = batch_sizes_of(options, lengths_of(None if target.run is None else target.run.lock))
     return Looking(
         target=target,
-        compared=None if options.compare is None else _compared(options, target),
         topology=None if sizes is None else Topology(batch_sizes=sizes),
         consumed=options.consumed_samples,
         followed=options.follow,
     )
-
-
-def _compared(options: argparse.Namespace, target: Target) -> Target:
-    word = options.compare
-    other = open_target([word], tokenizer=options.tokenizer)
-    if target.run is None or other.run is None:
-        message = f"expected two runs to compare, found the {target.kind} `{target.name}` and the {other.kind} `{word}`"
-        raise ConfigError(message, hint="name the run.toml of both")
-    return other
 
 
 def _has_display() -> bool:

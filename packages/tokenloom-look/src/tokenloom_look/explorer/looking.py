@@ -1,4 +1,4 @@
-"""What all views look at: a target, what it is compared with, and what a position is in steps."""
+"""What all views look at: a target, and what a position is in steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from tokenloom.corpus.report import ShardReport
 from tokenloom.errors import ConfigError
-from tokenloom.inspect.target import Target, TargetKind
 from tokenloom.inspect.token_texts import Detokenizer, decoded
 from tokenloom.loading.topology import Topology
 from tokenloom.rendering.plain import printable
@@ -21,8 +20,8 @@ from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.audit.text_scan import vocabulary_texts
 from tokenloom.run.lock import RunLock
 from tokenloom_look.explorer.answers import NotThereError
-from tokenloom_look.explorer.following import FollowedFile
 from tokenloom_look.explorer.queries import Query
+from tokenloom_look.target import Target, TargetKind
 
 PREVIEW_TOKENS = 64
 _PREVIEW_CHARACTERS = 200
@@ -34,14 +33,12 @@ class Looking:
 
     Attributes:
         target: it.
-        compared: another run; None for none.
         topology: which step reads a position; None where batch sizes were not told.
         consumed: positions that training has consumed; None where that was not told.
         followed: a file that a training loop writes; None for none.
     """
 
     target: Target
-    compared: Target | None = None
     topology: Topology | None = None
     consumed: int | None = None
     followed: str | None = None
@@ -60,11 +57,6 @@ class Looking:
     def origins(self) -> SourceOrigins:
         """Which records documents were made of."""
         return SourceOrigins(self.target.pair_rows, object_storage=self.target.object_storage)
-
-    @cached_property
-    def follower(self) -> FollowedFile | None:
-        """What reads the file of a training loop; None without."""
-        return None if self.followed is None else FollowedFile(self.followed)
 
     @cached_property
     def vocabulary(self) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenloom.inspect.target import TargetKind
 from tokenloom.numbers import quoted
 from tokenloom_look.explorer.answers import NotThereError
 from tokenloom_look.explorer.looking import Looking
@@ -12,6 +11,7 @@ from tokenloom_look.explorer.queries import Query
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Section
 from tokenloom_look.report.sections import made, sections_of
+from tokenloom_look.target import TargetKind
 
 _MOST_SOURCES = 1000
 _KINDS = {
@@ -50,7 +50,6 @@ def target(looking: Looking, query: Query) -> dict[str, Any]:
         "has_texts": shown.tokenizer is not None,
         "sections": [{"id": listed.id, "title": listed.title} for listed in sections_of(shown)],
         "views": _views(looking),
-        "compared": None if looking.compared is None else looking.compared.name,
         "notes": list(shown.notes),
     }
 
@@ -81,7 +80,6 @@ def _views(looking: Looking) -> list[str]:
         "samples": looking.has_positions,
         "documents": has_documents,
         "search": has_documents,
-        "compare": looking.compared is not None,
         "watch": looking.target.folder is not None or looking.followed is not None,
     }
     return [name for name, is_offered in offered.items() if is_offered]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import os
 import socket
@@ -15,7 +14,6 @@ from tokenloom_look.explorer.access import Access
 from tokenloom_look.explorer.application import View, application
 
 _MOST_CONNECTIONS = 512
-_SECONDS_TO_ASK = 5
 _SECONDS_TO_FINISH = 2
 _LAST_PORT = 65535
 
@@ -49,7 +47,7 @@ class LocalServer:
         )
         config = uvicorn.Config(
             application(views, self.access),
-            http=_prompt_protocol(),
+            http="h11",
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -86,40 +84,6 @@ class LocalServer:
     def close(self) -> None:
         """Stops listening; of a server that never ran."""
         self._socket.close()
-
-
-def _prompt_protocol() -> type[Any]:
-    """Returns uvicorn's protocol, which closes a connection that does not get to the end of a request's headers."""
-    import h11  # which uvicorn needs
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    class Prompt(H11Protocol):
-        _due: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._limit_time()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self._limit_time()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
-            self._cancel()
-
-        def _limit_time(self) -> None:
-            if self.conn.their_state is not h11.IDLE:
-                self._cancel()
-            elif self._due is None:
-                self._due = self.loop.call_later(_SECONDS_TO_ASK, self.transport.close)
-
-        def _cancel(self) -> None:
-            if self._due is not None:
-                self._due.cancel()
-            self._due = None
-
-    return Prompt
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from tokenloom_look.explorer.application import View
-from tokenloom_look.explorer.comparing import compare, compared_positions
 from tokenloom_look.explorer.documents import document, documents
 from tokenloom_look.explorer.jumps import jump
 from tokenloom_look.explorer.looking import Looking
@@ -24,8 +23,6 @@ _ASKED = {
     "occurrences": occurrences,
     "jump": jump,
     "search": search,
-    "compare": compare,
-    "compare/positions": compared_positions,
     "watch": watch,
 }
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
 import numpy as np
 
 from tokenloom.corpus.job_state import JobState, job_state
-from tokenloom.errors import ConfigError, DatasetNotFoundError
-from tokenloom_look.explorer.following import Followed
+from tokenloom.errors import ConfigError, DatasetNotFoundError, StorageError
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query
 from tokenloom_look.html import table
 from tokenloom_look.report.section import Chart, Series
-from tokenloom_look.report.statistics_section import section_of_lines
+from tokenloom_look.report.statistics_section import Line, last_lines, section_of_lines
 
 
 def watch(looking: Looking, query: Query) -> dict[str, Any]:
@@ -22,8 +22,8 @@ def watch(looking: Looking, query: Query) -> dict[str, Any]:
     query.check_read()
     if looking.target.folder is not None:
         return _job(looking, looking.target.folder)
-    if looking.follower is not None:
-        return _training(looking.follower.look(), looking.follower.path)
+    if looking.followed is not None:
+        return _training(looking.followed)
     message = "expected a job or a file to watch, found none"
     raise ConfigError(message, hint="explore the folder of a job, or name a file with --follow")
 
@@ -115,21 +115,26 @@ def _job_charts(looking: Looking) -> list[Chart]:
     ]
 
 
-def _training(found: Followed, path: str) -> dict[str, Any]:
+def _training(path: str) -> dict[str, Any]:
     """Returns how training goes, as the report draws what its loop wrote."""
-    section = section_of_lines(path, found.lines, num_lines=len(found.lines) + found.num_skipped)
-    facts = []
-    if found.changed is not None:
-        facts.append(("last written", f"{_duration(max(0.0, time.time() - found.changed))} ago"))
-    last = found.lines[-1] if found.lines else {}
-    facts += [(name, f"{last[key]:,}") for name, key in _PLACES if type(last.get(key)) is int]
-    what = "lines" if found.is_whole else "lines at its end"
+    lines: list[Line] = []
+    facts: list[tuple[str, str]] = []
+    words, num_skipped = f"`{path}` is not there yet.", 0
+    try:
+        facts.append(("last written", f"{_duration(max(0.0, time.time() - os.stat(path).st_mtime))} ago"))
+        lines, num_skipped = last_lines(path)
+        words = f"`{path}` has {len(lines):,} lines."
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        message = f"cannot read `{path}`: {error.strerror or error}"
+        raise StorageError(message) from error
+    section = section_of_lines(path, lines, num_lines=len(lines) + num_skipped)
+    last = lines[-1] if lines else {}
     return {
-        "words": f"`{path}` is not there yet."
-        if found.changed is None
-        else f"`{path}` has {len(found.lines):,} {what}.",
+        "words": words,
         "progress": None,
-        "facts": facts,
+        "facts": [*facts, *((name, f"{last[key]:,}") for name, key in _PLACES if type(last.get(key)) is int)],
         "html": section.html,
         "charts": [chart.as_json() for chart in section.charts],
         "is_over": False,

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from tokenloom.blending.plan import BuildPlan, DatasetPlan, plan_build
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
-from tokenloom.inspect.target import Target
 from tokenloom_look.html import Cell, Markup, element, joined, table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.run_pieces import NUM_COLOURS, largest_rows
 from tokenloom_look.report.section import Chart, Section, Series
 from tokenloom_look.report.words import share
+from tokenloom_look.target import Target
 
 _MOST_SAMPLES = 1 << 22
 """Samples that are counted out to the datasets of a blend, at up to 0.1 us each."""

@@ -10,7 +10,6 @@ from typing import Any
 
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.stopping import say
-from tokenloom.cli.target_options import add_target, target_of
 from tokenloom.cli.values import count, whole_number
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import parse_integer
@@ -21,6 +20,7 @@ from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.page import page
 from tokenloom_look.report.sections import MadeSection, made_sections
 from tokenloom_look.report.words import duration
+from tokenloom_look.target import add_target, target_of
 
 
 def add_parser(commands: Any) -> None:
@@ -29,7 +29,7 @@ def add_parser(commands: Any) -> None:
         "report",
         description="Writes one page that opens in any browser without a network, and prints well: documents, tokens "
         "and their lengths, what became of the input, what the data were made by, samples with their boundaries; of a "
-        "run its blend over time, passes, packing, shuffle and ledger; of a job how far it is; on top what is worth a "
+        "run its blend over time, passes, packing and ledger; of a job how far it is; on top what is worth a "
         "look. Reads only. The exit status is 1 if a part could not be made; the page says which.",
     )
     add_target(parser)

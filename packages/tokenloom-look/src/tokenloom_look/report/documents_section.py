@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.indexed.document_lengths import DocumentLengths
-from tokenloom.inspect.target import Target, TargetKind, TargetSource
 from tokenloom.rendering.words import counted
 from tokenloom_look.html import Cell, Markup, element, facts, joined, table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Chart, Section, Series
 from tokenloom_look.report.words import share
+from tokenloom_look.target import Target, TargetKind, TargetSource
 
 PERCENTS = (1, 5, 25, 50, 75, 95, 99, 99.9)
 MOST_SOURCES = 100

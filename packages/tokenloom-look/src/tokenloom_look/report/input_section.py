@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterator
 
 from tokenloom.indexed.manifest.contents import DocumentLedger, InputRecord, Manifest
-from tokenloom.inspect.target import Target
 from tokenloom.preprocess.rejected_reasons import RejectedReasons, find_rejected
 from tokenloom.rendering.words import size
 from tokenloom_look.html import Cell, Markup, element, joined, table
@@ -14,6 +13,7 @@ from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.run_pieces import largest_rows
 from tokenloom_look.report.section import Section
 from tokenloom_look.report.words import share
+from tokenloom_look.target import Target
 
 _MOST_FILES = 20
 _MOST_REASONS = 20

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from tokenloom.corpus.job_state import JobState, JobWorker, job_state
 from tokenloom.errors import StorageError
-from tokenloom.inspect.target import Target
 from tokenloom.machine import boot_id
 from tokenloom.preprocess.rejected_reasons import RejectedReasons
 from tokenloom.rendering.words import size
@@ -17,6 +16,7 @@ from tokenloom_look.report.input_section import reasons_table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Section
 from tokenloom_look.report.words import duration, share
+from tokenloom_look.target import Target
 
 _MOST_WORKERS = 50
 _MOST_REJECTED_BYTES = 16 << 20

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from tokenloom.inspect.target import Target
 from tokenloom.run.audit.ledger_rows import LedgerRow, RunLedger, summed
 from tokenloom.run.audit.ledger_words import LEFT, NEVER, SLOTS, WITHOUT, columns_of
 from tokenloom.run.passes import closed_at
@@ -15,6 +14,7 @@ from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.run_pieces import horizon_of, largest_rows
 from tokenloom_look.report.section import Section
 from tokenloom_look.report.words import share
+from tokenloom_look.target import Target
 
 _MOST_SLOTS = 1 << 25
 """Slots of samples that a report looks into: some seconds."""

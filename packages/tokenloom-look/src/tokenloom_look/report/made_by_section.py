@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tokenloom.indexed.manifest.contents import Manifest
 from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, fingerprint_of
-from tokenloom.inspect.target import Target
 from tokenloom_look.html import Cell, Markup, element, facts, joined, table
 from tokenloom_look.report.input_section import manifests_of
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Section
+from tokenloom_look.target import Target
 
 _MOST_RECIPES = 10
 _MOST_NAMES = 5

@@ -1,4 +1,4 @@
-"""How full samples are, and how even the ranks are: of documents as windows and as packs, of conversations in packs."""
+"""How full samples are, and how many documents are cut: as windows and as packs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.indexed.roles import has_roles
-from tokenloom.inspect.target import Target, TargetKind
 from tokenloom.order.packs import best_fit_report
-from tokenloom.packing.report import PADDED, PackReport, pack_report
 from tokenloom_look.html import Cell, Markup, element, joined, table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Chart, Section, Series
 from tokenloom_look.report.words import share
+from tokenloom_look.target import Target
 
 _MOST_DOCUMENTS = 1 << 23
 """Documents whose lengths are looked at: more come out the same."""
@@ -29,11 +27,7 @@ _MOST_PAIRS = 256
 _LENGTHS = (-2, -1, 0, 1, 2)
 """Powers of two around the sequence length."""
 
-_BATCH = 1024
-_RANKS = 8
-_SCHEDULERS = ("dp_balanced", "cost_balanced")
 _WASTED = 0.1
-_UNEVEN = 1.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +49,7 @@ class _Fit:
 
 
 def packing_section(target: Target, options: ReportOptions) -> Section | None:
-    """Returns what packing does for the documents of a target, and for a global batch of its conversations.
+    """Returns what packing does for the documents of a target; `tokenloom pack-report` is about the ranks of a batch.
 
     Of more than eight million documents, or 256 pairs, it looks at so many at even places, and says so.
 
@@ -78,20 +72,8 @@ def packing_section(target: Target, options: ReportOptions) -> Section | None:
     if len(lengths) < num_documents:
         note = f"From the lengths of {len(lengths):,} of {num_documents:,} documents, at even places."
         html.append(element("p", note, class_="note"))
-    charts = [_fit_chart(fits)]
     findings = list(_findings(next(fit for fit in fits if fit.length == sequence_length), uses_packs=uses_packs))
-    batch = _batch(target, lengths, options)
-    if batch is not None:
-        report = pack_report(
-            batch,
-            max_seqlen_per_dp_cp_rank=int(max(sequence_length, batch.max())),
-            dp_size=_RANKS,
-            schedulers=_SCHEDULERS,
-        )
-        html.append(_packs(report))
-        charts += _batch_charts(report)
-        findings += _findings_of_batch(report)
-    return Section(id="packing", title="Packing", html=joined(html), charts=charts, findings=findings)
+    return Section(id="packing", title="Packing", html=joined(html), charts=[_fit_chart(fits)], findings=findings)
 
 
 def _lengths(target: Target) -> tuple[NDArray[np.int32], int]:
@@ -168,89 +150,3 @@ def _fit_chart(fits: list[_Fit]) -> Chart:
 def _findings(fit: _Fit, *, uses_packs: bool) -> Iterator[str]:
     if uses_packs and 1 - fit.fill > _WASTED:
         yield f"Packs of {fit.length:,} tokens are {share(1 - fit.fill, 1)} padding."
-
-
-def _batch(target: Target, lengths: NDArray[np.int32], options: ReportOptions) -> NDArray[np.int64] | None:
-    """Returns the lengths of a global batch of conversations; None where samples are of documents."""
-    size = options.global_batch_size or _BATCH
-    if target.run is not None:
-        if target.run.lock.dataset != "varlen" or target.run.lock.is_megatron:
-            return None
-        count = size if target.run.num_samples is None else min(size, target.run.num_samples)
-        found: NDArray[np.int64] = target.run.dataset().lengths(np.arange(count))
-        return found
-    if target.kind not in (TargetKind.pair, TargetKind.catalogue) or not has_roles(target.pairs.get(target.name).data):
-        return None
-    drawn = np.random.default_rng(options.seed).permutation(lengths)[:size]
-    return drawn.astype(np.int64)
-
-
-def _packs(report: PackReport) -> Markup:
-    rows: list[list[Cell]] = []
-    for row in report.rows:
-        if row.refused is not None:
-            rows.append([row.scheduler, f"refused: {row.refused}", None, None, None, None])
-            continue
-        rows.append(
-            [
-                row.scheduler,
-                str(row.num_microbatches),
-                share(row.fill, 1),
-                row.num_padding_tokens,
-                f"{row.worst_imbalance:.3f}",
-                f"{row.relative_time:.3f}",
-            ]
-        )
-    columns = ["scheduler", "microbatches", "fill", "padding tokens", "worst imbalance", "relative time"]
-    note = (
-        f"Assumed: {report.num_ranks} ranks, packs of at most {report.max_tokens:,} tokens, attention's cost. No plan "
-        f"has a relative time below {report.least_relative_time:.3f}. `tokenloom pack-report` takes your numbers."
-    )
-    caption = f"A global batch of {len(report.lengths):,} conversations, {report.num_tokens:,} tokens, in packs"
-    return table(columns, rows, caption=caption, note=note)
-
-
-def _batch_charts(report: PackReport) -> Iterator[Chart]:
-    drawn = [row for row in report.rows if row.refused is None and row.scheduler != PADDED]
-    if drawn:
-        most = max(row.num_microbatches for row in drawn)
-        series = []
-        for row in drawn:
-            values = np.full(most, np.nan)
-            values[: row.num_microbatches] = sorted(row.step_imbalance, reverse=True)
-            series.append(Series(row.scheduler, values))
-        worst = ", ".join(f"{row.worst_imbalance:.2f} with {row.scheduler}" for row in drawn)
-        yield Chart(
-            id="imbalance",
-            kind="lines",
-            title=f"Imbalance on {report.num_ranks} ranks",
-            summary=f"The slowest rank takes this many times the mean in the worst microbatch: {worst}.",
-            x_label="microbatches, the worst first",
-            x=np.arange(1, most + 1),
-            y_label="slowest rank / mean",
-            series=series,
-        )
-    edges = np.unique(np.geomspace(max(1, int(report.lengths[-1])), int(report.lengths[0]) + 1, 40).astype(np.int64))
-    counts, _ = np.histogram(report.lengths, bins=edges)
-    yield Chart(
-        id="batch-lengths",
-        kind="bars",
-        title="Lengths of a global batch",
-        summary=f"From {int(report.lengths[-1]):,} to {int(report.lengths[0]):,} tokens.",
-        x_label="tokens of a conversation",
-        x_scale="log",
-        x=edges,
-        y_label="conversations",
-        y_format="count",
-        series=[Series("conversations", counts)],
-    )
-
-
-def _findings_of_batch(report: PackReport) -> Iterator[str]:
-    planned = [row for row in report.rows if row.refused is None and row.scheduler != PADDED]
-    if planned and min(row.relative_time for row in planned) > _UNEVEN:
-        best = min(planned, key=lambda row: row.relative_time)
-        yield (
-            f"Packs of a global batch keep {report.num_ranks} ranks busy {share(1, best.relative_time)} of the time "
-            f"at best, with {best.scheduler}."
-        )

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from tokenloom.inspect.target import Target, TargetKind
 from tokenloom.rendering.words import counted
 from tokenloom_look.html import Markup, element, joined
 from tokenloom_look.report.section import Chart, Section
+from tokenloom_look.target import Target, TargetKind
 from tokenloom_look.web.assets import SCRIPTS, STYLES, Asset, asset, policy_of_file
 from tokenloom_look.web.figures import figure_html
 

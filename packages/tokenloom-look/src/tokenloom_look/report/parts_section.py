@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tokenloom.indexed.catalogue import CataloguePart
-from tokenloom.inspect.target import Target
 from tokenloom.rendering.words import counted, size
 from tokenloom_look.html import Cell, table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.run_pieces import largest_rows
 from tokenloom_look.report.section import Section
 from tokenloom_look.report.words import share
+from tokenloom_look.target import Target
 
 _MOST_PARTS = 100
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokenloom.inspect.target import Target
 from tokenloom.run.history import RunHistory
 from tokenloom.run.lock import BLOCK_DOCUMENTS, LockedSegment, LockedSource, RunLock
 from tokenloom.run.passes import closed_at
@@ -28,6 +27,7 @@ from tokenloom_look.report.run_pieces import (
 )
 from tokenloom_look.report.section import Chart, Section
 from tokenloom_look.report.words import share
+from tokenloom_look.target import Target
 
 _STORED = (
     "The order of this run is the reference's, which is stored and not computed. Shares over time are counted from its "

@@ -10,11 +10,11 @@ import numpy as np
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.document_lengths import DocumentLengths
 from tokenloom.inspect.shown import Shown
-from tokenloom.inspect.target import Target, TargetKind
 from tokenloom_look.html import Markup, element, joined
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Section
 from tokenloom_look.shown_html import legend_html, shown_html
+from tokenloom_look.target import Target, TargetKind
 
 MOST_TOKENS = 600
 """Of a sample or document; the rest is told of as a number."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from tokenloom.errors import TokenloomError
-from tokenloom.inspect.target import Target, TargetKind, open_target
 from tokenloom.progress import task
 from tokenloom_look.html import element, joined
 from tokenloom_look.report.blend_section import blend_section
@@ -25,9 +24,9 @@ from tokenloom_look.report.parts_section import parts_section
 from tokenloom_look.report.run_sections import held_out_section, passes_section, stages_section
 from tokenloom_look.report.samples_section import samples_section, shown_documents_section
 from tokenloom_look.report.section import Chart, Section
-from tokenloom_look.report.shuffle_section import shuffle_section
 from tokenloom_look.report.statistics_section import statistics_section
 from tokenloom_look.report.tokens_section import tokens_section
+from tokenloom_look.target import Target, TargetKind, open_target
 
 MakeSection = Callable[[Target, ReportOptions], Section | None]
 """Returns a section of a target; None where there is nothing to say."""
@@ -82,7 +81,6 @@ SECTIONS: tuple[ListedSection, ...] = (
     ListedSection(id="stages", title="Stages and blend", kinds=_RUNS, make=stages_section),
     ListedSection(id="passes", title="Passes over the sources", kinds=_RUNS, make=passes_section),
     ListedSection(id="held-out", title="Held out and denied", kinds=_RUNS, make=held_out_section),
-    ListedSection(id="shuffle", title="Shuffle quality", kinds=_RUNS, make=shuffle_section),
     ListedSection(id="ledger", title="Ledger", kinds=_RUNS, make=ledger_section),
     ListedSection(id="packing", title="Packing", kinds=_DATA, make=packing_section),
     ListedSection(id="statistics", title="Training loop", kinds=_DATA, make=statistics_section),

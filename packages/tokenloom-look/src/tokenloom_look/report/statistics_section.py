@@ -13,14 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import InputError
-from tokenloom.inspect.target import Target
 from tokenloom_look.html import element, facts, joined
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Chart, Section, Series
 from tokenloom_look.report.words import share
+from tokenloom_look.target import Target
 
 _MOST_POINTS = 4000
 """Of more lines some are left out, evenly: a chart has fewer points."""
+
+_MOST_BYTES = 1 << 22
+"""How much of the end of a file is read while it is written."""
 
 _MOST_SERIES = 12
 _MUCH_WAITING = 0.05
@@ -96,26 +99,44 @@ def _chart(
     )
 
 
+def last_lines(path: str) -> tuple[list[Line], int]:
+    """Returns the objects at the end of a file that is being written, oldest first, and how many lines are none.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as stream:
+        if (begin := os.fstat(stream.fileno()).st_size - _MOST_BYTES) > 0:
+            stream.seek(begin)
+            stream.readline()
+        *whole, _ = stream.read(_MOST_BYTES).split(b"\n")
+    found = [_parsed(line) for line in whole if line.strip()]
+    return [line for line in found if line is not None][-_MOST_POINTS:], found.count(None)
+
+
 def _read(path: str) -> list[Line]:
     lines: list[Line] = []
     try:
-        with open(os.fspath(path), encoding="utf-8") as stream:
+        with open(path, "rb") as stream:
             for number, text in enumerate(stream, 1):
-                try:
-                    line = json.loads(text)
-                except (ValueError, RecursionError) as error:
-                    if not text.endswith("\n"):  # it is being written
-                        break
-                    message = f"line {number} of `{path}` is no JSON: {error}"
-                    raise InputError(message, hint="write it with `JsonLinesWriter`") from error
-                if not isinstance(line, dict):
-                    message = f"line {number} of `{path}` is no JSON object, but a {type(line).__name__}"
+                if not text.endswith(b"\n"):  # it is being written
+                    break
+                if (line := _parsed(text)) is None:
+                    message = f"line {number} of `{path}` is no JSON object"
                     raise InputError(message, hint="write it with `JsonLinesWriter`")
                 lines.append(line)
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"cannot read `{path}`: {getattr(error, 'strerror', None) or error}"
+    except OSError as error:
+        message = f"cannot read `{path}`: {error.strerror or error}"
         raise InputError(message) from error
     return lines
+
+
+def _parsed(text: bytes) -> Line | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _columns(lines: Sequence[Line]) -> dict[str, dict[str, Float64s]]:

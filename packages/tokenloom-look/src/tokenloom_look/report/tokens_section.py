@@ -1,17 +1,34 @@
-"""What tokens there are, by a sample: tokens per byte of text, the most frequent ones, ends of documents."""
+"""What tokens there are, by a sample: tokens per byte of text, the most frequent ones, ends of documents.
+
+The sample is stretches drawn at random from all of the data. A stretch begins at any token with the same chance and
+goes on as the file does, so that shares among its tokens are those of all tokens, but for chance. Of data with images,
+stretches are beginnings of texts.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from tokenloom.inspect.target import Target
-from tokenloom.inspect.token_sample import TokenSample, sample_tokens
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.images import TEXT_MODE
+from tokenloom.inspect.shown import SpecialTokens
 from tokenloom.inspect.token_texts import decoded
 from tokenloom_look.html import Cell, Markup, element, facts, joined, table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Section
 from tokenloom_look.report.words import share
+from tokenloom_look.target import Target
 
+NUM_STRETCHES = 128
+STRETCH_TOKENS = 1024
+_NUM_ENDS = 128
+"""Documents of which the last token is looked at."""
 _MOST_TOKENS = 15
 _MUCH_OF_ONE_TOKEN = 0.2
 _MUCH_OF_ONE_BYTE = 0.5
@@ -94,3 +111,146 @@ def _findings(sample: TokenSample, target: Target) -> Iterator[str]:
     per_byte = sample.tokens_per_byte
     if per_byte is not None and per_byte > _MANY_TOKENS_PER_BYTE and vocabulary > _LARGE_VOCABULARY:
         yield f"A byte of text takes {per_byte:.2f} tokens: was this tokenizer made for such texts?"
+
+
+@dataclass(slots=True, kw_only=True)
+class TokenSample:
+    """What some stretches of the data hold.
+
+    Attributes:
+        num_tokens: tokens that were looked at.
+        counts: how often each id is among them.
+        num_ends, num_ends_with_eod: documents of which the end was looked at, and how many end with EOD.
+        texts: (bytes of text in UTF-8, tokens) of each stretch, special tokens left out; none without a tokenizer.
+        special: the ids that are more than text.
+        undecodable: why a stretch could not be decoded; None if all could.
+    """
+
+    num_tokens: int = 0
+    counts: Counter[int] = field(default_factory=Counter)
+    num_ends: int = 0
+    num_ends_with_eod: int = 0
+    texts: list[tuple[int, int]] = field(default_factory=list)
+    special: SpecialTokens = field(default_factory=SpecialTokens)
+    undecodable: str | None = None
+
+    @property
+    def tokens_per_byte(self) -> float | None:
+        """Tokens for each byte of text, over all stretches; None where nothing could be decoded."""
+        num_bytes = sum(each[0] for each in self.texts)
+        return sum(each[1] for each in self.texts) / num_bytes if num_bytes else None
+
+    def spread(self, percents: tuple[float, ...]) -> list[float]:
+        """Returns percentiles of the tokens per byte of single stretches."""
+        ratios = [tokens / num_bytes for num_bytes, tokens in self.texts if num_bytes]
+        found: list[float] = np.percentile(ratios, percents).tolist()
+        return found
+
+
+def sample_tokens(
+    target: Target, *, seed: int, num_stretches: int = NUM_STRETCHES, stretch_tokens: int = STRETCH_TOKENS
+) -> TokenSample:
+    """Returns what some stretches of the data hold; the same ones for the same data and seed.
+
+    Args:
+        target: the data; sources count by their tokens.
+        seed: seed of what is drawn.
+        num_stretches: how many are drawn.
+        stretch_tokens: tokens of a stretch; fewer where the data end.
+
+    Raises:
+        DatasetFormatError, DatasetNotFoundError, StorageError: data are damaged, gone, or cannot be read.
+    """
+    rng = np.random.default_rng([seed, 11])
+    prefixes = [prefix for source in target.sources for prefix in source.prefixes]
+    sizes = np.array([target.pairs.get(prefix).data.num_tokens for prefix in prefixes], dtype=np.int64)
+    found = TokenSample()
+    if not sizes.sum():
+        return found
+    drawn = np.sort(rng.integers(0, sizes.sum(), num_stretches))
+    stops = np.cumsum(sizes)
+    numbers = np.searchsorted(stops, drawn, side="right")
+    ends = np.bincount(numbers, minlength=len(prefixes)) * _NUM_ENDS // num_stretches
+    for number in np.unique(numbers).tolist():
+        pair = target.pairs.get(prefixes[number])
+        if pair.data.dtype.kind not in "iu":
+            continue
+        found.special = SpecialTokens.of(target.tokenizer, pair.manifest)
+        places = drawn[numbers == number] - (stops[number] - sizes[number])
+        _add_stretches(found, pair.data, places, stretch_tokens, target)
+        _add_ends(found, pair.data, rng.integers(0, max(1, pair.data.num_documents), ends[number]))
+    return found
+
+
+def _add_stretches(
+    found: TokenSample, data: IndexedDataset, places: NDArray[np.int64], stretch_tokens: int, target: Target
+) -> None:
+    """Adds stretches that begin at some of all tokens of a pair."""
+    stretches = _rows_of(data, places, stretch_tokens) if data.multimodal else _read(data, places, stretch_tokens)
+    special = found.special
+    unspoken = [*special.names, *(number for number in (special.eod, special.bos) if number is not None)]
+    for stretch in stretches:
+        found.num_tokens += len(stretch)
+        values, times = np.unique(stretch, return_counts=True)
+        found.counts.update(dict(zip(values.tolist(), times.tolist(), strict=True)))
+        if target.tokenizer is None:
+            continue
+        spoken = stretch[~np.isin(stretch, unspoken)].tolist()
+        try:
+            text = decoded(spoken, target.tokenizer)
+        except ConfigError as error:
+            found.undecodable = error.message
+            continue
+        found.texts.append((len(text.encode("utf-8", "replace")), len(spoken)))
+
+
+def _read(data: IndexedDataset, places: NDArray[np.int64], stretch_tokens: int) -> Iterator[NDArray[np.int64]]:
+    """Yields stretches as they lie in the file, over ends of documents; none leaves the file that it begins in."""
+    itemsize = data.dtype.itemsize
+    starts, stops = np.array([0], np.int64), np.array([data.num_tokens * itemsize], np.int64)
+    if data.catalogue is not None:  # whose pairs begin at rounded offsets
+        starts = np.array([section.start for section in data.catalogue.sections], dtype=np.int64)
+        stops = starts + np.array([section.num_bytes for section in data.catalogue.sections], dtype=np.int64)
+    before = np.cumsum(stops - starts) - (stops - starts)
+    parts = np.searchsorted(before, places * itemsize, side="right") - 1
+    offsets = starts[parts] + places * itemsize - before[parts]
+    sizes = np.minimum(stops[parts] - offsets, stretch_tokens * itemsize)
+    for stretch in data.byte_source.read_many(offsets.tolist(), sizes.tolist()):
+        yield stretch.view(data.dtype).astype(np.int64)
+    data.check_tokens(0, 0)
+
+
+def _rows_of(data: IndexedDataset, places: NDArray[np.int64], stretch_tokens: int) -> Iterator[NDArray[np.int64]]:
+    """Yields stretches of texts alone, of one sequence each."""
+    offsets = places * data.dtype.itemsize
+    pointers = data.index.arrays.pointers
+    rows = np.unique(np.clip(np.searchsorted(pointers, offsets, side="right") - 1, 0, len(data) - 1))
+    rows = rows[data.sequence_modes[rows] == TEXT_MODE]
+    lengths = np.minimum(data.sequence_lengths[rows], stretch_tokens).astype(np.int64)
+    ids = _gathered(data, rows, np.zeros(len(rows), dtype=np.int64), lengths)
+    yield from np.split(ids, np.cumsum(lengths)[:-1]) if len(rows) else ()
+
+
+def _add_ends(found: TokenSample, data: IndexedDataset, documents: NDArray[np.int64]) -> None:
+    """Adds whether some documents end with EOD; empty ones do not count."""
+    eod = found.special.eod
+    if eod is None or not data.num_documents:
+        return
+    documents = np.unique(documents)
+    bounds = np.stack([data.document_indices[documents], data.document_indices[documents + 1]])
+    rows = (bounds[1] - 1)[bounds[1] > bounds[0]]
+    lengths = data.sequence_lengths[rows].astype(np.int64)
+    is_text = lengths > 0
+    if data.multimodal:
+        is_text &= data.sequence_modes[rows] == TEXT_MODE
+    rows, lengths = rows[is_text], lengths[is_text]
+    last = _gathered(data, rows, lengths - 1, np.ones(len(rows), dtype=np.int64))
+    found.num_ends += len(last)
+    found.num_ends_with_eod += int(np.count_nonzero(last == eod))
+
+
+def _gathered(
+    data: IndexedDataset, rows: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    ids: NDArray[np.int64] = data.gather(rows.astype(np.int64), starts, lengths).astype(np.int64)
+    return ids

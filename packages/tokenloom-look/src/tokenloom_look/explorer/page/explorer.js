@@ -1,7 +1,6 @@
 // The page: asks what it looks at, and shows the view that its address names.
 
 import { ask, server } from "./api.js";
-import { CompareView } from "./compare.js";
 import { DocumentsView } from "./documents.js";
 import { lastPart, make, say } from "./dom.js";
 import { startJump } from "./jump.js";
@@ -18,7 +17,6 @@ const VIEWS = {
   samples: SamplesView,
   documents: DocumentsView,
   search: SearchView,
-  compare: CompareView,
   watch: WatchView,
 };
 

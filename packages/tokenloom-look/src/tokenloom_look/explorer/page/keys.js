@@ -8,7 +8,7 @@ const KEY = "tokenloom.letters";
 
 const TOLD = [
   ["/ or g", "jump to a position, step, document or record"],
-  ["1 to 6", "overview, samples, documents, search, compare, watch"],
+  ["1 to 5", "overview, samples, documents, search, watch"],
   ["j, k", "next and previous sample or document, while one is open"],
   ["i", "token ids below texts, or not"],
   ["?", "this list"],
@@ -17,7 +17,7 @@ const TOLD = [
   ["Enter", "open the row of a list"],
   ["Tab", "to the next part of the page"],
 ];
-const VIEWS = ["overview", "samples", "documents", "search", "compare", "watch"];
+const VIEWS = ["overview", "samples", "documents", "search", "watch"];
 
 export function startKeys({ step }) {
   const dialog = document.getElementById("keys");

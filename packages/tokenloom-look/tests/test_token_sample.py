@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tokenloom import IndexedDatasetBuilder
-from tokenloom.inspect.target import open_target
-from tokenloom.inspect.token_sample import sample_tokens
+from tokenloom_look.report.tokens_section import sample_tokens
+from tokenloom_look.target import open_target
 
 EOD = 256
 """Of the tokenizer of bytes."""

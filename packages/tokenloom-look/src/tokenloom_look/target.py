@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import tempfile
@@ -14,28 +15,36 @@ from typing import Any
 
 import numpy as np
 
+from tokenloom.blending.spec import parse_blend
+from tokenloom.cli.run_options import add_window_policy
+from tokenloom.cli.values import count, whole_number
+from tokenloom.datasets.blends import Blend
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split, split_indices
-from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.errors import ConfigError, DatasetNotFoundError, TokenizerError
 from tokenloom.indexed.catalogue import catalogue_path
-from tokenloom.indexed.layout import prefix_of
-from tokenloom.inspect.open_pairs import OpenPairs
+from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
+from tokenloom.inspect.open_pairs import OpenPairs, tokenizer_for
 from tokenloom.inspect.shown import Shown
 from tokenloom.inspect.shown_documents import shown_document
 from tokenloom.inspect.shown_samples import shown_sample
-from tokenloom.inspect.target_words import blend_of, job_folder
-from tokenloom.inspect.token_texts import Detokenizer
+from tokenloom.jobs.folder_contents import JOB
 from tokenloom.order.arrays import ArrayStore, DataOrigin
 from tokenloom.run.audit.pair_rows import PairRows
 from tokenloom.run.lock import lock_path
 from tokenloom.run.run import Run
 from tokenloom.run.tokenizer import RunTokenizer
+from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.publishing import recover
-from tokenloom.storage.resolve import exists
+from tokenloom.storage.resolve import did_you_mean, exists
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.tokenizers.load import load_tokenizer
-from tokenloom.tokenizers.recorded import recorded_tokenizer
+
+_WHAT_IS_NAMED = (
+    "name a prefix (the path of a pair without `.bin` or `.idx`), a catalogue, a run.toml, the folder of a job, or a "
+    "file with a blend"
+)
 
 
 class TargetKind(StrEnum):
@@ -233,7 +242,7 @@ def open_target(
     word = words[0]
     if len(words) == 1 and word.endswith(".toml"):
         return _of_run(word, tokenizer, settings, object_storage)
-    if len(words) == 1 and (folder := job_folder(word)) is not None:
+    if len(words) == 1 and (folder := _job_folder(word)) is not None:
         loaded = None if tokenizer is None else load_tokenizer(tokenizer)
         return Target(kind=TargetKind.job, name=word, folder=folder, tokenizer=loaded, settings=settings)
     return _of_data(words, tokenizer, settings, object_storage)
@@ -287,7 +296,7 @@ def _of_run(
 def _of_data(
     words: Sequence[str], tokenizer: str | None, settings: SampleSettings, object_storage: ObjectStorageSettings | None
 ) -> Target:
-    prefixes, weights = blend_of(words)
+    prefixes, weights = _blend_of(words)
     prefixes = [prefix_of(prefix) for prefix in prefixes]
     if len(prefixes) > 1 or weights is not None:
         kind = TargetKind.blend
@@ -324,34 +333,6 @@ def _of_data(
     return target
 
 
-def tokenizer_for(
-    pairs: OpenPairs, prefixes: Sequence[str], tokenizer: str | None
-) -> tuple[Detokenizer | None, tuple[str, ...]]:
-    """Returns the tokenizer that is named, else that of the first manifest if its file is the same; and what is amiss.
-
-    Args:
-        pairs: where pairs are opened.
-        prefixes: prefixes of the data.
-        tokenizer: as `load_tokenizer` takes it; None for that of the manifest.
-
-    Raises:
-        TokenizerError: the tokenizer that is named cannot be loaded.
-    """
-    if tokenizer is not None:
-        return load_tokenizer(tokenizer), ()
-    found = ((prefix, pairs.get(prefix).manifest) for prefix in prefixes)
-    prefix, manifest = next(((prefix, each) for prefix, each in found if each is not None), ("", None))
-    if manifest is None:
-        return None, ("the data have no manifest, and no tokenizer was named: ids are shown",)
-    made_by = manifest.tokenizer
-    if made_by.path is None:
-        return None, (f"the manifest of `{prefix}` names no file of its tokenizer: ids are shown",)
-    try:
-        return recorded_tokenizer(made_by, prefix=prefix), ()
-    except TokenizerError as error:
-        return None, (f"the tokenizer of the manifest cannot be used: {error.message}: ids are shown",)
-
-
 class _InMemory(GPTDataset):
     """Samples whose index arrays are neither read from the cache nor written to it: looking leaves no trace."""
 
@@ -379,3 +360,73 @@ def _windows(target: Target) -> GPTDataset:
         allow_tokenizer_mismatch=True,  # whoever names another tokenizer wants to see what it makes of the data
     )
     return _InMemory(data, target.name, split_indices((0.0, 1.0), len(data)), None, Split.train, config)
+
+
+def _job_folder(word: str) -> str | None:
+    """Returns the folder of the job that a word names, itself or by its output's prefix; None if there is none."""
+    for folder in (word.rstrip("/"), f"{word}.job"):
+        if not is_remote(word) and os.path.isfile(os.path.join(folder, JOB)):
+            is_output_there = folder != word.rstrip("/") and os.path.exists(idx_path(word))
+            return None if is_output_there else folder
+    return None
+
+
+def _blend_of(words: Sequence[str]) -> Blend:
+    """Returns prefixes and weights.
+
+    Raises:
+        ConfigError: a word is something else, or they contradict each other.
+        DatasetNotFoundError: there is no such pair.
+    """
+    word = words[0]
+    if len(words) > 1 or not os.path.isfile(word) or word.endswith((".bin", ".idx")):
+        try:
+            return parse_blend(list(words))["blend"]
+        except DatasetNotFoundError as error:
+            if len(words) > 1 or is_remote(word) or any(map(os.path.exists, (idx_path(word), bin_path(word)))):
+                raise
+            message = f"expected something to look at as `{word}`, found nothing there"
+            raise DatasetNotFoundError(message, hint=did_you_mean(word, suffix=".idx") or _WHAT_IS_NAMED) from error
+    if word.endswith(".lock"):
+        message = f"expected the run.toml of a run, found its lock, `{word}`"
+        raise ConfigError(message, hint="name the run.toml beside it")
+    try:
+        return parse_blend(args_file=word)["blend"]
+    except ConfigError as error:
+        message = f"expected a blend in `{word}`: prefixes, or weights and prefixes by turns"
+        hint = f"{_WHAT_IS_NAMED}; input that is not tokenized yet goes through `tokenloom preprocess` first"
+        raise ConfigError(message, hint=hint) from error
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """Declares what is looked at, and how samples of a prefix are made."""
+    parser.add_argument(
+        "targets",
+        nargs="+",
+        metavar="TARGET",
+        help="a prefix, several or weights and prefixes, a catalogue, a run.toml, or the folder of a job",
+    )
+    parser.add_argument("--tokenizer", metavar="PATH", help="tokenizer (default: what made the data)")
+    kept = SampleSettings()
+    group = parser.add_argument_group("samples of a prefix, of which nothing else says how they are made")
+    group.add_argument(
+        "--sequence-length",
+        type=count,
+        default=kept.sequence_length,
+        metavar="S",
+        help="tokens of a sample (default %(default)s)",
+    )
+    add_window_policy(group)
+    group.add_argument("--seed", type=whole_number, default=kept.seed, help="seed of the run (default %(default)s)")
+
+
+def target_of(options: argparse.Namespace) -> Target:
+    """Returns what the options name, opened.
+
+    Raises:
+        TokenloomError: it is not there, or cannot be used.
+    """
+    settings = SampleSettings(
+        sequence_length=options.sequence_length, seed=options.seed, window_policy=options.window_policy
+    )
+    return open_target(options.targets, tokenizer=options.tokenizer, settings=settings)

@@ -10,7 +10,7 @@ from tests.inspect.targets import TEXTS, write_pair, write_run
 
 from tokenloom import IndexedDatasetBuilder, Run
 from tokenloom.errors import ConfigError, DatasetNotFoundError
-from tokenloom.inspect.target import SampleSettings, TargetKind, open_target
+from tokenloom_look.target import SampleSettings, TargetKind, open_target
 
 
 def test_a_prefix_is_a_pair_with_documents_and_samples(tmp_path: Path):
