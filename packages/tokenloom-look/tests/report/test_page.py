@@ -45,7 +45,7 @@ def test_a_page_says_what_it_is_about_and_what_is_in_it(target):
     assert f"<h1>{target.name}</h1>" in found
     assert '<time datetime="1970-01-01T00:00:00Z">1970-01-01 00:00 UTC</time>' in found
     assert '<li><a href="#one">One</a></li>' in found
-    assert '<h2 id="one">One</h2><p>words</p>' in found
+    assert '<details><summary><h2 id="one">One</h2></summary><p>words</p></details>' in found
 
 
 def test_what_is_odd_stands_on_top_with_a_way_to_it(target):

@@ -68,6 +68,7 @@ def test_hostile_data_are_texts_and_nothing_is_asked_for(pages, reported):
     page = pages.open(reported)
     assert page.title().endswith("corpus<b>_text_document - tokenloom report")
     assert page.locator("img, iframe, object, embed, form, base, b, link").count() == 0
+    page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
     shown = page.locator("main").inner_text()
     assert "<script>document.title = 'taken'</script>" in shown
     assert "\\u202e" in shown
@@ -82,4 +83,5 @@ def test_without_scripts_words_tables_and_sentences_on_charts_are_there(chromium
         assert page.get_by_role("heading", name="Lengths of documents").is_visible()
         assert "Half of the documents have at most" in page.locator("main").inner_text()
         assert page.locator("canvas").count() == 0
+        page.get_by_text("Numbers", exact=True).first.click()
         assert page.get_by_role("row", name="longest document").is_visible()

@@ -44,10 +44,13 @@ _STYLE = Asset(
 .side-by-side { display: flex; flex-wrap: wrap; gap: 0 4rem; align-items: start; }
 .report td .note { font-size: .8125rem; }
 .report td code { white-space: pre-wrap; }
+.report summary > h2 { display: inline; }
+.report summary { margin-bottom: .75rem; }
 noscript h3 { margin-top: 1rem; }
 @media print {
   .findings .where { display: none; }
   .report > section { break-inside: auto; }
+  details::details-content { content-visibility: visible; block-size: auto; }
   .report article { break-inside: auto; }
 }
 """,
@@ -87,14 +90,16 @@ def page(target: Target, sections: Sequence[Section], *, when: float | None) -> 
 
 
 def section_html(section: Section, *, level: int = 2) -> Markup:
-    """Returns words, tables and charts of a section, without its heading.
+    """Returns charts of a section, and its words and tables folded below them, without its heading.
 
     Args:
         section: the section.
         level: level of its heading, for those below it.
     """
-    charts = [_chart(chart, level=level + 1) for chart in section.charts]
-    return joined([Markup(section.html), *([element("div", *charts, class_="charts")] if charts else [])])
+    if not section.charts:
+        return Markup(section.html)
+    charts = element("div", *(_chart(chart, level=level + 1) for chart in section.charts), class_="charts")
+    return joined([charts, element("details", element("summary", "Numbers"), Markup(section.html))])
 
 
 def _header(target: Target, when: float | None) -> Markup:
@@ -152,8 +157,11 @@ def _contents(sections: Sequence[Section]) -> Markup:
 
 
 def _section(section: Section) -> Markup:
-    heading = element("h2", section.title, id=section.id)
-    return element("section", heading, section_html(section), aria_labelledby=section.id)
+    heading, body = element("h2", section.title, id=section.id), section_html(section)
+    if section.charts:
+        return element("section", heading, body, aria_labelledby=section.id)
+    folded = element("details", element("summary", heading), body, open=section.id == "job" or bool(section.findings))
+    return element("section", folded, aria_labelledby=section.id)
 
 
 def _chart(chart: Chart, *, level: int) -> Markup:

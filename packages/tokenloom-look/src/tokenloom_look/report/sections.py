@@ -75,22 +75,22 @@ _BLENDS = frozenset({TargetKind.blend})
 
 SECTIONS: tuple[ListedSection, ...] = (
     ListedSection(id="job", title="How far the job is", kinds={TargetKind.job}, make=job_section),
-    ListedSection(id="documents", title="Documents and tokens", kinds=_DATA, make=documents_section),
     ListedSection(id="blend", title="The blend as it is built", kinds=_BLENDS, make=blend_section),
-    ListedSection(id="parts", title="Parts of the catalogue", kinds={TargetKind.catalogue}, make=parts_section),
     ListedSection(id="stages", title="Stages and blend", kinds=_RUNS, make=stages_section),
     ListedSection(id="passes", title="Passes over the sources", kinds=_RUNS, make=passes_section),
-    ListedSection(id="held-out", title="Held out and denied", kinds=_RUNS, make=held_out_section),
-    ListedSection(id="ledger", title="Ledger", kinds=_RUNS, make=ledger_section),
+    ListedSection(id="documents", title="Documents and tokens", kinds=_DATA, make=documents_section),
     ListedSection(id="packing", title="Packing", kinds=_DATA, make=packing_section),
     ListedSection(id="statistics", title="Training loop", kinds=_DATA, make=statistics_section),
+    ListedSection(id="ledger", title="Ledger", kinds=_RUNS, make=ledger_section),
+    ListedSection(id="held-out", title="Held out and denied", kinds=_RUNS, make=held_out_section),
+    ListedSection(id="parts", title="Parts of the catalogue", kinds={TargetKind.catalogue}, make=parts_section),
     ListedSection(id="input", title="What became of the input", kinds=_DATA, make=input_section),
     ListedSection(id="made-by", title="What the data were made by", kinds=_DATA, make=made_by_section),
     ListedSection(id="tokens", title="The tokens", kinds=_DATA, make=tokens_section),
     ListedSection(id="samples", title="Some samples", kinds=_DATA, make=samples_section),
     ListedSection(id="shown-documents", title="Some documents", kinds=_DATA, make=shown_documents_section),
 )
-"""All of them, in the order of the page."""
+"""All of them, in the order of the page: those with charts first."""
 
 
 def sections_of(target: Target) -> list[ListedSection]:

@@ -108,8 +108,10 @@ export class OverviewView {
           ),
         );
       }
-      section.body.replaceChildren(drawn(html, { class: "section-html" }));
+      const words = drawn(html, { class: "section-html" });
+      section.body.replaceChildren();
       drawCharts(section.body, charts);
+      section.body.append(charts.length ? make("details", {}, make("summary", {}, "Numbers"), words) : words);
     } catch (error) {
       if (isAbort(error)) return;
       section.body.replaceChildren(
