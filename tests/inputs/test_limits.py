@@ -63,14 +63,14 @@ def test_slices_read_a_line_that_is_longer_than_them_once(tmp_path: Path):
     reader.close()
 
 
-BIG = "x" * (1 << 20)
+BIG = "x" * (1 << 12)
 DICTIONARY = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), pa.array([BIG]))
 
 
 def test_a_row_of_lists_that_stands_for_too_much_is_a_bad_row(tmp_path: Path):
     rows = pa.ListArray.from_arrays(pa.array([0, 1, 999, 1000], pa.int32()), DICTIONARY)
     path = write_arrow(tmp_path / "a.arrow", pa.table({"text": rows}))
-    parsed = parse_file(path, max_record_bytes=2 << 20)
+    parsed = parse_file(path, max_record_bytes=2 << 12)
     assert [len(texts) for texts in documents(parsed)] == [1, 1]
     assert [line for line, _ in bad(parsed)] == [2]
     [line] = [line for block in parsed for line in block.bad_lines]

@@ -171,3 +171,14 @@ def test_a_column_with_a_text_that_is_not_utf8_is_read_row_by_row(wrong: bytes, 
     )
     assert documents([parsed]) == [["a"], ["b"]]
     assert bad([parsed]) == [(2, f"not UTF-8: byte 0x{wrong[0]:02x} at column 1")]
+
+
+@pytest.mark.parametrize("kind", [pa.dictionary(pa.int32(), pa.string()), pa.string_view()])
+def test_text_in_dictionaries_and_views_is_measured_by_row(tmp_path: Path, kind: pa.DataType):
+    column = pa.array(["a", "x" * 500, "a", "é"]).cast(kind)
+    parsed = parse_file(write_arrow(tmp_path / "a.arrow", pa.table({"text": column})), max_record_bytes=400)
+    assert documents(parsed) == [["a"], ["a"], ["é"]]
+    assert [number for number, _ in bad(parsed)] == [2]
+    assert all(
+        isinstance(column.texts, Utf8Texts) for block in parsed if not block.bad_lines for column in block.columns
+    )

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from tokenloom.errors import InputError
+from tokenloom.errors import ConfigError, InputError
 from tokenloom.inputs import InputFile, InputSlice
-from tokenloom.inputs.formats.saved_datasets import saved_files
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat
-from tokenloom.inputs.table_sources import columns_of
-from tokenloom.inputs.tables import TableReader
+from tokenloom.inputs.tables import TableReader, columns_of
 from tokenloom.optional import require
+from tokenloom.storage.json_files import parse_json
 
 FILE_MAGIC = b"ARROW1"
 STREAM_MAGIC = b"\xff\xff\xff\xff"
 _END_OF_STREAM = b"\0\0\0\0"
+_STATE = "state.json"
+_SPLITS = "dataset_dict.json"
 
 
 class ArrowReader(TableReader):
@@ -100,6 +101,56 @@ def _check_end(source: Any, file: InputFile) -> None:
         raise InputError(message, hint="the file is truncated or still being written")
 
 
+def _saved_files(folder: str, names: Iterable[str], read: Callable[[str], bytes]) -> list[str] | None:
+    """Returns the files of a saved dataset, in its order; None if a folder holds none.
+
+    Args:
+        folder: its path or address, without a slash at the end.
+        names: names of the files right in it.
+        read: returns the bytes of a file.
+
+    Raises:
+        ConfigError: it holds several splits.
+        InputError: it is incomplete, or its rows are chosen by indices.
+    """
+    found = set(names)
+    if _SPLITS in found:
+        splits = _json(f"{folder}/{_SPLITS}", read).get("splits") or []
+        message = (
+            f"expected one split, found the saved dataset `{folder}` with the splits {', '.join(splits) or 'none'}"
+        )
+        raise ConfigError(
+            message, hint="name the folder of each: " + ", ".join(f"`{folder}/{each}`" for each in splits)
+        )
+    if _STATE not in found:
+        return None
+    state = _json(f"{folder}/{_STATE}", read)
+    if "_data_files" not in state:
+        return None  # somebody else's
+    if state.get("_indices_data_files"):
+        message = f"the rows of the saved dataset `{folder}` are chosen by indices, which are not applied"
+        raise InputError(message, hint="save it anew: `dataset.flatten_indices().save_to_disk(...)`")
+    files = [each["filename"] for each in state["_data_files"]]
+    if missing := [name for name in files if name not in found]:
+        message = (
+            f"the saved dataset `{folder}` lacks {len(missing)} of its {len(files)} files, the first is {missing[0]!r}"
+        )
+        raise InputError(message)
+    return files
+
+
+def _json(path: str, read: Callable[[str], bytes]) -> dict[str, Any]:
+    try:
+        value = parse_json(read(path))
+    except ValueError as error:
+        message = f"`{path}` is not JSON: {error}"
+        raise InputError(message) from error
+    if not isinstance(value, dict):
+        message = f"`{path}`: expected an object, found {type(value).__name__}"
+        raise InputError(message)
+    return value
+
+
 class ArrowFormat(RecordFormat):
     """Arrow, file or stream; a dataset that Hugging Face `datasets` saved lists its files."""
 
@@ -110,7 +161,7 @@ class ArrowFormat(RecordFormat):
 
     def saved_files(self, folder: str, names: Sequence[str], read: Callable[[str], bytes]) -> Sequence[str] | None:
         """Returns the files of a saved dataset; see `RecordFormat`."""
-        return saved_files(folder, names, read)
+        return _saved_files(folder, names, read)
 
     def open(self, slice_: InputSlice, options: ReadOptions) -> ArrowReader:
         """Returns the reader of a file; see `RecordFormat`."""

@@ -19,8 +19,7 @@ from tokenloom.inputs.decoding import NOT_UTF16, begins_as_utf16
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat
 from tokenloom.inputs.records import NumberedRecord, UnusableLineError
 from tokenloom.inputs.streams import SliceStream
-from tokenloom.inputs.table_sources import columns_of
-from tokenloom.inputs.tables import TableReader
+from tokenloom.inputs.tables import TableReader, columns_of
 from tokenloom.optional import require
 
 _HEADER_BYTES = 128 << 10

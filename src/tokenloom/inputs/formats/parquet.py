@@ -8,8 +8,7 @@ from typing import Any
 from tokenloom.errors import StorageError
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat
-from tokenloom.inputs.table_sources import columns_of, not_a_table, open_table_source
-from tokenloom.inputs.tables import TableReader
+from tokenloom.inputs.tables import TableReader, columns_of, not_a_table, open_table_source
 from tokenloom.optional import require
 from tokenloom.storage.addresses import is_remote
 
