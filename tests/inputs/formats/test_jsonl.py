@@ -15,22 +15,14 @@ from tokenloom.inputs.records import records_of
 from tokenloom.inputs.utf8_texts import Utf8Texts
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        (b"[" * 100_000, "more than"),
-        (b'{"text": ' + b'{"a":' * 1200 + b"1" + b"}" * 1201, "more than 900 levels"),
-        (b'{"text": ["a"], "x": [' + b"{}," * 800_000 + b"{}]}", "more than"),
-        (b"{" + b'"text": "a", ' * 1_100_000 + b'"text": ["b"]}', "more than"),
-    ],
-)
-def test_json_too_deep_or_with_too_many_values_is_a_bad_line(line: bytes, reason: str):
+@pytest.mark.parametrize("line", [b"[" * 100_000, b'{"text": ' + b'{"a":' * 20_000 + b"1" + b"}" * 20_001])
+def test_json_that_is_too_deep_is_a_bad_line(line: bytes):
     found = JsonLineBlock(path="lines", first_record=1, data=b'{"text": "ok"}\n' + line + b"\n")
     parsed = parse_block(found, ["text"])
     assert documents([parsed]) == [["ok"]]
     [(number, why)] = bad([parsed])
     assert number == 2
-    assert why.startswith(f"not JSON that can be read: {reason}")
+    assert why.startswith("not JSON that can be read: ")
     [_, record] = records_of(found, loads=json.loads)
     assert str(record.value) == why
 

@@ -31,17 +31,6 @@ from tokenloom.optional import require
 _BYTES_PER_UNUSUAL = 512
 """A block may have an unusual line for so many of its bytes; else it is cheaper to look at all lines."""
 
-_CHECKED_BYTES = 1 << 20
-"""Shorter lines of JSON take little memory, whatever is in them."""
-
-_MOST_DEPTH = 900  # a hundred less than Python's own readers take
-_MOST_VALUES = 1 << 20
-_BYTES_PER_VALUE = 16
-"""A record may have a million values, or one for so many of its bytes: each takes up to 250 bytes as an object."""
-_SIGNS = b'[]{},:"'
-_NO_SIGNS = bytes(set(range(256)) - set(_SIGNS))
-_STEPS = np.array([(chr(byte) in "[{") - (chr(byte) in "]}") for byte in range(256)], dtype=np.int8)
-
 
 class JsonLineBlock(LineBlock):
     """Lines that are JSON objects."""
@@ -59,11 +48,8 @@ class JsonLineBlock(LineBlock):
             return None
         try:
             lines = self.lines()
-            for line in lines:
-                if len(line) > _CHECKED_BYTES:
-                    _check_shape(line)
             columns = _columns(lines, keys, loads)
-        except (ValueError, LookupError, TypeError, UnusableLineError):
+        except (ValueError, LookupError, TypeError):
             return None
         if any(set(map(type, column)) != {str} for column in columns):
             return None
@@ -147,9 +133,8 @@ def _parse_record(line: bytes, loads: Any) -> Any:
         loads: `orjson.loads`; what it refuses and the standard library accepts is read by the latter.
 
     Raises:
-        UnusableLineError: it is not JSON, or too deep or with too many values to be read.
+        UnusableLineError: it is not JSON, or too deep to be read.
     """
-    _check_shape(line)
     try:
         return loads(line)
     except (ValueError, RecursionError):
@@ -162,33 +147,6 @@ def _parse_record(line: bytes, loads: Any) -> Any:
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, a thousand levels of nesting
         reason = f"not JSON that can be read: {error}"
         raise UnusableLineError(reason) from error
-
-
-def _check_shape(line: bytes) -> None:
-    """Refuses a line of JSON whose values take far more memory than its bytes, or too much of the stack.
-
-    Costs nothing for lines without many brackets, commas and colons, which texts may hold too: only what is not within
-    strings counts.
-
-    Raises:
-        UnusableLineError: it is one.
-    """
-    most = max(_MOST_VALUES, len(line) // _BYTES_PER_VALUE)
-    num_openings = line.count(b"[") + line.count(b"{")
-    if num_openings <= _MOST_DEPTH and (len(line) <= most or line.count(b",") + line.count(b":") <= most):
-        return
-    unescaped = line.replace(b"\\\\", b"").replace(b'\\"', b"")
-    signs = np.frombuffer(unescaped.translate(None, delete=_NO_SIGNS), dtype=np.uint8)
-    is_quote = signs == ord('"')
-    is_outside = np.cumsum(is_quote, dtype=np.uint8) & 1 == 0  # the number of quotes before, modulo 256
-    signs = signs[is_outside & ~is_quote]
-    if len(signs) > 2 * most:
-        reason = f"not JSON that can be read: more than {most} values in {len(line)} bytes"
-        raise UnusableLineError(reason)
-    depths = np.cumsum(_STEPS[signs], dtype=np.int32)
-    if len(depths) and int(depths.max()) > _MOST_DEPTH:
-        reason = f"not JSON that can be read: more than {_MOST_DEPTH} levels"
-        raise UnusableLineError(reason)
 
 
 class JsonLines(RecordFormat):
