@@ -16,11 +16,10 @@ from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.layout import DType
 from tokenloom.indexed.manifest.contents import InputRecord
 from tokenloom.inputs import InputFile, InputSlice
-from tokenloom.inputs.begun import BegunReader
 from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.cut import whole_file
 from tokenloom.inputs.limits import ReadLimits
-from tokenloom.inputs.reading import open_within
+from tokenloom.inputs.reading import BegunReader, open_within
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.preprocess.chat_templates import load_chat_template, template_of
 from tokenloom.preprocess.conversation_blocks import ConversationTokenizer

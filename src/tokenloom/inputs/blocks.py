@@ -13,9 +13,6 @@ MAX_RECORD_BYTES = 256 << 20
 """Longer records are bad ones, unless the caller sets another limit. While it is tokenized, a line costs 5 times its
 size with `gigatoken` (48 MB: 362 MB in all), 120 times with `tokenizers`."""
 
-MAX_UNIT_BYTES = 1 << 30
-"""Larger record batches of tables are refused once they are decoded, unless the caller sets another limit."""
-
 HEAD_BYTES = 1 << 10
 """Kept of a record that is too long."""
 

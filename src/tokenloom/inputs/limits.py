@@ -17,7 +17,11 @@ RECORD_BYTES = 16 << 20
 """While it is tokenized, a text costs 5 times its size with `gigatoken`, 120 times with `tokenizers`: 2 GB."""
 
 WINDOW_BYTES = 128 << 20
+"""What Zstandard and xz may look back on; the command `zstd` has the same limit. They allocate as much when a file says
+so."""
+
 MEMORY_BYTES = 1 << 30
+"""Larger record batches of tables are refused once they are decoded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

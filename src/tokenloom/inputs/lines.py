@@ -14,11 +14,17 @@ from numpy.typing import NDArray
 from tokenloom.errors import InputError
 from tokenloom.inputs import InputSlice
 from tokenloom.inputs.blocks import HEAD_BYTES, MAX_RECORD_BYTES
-from tokenloom.inputs.decoding import MARK_BYTES, NOT_UTF16, begins_as_utf16, without_mark
 from tokenloom.inputs.left_out import blank_lines, num_left_out
 from tokenloom.inputs.parsing import ParsedBlock, parse_block
 from tokenloom.inputs.record_format import ReadOptions
-from tokenloom.inputs.records import NumberedRecord, UnusableLineError
+from tokenloom.inputs.records import (
+    MARK_BYTES,
+    NOT_UTF16,
+    NumberedRecord,
+    UnusableLineError,
+    begins_as_utf16,
+    without_mark,
+)
 from tokenloom.inputs.streams import SliceStream
 from tokenloom.storage.resolve import open_source
 

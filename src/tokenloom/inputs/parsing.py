@@ -16,9 +16,17 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.inputs import TEXT_KEY
 from tokenloom.inputs.blocks import Block
-from tokenloom.inputs.key_paths import value_at
 from tokenloom.inputs.left_out import LeftOut, left_out_of, none_left_out, num_left_out
-from tokenloom.inputs.records import BadLine, UnusableLineError, bad_line, checked_text, kind_of, records_of, too_long
+from tokenloom.inputs.records import (
+    BadLine,
+    UnusableLineError,
+    bad_line,
+    checked_text,
+    kind_of,
+    records_of,
+    too_long,
+    value_at,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

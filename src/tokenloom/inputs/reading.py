@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 
 from tokenloom.errors import InputError, MissingObjectError, ReplacedObjectError
 from tokenloom.inputs import InputFile, InputSlice
-from tokenloom.inputs.blocks import MAX_RECORD_BYTES, MAX_UNIT_BYTES, Block
-from tokenloom.inputs.decompression import MAX_WINDOW_BYTES
+from tokenloom.inputs.blocks import MAX_RECORD_BYTES, Block
 from tokenloom.inputs.formats import FORMATS
-from tokenloom.inputs.limits import ReadLimits
+from tokenloom.inputs.limits import MEMORY_BYTES, WINDOW_BYTES, ReadLimits
 from tokenloom.inputs.record_format import ReaderOver, ReadOptions, SliceReader
 from tokenloom.inputs.streams import version_of
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile
+
+_MOST_HEAD_BLOCKS = 100
 
 
 def open_slice(
@@ -24,8 +25,8 @@ def open_slice(
     block_bytes: int,
     keys: Sequence[str] | None = None,
     max_record_bytes: int = MAX_RECORD_BYTES,
-    max_window_bytes: int = MAX_WINDOW_BYTES,
-    max_unit_bytes: int = MAX_UNIT_BYTES,
+    max_window_bytes: int = WINDOW_BYTES,
+    max_unit_bytes: int = MEMORY_BYTES,
 ) -> SliceReader:
     """Returns the reader of a slice.
 
@@ -83,6 +84,37 @@ class _GuardedReader(ReaderOver):
         check_unchanged(self._file)
 
     def close(self) -> None:
+        self._reader.close()
+
+
+class BegunReader(ReaderOver):
+    """A reader that has read its first blocks; see `SliceReader`.
+
+    Args:
+        reader: reader of a slice, from its beginning.
+
+    Attributes:
+        first: block with a whole record in it; None if there is none, or not among the first hundred.
+    """
+
+    def __init__(self, reader: SliceReader) -> None:
+        super().__init__(reader)
+        self._rest = reader.blocks()
+        self._head: list[Block] = []
+        for block in self._rest:
+            self._head.append(block)
+            if not block.too_long or len(self._head) == _MOST_HEAD_BLOCKS:
+                break
+        self.first: Block | None = self._head[-1] if self._head else None
+
+    def blocks(self) -> Iterator[Block]:
+        """Yields all blocks, those that were looked at first."""
+        yield from self._head
+        self._head = []
+        yield from self._rest
+
+    def close(self) -> None:
+        """Closes the file."""
         self._reader.close()
 
 

@@ -1,4 +1,7 @@
-"""The records of a block one by one, for those who look at each, and where something is unusual."""
+"""The records of a block one by one, for those who look at each, and where something is unusual.
+
+With what a record is made of: bytes that are UTF-8 or not, and values under keys or paths of keys.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,17 @@ from typing import Any
 
 from tokenloom.errors import InputError
 from tokenloom.inputs.blocks import HEAD_BYTES, Block
+
+MARK = "\ufeff"
+"""Marks of byte order, as text."""
+
+_UTF8_MARK = MARK.encode()
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+MARK_BYTES = len(_UTF8_MARK)
+"""Most bytes of a byte order mark."""
+
+NOT_UTF16 = "expected UTF-8, found the byte order mark of UTF-16"
 
 _KINDS = {
     dict: "an object",
@@ -116,3 +130,52 @@ def checked_text(text: str, where: str) -> str:
 def kind_of(value: Any) -> str:
     """Returns what a JSON value is, in words."""
     return _KINDS.get(type(value)) or f"a value of type {type(value).__name__}"
+
+
+def value_at(record: Any, key: str) -> Any:
+    """Returns the value under a key; where there is none, the one that its first dot leads to.
+
+    A key that holds the dot itself wins.
+
+    Example:
+        >>> value_at({"meta": {"text": "a"}}, "meta.text"), value_at({"meta.text": "b", "meta": {}}, "meta.text")
+        ('a', 'b')
+
+    Raises:
+        LookupError: there is none.
+    """
+    while type(record) is dict:
+        if key in record:
+            return record[key]
+        head, dot, rest = key.partition(".")
+        if not dot or head not in record:
+            break
+        record, key = record[head], rest
+    raise LookupError(key)
+
+
+def begins_as_utf16(head: bytes) -> bool:
+    """Whether a file that begins so is text in UTF-16, which is not read."""
+    return head.startswith(_UTF16_MARKS)
+
+
+def without_mark(head: bytes) -> bytes:
+    """Returns the beginning of a file of UTF-8 without the byte order mark."""
+    return head.removeprefix(_UTF8_MARK)
+
+
+def decoded(data: bytes) -> str:
+    """Returns text in UTF-8.
+
+    Raises:
+        UnusableLineError: it is something else.
+    """
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UnusableLineError(not_utf8(error)) from error
+
+
+def not_utf8(error: UnicodeDecodeError) -> str:
+    """Returns the reason why bytes are no text."""
+    return f"not UTF-8: byte 0x{error.object[error.start]:02x} at column {error.start + 1}"

@@ -1,16 +1,14 @@
-"""The bytes of an input file: from its beginning, or from the first line of a slice on."""
+"""The bytes of an input file, decompressed: from its beginning, or from the first line of a slice on."""
 
 from __future__ import annotations
 
 import io
+from functools import cache
 
 from tokenloom.inputs import STDIN, InputFile, InputSlice
-from tokenloom.inputs.codecs.codec import Read
-from tokenloom.inputs.decompression import (
-    compression_of,
-    decompressed,
-    magic_bytes,
-)
+from tokenloom.inputs.codecs import CODECS
+from tokenloom.inputs.codecs.codec import Read, read_from
+from tokenloom.inputs.limits import WINDOW_BYTES
 from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.resolve import open_stream
@@ -146,3 +144,40 @@ class _LinesWithin:
     def _noted(self, chunk: bytes) -> bytes:
         self._is_within_line = bool(chunk) and not chunk.endswith(b"\n")
         return chunk
+
+
+def compression_by_suffix(suffix: str) -> str:
+    """Returns the compression that the suffix of a name tells, "none" if it tells none."""
+    return _by_suffix(tuple(CODECS)).get(suffix.lower(), "none")
+
+
+@cache
+def _by_suffix(names: tuple[str, ...]) -> dict[str, str]:
+    return {suffix: name for name in names for suffix in CODECS[name].suffixes}
+
+
+def compression_of(head: bytes) -> str:
+    """Returns the compression that the first bytes of a file tell, `magic_bytes` of them; "none" if they tell none."""
+    return next((name for name, codec in CODECS.items() if head.startswith(codec.magic)), "none")
+
+
+def magic_bytes() -> int:
+    """Returns how many first bytes of a file tell its compression."""
+    return max(len(codec.magic) for codec in CODECS.values())
+
+
+def decompressed(file: io.BufferedReader, path: str, compression: str, *, max_window_bytes: int = WINDOW_BYTES) -> Read:
+    """Returns what reads the text of a file from beginning to end.
+
+    What it raises is an `InputError` where the compressed data is damaged or truncated, a `StorageError` where reading
+    fails.
+
+    Args:
+        file: a binary stream.
+        path: path of the file, for messages.
+        compression: how the file is compressed: one of `CODECS`, or "none".
+        max_window_bytes: most memory for what Zstandard and xz look back on; more is an `InputError`.
+    """
+    if compression == "none":
+        return lambda count: read_from(file, path, count)
+    return CODECS[compression].open(file, path, window_bytes=max_window_bytes)

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from tokenloom.errors import InputError, StorageError
 from tokenloom.inputs import STDIN, InputFile, InputSlice
 from tokenloom.inputs.blocks import HEAD_BYTES, MAX_RECORD_BYTES
-from tokenloom.inputs.decoding import not_utf8
 from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.parsing import ParsedBlock, Texts
 from tokenloom.inputs.record_format import ReadOptions
-from tokenloom.inputs.records import NumberedRecord, UnusableLineError, data_of
+from tokenloom.inputs.records import NumberedRecord, UnusableLineError, data_of, not_utf8
 from tokenloom.inputs.streams import object_version
 from tokenloom.inputs.utf8_texts import Utf8Texts, joined_texts
 from tokenloom.optional import require

@@ -15,9 +15,8 @@ from typing import Any
 
 from tokenloom.errors import InputError
 from tokenloom.inputs import InputSlice
-from tokenloom.inputs.decoding import NOT_UTF16, begins_as_utf16
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat
-from tokenloom.inputs.records import NumberedRecord, UnusableLineError
+from tokenloom.inputs.records import NOT_UTF16, NumberedRecord, UnusableLineError, begins_as_utf16
 from tokenloom.inputs.streams import SliceStream
 from tokenloom.inputs.tables import TableReader, columns_of
 from tokenloom.optional import require

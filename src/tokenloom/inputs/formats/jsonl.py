@@ -17,13 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.inputs import InputSlice
-from tokenloom.inputs.decoding import MARK, decoded
-from tokenloom.inputs.key_paths import value_at
 from tokenloom.inputs.left_out import left_out_of
 from tokenloom.inputs.lines import FEW_LINES, LineBlock, LineReader
 from tokenloom.inputs.parsing import ParsedBlock, Texts, parse_carefully
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat
-from tokenloom.inputs.records import UnusableLineError
+from tokenloom.inputs.records import MARK, UnusableLineError, decoded, value_at
 from tokenloom.inputs.utf8_texts import Utf8Texts
 from tokenloom.kernels import json_texts
 from tokenloom.optional import require

@@ -8,10 +8,16 @@ from typing import Any, ClassVar
 
 from tokenloom.inputs import TEXT_KEY, InputSlice
 from tokenloom.inputs.blocks import HEAD_BYTES, MAX_RECORD_BYTES
-from tokenloom.inputs.decoding import NOT_UTF16, begins_as_utf16, decoded, without_mark
 from tokenloom.inputs.parsing import ParsedBlock, check_text_keys
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat
-from tokenloom.inputs.records import NumberedRecord, UnusableLineError
+from tokenloom.inputs.records import (
+    NOT_UTF16,
+    NumberedRecord,
+    UnusableLineError,
+    begins_as_utf16,
+    decoded,
+    without_mark,
+)
 from tokenloom.inputs.streams import SliceStream
 
 

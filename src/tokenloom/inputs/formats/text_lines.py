@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tokenloom.inputs import TEXT_KEY, InputSlice
-from tokenloom.inputs.decoding import decoded
 from tokenloom.inputs.lines import LineBlock, LineReader
 from tokenloom.inputs.parsing import ParsedBlock, Texts, check_text_keys
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat
+from tokenloom.inputs.records import decoded
 from tokenloom.inputs.utf8_texts import Utf8Texts
 from tokenloom.kernels import line_texts
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.inputs.corpora import bad, open_whole, parse_file
 
 from tokenloom.errors import InputError
-from tokenloom.inputs.decompression import decompressed
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
+from tokenloom.inputs.streams import decompressed
 
 LINES = b"one\ntwo\n\nfour\n"
 
