@@ -26,9 +26,6 @@ _LOGGER = logging.getLogger(__name__)
 _NUM_THREADS = 16
 """Threads that open files at the same time: each costs a few round trips where files are far away."""
 
-_MOST_FOLDERS = 200
-"""Folders in each other: a path may have 4096 bytes, and each folder is followed by a call."""
-
 _METADATA_SUFFIX = ".json"
 """Suffix of files that say something about the data, in folders of other formats."""
 
@@ -155,11 +152,7 @@ class _Finder:
             self.paths.append(name)
 
     def _add_matches(self, pattern: str) -> None:
-        try:
-            found = sorted(glob.glob(pattern, recursive=True))
-        except RecursionError as error:
-            message = f"`{pattern}` leads through more folders in each other than can be followed"
-            raise InputError(message) from error
+        found = sorted(glob.glob(pattern, recursive=True))
         if not found:
             raise _no_match(pattern)
         for path in found:
@@ -267,9 +260,6 @@ def _walk(folder: str) -> list[str]:
 
 
 def _walk_into(folder: str, above: tuple[tuple[int, int], ...], found: list[str]) -> None:
-    if len(above) > _MOST_FOLDERS:
-        message = f"expected at most {_MOST_FOLDERS} folders in each other, found more: `{folder[:200]}...`"
-        raise InputError(message)
     with storage_errors("list", folder):
         status = os.stat(folder)
         place = (status.st_dev, status.st_ino)
