@@ -9,7 +9,7 @@ import pytest
 from tests.inputs.corpora import documents, parse_file
 
 from tokenloom.inputs.codecs import CODECS
-from tokenloom.inputs.codecs.members import Decoder, MemberCodec
+from tokenloom.inputs.codecs.codec import Decoder, MemberCodec
 from tokenloom.inputs.detect import inspect_input, split_suffix
 from tokenloom.inputs.find import find_inputs
 

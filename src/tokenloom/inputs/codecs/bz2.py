@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bz2
 
-from tokenloom.inputs.codecs.members import Decoder, MemberCodec
+from tokenloom.inputs.codecs.codec import Decoder, MemberCodec
 
 
 class Bz2(MemberCodec):

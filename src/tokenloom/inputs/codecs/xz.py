@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import lzma
 
-from tokenloom.inputs.codecs.members import Decoder, MemberCodec
+from tokenloom.inputs.codecs.codec import Decoder, MemberCodec
 
 _LZMA_BYTES = 1 << 20  # that its decompressor needs beside the window
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tokenloom.inputs.codecs.members import Decoder, MemberCodec
+from tokenloom.inputs.codecs.codec import Decoder, MemberCodec
 from tokenloom.optional import require
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
