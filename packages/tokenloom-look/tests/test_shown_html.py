@@ -47,7 +47,7 @@ class Page(HTMLParser):
 
 def test_a_sample_is_a_section_per_document():
     assert shown_html(sample(), tokens=False) == (
-        '<div class="shown"><p class="note">a note</p>'
+        '<div class="shown mixed"><p class="note">a note</p>'
         '<section class="document" data-source="web" data-document="3" data-start="8">'
         "<h3>document 3 of web, tokens 8 to 9 of 10</h3>"
         '<p class="origin">made of raw/web.jsonl:17</p><div class="tokens" dir="auto">'

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from tokenloom.inspect.shown import Shown, ShownSection, TokenKind, TokenRun
 from tokenloom.inspect.shown_words import (
     NEWLINE,
@@ -37,7 +39,16 @@ def shown_html(shown: Shown, *, ids: bool = False, tokens: bool = True, level: i
     """
     notes = (element("p", note, class_="note") for note in shown.notes)
     sections = (_section(shown, section, tokens=tokens, level=level) for section in shown.sections())
-    return element("div", *notes, *sections, class_="shown ids" if ids and tokens else "shown")
+    classes = ["shown", *(["ids"] if ids and tokens else []), *(["mixed"] if _is_mixed(shown) else [])]
+    return element("div", *notes, *sections, class_=" ".join(classes))
+
+
+def _is_mixed(shown: Shown) -> bool:
+    """Whether some text has loss and some has none; the first token of a sample, which is no label, does not count."""
+    if shown.loss is None:
+        return False
+    loss = shown.loss[1:][~np.isin(shown.kinds[1:], list(PADDING))]
+    return bool(loss.any() and not loss.all())
 
 
 def legend_html(shown: Shown) -> Markup:

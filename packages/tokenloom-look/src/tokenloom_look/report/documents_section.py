@@ -93,7 +93,7 @@ def _percentiles(lengths: DocumentLengths) -> Markup:
     hundredth = lengths.share_of_tokens_in_longest(0.01)
     note = f"The longest 1% of the documents hold {share(hundredth, 1)} of the tokens."
     rows: list[list[Cell]] = [[f"{percent:g}%", tokens] for percent, tokens in found]
-    return element("div", table(["of the documents", "have at most so many tokens"], rows, note=note))
+    return element("div", table(["percentile of documents", "tokens per document"], rows, note=note))
 
 
 def _charts(lengths: DocumentLengths) -> Iterator[Chart]:
