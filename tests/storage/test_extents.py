@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,13 +76,6 @@ def test_every_range_reads_as_the_whole_does(kept_files, mmap, data):
     for (start, stop), found in zip(ranges, source.read_many(offsets, lengths), strict=True):
         assert np.array_equal(found, whole[start:stop])
         assert np.array_equal(source.read(start, stop - start), whole[start:stop])
-
-
-@pytest.mark.parametrize("mmap", [True, False])
-def test_what_is_held_is_read_without_gaps(files, mmap):
-    source = source_of(files, mmap=mmap)
-    content = b"".join(Path(file.path).read_bytes() for file in files)
-    assert source.read_held(0, source.num_bytes).tobytes() == content
 
 
 @pytest.mark.parametrize(("offset", "length"), [(-1, 2), (0, 4 * PAGE + 2), (4 * PAGE + 1, 1), (3, -1)])

@@ -3,37 +3,79 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tokenloom import AccessDeniedError, MissingObjectError, ObjectStorageSettings, StorageError, UnavailableError
-from tokenloom.storage import object_storage
-from tokenloom.storage.object_storage import patiently
+from tokenloom import (
+    AccessDeniedError,
+    MissingObjectError,
+    ObjectStorageSettings,
+    StorageError,
+    UnavailableError,
+    storage_statistics,
+)
+from tokenloom.storage import object_storage as storages
+from tokenloom.storage.addresses import STORES, ObjectAddress, ObjectVersion
+from tokenloom.storage.object_storage import close_storages
+from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.statistics import forget_statistics
+
+VERSION = ObjectVersion(num_bytes=4, etag=None)
 
 
-def failing(*errors: StorageError) -> Callable[[], str]:
-    left = list(errors)
+class Flaky:
+    """A store whose next answers are these errors, and then bytes."""
 
-    def attempt() -> str:
-        if left:
-            raise left.pop(0)
-        return "done"
+    errors: list[StorageError]
+    is_away: Callable[[], bool]
 
-    return attempt
+    def __init__(self, address: ObjectAddress, settings: ObjectStorageSettings) -> None:
+        pass
+
+    def version(self, address: ObjectAddress) -> ObjectVersion:
+        self.read(address, 0, 4, VERSION)
+        return VERSION
+
+    def read(self, address: ObjectAddress, start: int, stop: int, version: ObjectVersion) -> bytes:
+        if Flaky.errors:
+            raise Flaky.errors.pop(0)
+        if Flaky.is_away():
+            message = "no answer"
+            raise UnavailableError(message)
+        return b"done"
 
 
-def test_what_may_pass_is_tried_again():
-    retries: list[int] = []
-    attempt = failing(UnavailableError("a"), AccessDeniedError("b"), UnavailableError("c"))
-    assert patiently(attempt, deadline_seconds=5, on_retry=lambda: retries.append(1)) == "done"
-    assert len(retries) == 3
+@pytest.fixture(autouse=True)
+def flaky_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(STORES, "flaky", f"{__name__}:Flaky")
+    Flaky.errors, Flaky.is_away = [], lambda: False
+    forget_statistics()
+    yield
+    close_storages()
 
 
-def test_what_will_not_pass_is_not_tried_again():
-    for attempt, may_be_denied in ((failing(MissingObjectError("a")), False), (failing(AccessDeniedError("b")), True)):
-        with pytest.raises(StorageError):
-            patiently(attempt, deadline_seconds=60, on_retry=pytest.fail, may_be_denied=may_be_denied)
+def read(**settings: float | None) -> bytes:
+    return RemoteFile("flaky://store/key", ObjectStorageSettings(**settings), VERSION).read(0, 4).tobytes()
+
+
+def num_retries() -> int:
+    return storage_statistics()["flaky://store/key"].retries
+
+
+def test_what_may_pass_is_tried_again() -> None:
+    Flaky.errors = [UnavailableError("a"), AccessDeniedError("b"), UnavailableError("c")]
+    assert read(deadline_seconds=5) == b"done"
+    assert num_retries() == 3
+
+
+def test_what_will_not_pass_is_not_tried_again() -> None:
+    Flaky.errors = [MissingObjectError("a"), AccessDeniedError("b")]
+    with pytest.raises(MissingObjectError, match=r"^a$"):
+        read()
+    with pytest.raises(AccessDeniedError, match=r"^b$"):
+        RemoteFile("flaky://store/key")
+    assert num_retries() == 0
 
 
 class Clock(threading.Event):
@@ -49,48 +91,35 @@ class Clock(threading.Event):
         return False
 
 
-def test_the_deadline_ends_it_and_the_error_tells_how_often(monkeypatch):
-    clock, retries = Clock(), []
-    monkeypatch.setattr(object_storage, "time", clock)
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(storages, "time", made)
+    monkeypatch.setattr(storages.threading, "Event", lambda: made)
+    return made
+
+
+def test_the_deadline_ends_it_and_the_error_tells_how_often(clock: Clock) -> None:
+    Flaky.is_away = lambda: True
     with pytest.raises(UnavailableError) as info:
-        patiently(
-            failing(*[UnavailableError("no answer")] * 100),
-            deadline_seconds=0.4,
-            on_retry=lambda: retries.append(1),
-            stopping=clock,
-        )
+        read(deadline_seconds=0.4)
     assert 100.0 < clock.seconds <= 100.4
     assert info.value.message == (
-        f"no answer; given up after {len(retries) + 1} attempts in {clock.seconds - 100:.1f} s"
+        f"no answer; given up after {num_retries() + 1} attempts in {clock.seconds - 100:.1f} s"
     )
     assert info.value.hint == "check the endpoint and the network"
 
 
-def test_the_default_deadline_outlives_an_outage_of_twenty_seconds(monkeypatch):
-    clock = Clock()
+def test_the_default_deadline_outlives_an_outage_of_twenty_seconds(clock: Clock) -> None:
     back = clock.seconds + 20
-    monkeypatch.setattr(object_storage, "time", clock)
-
-    def attempt() -> str:
-        if clock.seconds < back:
-            message = "nobody listens"
-            raise UnavailableError(message)
-        return "done"
-
-    settings = ObjectStorageSettings()
-    patience = {"deadline_seconds": settings.deadline_seconds, "most_retries": settings.retries}
-    assert patiently(attempt, **patience, on_retry=lambda: None, stopping=clock) == "done"
+    Flaky.is_away = lambda: clock.seconds < back
+    assert read() == b"done"
     assert clock.seconds <= back + 5  # the longest pause
 
 
-def test_retries_are_counted_where_they_are_limited():
-    for most, expected in ((0, 1), (3, 4)):
-        retries: list[int] = []
-        with pytest.raises(UnavailableError, match=rf"no answer; given up after {expected} attempts"):
-            patiently(
-                failing(*[UnavailableError("no answer")] * 9),
-                deadline_seconds=60,
-                on_retry=lambda: retries.append(1),  # noqa: B023  called within
-                most_retries=most,
-            )
-        assert len(retries) == most
+@pytest.mark.parametrize("retries", [0, 3])
+def test_retries_are_counted_where_they_are_limited(retries: int) -> None:
+    Flaky.is_away = lambda: True
+    with pytest.raises(UnavailableError, match=rf"no answer; given up after {retries + 1} attempts"):
+        read(retries=retries)
+    assert num_retries() == retries

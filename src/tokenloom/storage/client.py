@@ -96,12 +96,11 @@ def replaced(
     """Returns the error for an object that is not the one that was opened."""
     message = f"`{address}` was replaced after it was opened"
     if expected is not None and found is not None:
-        message += f": expected {_described(expected)}, found {_described(found)}"
+        told = [
+            f"{each.num_bytes} bytes" + (f" with etag {each.etag}" if each.etag else "") for each in (expected, found)
+        ]
+        message += f": expected {told[0]}, found {told[1]}"
     return ReplacedObjectError(message, hint="open the dataset again")
-
-
-def _described(version: ObjectVersion) -> str:
-    return f"{version.num_bytes} bytes" + ("" if version.etag is None else f" with etag {version.etag}")
 
 
 def reason_of(error: BaseException | str) -> str:

@@ -56,7 +56,7 @@ def copy_range(
     try:
         check_version(source, version, path)
         with storage_errors(f"copy `{path}` to", target_path):
-            copied = _copy(source, target, offset, length, write_back=write_back, advance=advance or _ignore)
+            copied = _copy(source, target, offset, length, write_back=write_back, advance=advance)
         if copied == length:
             check_version(source, version, path)
     finally:
@@ -103,11 +103,15 @@ def first_difference(path: str, contents: Iterable[memoryview]) -> int | None:
 
 
 def _copy(
-    source: int, target: int, offset: int, length: int, *, write_back: bool, advance: Callable[[int], None]
+    source: int, target: int, offset: int, length: int, *, write_back: bool, advance: Callable[[int], None] | None
 ) -> int:
     """Returns the bytes copied: fewer than asked for only at the end of the source."""
     copied = 0
-    ways: list[Callable[[int, int, int, int], int]] = [_by_copy_file_range, _by_sendfile, _by_buffer]
+    ways: list[Callable[[int, int, int, int], int]] = [
+        lambda source, target, offset, count: os.copy_file_range(source, target, count, offset),
+        lambda source, target, offset, count: os.sendfile(target, source, offset, count),
+        _by_buffer,
+    ]
     start = os.lseek(target, 0, os.SEEK_CUR)
     kernels.reserve(target, start, length)  # ext4 takes a fifth longer where it has to find blocks as it goes
     while copied < length:
@@ -125,20 +129,9 @@ def _copy(
         if write_back:
             kernels.start_writing_back(target, start + copied, count)
         copied += count
-        advance(count)
+        if advance is not None:
+            advance(count)
     return copied
-
-
-def _ignore(_: int) -> None:
-    """Nobody wants to know."""
-
-
-def _by_copy_file_range(source: int, target: int, offset: int, count: int) -> int:
-    return os.copy_file_range(source, target, count, offset)
-
-
-def _by_sendfile(source: int, target: int, offset: int, count: int) -> int:
-    return os.sendfile(target, source, offset, count)
 
 
 def _by_buffer(source: int, target: int, offset: int, count: int) -> int:

@@ -253,13 +253,6 @@ class ExtentSource:
             found[at : at + count] = data
         return found
 
-    def read_held(self, offset: int, length: int) -> Bytes:
-        """Returns what parts hold of bytes [offset, offset + length), without the gaps between them."""
-        starts = self.extents.starts
-        pieces = self.extents.pieces(offset, length)
-        parts = [self.read(int(starts[part]) + begin, count) for part, begin, count in pieces]
-        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype=np.uint8), *parts])
-
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
         """Yields many ranges, in their order; neighbours in one object are fetched at the same time."""
         if self._is_mapped or not len(offsets):

@@ -69,8 +69,9 @@ class ObjectStorage:
 
     @cached_property
     def folder(self) -> str:
-        """The folder of this user's copies and blocks; made when something is to be kept."""
-        return _own_folder(self._cache_path)
+        """The folder of this user's copies and blocks, and of nobody else; made when something is to be kept."""
+        own = os.path.join(self._cache_path, f"objects-{os.geteuid()}")
+        return own_folder(own, hint="name another folder as the cache of object storage")
 
     @cached_property
     def cache(self) -> BlockCache:
@@ -140,92 +141,41 @@ class ObjectStorage:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, address: ObjectAddress, attempt: Callable[[], T], *, may_be_denied: bool = False) -> T:
-        source = str(address)
+        """Returns what an attempt returns, made again after pauses that double, with jitter, until the deadline.
 
-        def count_and_attempt() -> T:
-            if self._stopping.is_set():
-                message = f"`{address}` is not read any more: its storage was closed"
-                raise StorageError(message)
-            count_reads(source, requests=1)
-            return attempt()
-
+        A denied access is final if it `may_be_denied`. Else one was granted before, and an expired token or a busy
+        server is likelier than wrong credentials.
+        """
+        passing = (UnavailableError,) if may_be_denied else (UnavailableError, AccessDeniedError)
+        started, pause, num_attempts = time.monotonic(), _FIRST_PAUSE_SECONDS, 1
         with daemons_stopped(), self.waiting_for_answer(address) as wait:
-            return patiently(
-                count_and_attempt,
-                deadline_seconds=self.settings.deadline_seconds,
-                on_retry=lambda: count_reads(source, retries=1),
-                most_retries=self.settings.retries,
-                may_be_denied=may_be_denied,
-                stopping=self._stopping,
-                wait=wait,
-            )
+            wait.note = "attempt 1"
+            while not self._stopping.is_set():
+                count_reads(str(address), requests=1)
+                try:
+                    return attempt()
+                except passing as error:
+                    delay = pause * random.uniform(0.5, 1.0)  # so that many readers do not come back at once
+                    elapsed = time.monotonic() - started
+                    is_late = elapsed + delay > self.settings.deadline_seconds
+                    if is_late or self._stopping.is_set() or num_attempts - 1 == self.settings.retries:
+                        message = f"{error.message}; given up after {num_attempts} attempts in {elapsed:.1f} s"
+                        hint = error.hint or "check the endpoint and the network"
+                        raise type(error)(message, hint=hint) from error
+                    _LOGGER.info("attempt %d failed and is repeated in %.2f s: %s", num_attempts, delay, error.message)
+                    wait.note = f"attempt {num_attempts + 1}, as {error.message}"
+                self._stopping.wait(delay)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+                num_attempts += 1
+                count_reads(str(address), retries=1)
+            message = f"`{address}` is not read any more: its storage was closed"
+            raise StorageError(message)
 
     def waiting_for_answer(self, address: ObjectAddress) -> AbstractContextManager[Wait]:
         """Says which server is waited for where the `with` block takes long, and what names it."""
         if (words := self._server_words.get(address.root)) is None:
             words = self._server_words[address.root] = server_words(address)
         return waiting_for(f"an answer of `{address.root}`", setting=words or None)
-
-
-def patiently(
-    attempt: Callable[[], T],
-    *,
-    deadline_seconds: float,
-    on_retry: Callable[[], None],
-    most_retries: int | None = None,
-    may_be_denied: bool = False,
-    stopping: threading.Event | None = None,
-    wait: Wait | None = None,
-) -> T:
-    """Returns what an attempt returns, trying again after pauses that double, with jitter, until the deadline.
-
-    Args:
-        attempt: raises `UnavailableError` for what may pass; any other error is final.
-        deadline_seconds: time from now, after which no attempt begins.
-        on_retry: called before each further attempt.
-        most_retries: further attempts at most; None for as many as the deadline allows.
-        may_be_denied: whether a denied access is final. Without, it may pass too: where access was granted before, an
-            expired token or a busy server is likelier than wrong credentials.
-        stopping: set when nobody waits for the result any more.
-        wait: is told which attempt it is, and why the one before failed.
-
-    Raises:
-        StorageError: the last attempt's, with the number of attempts.
-    """
-    stopping = stopping or threading.Event()
-    passing = (UnavailableError,) if may_be_denied else (UnavailableError, AccessDeniedError)
-    started = time.monotonic()
-    pause = _FIRST_PAUSE_SECONDS
-    num_attempts = 1
-    if wait is not None:
-        wait.note = "attempt 1"
-    while True:
-        try:
-            return attempt()
-        except passing as error:
-            delay = pause * random.uniform(0.5, 1.0)  # so that many readers do not come back at once
-            elapsed = time.monotonic() - started
-            is_leaving = stopping.is_set()
-            if is_leaving or elapsed + delay > deadline_seconds or num_attempts - 1 == most_retries:
-                raise _given_up(error, num_attempts, elapsed) from error
-            _LOGGER.info("attempt %d failed and is repeated in %.2f s: %s", num_attempts, delay, error.message)
-            if wait is not None:
-                wait.note = f"attempt {num_attempts + 1}, as {error.message}"
-        stopping.wait(delay)
-        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-        num_attempts += 1
-        on_retry()
-
-
-def _given_up(error: StorageError, num_attempts: int, elapsed: float) -> StorageError:
-    message = f"{error.message}; given up after {num_attempts} attempts in {elapsed:.1f} s"
-    return type(error)(message, hint=error.hint or "check the endpoint and the network")
-
-
-def _own_folder(folder: str) -> str:
-    """Returns the part of the cache folder that is this user's alone, made if need be; never someone else's."""
-    own = os.path.join(folder, f"objects-{os.geteuid()}")
-    return own_folder(own, hint="name another folder as the cache of object storage")
 
 
 _STORAGES: dict[ObjectStorageSettings, ObjectStorage] = {}

@@ -161,8 +161,23 @@ def keep_copy(path: str) -> PendingObject | None:
     return kept
 
 
-class RemoteStream(io.RawIOBase):
-    """An object read from some byte on, with what comes next on its way.
+class _RemoteReader(io.RawIOBase):
+    """What is read of an object from a position on."""
+
+    _position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+
+class RemoteStream(_RemoteReader):
+    """An object read from some byte on, with what comes next on its way; there is no way back.
 
     Args:
         path: the address.
@@ -194,19 +209,9 @@ class RemoteStream(io.RawIOBase):
         """The size of the object."""
         return self._remote.num_bytes
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        """Says so for `tell`; there is no way back."""
-        return True
-
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if (offset, whence) not in ((0, os.SEEK_CUR), (self._position, os.SEEK_SET)):
             raise io.UnsupportedOperation
-        return self._position
-
-    def tell(self) -> int:
         return self._position
 
     def readinto(self, buffer: Any) -> int:
@@ -233,7 +238,7 @@ class RemoteStream(io.RawIOBase):
         return self._remote.read(self._position, min(self._step, self._stop - self._position))
 
 
-class RemoteRandomAccess(io.RawIOBase):
+class RemoteRandomAccess(_RemoteReader):
     """An object as a file that can be read from anywhere, for libraries that want one: each read is a request.
 
     Args:
@@ -243,20 +248,10 @@ class RemoteRandomAccess(io.RawIOBase):
     def __init__(self, remote: RemoteFile) -> None:
         super().__init__()
         self._remote = remote
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         bases = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._remote.num_bytes}
         self._position = bases[whence] + offset
-        return self._position
-
-    def tell(self) -> int:
         return self._position
 
     def readinto(self, buffer: Any) -> int:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
-from tokenloom.errors import ConfigError, MissingObjectError, StorageError
+from tokenloom.errors import ConfigError, StorageError
 from tokenloom.optional import require
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
 from tokenloom.storage.client import as_folder, denied, missing, reason_of, replaced, unreachable
@@ -17,6 +17,7 @@ from tokenloom.storage.settings import ObjectStorageSettings
 
 _KINDS = {"datasets": "dataset", "spaces": "space"}
 _DENIED = (401, 403)
+_ABSENT = (404, 410)
 
 
 class HubClient:
@@ -91,22 +92,21 @@ class HubClient:
         errors = self._errors
         try:
             yield
-        except errors.GatedRepoError as error:
-            hint = "accept its conditions on its page of the hub, and name your token: `HF_TOKEN` or `hf auth login`"
-            raise denied(address, "its repository is gated", hint=hint) from clean_cause(error)
-        except (errors.EntryNotFoundError, errors.RevisionNotFoundError, errors.RepositoryNotFoundError) as error:
-            message = f"no object `{address}`, or one of a private repository"
-            hint = "check its name and revision; a private one needs a token: `HF_TOKEN` or `hf auth login`"
-            raise MissingObjectError(message, hint=hint) from clean_cause(error)
-        except errors.HFValidationError as error:
-            message = f"`{address}` names no repository: {reason_of(error)}"
-            raise ConfigError(message, hint="write `hf://datasets/ORG/NAME/PATH`") from clean_cause(error)
-        except self._tools.OfflineModeIsEnabled as error:
-            message = f"`{address}` cannot be read: the hub's client is offline"
-            raise StorageError(message, hint="unset `HF_HUB_OFFLINE`, or name local files") from clean_cause(error)
+        except (errors.HFValidationError, self._tools.OfflineModeIsEnabled) as error:
+            message = f"`{address}` cannot be read: {reason_of(error)}"
+            hint = "write `hf://datasets/ORG/NAME/PATH`, and unset `HF_HUB_OFFLINE`"
+            raise StorageError(message, hint=hint) from clean_cause(error)
         except (errors.HTTPError, OSError) as error:
-            if getattr(getattr(error, "response", None), "status_code", 0) in _DENIED:
-                raise denied(address, error, hint="check the token: `HF_TOKEN`") from clean_cause(error)
+            status = getattr(getattr(error, "response", None), "status_code", 0)
+            if status in _DENIED:
+                hint = (
+                    "name your token: `HF_TOKEN` or `hf auth login`; accept the conditions on the page of a gated one"
+                )
+                raise denied(address, getattr(error, "server_message", None) or error, hint=hint) from clean_cause(
+                    error
+                )
+            if status in _ABSENT:
+                raise missing(address) from clean_cause(error)
             raise unreachable(address, error, hint="check the network, and `HF_ENDPOINT`") from clean_cause(error)
 
 
