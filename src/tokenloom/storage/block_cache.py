@@ -1,10 +1,10 @@
 """Blocks of objects in a folder that all processes of a node share, within a budget.
 
 A block is a file under a hashed name: its bytes and their CRC-32, so that what a loss of power left behind is not
-believed. Three locks, all of which the system releases when their holder dies:
+believed. It is mapped, and so stays readable when it is evicted. Two locks, which the system releases when their holder
+dies:
 
 - who fills a block holds the part file it grows in; others that want the block wait there, so it is fetched once;
-- who needs a block holds it shared, from its announcement to its last use; what somebody holds is not evicted;
 - who makes room, or names a block that is filled, holds the folder, so that the budget counts all blocks, those that
   are still being filled included.
 """
@@ -14,39 +14,18 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 from tokenloom import kernels
 from tokenloom.errors import CacheNotWrittenWarning
 from tokenloom.storage.local import Bytes
-from tokenloom.storage.locks import close_lock, filling, is_file_at, open_for_lock, write_at
+from tokenloom.storage.locks import close_lock, filling, open_for_lock, write_at
 
 _CHECKSUM = struct.Struct("<I")
 _LOCK = "lock"
-_PAST = 10 * 365 * 86400.0
-"""Seconds by which a block ages with its last announced use: it goes before all that may still be used."""
-
-
-@dataclass(slots=True)
-class Block:
-    """A cached block that is held; `bytes` stays valid after `release`."""
-
-    bytes: Bytes
-    was_cached: bool
-    _descriptor: int
-
-    def release(self, *, finished: bool = False) -> None:
-        """Lets others evict it; `finished` says that it will not be used again as far as is known."""
-        if finished:
-            then = time.time() - _PAST
-            with suppress(OSError):
-                os.utime(self._descriptor, (then, then))
-        close_lock(self._descriptor)
 
 
 class BlockCache:
@@ -62,8 +41,8 @@ class BlockCache:
         self._budget_bytes = budget_bytes
         self._has_warned = False
 
-    def obtain(self, name: str, num_bytes: int, fetch: Callable[[], Bytes]) -> Block | None:
-        """Returns a block, held; fetched if it is not here. None if the cache is full of held blocks or unwritable.
+    def obtain(self, name: str, num_bytes: int, fetch: Callable[[], Bytes]) -> tuple[Bytes, bool] | None:
+        """Returns a block and whether it was here, fetched if it was not; None if the cache cannot take it.
 
         Args:
             name: name of the block, one for one content.
@@ -72,30 +51,30 @@ class BlockCache:
         """
         while True:
             path = os.path.join(self._folder, f"{name}.block")
-            if (block := _open(path, num_bytes, was_cached=True)) is not None:
-                return block
             try:
+                if (found := _open(path, num_bytes)) is not None:
+                    return found, True
                 with filling(path) as part:
                     if part is None:
                         continue
                     descriptor, part_path = part
                     if not self._reserve(descriptor, num_bytes + _CHECKSUM.size):
                         return None
-                    data = fetch()
-                    write_at(descriptor, data.data, 0)
-                    write_at(descriptor, memoryview(_CHECKSUM.pack(zlib.crc32(data.data))), num_bytes)
+                    fetched = fetch()
+                    write_at(descriptor, fetched.data, 0)
+                    write_at(descriptor, memoryview(_CHECKSUM.pack(zlib.crc32(fetched.data))), num_bytes)
+                    data, _ = kernels.map_file(part_path)
                     with self._counted():
                         os.rename(part_path, path)
+                    return data[:num_bytes], False
             except OSError as error:
                 if error.errno is None:  # ours, from `fetch`
                     raise
                 self._warn(error)
                 return None
-            if (block := _open(path, num_bytes, was_cached=False)) is not None:
-                return block
 
     def _reserve(self, descriptor: int, num_bytes: int) -> bool:
-        """Makes room and gives the file its size; False if what is held leaves no room."""
+        """Makes room and gives the file its size; False if what is being filled leaves no room."""
         with self._counted():
             files = self._files()
             excess = sum(status.st_size for status in files.values()) + num_bytes - self._budget_bytes
@@ -139,27 +118,23 @@ class BlockCache:
             )
 
 
-def _open(path: str, num_bytes: int, *, was_cached: bool) -> Block | None:
-    """Returns a block that is there and sound, held."""
+def _open(path: str, num_bytes: int) -> Bytes | None:
+    """Returns the bytes of a block that is there, which is used now; one that is damaged is removed."""
     try:
-        descriptor = open_for_lock(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        if is_file_at(descriptor, path):  # not evicted between opening and locking
-            os.utime(descriptor)
-            if (data := _sound(path, num_bytes, check=was_cached)) is not None:
-                return Block(data, was_cached, descriptor)
-            os.unlink(path)
-    except OSError:  # being evicted
+        data, _ = kernels.map_file(path)
+        if len(data) == num_bytes + _CHECKSUM.size:
+            content = data[:num_bytes]
+            if _CHECKSUM.unpack(data[num_bytes:].tobytes())[0] == zlib.crc32(content.data):
+                os.utime(path)
+                return content
+        os.unlink(path)
+    except FileNotFoundError:  # or evicted meanwhile
         pass
-    close_lock(descriptor)
     return None
 
 
 def _evict(path: str) -> bool:
-    """Removes a file unless somebody holds it."""
+    """Removes a file unless somebody fills it."""
     try:
         descriptor = open_for_lock(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -172,14 +147,3 @@ def _evict(path: str) -> bool:
     finally:
         close_lock(descriptor)
     return True
-
-
-def _sound(path: str, num_bytes: int, *, check: bool) -> Bytes | None:
-    """Returns the bytes of a block file, mapped, if their size is right, and their checksum where that is checked."""
-    data, _ = kernels.map_file(path)
-    if len(data) != num_bytes + _CHECKSUM.size:
-        return None
-    content = data[:num_bytes]
-    if not check:
-        return content
-    return content if _CHECKSUM.unpack(data[num_bytes:].tobytes())[0] == zlib.crc32(content.data) else None

@@ -20,7 +20,7 @@ from tokenloom.forks import cached_property
 from tokenloom.progress import Wait, waiting_for
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
 from tokenloom.storage.atomic import own_folder, storage_errors
-from tokenloom.storage.block_cache import Block, BlockCache
+from tokenloom.storage.block_cache import BlockCache
 from tokenloom.storage.client import ObjectClient, make_client, missing
 from tokenloom.storage.ending import at_end, daemons_stopped, interruptible, submit
 from tokenloom.storage.endpoint import server_words
@@ -36,17 +36,18 @@ _LOGGER = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 5.0
+
 _MOST_HELD_BLOCKS = 256
-"""Each costs a descriptor."""
+"""Each costs a mapping."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some bytes of an object, from `start` on; of a block that is held, or in memory."""
+    """Some bytes of an object, from `start` on, and whether they were in the cache of the node."""
 
     start: int
     bytes: Bytes
-    block: Block | None = None
+    was_cached: bool = False
 
 
 class ObjectStorage:

@@ -8,7 +8,7 @@ blocks for a while, and readers that walk through an object, go by blocks, which
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -115,29 +115,25 @@ class RemoteFile:
         if blocks is not None:
             around = zip(blocks[0][used].tolist(), blocks[1][used].tolist(), strict=True)
             names = [(self.name, *each) for each in around]
-            storage.blocks.announce(list(zip(keys, names, strict=True)), partial(self._block_chunk, storage))
+            storage.blocks.announce(list(zip(keys, names, strict=True)), partial(self._chunk, self._load_block))
             return
         requests = merge_ranges(offsets[used], lengths[used], most_bytes=self.settings.block_bytes)
         chunks = {number: (self.name, start, stop) for start, stop, members in requests for number in members}
         uses = [(key, chunks[number]) for number, key in enumerate(keys)]
-        storage.ranges.announce(uses, partial(self._range_chunk, storage))
+        storage.ranges.announce(uses, partial(self._chunk, self._load_range))
 
-    def _range_chunk(self, storage: ObjectStorage, name: Key) -> Chunk[Piece]:
+    def _chunk(self, load: Callable[[ObjectStorage, int, int], Piece], name: Key) -> Chunk[Piece]:
         _, start, stop = name
-        return Chunk(stop - start, partial(self._load_range, storage, start, stop), _drop)
-
-    def _block_chunk(self, storage: ObjectStorage, name: Key) -> Chunk[Piece]:
-        _, start, stop = name
-        return Chunk(stop - start, partial(self._load_block, storage, start, stop), _finish)
+        return Chunk(stop - start, partial(load, object_storage(self.settings), start, stop))
 
     def _load_range(self, storage: ObjectStorage, start: int, stop: int) -> Piece:
         return Piece(start, storage.fetch(self.address, self.version, start, stop))
 
     def _load_block(self, storage: ObjectStorage, start: int, stop: int) -> Piece:
-        """Returns a block, held in the cache of the node where that has room for it."""
+        """Returns a block, from the cache of the node where that can be."""
         fetch = partial(storage.fetch, self.address, self.version, start, stop)
         block = storage.cache.obtain(f"{self.name}-{start}-{stop}", stop - start, fetch)
-        return Piece(start, fetch()) if block is None else Piece(start, block.bytes, block)
+        return Piece(start, fetch()) if block is None else Piece(start, *block)
 
     def _read_announced(self, storage: ObjectStorage, keys: Sequence[Key], first: int) -> list[Bytes]:
         """Returns some ranges, in their order, from one that was announced on; none if it was not."""
@@ -191,10 +187,8 @@ class RemoteFile:
         if (last := self._last_block) is not None and last[0] == start:
             return Piece(*last), False
         piece = self._load_block(storage, start, min(start + self.settings.block_bytes, self.num_bytes))
-        if piece.block is not None:
-            piece.block.release()
         self._last_block = (start, piece.bytes)
-        return piece, piece.block is None or not piece.block.was_cached
+        return piece, not piece.was_cached
 
     def _read_exactly(self, storage: ObjectStorage, offset: int, length: int) -> Bytes:
         """Returns a range that nobody announced, large ones in parts that are fetched at the same time."""
@@ -223,12 +217,3 @@ def _is_expected(storage: ObjectStorage, key: Key) -> bool:
 
 def _cut(piece: Piece, offset: int, length: int) -> Bytes:
     return piece.bytes[offset - piece.start : offset - piece.start + length]
-
-
-def _drop(_: Piece) -> None:
-    """Memory goes by itself."""
-
-
-def _finish(piece: Piece) -> None:
-    if piece.block is not None:
-        piece.block.release(finished=True)

@@ -38,7 +38,6 @@ class Chunk(Generic[T]):
     Attributes:
         num_bytes: what it costs while it is here.
         load: fetches it.
-        release: lets go of it.
         name: name by which announcements share it.
         keys: keys of its announced uses that are still to come.
         turn: turn of the last of them.
@@ -47,7 +46,6 @@ class Chunk(Generic[T]):
 
     num_bytes: int
     load: Callable[[], T]
-    release: Callable[[T], None]
     name: Hashable = None
     keys: list[Hashable] = field(default_factory=list)
     turn: int = 0
@@ -238,9 +236,6 @@ class ReadAhead(Generic[T]):
         if self._held.pop(id(chunk), None) is None:
             return
         self._held_bytes -= chunk.num_bytes
-        assert chunk.future is not None
-        if chunk.future.exception() is None:
-            chunk.release(chunk.future.result())
 
 
 def merge_ranges(
