@@ -23,9 +23,10 @@ def test_one_that_others_may_write_into_is_refused(tmp_path, mode):
     (tmp_path / "own").chmod(mode)
     with pytest.raises(StorageError) as caught:
         own_folder(f"{tmp_path}/own", hint="another")
-    found = f"found one that others may write into (mode {mode:04o})"
-    assert caught.value.message == f"`{tmp_path}/own`: expected a folder of user {os.geteuid()}, {found}"
-    assert f"chmod 700 {tmp_path}/own" in str(caught.value.hint)
+    user, found = os.geteuid(), stat.filemode(stat.S_IFDIR | mode)
+    expected = f"expected a folder that user {user} alone may write into, found {found} of user {user}"
+    assert caught.value.message == f"`{tmp_path}/own`: {expected}"
+    assert caught.value.hint == f"another, or allow nobody else to write there: `chmod 700 {tmp_path}/own`"
 
 
 def test_one_that_others_may_read_is_taken(tmp_path):
@@ -35,6 +36,5 @@ def test_one_that_others_may_read_is_taken(tmp_path):
 
 def test_a_link_is_refused(tmp_path):
     (tmp_path / "own").symlink_to(tmp_path)
-    with pytest.raises(StorageError, match="found a link") as caught:
+    with pytest.raises(StorageError, match="found lrwxrwxrwx of user"):
         own_folder(f"{tmp_path}/own", hint="another")
-    assert caught.value.hint == "another"

@@ -374,19 +374,12 @@ def own_folder(path: str, *, hint: str) -> str:
     """
     with storage_errors("create", path):
         os.makedirs(path, mode=0o700, exist_ok=True)
-        status = os.lstat(path)
-    found = None
-    if not stat.S_ISDIR(status.st_mode):
-        found = "a link"
-    elif status.st_uid != os.geteuid():
-        found = f"a folder of user {status.st_uid}"
-    elif status.st_mode & 0o022:
-        found = f"one that others may write into (mode {stat.S_IMODE(status.st_mode):04o})"
-        hint = f"look who has written there, remove it, or allow nobody else to: `chmod 700 {path}`"
-    if found is not None:
-        message = f"`{path}`: expected a folder of user {os.geteuid()}, found {found}"
-        raise StorageError(message, hint=hint)
-    return path
+        found = os.lstat(path)
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022:
+        return path
+    expected = f"expected a folder that user {os.geteuid()} alone may write into"
+    message = f"`{path}`: {expected}, found {stat.filemode(found.st_mode)} of user {found.st_uid}"
+    raise StorageError(message, hint=f"{hint}, or allow nobody else to write there: `chmod 700 {path}`")
 
 
 def hidden_name(folder: str, name: str) -> str:

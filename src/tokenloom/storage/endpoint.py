@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import socket
 from dataclasses import dataclass
 from functools import cache
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from tokenloom.errors import ConfigError, UnavailableError
 from tokenloom.storage.addresses import ObjectAddress
@@ -20,7 +21,7 @@ from tokenloom.storage.secrets import endpoint_of
 VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_S3_ENDPOINT_URL")
 """Where an endpoint may be named, the first that is set counts: boto3's names, the library's, and an older one."""
 
-_PORTS = {"http": 80, "https": 443}
+_ADDRESS = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+)(:\d{1,5})?(/\S*)?")
 _TIMEOUT_SECONDS = 4.0
 
 
@@ -53,22 +54,15 @@ def s3_endpoint() -> Endpoint | None:
             break
     else:
         return None
-    parts = urlsplit(endpoint.url)
-    if parts.scheme not in _PORTS or not parts.hostname or not _has_port(parts):
+    if _ADDRESS.fullmatch(endpoint.url) is None:
         message = f"expected the address of a store in {variable}, found {endpoint.url!r}"
         raise ConfigError(message, hint="write it as http://HOST:PORT or https://HOST")
     allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true", "yes", "on", "y")
+    parts = urlsplit(endpoint.url)
     if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1") and not allowed:
         message = f"expected an encrypted connection, found {endpoint}"
         raise ConfigError(message, hint="write https://…, or set AWS_ALLOW_HTTP=true where the network is your own")
     return endpoint
-
-
-def _has_port(parts: SplitResult) -> bool:
-    try:
-        return parts.port != 0
-    except ValueError:  # no number, or none of a port
-        return False
 
 
 def server_words(address: ObjectAddress) -> str:
@@ -91,7 +85,7 @@ def check_endpoint(endpoint: Endpoint) -> None:
     from urllib.request import getproxies, proxy_bypass  # 10 ms of every start, and most have no endpoint
 
     parts = urlsplit(endpoint.url)
-    host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     is_behind_proxy = parts.scheme in getproxies() and not proxy_bypass(host)
     if is_behind_proxy or multiprocessing.parent_process() is not None:
         return

@@ -14,6 +14,7 @@ from tokenloom.storage.atomic import storage_errors
 
 _PAGE_BYTES = 4096
 _PIECE_BYTES = 1 << 16
+_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 
 
 def _namespace() -> str:
@@ -160,7 +161,5 @@ def not_regular(path: str, mode: int) -> StorageError:
         error = StorageError(f"cannot open `{path}`: {os.strerror(errno.EISDIR)}")
         error.__cause__ = IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return error
-    kinds = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
-    found = kinds.get(stat.S_IFMT(mode), "something else")
-    message = f"cannot open `{path}`: expected a regular file, found {found}"
+    message = f"cannot open `{path}`: expected a regular file, found {_KINDS.get(stat.S_IFMT(mode), 'something else')}"
     return StorageError(message, hint="write it into a file first")
