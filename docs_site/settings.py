@@ -7,13 +7,13 @@ import inspect
 
 from docs_site.docstrings import parse, rows_of, summary, table
 from docs_site.names import _annotation, _default, namespaces, public_names
-from tokenloom.run import denial_settings, settings, stage_settings
+from tokenloom.run import settings, stage_settings
 
 KEYS_OF_RUN = {
     "At the top": (settings.RunSettings, settings._TOP),
     "A source, in `[sources]`": (settings.SourceSettings, settings._SOURCE),
     "A stage, in `[[stages]]`": (stage_settings.StageSettings, stage_settings.KEYS),
-    "What is denied, in `[[denied]]`": (denial_settings.DenialSettings, ("documents", "from", "reason")),
+    "What is denied, in `[[denied]]`": (settings.DenialSettings, ("documents", "from", "reason")),
 }
 """The keys of each part of a `run.toml`, and the class whose docstring says what they mean."""
 

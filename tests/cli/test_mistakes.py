@@ -255,7 +255,7 @@ OF_RUNS = [
     # what is not there
     ("run lock none.toml", 1, "none.toml"),
     ("run check none.toml", 1, "none."),
-    ("run digest RUN --position 101", 1, "expected a position in [0, 100], found 101"),
+    ("run digest RUN --position 101", 1, "expected a position in [0, 100] of the run, found 101"),
     ("run diff RUN none.lock", 1, "none.lock"),
     ("run diff RUN RUN --until-position 101", 1, "expected a position up to 100"),
     ("run plan RUN --start 2026-12-01", 1, "expected --tokens-per-second beside --start"),

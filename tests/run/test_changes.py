@@ -302,7 +302,7 @@ def test_weights_that_happen_to_give_the_same_so_far_are_refused_all_the_same():
 
 def test_more_than_the_run_has_cannot_have_been_read():
     old = lock([WEB, CODE], [segment(0, 20, [1, 1])])
-    with pytest.raises(ConfigError, match=r"expected a position in \[0, 20\], found 21"):
+    with pytest.raises(ConfigError, match=r"expected a position in \[0, 20\] of the run, found 21"):
         first_moved(old, old, 21)
 
 

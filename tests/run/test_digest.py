@@ -68,11 +68,11 @@ def test_a_digest_tells_what_decides_the_past(changed):
 
 def test_a_digest_has_a_position():
     assert len({order_digest(run(), position) for position in range(101)}) == 101
-    with pytest.raises(ConfigError, match=r"expected a position in \[0, 100\], found 101"):
+    with pytest.raises(ConfigError, match=r"expected a position in \[0, 100\] of the run, found 101"):
         order_digest(run(), 101)
     with pytest.raises(ConfigError, match="found -1"):
         order_digest(run(segment(0, None, [1])), -1)
-    with pytest.raises(ConfigError, match=rf"{2**60}\], found {2**60 + 1}"):
+    with pytest.raises(ConfigError, match=rf"{2**60}\] of the run, found {2**60 + 1}"):
         order_digest(run(segment(0, None, [1])), 2**60 + 1)
 
 

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from tests.run.data import write_source
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.argument_file import check_plain, parse_arguments, read_arguments
-from tokenloom.run.init import RunDraft, draft_text, take_arguments, weighted_entries
+from tokenloom.run.init import (
+    RunDraft,
+    check_plain,
+    draft_text,
+    parse_arguments,
+    read_arguments,
+    take_arguments,
+    weighted_entries,
+)
 from tokenloom.run.settings import parse_run
 
 

@@ -9,7 +9,7 @@ from tests.run.data import settings_of, write_source
 
 from tokenloom import build_catalogue
 from tokenloom.errors import ConfigError, DatasetNotFoundError
-from tokenloom.run.find_pairs import find_pairs
+from tokenloom.run.sources import find_pairs
 
 
 def found(folder, data):

@@ -14,8 +14,8 @@ from tests.run.megatrons import LENGTHS, make, opened
 from tests.run.small_runs import lock, random_locks, segment, source
 
 from tokenloom.errors import ChangedFileError, ConfigError
-from tokenloom.run.history_stored import stored_samples
-from tokenloom.run.passes import closed_at, passes_before
+from tokenloom.run.history import stored_samples
+from tokenloom.run.plan import closed_at, passes_before
 from tokenloom.run.run import Run
 from tokenloom.run.timeline import Timeline
 
@@ -37,9 +37,9 @@ def test_samples_shares_and_passes_of_two_sources():
 
 def test_what_is_no_point_of_the_run_is_refused():
     run = run_of([WEB], [segment(0, 12, [1])])
-    with pytest.raises(ConfigError, match="the run ends at position 12, before 13"):
+    with pytest.raises(ConfigError, match=r"in \[0, 12\] of the run, found 13"):
         run.history([0, 13])
-    with pytest.raises(ConfigError, match="the run ends at position 12, before 13"):
+    with pytest.raises(ConfigError, match=r"in \[0, 12\] of the run, found 13"):
         run.history(until=13)
     with pytest.raises(ConfigError, match=r"expected positions that rise from 0 on, found \[3, 3\]"):
         run.history([3, 3])
@@ -118,5 +118,5 @@ def test_a_run_tells_passes_by_name(tmp_path):
     passes = run.passes(600)
     assert list(passes) == [one.name for one in run.lock.sources]
     assert run.passes(0) == dict.fromkeys(passes, 0.0)
-    with pytest.raises(ConfigError, match="the run ends at position 600, before 601"):
+    with pytest.raises(ConfigError, match=r"in \[0, 600\] of the run, found 601"):
         run.passes(601)

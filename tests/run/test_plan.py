@@ -13,8 +13,7 @@ from tests.run.small_runs import Settings, lock, pair, random_locks, resolved_lo
 
 from tokenloom.errors import ConfigError
 from tokenloom.run.lock import LockedSource
-from tokenloom.run.plan import plan_of
-from tokenloom.run.times import Pace, tokens_before
+from tokenloom.run.plan import Pace, plan_of, tokens_before
 
 WEB, CODE = source("web", 40), source("code", 10)
 

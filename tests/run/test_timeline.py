@@ -14,8 +14,8 @@ from tests.run.small_runs import lock, pair, random_locks, segment, source
 
 from tokenloom.errors import ConfigError
 from tokenloom.kernels import sample_numbers
+from tokenloom.run.groups import Lookups
 from tokenloom.run.lock import LockedSource
-from tokenloom.run.lookups import Lookups
 from tokenloom.run.timeline import Timeline
 from tokenloom.run.walk_sizes import WalkSizes, extra_tokens
 

@@ -137,8 +137,8 @@ def _print(denied: Denied, denial: Denial, topology: Topology | None, options: a
             f"{counted(len(denied.empty_records), 'record')} gave no document, or went into other data: "
             f"{_some(list(denied.empty_records))}"
         )
-    end = denied.amended.locked.lock.segments[-1].num_samples is None or denied.stop < _end_of(denied)
-    where = f" before position {denied.stop:,}" if end else ""
+    is_all = denied.stop == denied.amended.locked.lock.num_samples
+    where = "" if is_all else f" before position {denied.stop:,}"
     print(f"\n{_changes(denied.changed, topology)} {'would become' if options.dry_run else 'become'} padding{where}")
     _print_table(denied.changed, topology)
     if denied.seen is not None:
@@ -171,12 +171,6 @@ def _print_table(table: SpanTable, topology: Topology | None) -> None:
 
 def _with_steps(table: SpanTable, topology: Topology | None) -> SpanTable:
     return table if topology is None else table.with_steps(topology)
-
-
-def _end_of(denied: Denied) -> int:
-    last = denied.amended.locked.lock.segments[-1]
-    assert last.num_samples is not None
-    return last.start + last.num_samples
 
 
 def _names(denied: Denied, documents: Documents) -> list[str]:

@@ -10,8 +10,7 @@ from typing import Any
 from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import WIDTH, add_position, add_run_path, lengths_of, position_of, refuse_usage, stage_of
 from tokenloom.rendering.words import counted, name_of, short
-from tokenloom.run.audit.ledger_rows import LedgerRow, RunLedger, summed
-from tokenloom.run.audit.ledger_words import LEFT, NEVER, SLOTS, WITHOUT, columns_of
+from tokenloom.run.audit.ledger_rows import LEFT, NEVER, SLOTS, WITHOUT, LedgerRow, RunLedger, columns_of, summed
 from tokenloom.run.run import Run
 
 _MOST_ROWS = 12

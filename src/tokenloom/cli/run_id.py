@@ -32,10 +32,8 @@ def run(options: argparse.Namespace) -> int:
         position = lock.consumed or None
     digest = None if position is None else order_digest(lock, position)
     if options.json:
-        last = lock.segments[-1]
-        end = None if last.num_samples is None else last.start + last.num_samples
         head = {"path": options.run_path, "run": run_identity(lock)}
-        print_json({**head, "position": position, "digest": digest, "num_samples": end})
+        print_json({**head, "position": position, "digest": digest, "num_samples": lock.num_samples})
         return 0
     print(f"{run_identity(lock)}  {options.run_path}")
     if position is not None:

@@ -71,7 +71,7 @@ def described(locked: LockedRun, *, position: int | None = None) -> dict[str, An
     return {
         "consumed": lock.consumed,
         "digest": order_digest(lock, lock.consumed if position is None else position),
-        "num_samples": _end_of(lock),
+        "num_samples": lock.num_samples,
         "num_sources": len(lock.sources),
         "num_pairs": sum(len(source.pairs) for source in lock.sources),
         "num_tokens": _num_tokens(lock),
@@ -104,7 +104,7 @@ def print_locked(locked: LockedRun, *, path: str, is_written: bool, position: in
     """Prints what locking came to, what changed, and that nothing did before a position, or of what was consumed."""
     lock = locked.lock
     pairs = sum(len(source.pairs) for source in lock.sources)
-    end = _end_of(lock)
+    end = lock.num_samples
     print(
         f"{'wrote' if is_written else 'would write'} {path}: {counted(len(lock.sources), 'source')}, "
         f"{counted(pairs, 'pair')}, {short(_num_tokens(lock))} tokens; "
@@ -185,11 +185,6 @@ def _segment(lock: RunLock, segment: LockedSegment) -> dict[str, Any]:
         "sequence_length": segment.sequence_length,
         "weights": weights,
     }
-
-
-def _end_of(lock: RunLock) -> int | None:
-    last = lock.segments[-1]
-    return None if last.num_samples is None else last.start + last.num_samples
 
 
 def _num_tokens(lock: RunLock) -> int:

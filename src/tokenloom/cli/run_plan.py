@@ -14,9 +14,8 @@ from tokenloom.errors import ConfigError
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
 from tokenloom.rendering.words import counted, name_of, short
 from tokenloom.run.lock import RunLock
-from tokenloom.run.plan import PlannedReading, PlannedSegment, PlannedSource, RunPlan
+from tokenloom.run.plan import Pace, PlannedReading, PlannedSegment, PlannedSource, RunPlan
 from tokenloom.run.run import Run
-from tokenloom.run.times import Pace
 
 _MOST_ROWS = 12
 _NAME = 16

@@ -15,10 +15,9 @@ from tokenloom.cli.run_common import WIDTH, stage_of
 from tokenloom.cli.stopping import say
 from tokenloom.inspect.token_texts import Detokenizer, decoded
 from tokenloom.rendering.words import name_of
-from tokenloom.run.audit.input_records import input_problem, read_records
+from tokenloom.run.audit.input_records import input_problem, read_records, span_tokens
 from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.audit.span_table import SpanTable
-from tokenloom.run.audit.span_tokens import span_tokens
 
 Row = dict[str, Any]
 

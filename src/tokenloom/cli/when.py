@@ -16,10 +16,9 @@ from tokenloom.cli.values import whole_number
 from tokenloom.errors import ConfigError
 from tokenloom.loading.topology import Topology
 from tokenloom.rendering.words import counted, name_of
-from tokenloom.run.audit.hashed_texts import find_whole_texts
 from tokenloom.run.audit.source_origins import SourceOrigins, origins_missing
 from tokenloom.run.audit.span_table import SpanTable
-from tokenloom.run.audit.token_search import Match, find_ids, find_text
+from tokenloom.run.audit.token_search import Match, find_ids, find_text, find_whole_texts
 from tokenloom.run.document_names import parse_name, record_name, resolve_names
 from tokenloom.run.held_out import are_held_out
 from tokenloom.run.run import Run

@@ -132,7 +132,7 @@ def _check(amendment: Amendment, settings: RunSettings, old: RunLock) -> None:
         hint = f"name position {old.consumed} or a later one; after going back to an earlier checkpoint, say so first: "
         hint += "`tokenloom run lock --consumed-samples N --drop consumed`"
         raise ConfigError(message, hint=hint)
-    if (end := _end_of(old)) is not None and amendment.position > end:
+    if (end := old.num_samples) is not None and amendment.position > end:
         message = f"expected a position in the run, up to {end}, found {amendment.position}"
         raise ConfigError(message)
 
@@ -166,7 +166,7 @@ def _add_stage(edit: RunEdit, amendment: Amendment, old: RunLock) -> None:
         raise ConfigError(message, hint=f"lock it first: tokenloom run lock {path}")
     start = min(each.start for each in old.segments if each.stage == current.name)
     following = [each.start for each in old.segments if each.start >= position and each.stage != current.name]
-    end = following[0] if following else _end_of(old)
+    end = following[0] if following else old.num_samples
     if position == end and not following:
         if amendment.tokens is None and amendment.samples is None:
             message = f"expected a size for a stage behind the end of the run, position {position}, found none"
@@ -229,11 +229,6 @@ def _given_weights(amendment: Amendment, settings: RunSettings) -> Shares:
 
 def _weights_of(old: RunLock, segment: LockedSegment) -> Shares:
     return tuple((old.sources[source].name, Fraction(weight)) for source, weight in segment.weights)
-
-
-def _end_of(lock: RunLock) -> int | None:
-    last = lock.segments[-1]
-    return None if last.num_samples is None else last.start + last.num_samples
 
 
 def _from_folder(name: str, settings: RunSettings) -> str:

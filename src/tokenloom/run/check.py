@@ -14,9 +14,8 @@ from tokenloom.indexed.manifest.contents import index_start_crc32
 from tokenloom.indexed.tally import FileTally
 from tokenloom.kernels import Watch
 from tokenloom.progress import also_told, task
-from tokenloom.run.find_pairs import NUM_THREADS
 from tokenloom.run.lock import LockedPair, RunLock
-from tokenloom.run.sources import Difference, changed_data, difference, lock_pair
+from tokenloom.run.sources import NUM_THREADS, Difference, changed_data, difference, lock_pair
 from tokenloom.storage.local import ByteSource
 
 _BYTES = 16 << 20

@@ -65,6 +65,22 @@ class Place:
     sequence_length: int
 
 
+def place_at(timeline: Timeline, position: int) -> Place:
+    """Returns what stands at a position, which is in the run."""
+    found = timeline.locate(np.array([position], dtype=np.int64))
+    segment = timeline.segments[int(found.segments[0])]
+    source, walk = int(found.sources[0]), int(found.walks[0])
+    return Place(
+        position=position,
+        stage=segment.stage,
+        source=timeline.lock.sources[source].name,
+        pass_number=timeline.walk_of(source, walk).pass_number,
+        walk=walk,
+        window=int(found.windows[0]),
+        sequence_length=segment.sequence_length,
+    )
+
+
 class RunDataset(HasFacts):
     """The samples of a run by position: those of its sources, with the number of the source as `dataset_id` in front.
 
@@ -131,19 +147,7 @@ class RunDataset(HasFacts):
 
     def place(self, idx: int) -> Place:
         """Returns what stands at a position; opens nothing."""
-        position = self._position(idx)
-        found = self.timeline.locate(np.array([position], dtype=np.int64))
-        segment = self.lock.segments[int(found.segments[0])]
-        source, walk = int(found.sources[0]), int(found.walks[0])
-        return Place(
-            position=position,
-            stage=segment.stage,
-            source=self.lock.sources[source].name,
-            pass_number=self.timeline.walk_of(source, walk).pass_number,
-            walk=walk,
-            window=int(found.windows[0]),
-            sequence_length=segment.sequence_length,
-        )
+        return place_at(self.timeline, self._position(idx))
 
     def spans(self, idx: int) -> Spans:
         """Returns the pieces of documents that make up a sample, numbered over the pairs of its source.

@@ -63,10 +63,9 @@ def check_position(lock: RunLock, position: int) -> None:
     Raises:
         ConfigError: it is not.
     """
-    last = lock.segments[-1]
-    stop = MOST_SAMPLES if last.num_samples is None else last.start + last.num_samples
+    stop = lock.num_samples or MOST_SAMPLES
     if not 0 <= position <= stop:
-        message = f"expected a position in [0, {stop}], found {position}"
+        message = f"expected a position in [0, {stop}] of the run, found {position}"
         raise ConfigError(message, hint="the run has no more samples; lengthen its last stage, or add one")
 
 

@@ -1,12 +1,13 @@
-"""Which documents of a source are held out: how many of each pair, and which.
+"""Which documents training does not read: those held out, which are a dataset of their own, and those denied.
 
-Whole blocks of documents where a source has many, so that what is left keeps its blocks; else single documents. What is
-held out of a pair depends on its place in the source and on nothing that comes after it: a source that grows does not
-move what was held out before.
+Whole blocks of documents are held out where a source has many, so that what is left keeps its blocks; else single ones.
+What is held out of a pair depends on its place in the source and on nothing that comes after it: a source that grows
+does not move what was held out before.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -14,9 +15,14 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.errors import ConfigError
 from tokenloom.kernels import Key, Permutation, Purpose, derive
+from tokenloom.numbers import quoted
 from tokenloom.order.computed_keys import source_key
-from tokenloom.run.lock import BLOCK_DOCUMENTS, LockedPair, RunLock
+from tokenloom.run.amounts import MOST_SAMPLES
+from tokenloom.run.lock import BLOCK_DOCUMENTS, LockedDenial, LockedPair, LockedSegment, LockedSource, RunLock
+from tokenloom.run.sample_settings import CONVERSATIONS
+from tokenloom.run.walk_sizes import WalkSizes
 
 FEWEST_BLOCKS = 32
 """A source holds out single documents where its share would be fewer blocks: a holdout of one block says little."""
@@ -116,3 +122,139 @@ def _units(pair: LockedPair, *, by_blocks: bool) -> int:
 
 def _rounded(number: Fraction) -> int:
     return (2 * number.numerator + number.denominator) // (2 * number.denominator)
+
+
+class DeniedDocuments:
+    """What the denials of a run deny of each source, by how many of them are in force.
+
+    Args:
+        lock: the run.
+    """
+
+    def __init__(self, lock: RunLock) -> None:
+        self._starts: dict[int, list[int]] = {}
+        self._documents: dict[int, list[tuple[int, ...]]] = {}
+        for denial in sorted(lock.denials, key=lambda denial: denial.start):
+            for source, documents in denial.documents:
+                self._starts.setdefault(source, []).append(denial.start)
+                known = self._documents.setdefault(source, [()])
+                known.append(tuple(sorted({*known[-1], *documents})))
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._starts)
+
+    def starts(self, source: int) -> list[int]:
+        """Returns the positions from which on documents of a source are denied, rising; each as often as a denial."""
+        return self._starts.get(source, [])
+
+    def levels(self, positions: NDArray[np.int64], sources: Sequence[int]) -> list[int]:
+        """Returns how many denials of its source are in force at each position."""
+        return [
+            int(np.searchsorted(self._starts.get(source, []), position, side="right"))
+            for position, source in zip(positions.tolist(), sources, strict=True)
+        ]
+
+    def of(self, source: int, level: int) -> tuple[int, ...]:
+        """Returns the documents of a source that so many denials deny, rising."""
+        return self._documents[source][level] if level else ()
+
+
+def check_not_emptied(lock: RunLock) -> None:
+    """Checks that denials leave something of each source that is still read.
+
+    Raises:
+        ConfigError: all documents of a source are denied that are not held out, and a later position reads it.
+    """
+    for source, (starts, documents) in _all_denied(lock).items():
+        locked = lock.sources[source]
+        count = sum(pair.num_documents for pair in locked.pairs)
+        if 2 * len(documents) < count:  # at most half is held out
+            continue
+        held = are_held_out(lock, source, np.arange(count, dtype=np.int64))
+        held[list(documents)] = True
+        reading = [segment for segment in lock.segments if source in dict(segment.weights)]
+        last = reading[-1] if reading else None
+        if held.all() and last is not None and (last.stop or MOST_SAMPLES) > starts[-1]:
+            message = (
+                f"expected documents of source {locked.name!r} that are not denied, found none from position "
+                f"{starts[-1]} on, where stage {last.stage!r} reads it"
+            )
+            hint = (
+                "take the source out instead: begin a stage there that gives it no weight, with `tokenloom run amend`"
+            )
+            raise ConfigError(message, hint=hint)
+
+
+def _all_denied(lock: RunLock) -> dict[int, tuple[list[int], set[int]]]:
+    """Returns the positions of denials, rising, and all documents that they deny, by source."""
+    found: dict[int, tuple[list[int], set[int]]] = {}
+    for denial in lock.denials:
+        for source, documents in denial.documents:
+            starts, denied = found.setdefault(source, ([], set()))
+            starts.append(denial.start)
+            denied.update(documents)
+    return found
+
+
+STAGE = "holdout"
+
+
+def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -> RunLock:
+    """Returns what is held out as a run of its own: each window once, sources in proportion to what each holds out.
+
+    Args:
+        lock: the run.
+        names: sources; empty for all that hold out a window or more.
+        sequence_length: tokens of a sample.
+
+    Raises:
+        ConfigError: there is no such source, or it holds out less than a sample.
+    """
+    if lock.dataset in CONVERSATIONS:
+        message = f"expected documents of which some are held out, found conversations (dataset = {lock.dataset!r})"
+        raise ConfigError(message, hint="make a source of its own for those that validate, and give it no weight")
+    by_name = {source.name: number for number, source in enumerate(lock.sources)}
+    if unknown := [name for name in names if name not in by_name]:
+        message = f"expected sources of the run, found {quoted(unknown[0])}"
+        raise ConfigError(message, hint=f"it has {', '.join(by_name)}")
+    held = dataclasses.replace(
+        lock,
+        documents="file",
+        windows="concat",
+        sources=tuple(_held(source) for source in lock.sources),
+        denials=tuple(LockedDenial(start=0, documents=denial.documents) for denial in lock.denials),
+        segments=(),
+        consumed=0,
+    )
+    sizes = WalkSizes(held.sources, held)
+    windows = {
+        number: sizes.windows(number, 0, len(source.pairs), sequence_length)
+        for number, source in enumerate(held.sources)
+        if not names or source.name in names
+    }
+    chosen = {number: count for number, count in windows.items() if count > 0}
+    if not chosen or (names and len(chosen) < len(windows)):
+        empty = next((number for number, count in windows.items() if not count), None)
+        found = "no source" if empty is None else f"source {held.sources[empty].name!r}"
+        tokens = 0 if empty is None else sum(pair.num_tokens for pair in held.sources[empty].pairs)
+        message = (
+            f"expected sources that hold out a sample of {sequence_length} tokens or more, found {found} with {tokens}"
+        )
+        raise ConfigError(message, hint='give sources a `holdout` in run.toml, such as "0.1%", before they are locked')
+    segment = LockedSegment(
+        stage=STAGE,
+        start=0,
+        num_samples=sum(chosen.values()),
+        sequence_length=sequence_length,
+        weights=tuple(sorted(chosen.items())),
+    )
+    return dataclasses.replace(held, segments=(segment,))
+
+
+def _held(source: LockedSource) -> LockedSource:
+    pairs = tuple(
+        dataclasses.replace(pair, num_tokens=pair.held_tokens, held_tokens=0, held_blocks=0, held_documents=0, since=0)
+        for pair in source.pairs
+    )
+    return dataclasses.replace(source, pairs=pairs, max_passes=None)

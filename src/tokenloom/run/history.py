@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.blending.blended import BlendedDataset
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
+from tokenloom.run.audit.pair_rows import PairRows
+from tokenloom.run.digest import check_position
 from tokenloom.run.lock import RunLock
 from tokenloom.run.progress import Entered
 from tokenloom.run.take_maps import Int64s
@@ -125,7 +128,7 @@ def history_of(
     """
     points = _points(run.lock, until) if positions is None else _checked(run.lock, positions)
     if run.lock.is_megatron:
-        from tokenloom.run.history_stored import stored_samples
+        from tokenloom.run.history import stored_samples
 
         samples = stored_samples(run.dataset(), run.lock, points)
         length = run.lock.segments[0].sequence_length
@@ -153,7 +156,7 @@ def _computed(timeline: Timeline, points: Int64s) -> tuple[Int64s, Float64s]:
         if segment.start >= last:
             break
         entered = timeline.entered(number)
-        stop = last if segment.num_samples is None else segment.start + segment.num_samples
+        stop = segment.stop or last
         first, end = np.searchsorted(points, [segment.start, stop], side="right").tolist()
         for point in range(first, end):
             counts = timeline.num_taken(number, int(points[point]) - segment.start)
@@ -178,16 +181,12 @@ def _passes(entered: Entered, counts: Int64s) -> Float64s:
 
 def _points(lock: RunLock, until: int | None) -> Int64s:
     """Returns the points of a history for which none were chosen."""
-    last = lock.segments[-1]
-    end = None if last.num_samples is None else last.start + last.num_samples
-    if until is None and end is None:
+    if until is None and lock.num_samples is None:
         message = "expected a position up to which the history goes, of a run without an end, found none"
         raise ConfigError(message, hint="name one with `until`")
-    stop = end if until is None else checked_integer("until", until, at_least=1)
+    stop = lock.num_samples if until is None else checked_integer("until", until, at_least=1)
     assert stop is not None
-    if end is not None and stop > end:
-        message = f"the run ends at position {end}, before {stop}"
-        raise ConfigError(message)
+    check_position(lock, stop)
     even = np.array([stop * number // NUM_POINTS for number in range(NUM_POINTS)], dtype=np.int64)  # exact
     starts = np.array([segment.start for segment in lock.segments if segment.start < stop], dtype=np.int64)
     begun = starts[np.searchsorted(starts, even, side="right") - 1]
@@ -205,10 +204,7 @@ def _checked(lock: RunLock, positions: Sequence[int] | NDArray[np.integer[Any]])
     if (np.diff(points) <= 0).any() or (len(points) and points[0] < 0):
         message = f"expected positions that rise from 0 on, found {points.tolist()[:5]}"
         raise ConfigError(message)
-    last = lock.segments[-1]
-    if len(points) and last.num_samples is not None and points[-1] > last.start + last.num_samples:
-        message = f"the run ends at position {last.start + last.num_samples}, before {points[-1]}"
-        raise ConfigError(message)
+    check_position(lock, int(points.max(initial=0)))
     return points
 
 
@@ -219,3 +215,37 @@ def _stages(lock: RunLock, last: int) -> tuple[StageStart, ...]:
         if segment.start < last and (not found or found[-1].stage != segment.stage):
             found.append(StageStart(stage=segment.stage, position=segment.start))
     return tuple(found)
+
+
+_ROWS_AT_ONCE = 1 << 22
+
+
+def stored_samples(dataset: Any, lock: RunLock, points: Int64s) -> Int64s:
+    """Returns how many samples of each source stand before positions: int64[num_points, num_sources].
+
+    Costs as much as the positions before the last point: a second for 10^8.
+
+    Args:
+        dataset: the run's dataset, as the builder returns it.
+        lock: the run.
+        points: int64[num_points], positions, rising.
+    """
+    pair_rows = PairRows.of_lock(lock)
+    by_prefix = {prefix: number for number, prefix in enumerate(pair_rows.prefixes)}
+    members = dataset.datasets if isinstance(dataset, BlendedDataset) else [dataset]
+    sources = [pair_rows.source_of(by_prefix[str(member.dataset_path)]) for member in members]
+    samples = np.zeros((len(points), len(lock.sources)), dtype=np.int64)
+    if not isinstance(dataset, BlendedDataset):
+        samples[:, sources[0]] = points
+        return samples
+    read = np.zeros(len(members), dtype=np.int64)
+    done = 0
+    for number, point in enumerate(points.tolist()):
+        while done < point:
+            stop = min(point, done + _ROWS_AT_ONCE)
+            datasets, _ = dataset.order.locate(np.arange(done, stop, dtype=np.int64))
+            read += np.bincount(np.asarray(datasets), minlength=len(members))
+            done = stop
+        np.add.at(samples[number], sources, read)
+    dataset.order.check()
+    return samples

@@ -125,6 +125,11 @@ class LockedSegment:
     sequence_length: int
     weights: tuple[tuple[int, int], ...]
 
+    @property
+    def stop(self) -> int | None:
+        """One past its last position; None for an endless one."""
+        return None if self.num_samples is None else self.start + self.num_samples
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedDenial:
@@ -205,15 +210,18 @@ class RunLock:
         return self.order == MEGATRON_ORDER
 
     @property
+    def num_samples(self) -> int | None:
+        """Positions of the run; None if its last stage is endless."""
+        return self.segments[-1].stop
+
+    @property
     def early_end(self) -> str | None:
         """Says that the run ends before its stages do, and why; None if it does not."""
         if self.cut_short is None:
             return None
-        last = self.segments[-1]
-        end = last.start + (last.num_samples or 0)
         return (
-            f"the run ends at position {end}, before its stages do: source {self.cut_short!r} has been read "
-            "`max_passes` times there; raise that, make the stages shorter, or set `on_exhausted` of the stage"
+            f"the run ends at position {self.num_samples}, before its stages do: source {self.cut_short!r} has been "
+            "read `max_passes` times there; raise that, make the stages shorter, or set `on_exhausted` of the stage"
         )
 
 

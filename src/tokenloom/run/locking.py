@@ -11,10 +11,10 @@ from typing import Any
 
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
+from tokenloom.run.amounts import MOST_SAMPLES
 from tokenloom.run.changes import Moved, check_past, dropped_denials, first_moved
-from tokenloom.run.denial_settings import DenialSettings
-from tokenloom.run.denied import check_not_emptied
 from tokenloom.run.document_names import DocumentName, NamedDocuments, parse_name, resolve_names
+from tokenloom.run.held_out import check_not_emptied
 from tokenloom.run.lock import (
     MEGATRON_ORDER,
     LockedDenial,
@@ -29,7 +29,7 @@ from tokenloom.run.megatron import check_past_in_megatron, first_moved_in_megatr
 from tokenloom.run.members import Reading
 from tokenloom.run.packs import pack_counter
 from tokenloom.run.resolve import Exhausted, Resolved, resolve
-from tokenloom.run.settings import RunSettings, read_run
+from tokenloom.run.settings import DenialSettings, RunSettings, read_run
 from tokenloom.run.sources import lock_sources
 from tokenloom.run.tokenizer import locked_tokenizer
 from tokenloom.storage.atomic import PendingFile
@@ -147,7 +147,7 @@ def _locked(
         moved = first_moved_in_megatron(old, new)
     else:
         check_past(old, new, max(known, begin))
-        moved = first_moved(old, new, _end_of_both(old, new))
+        moved = first_moved(old, new, min(lock.num_samples or MOST_SAMPLES for lock in (old, new)))
     if dropped and "denials" not in drop:
         more = f" and {len(dropped) - _MOST_NAMED:,} more" if len(dropped) > _MOST_NAMED else ""
         names = ", ".join(dropped[:_MOST_NAMED]) + more
@@ -162,15 +162,6 @@ def _locked(
         hint = "say how far training has come, with `--consumed-samples`; 0 if it has not begun"
         raise ConfigError(message, hint=hint)
     return replace(locked, moved=moved, dropped=dropped)
-
-
-def _end_of_both(old: RunLock, new: RunLock) -> int:
-    ends = [
-        last.start + last.num_samples
-        for last in (lock.segments[-1] for lock in (old, new))
-        if last.num_samples is not None
-    ]
-    return min(ends, default=1 << 60)
 
 
 def _with_data(

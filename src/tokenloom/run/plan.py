@@ -6,15 +6,20 @@ pass may stand elsewhere in the same mixing block. Numbers end where an endless 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from tokenloom.errors import ConfigError
 from tokenloom.kernels import MixedStage, Mixture
+from tokenloom.numbers import checked_integer
 from tokenloom.rendering.card import HasFacts
+from tokenloom.run.digest import check_position
 from tokenloom.run.lock import LockedSegment, RunLock
-from tokenloom.run.progress import Entered, Progress, given_out
+from tokenloom.run.progress import Entered, Progress, given_out, mixed_size
 from tokenloom.run.take_maps import Int64s
 from tokenloom.run.timeline import check_segments
 from tokenloom.run.walk_sizes import are_packs
@@ -192,11 +197,9 @@ def plan_of(lock: RunLock) -> RunPlan:
     check_segments(lock)
     planning = _Planning(lock)
     segments = tuple(planning.add(segment) for segment in lock.segments)
-    last = lock.segments[-1]
-    is_endless = last.num_samples is None
     return RunPlan(
-        num_samples=None if last.num_samples is None else last.start + last.num_samples,
-        num_tokens=None if is_endless else sum(segment.num_tokens or 0 for segment in segments),
+        num_samples=lock.num_samples,
+        num_tokens=None if lock.num_samples is None else sum(segment.num_tokens or 0 for segment in segments),
         segments=segments,
         sources=planning.sources(),
         caps=planning.caps(),
@@ -370,7 +373,7 @@ class _Planning:
 
     def _note_caps(self, entered: Entered, mixture: Mixture, segment: LockedSegment) -> None:
         """Notes where in a segment, or at its end, a pass would begin that a cap forbids."""
-        end = None if segment.num_samples is None else segment.start + segment.num_samples
+        end = segment.stop
         later = next((each for each in self._lock.segments if each.start == end), None)
         taken = None if segment.num_samples is None else mixture.counts(segment.num_samples)
         for leaf, source in enumerate(entered.sources.tolist()):
@@ -394,3 +397,91 @@ def _counts(segment: LockedSegment, mixed: MixedStage, block: int) -> tuple[Int6
     counts = mixed.counts(stop)
     left, _ = mixed.locate(np.arange(segment.num_samples, stop, dtype=np.int64))
     return counts - np.bincount(left, minlength=len(counts)), stop - segment.num_samples
+
+
+def passes_before(lock: RunLock, position: int) -> tuple[Fraction, ...]:
+    """Returns the passes over each source, by its number, that are read before a position: whole ones and a part.
+
+    Costs as much as a plan: it grows with segments and sources alone.
+
+    Raises:
+        ConfigError: the run ends before the position.
+    """
+    check_position(lock, checked_integer("position", position, at_least=0))
+    passes = dict.fromkeys((source.name for source in lock.sources), Fraction(0))
+    if position:
+        for segment in plan_of(closed_at(lock, position)).segments:
+            for reading in segment.readings:
+                assert reading.begun_after is not None
+                assert reading.left_after is not None
+                left = Fraction(reading.left_after, reading.num_windows) if reading.num_windows else Fraction(0)
+                passes[reading.source] = reading.begun_after - left
+    return tuple(passes.values())
+
+
+def closed_at(lock: RunLock, position: int) -> RunLock:
+    """Returns the lock of a run that ends at a position, and whose positions before it are the same."""
+    segments = []
+    for segment in lock.segments:
+        if segment.start >= position:
+            break
+        size = position - segment.start
+        if segment.num_samples is None or segment.num_samples > size:
+            segment = replace(segment, num_samples=size, mixed_as=mixed_size(segment))
+        segments.append(segment)
+    return replace(lock, segments=tuple(segments))
+
+
+def tokens_before(lock: RunLock, position: int) -> int:
+    """Returns the tokens of all samples before a position."""
+    total = 0
+    for segment in lock.segments:
+        count = position - segment.start
+        if segment.num_samples is not None:
+            count = min(count, segment.num_samples)
+        total += max(0, count) * segment.sequence_length
+    return total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How fast a run goes on.
+
+    Attributes:
+        tokens_per_second: tokens of all ranks.
+        start: when position `begin` is read; None: times are told as from there on.
+        begin: the position that is read then.
+    """
+
+    tokens_per_second: float
+    start: datetime | None = None
+    begin: int = 0
+
+    def seconds_to(self, lock: RunLock, position: int) -> float:
+        """Returns the seconds from `begin` to a position; below 0 for one before it."""
+        return (tokens_before(lock, position) - tokens_before(lock, self.begin)) / self.tokens_per_second
+
+    def date_of(self, lock: RunLock, position: int) -> datetime:
+        """Returns when a position is read.
+
+        Raises:
+            ConfigError: no start is given, or it is beyond the year 9999.
+        """
+        if self.start is None:
+            message = "expected a start, from which dates are counted, found none"
+            raise ConfigError(message)
+        try:
+            return self.start + timedelta(seconds=self.seconds_to(lock, position))
+        except OverflowError as error:
+            message = f"expected a date up to the year 9999 for position {position}, found a later one"
+            raise ConfigError(message, hint="is the speed in tokens per second, of all ranks?") from error
+
+    def words(self, lock: RunLock, position: int) -> str:
+        """Returns when a position is read, as a date to the minute; without a start, as days from `begin` on."""
+        if self.start is not None:
+            return f"{self.date_of(lock, position):%Y-%m-%d %H:%M}"
+        seconds = self.seconds_to(lock, position)
+        for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+            if abs(seconds) >= 2 * size:
+                return f"after {seconds / size:,.1f} {unit}"
+        return f"after {seconds:,.1f} seconds"

@@ -86,7 +86,7 @@ def resolve(
             not as long as what was read; a source has been read too often.
     """
     consumed = 0 if old is None else consumed
-    if old is not None and consumed > (end := _end_of(old.segments[-1]) or MOST_SAMPLES):
+    if old is not None and consumed > (end := old.num_samples or MOST_SAMPLES):
         message = f"expected at most the {end} positions of the run to have been read, found {consumed}"
         raise ConfigError(message, hint="is it the lock of another run?")
     resolving = _Resolving(settings, sources, old, consumed)
@@ -123,11 +123,9 @@ class _Resolving:
     @property
     def position(self) -> int:
         """Where the next segment begins."""
-        if not self.segments:
-            return 0
-        last = self.segments[-1]
-        assert last.num_samples is not None  # no stage follows an endless one
-        return last.start + last.num_samples
+        stop = self.segments[-1].stop if self.segments else 0
+        assert stop is not None  # no stage follows an endless one
+        return stop
 
     def add_stage(self, stage: StageSettings) -> bool:
         """Adds the segments of a stage; returns whether the run goes on behind it."""
@@ -170,7 +168,7 @@ class _Resolving:
             segment = self._end_current(stage, entered, segment, stop, returns=self._return(stage, gone))
         else:
             segment = replace(segment, num_samples=read.num_samples, mixed_as=read.mixed_as)
-            ends = [end for end in (stop, _end_of(read)) if end is not None]
+            ends = [end for end in (stop, read.stop) if end is not None]
             segment = _ended(segment, min(ends), self._block, self._consumed)
         self.segments.append(segment)
         if segment.num_samples is not None:
@@ -246,7 +244,7 @@ class _Resolving:
         touched = read.start + min(blocks * self._block, size)
         growth = self._progress.sizes.next_growth(entered.sources, consumed)
         cap = self._cap(stage, entered, read, stop)
-        if cap is not None and cap < touched and cap != _end_of(read):
+        if cap is not None and cap < touched and cap != read.stop:
             cap = consumed  # within a mixed block windows beyond the cap are read already
         ends = [stop, growth, cap, consumed if returns else None]
         if size % self._block and read.start + size // self._block * self._block < consumed:
@@ -289,16 +287,12 @@ def _smallest(weights: dict[int, int]) -> Weights:
     return tuple(zip(numbers, smallest_weights([weights[number] for number in numbers]), strict=True))
 
 
-def _end_of(segment: LockedSegment) -> int | None:
-    return None if segment.num_samples is None else segment.start + segment.num_samples
-
-
 def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> LockedSegment:
     """Returns a segment that was begun, ended at a position; what was read of it stays as it is.
 
     If the mixing block of its new end was touched, it goes on to be mixed by the length that it had.
     """
-    if stop == _end_of(read):
+    if stop == read.stop:
         return read
     if stop is None:
         return replace(read, num_samples=None, mixed_as=None)

@@ -18,7 +18,7 @@ from tokenloom.rendering.card import HasFacts
 from tokenloom.run.dataset import Place, RunDataset
 from tokenloom.run.digest import order_digest, run_identity
 from tokenloom.run.facts import lock_facts
-from tokenloom.run.holdout import holdout_lock
+from tokenloom.run.held_out import holdout_lock
 from tokenloom.run.lock import RunLock, lock_path
 from tokenloom.run.members import Reading
 from tokenloom.run.settings import read_locked
@@ -176,8 +176,7 @@ class Run(HasFacts):
     @property
     def num_samples(self) -> int | None:
         """Positions of the run; None if its last stage has no end."""
-        last = self.lock.segments[-1]
-        return None if last.num_samples is None else last.start + last.num_samples
+        return self.lock.num_samples
 
     @property
     def tokenizer(self) -> Any:
@@ -300,8 +299,8 @@ class Run(HasFacts):
         Raises:
             ConfigError, DatasetFormatError, DatasetNotFoundError: see `when`.
         """
+        from tokenloom.run.audit.occurrences import find_stored
         from tokenloom.run.audit.span_table import joined_tables
-        from tokenloom.run.audit.stored_occurrences import find_stored
 
         if self.lock.is_megatron:
             stored = [
@@ -374,7 +373,7 @@ class Run(HasFacts):
         Raises:
             ConfigError: the run ends before the position; or its order is the reference's, which is not computed.
         """
-        from tokenloom.run.passes import passes_before
+        from tokenloom.run.plan import passes_before
 
         _refuse_megatron(self.lock, "passes")
         passes = passes_before(self.lock, position)

@@ -11,7 +11,8 @@ import json
 import math
 import os
 import posixpath
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -19,9 +20,8 @@ from tokenloom.errors import ConfigError
 from tokenloom.inputs.patterns import is_pattern
 from tokenloom.numbers import quoted
 from tokenloom.run.amounts import share_of
-from tokenloom.run.denial_settings import DenialSettings, parse_denials
+from tokenloom.run.document_names import DocumentName, parse_name
 from tokenloom.run.lock import RunLock, lock_path, read_lock_if_there
-from tokenloom.run.megatron_settings import check_megatron
 from tokenloom.run.sample_settings import CONVERSATIONS, KINDS, sample_settings
 from tokenloom.run.stage_settings import StageSettings, fault_of_name, parse_stages
 from tokenloom.run.toml_file import Table, listed, parse_toml, read_toml, shown
@@ -379,3 +379,99 @@ def _check_unchanged(path: str, lock: RunLock) -> None:
     if read_run(path).content_sha256 != lock.content_sha256:
         message = f"`{path}` was changed since it was locked"
         raise ConfigError(message, hint=f"lock it again: tokenloom run lock {path}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenialSettings:
+    """Some documents, and from when on they are not read.
+
+    Attributes:
+        start: the first position at which they are padding.
+        file: a file that lists them, one a line, as it is named in the settings; None where they are listed there.
+        documents: (source, number of the document in it) or (input file, record), sorted; empty where `file` lists
+            them. Which documents records became is looked up when the run is locked.
+        reason: why, in words of whoever denied them; decides nothing.
+    """
+
+    start: int
+    file: str | None = None
+    documents: tuple[DocumentName, ...] = ()
+    reason: str | None = None
+
+
+def parse_denials(top: Table, sources: Collection[str]) -> tuple[DenialSettings, ...]:
+    """Returns the `[[denied]]` of a file.
+
+    Raises:
+        ConfigError: a key is unknown, missing or of a value that it cannot have; the message names it.
+    """
+    return tuple(_denial(table, sources) for table in top.tables("denied", hint="begin each with a line `[[denied]]`"))
+
+
+def _denial(unnamed: Table, sources: Collection[str]) -> DenialSettings:
+    table = replace(unnamed, name=" of [[denied]]")
+    table.refuse_others(("documents", "from", "reason"))
+    reason = table.text("reason", hint="leave it out, or say why") if "reason" in table else None
+    start = table.integer("from", at_least=0, below=1 << 60) if "from" in table else 0
+    documents: Any = table.values.get("documents")
+    if isinstance(documents, str) and documents.strip() and can_be_path(documents):
+        return DenialSettings(start=start, file=documents, reason=reason)
+    if not isinstance(documents, list) or not documents:
+        table.refuse_value("documents", 'the name of a file, or a list such as ["web:12345"]')
+    found = []
+    for document in documents:
+        if not isinstance(document, str):
+            table.refuse("documents", f"expected documents such as `web:12345`, found {shown(document)}")
+        with table.at("documents"):
+            found.append(parse_name(document, sources))
+    return DenialSettings(start=start, documents=tuple(sorted(set(found))), reason=reason)
+
+
+_NOT_IN_MEGATRON = {
+    "documents": "the reference shuffles documents by a rule of its own",
+    "windows": "the reference cuts the stream of all documents",
+    "mix": "the reference mixes evenly",
+    "mixing_block": "the reference mixes evenly",
+    "denied": "the reference's order is stored, so nothing in it can be denied later",
+}
+_NOT_OF_SOURCES = {
+    "holdout": "the reference divides data by `split`, which a run does not have",
+    "max_passes": "the reference repeats data as often as it takes",
+}
+_NOT_OF_STAGES = {
+    "passes": "the reference's blend counts samples, not passes",
+    "on_exhausted": "the reference repeats data as often as it takes",
+}
+_MEGATRON_HINT = "leave it out, or write `order = 1`"
+
+
+def check_megatron(top: Table) -> None:
+    """Refuses settings of a run in the reference's order that this order cannot follow; others were checked before.
+
+    Raises:
+        ConfigError: there is one; the message names it and says why.
+    """
+    _refuse_keys(top, _NOT_IN_MEGATRON)
+    if top.values["seed"] >= 1 << 32:
+        message = f'expected `seed` in [0, 2**32) with `order = "megatron"`, found {top.values["seed"]}'
+        top.refuse("seed", message)
+    sources = top.table("sources")
+    for name, value in sources.values.items():
+        if isinstance(value, dict):
+            _refuse_keys(sources.table(name, name=f" of source {name!r}"), _NOT_OF_SOURCES)
+    stages = top.tables("stages", hint="")
+    if len(stages) > 1:
+        message = f'expected one stage with `order = "megatron"`, found {len(stages)}'
+        hint = "leave the others out, or write `order = 1`"
+        stages[1].refuse(None, f"{message}: the reference's order cannot change while it runs", hint=hint)
+    _refuse_keys(stages[0], _NOT_OF_STAGES)
+    if "tokens" not in stages[0] and "samples" not in stages[0]:
+        message = 'expected `tokens` or `samples` with `order = "megatron"`, found none'
+        stages[0].refuse(None, f"{message}: the reference's order is stored, so it has an end")
+
+
+def _refuse_keys(table: Table, reasons: dict[str, str]) -> None:
+    for key, reason in reasons.items():
+        if key in table:
+            message = f'expected no `{key}`{table.name} with `order = "megatron"`, found it: {reason}'
+            table.refuse(key, message, hint=_MEGATRON_HINT)

@@ -83,8 +83,7 @@ class Timeline:
     @property
     def num_samples(self) -> int | None:
         """Positions of the run; None if its last stage is endless."""
-        last = self.lock.segments[-1]
-        return None if last.num_samples is None else last.start + last.num_samples
+        return self.lock.num_samples
 
     def locate(self, positions: Int64s) -> Located:
         """Returns what stands at positions.

@@ -17,9 +17,8 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import AoT, Item, Key, Table
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.denial_settings import DenialSettings
 from tokenloom.run.document_names import parse_name
-from tokenloom.run.settings import RunSettings, SourceSettings, parse_run
+from tokenloom.run.settings import DenialSettings, RunSettings, SourceSettings, parse_run
 from tokenloom.run.stage_settings import SIZES, Shares, StageSettings
 from tokenloom.run.toml_file import as_key, as_text, did_you_mean
 

@@ -18,11 +18,10 @@ from tests.support import StandInTokenizer
 from tokenloom.datasets.ledger import Count
 from tokenloom.datasets.slot_counts import count_windows
 from tokenloom.errors import ConfigError, UntrainableWarning
-from tokenloom.run.audit.ledger_conversations import Dropped
+from tokenloom.run.audit.ledger_counts import Dropped
 from tokenloom.run.audit.ledger_rows import LedgerRow, LedgerStage, RunLedger, summed
 from tokenloom.run.lock import LockedSource, RunLock
-from tokenloom.run.passes import closed_at
-from tokenloom.run.plan import plan_of
+from tokenloom.run.plan import closed_at, plan_of
 from tokenloom.run.run import Run
 from tokenloom.run.sample_settings import DEFAULTS
 

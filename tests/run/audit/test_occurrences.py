@@ -10,8 +10,7 @@ from tests.run.folders import HEAD, SOURCES, STAGE, make_run, write_toml
 from tests.run.megatrons import make, opened
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.audit.occurrences import OccurrenceSearch
-from tokenloom.run.audit.stored_occurrences import find_stored
+from tokenloom.run.audit.occurrences import OccurrenceSearch, find_stored
 from tokenloom.run.held_out import are_held_out
 from tokenloom.run.members import Reading
 from tokenloom.run.run import Run

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
-
-import numpy as np
 
 from tokenloom.errors import ConfigError
 from tokenloom.run.audit.windows_read import common, num_tokens_of, windows_read
 from tokenloom.run.changes import first_moved
-from tokenloom.run.dataset import Place
+from tokenloom.run.dataset import Place, place_at
 from tokenloom.run.digest import order_digest, ratio_of, run_identity
 from tokenloom.run.lock import LockedPair, LockedSource, RunLock
 from tokenloom.run.progress import mixed_size
@@ -117,7 +114,7 @@ def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunD
     Raises:
         ConfigError: `until` is behind the ends of both, or a lock is none that a run can follow.
     """
-    ends = _end_of(old), _end_of(new)
+    ends = old.num_samples, new.num_samples
     longest = max(_ENDLESS if end is None else end for end in ends)
     if until is not None and until > longest:
         message = f"expected a position up to {longest}, where the longer run ends, found {until}"
@@ -130,7 +127,10 @@ def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunD
     moved = first_moved(old, new, min(stops)) if min(stops) else None
     position = min(stops) if moved is None and stops[0] != stops[1] else None if moved is None else moved.position
     before, after = Timeline(old), Timeline(new)
-    places = [None if position is None else _place(timeline, position) for timeline in (before, after)]
+    places = [
+        None if position is None or position >= (timeline.num_samples or _ENDLESS) else place_at(timeline, position)
+        for timeline in (before, after)
+    ]
     shared_stop = min(stops) if until is None else until
     return RunDifferences(
         runs=(run_identity(old), run_identity(new)),
@@ -235,17 +235,7 @@ def _changed(old: RunLock, new: RunLock) -> list[ChangedSetting]:
 
 
 def _setting(lock: RunLock, name: str) -> object:
-    values: dict[str, Callable[[], object]] = {
-        "order": lambda: lock.order,
-        "seed": lambda: lock.seed,
-        "documents": lambda: lock.documents,
-        "windows": lambda: lock.windows,
-        "dataset": lambda: lock.dataset,
-        "samples": lambda: dict(lock.samples),
-        "mixing_block": lambda: lock.mixing_block,
-        "tokenizer": lambda: None if lock.tokenizer is None else lock.tokenizer.fingerprint,
-    }
-    return values[name]()
+    return lock.tokenizer and lock.tokenizer.fingerprint if name == "tokenizer" else getattr(lock, name)
 
 
 def _words(value: object) -> str:
@@ -310,25 +300,3 @@ def _owners(lock: RunLock) -> dict[tuple[object, ...], list[str]]:
 
 def _num_tokens(source: LockedSource) -> int:
     return sum(pair.num_tokens for pair in source.pairs)
-
-
-def _end_of(lock: RunLock) -> int | None:
-    last = lock.segments[-1]
-    return None if last.num_samples is None else last.start + last.num_samples
-
-
-def _place(timeline: Timeline, position: int) -> Place | None:
-    if timeline.num_samples is not None and position >= timeline.num_samples:
-        return None
-    found = timeline.locate(np.array([position], dtype=np.int64))
-    segment = timeline.segments[int(found.segments[0])]
-    source, walk = int(found.sources[0]), int(found.walks[0])
-    return Place(
-        position=position,
-        stage=segment.stage,
-        source=timeline.lock.sources[source].name,
-        pass_number=timeline.walk_of(source, walk).pass_number,
-        walk=walk,
-        window=int(found.windows[0]),
-        sequence_length=segment.sequence_length,
-    )

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tokenloom.errors import InputError, MissingObjectError
+from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.origins import OriginFile
 from tokenloom.inputs import STDIN
 from tokenloom.inputs.cut import whole_file
 from tokenloom.inputs.detect import inspect_input
 from tokenloom.inputs.reading import open_slice, size_and_version
 from tokenloom.inputs.records import data_of, records_of
+from tokenloom.run.audit.span_table import SpanTable
+from tokenloom.storage.settings import ObjectStorageSettings
 
 _BLOCK_BYTES = 4 << 20
 _TEXT_FORMATS = {"line": "text-lines", "file": "text-files"}
@@ -67,4 +74,32 @@ def read_records(file: OriginFile, numbers: Iterable[int]) -> dict[int, str]:
                 break
     finally:
         reader.close()
+    return found
+
+
+_TOKENS_AT_ONCE = 1 << 22
+
+
+def span_tokens(table: SpanTable, *, object_storage: ObjectStorageSettings | None = None) -> list[NDArray[Any]]:
+    """Returns the tokens of each span, in the dtype of its pair; none of documents that are denied.
+
+    Args:
+        table: the spans.
+        object_storage: how to read what lies in object storage.
+
+    Raises:
+        DatasetNotFoundError, DatasetFormatError, StorageError: a pair cannot be read.
+    """
+    found: list[NDArray[Any]] = [np.empty(0, dtype=np.int64)] * len(table)
+    pairs, rows = table.pairs()
+    wanted = ~table.denied
+    for pair in np.unique(pairs[wanted]).tolist():
+        opened = IndexedDataset(table.pair_rows.prefixes[pair], object_storage=object_storage)
+        chosen = np.flatnonzero(wanted & (pairs == pair))
+        pieces = np.cumsum(table.lengths[chosen]) // _TOKENS_AT_ONCE
+        for piece in np.unique(pieces).tolist():
+            some = chosen[pieces == piece]
+            tokens = opened.gather(rows[some], table.starts[some], table.lengths[some])
+            for number, part in zip(some.tolist(), np.split(tokens, np.cumsum(table.lengths[some])[:-1]), strict=True):
+                found[number] = part
     return found

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from tokenloom.run.audit.ledger_rows import LedgerRow, RunLedger, summed
-from tokenloom.run.audit.ledger_words import LEFT, NEVER, SLOTS, WITHOUT, columns_of
-from tokenloom.run.passes import closed_at
+from tokenloom.run.audit.ledger_rows import LEFT, NEVER, SLOTS, WITHOUT, LedgerRow, RunLedger, columns_of, summed
+from tokenloom.run.plan import closed_at
 from tokenloom.run.run import Run
 from tokenloom.run.walk_sizes import are_packs
 from tokenloom_look.html import Cell, Markup, element, joined, table
