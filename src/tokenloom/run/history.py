@@ -115,21 +115,12 @@ def history_of(
     *,
     until: int | None = None,
 ) -> RunHistory:
-    """Returns what a run has read before positions.
+    """Returns what a run has read before positions, see `Run.history`; without these, those lie between mixing blocks.
 
-    Args:
-        run: the run; one in the reference's order is built, if it is not yet, and its index is looked through.
-        positions: integers[num_points], rising; None for up to 200 from the first position on, and the starts of
-            stages. Those lie between mixing blocks, within which sources come at random.
-        until: the last of these; None for the end of the run. Goes with no `positions`.
-
-    Raises:
-        ConfigError: the run has no such position, positions do not rise, or the run has no end and none is named.
+    One in the reference's order is built, if it is not yet, and its index is looked through.
     """
     points = _points(run.lock, until) if positions is None else _checked(run.lock, positions)
     if run.lock.is_megatron:
-        from tokenloom.run.history import stored_samples
-
         samples = stored_samples(run.dataset(), run.lock, points)
         length = run.lock.segments[0].sequence_length
         tokens = [max(1, sum(pair.num_tokens for pair in source.pairs)) for source in run.lock.sources]

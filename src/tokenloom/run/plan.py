@@ -1,7 +1,8 @@
 """What a run will have read, from its lock alone: samples, tokens and passes per segment and source, and what stays.
 
 Everything is counted, not estimated, but for `pass_ends`: those are positions before mixing, so the last window of a
-pass may stand elsewhere in the same mixing block. Numbers end where an endless stage begins.
+pass may stand elsewhere in the same mixing block. Numbers end where an endless stage begins. A
+`Pace` says when a run reaches its positions.
 """
 
 from __future__ import annotations

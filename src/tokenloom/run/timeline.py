@@ -216,12 +216,6 @@ class Timeline:
             sequence_length=entered.sequence_length,
         )
 
-    def num_pairs_of(self, source: int, segment: int) -> int:
-        """Returns how many pairs a source has in a segment; 0 if the segment does not read it."""
-        entered = self.entered(segment)
-        leaf = entered.leaf_of(source)
-        return 0 if leaf is None else int(entered.num_pairs[leaf])
-
     def entered(self, segment: int) -> Entered:
         """Returns what the sources of a segment give in it."""
         return self._segment(segment).entered

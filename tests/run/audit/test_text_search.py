@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.run.audit.greedy import Greedy
 from tests.support import write_corpus
 
@@ -18,7 +16,7 @@ from tokenloom.indexed.document_hashes import write_document_hashes
 from tokenloom.indexed.manifest.contents import index_start_crc32
 from tokenloom.inputs.parsing import Texts
 from tokenloom.preprocess.selection import hash_documents
-from tokenloom.run.audit.token_scan import TextScan, places_of_ids
+from tokenloom.run.audit.token_scan import places_of_ids
 from tokenloom.run.audit.token_search import Match, find_ids, find_text, find_whole_texts
 from tokenloom.run.locking import lock_run
 
@@ -89,22 +87,6 @@ def test_every_place_is_found_once_however_data_are_cut(tmp_path, rng, at_once, 
         for row, start in [(0, 0), (3, 1), (29, 0), (30, 0), *expected[:: 1 + len(expected) // 3]]:  # from any place on
             behind = [place for place in expected if place >= (row, start)]
             assert places(pair, ids, row=row, start=start, at_once=at_once) == behind
-
-
-TEXTS = ["", "a", "b", "c", "ab", "bc", "abc", "ca", "cab", " a", "\ufffd"]
-
-
-def begins_of(texts: list[str], tokens: list[int], seed: str) -> list[int]:
-    """Returns the tokens in which a text begins, by looking at every character."""
-    owners = [place for place, number in enumerate(tokens) for _ in texts[number]]
-    whole = "".join(texts[number] for number in tokens)
-    return sorted({owners[at] for at in range(len(whole) - len(seed) + 1) if whole.startswith(seed, at)})
-
-
-@given(st.lists(st.integers(0, len(TEXTS) - 1), max_size=40), st.text("abc ", min_size=1, max_size=9))
-def test_texts_are_found_however_they_are_cut(tokens, seed):
-    found = TextScan(seed, TEXTS).places(np.array(tokens, dtype=np.uint16))
-    assert found.tolist() == begins_of(TEXTS, tokens, seed)
 
 
 def hash_pair(prefix: str, texts: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The records of input files that documents were made of: whether the files are still those, and what stands there."""
+"""What spans were made of, read again: their tokens, and the records of input files, where these are still the same."""
 
 from __future__ import annotations
 

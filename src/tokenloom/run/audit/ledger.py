@@ -2,6 +2,9 @@
 
 Passes, walks and what is left of them are those of the plan, of a run that ends at the position. What is in the slots
 of samples is a matter of numbers where nothing is masked, and is counted from the data where they decide it.
+
+Of the reference's order the index arrays are looked through once: a dataset is one stream over as many epochs as its
+samples need, whose windows are shuffled together; with its first sample all of them have begun.
 """
 
 from __future__ import annotations
@@ -38,17 +41,9 @@ if TYPE_CHECKING:
 def ledger_of(
     run: Run, *, until: int | None = None, reads_data: bool = True, report: Report | None = None
 ) -> RunLedger:
-    """Returns where the tokens of a run went before a position.
+    """Returns where the tokens of a run went before a position, see `Run.ledger`.
 
-    Args:
-        run: the run; one in the reference's order is built, if it is not yet, and its index is looked through.
-        until: the position; None for all of a run that has an end.
-        reads_data: whether to look into the data where they decide what has loss; else that is not counted.
-        report: hears of samples that were looked into.
-
-    Raises:
-        ConfigError: the run has no such position, or no end.
-        DatasetNotFoundError, DatasetFormatError: data that are looked into are not there, or others.
+    One in the reference's order is built, if it is not yet, and its index is looked through.
     """
     position = run.num_samples if until is None else until
     if position is None:
@@ -62,8 +57,6 @@ def ledger_of(
 def _ledger(run: Run, position: int, *, reads_data: bool, report: Report) -> RunLedger:
     lock = run.lock
     if lock.is_megatron:
-        from tokenloom.run.audit.ledger import stored_ledger
-
         return stored_ledger(run.dataset(), lock, position, reads_data=reads_data, report=report)
     closed = closed_at(lock, position)
     if not closed.segments:
@@ -167,14 +160,7 @@ class _Closing:
         counts = count_windows(reading.num_samples, sequence_length=length, extra=1)
         slots = counts.slots if self._lock.dataset not in CONVERSATIONS else 0
         tokens = row.brought + row.offered if self._are_packs else counts.tokens
-        counts = SlotCounts(
-            samples=reading.num_samples,
-            slots=slots,
-            tokens=tokens,
-            not_counted_slots=slots,
-            not_counted_tokens=tokens,
-        )
-        row = replace(row, counts=counts)
+        row = replace(row, counts=_not_counted(reading.num_samples, slots, tokens))
         return row if self._are_packs else self._with_windows(row, reading, length)
 
 

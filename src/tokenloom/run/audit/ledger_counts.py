@@ -1,9 +1,12 @@
-"""What is in the slots of the samples that a segment reads of a source: from numbers alone where these decide it."""
+"""What is in the slots of the samples that a segment reads of a source: from numbers alone where these decide it.
+
+Of conversations whole walks are counted at once, with what they leave out.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +15,9 @@ from tokenloom.datasets.exposure import Exposure
 from tokenloom.datasets.joined_conversations import TakenOfPairs
 from tokenloom.datasets.ledger import NOTHING, Count
 from tokenloom.datasets.slot_counts import SlotCounts, count_conversations, count_windows
-from tokenloom.order.computed_keys import source_key
 from tokenloom.run.audit.occurrences import OccurrenceSearch
 from tokenloom.run.dataset import RunDataset
-from tokenloom.run.held_out import DeniedDocuments, held_numbers
-from tokenloom.run.lock import BLOCK_DOCUMENTS, LockedPair
+from tokenloom.run.held_out import DeniedDocuments, are_held_out
 from tokenloom.run.members import SourceData, run_config
 from tokenloom.run.packs import CONVERSATION_CLASSES
 from tokenloom.run.plan import PlannedWalks
@@ -202,11 +203,7 @@ class Dropped:
 
     def as_json(self) -> dict[str, dict[str, int]]:
         """Returns conversations and tokens by reason, as `json` writes them."""
-        by_reason = {"empty": self.empty, "long": self.long, "untrainable": self.untrainable}
-        return {
-            reason: {"conversations": count.conversations, "tokens": count.tokens}
-            for reason, count in by_reason.items()
-        }
+        return asdict(self)
 
     @property
     def tokens(self) -> int:
@@ -275,20 +272,9 @@ class WalksOfConversations:
         """Returns what samples take of the conversations of a pair, and which of them are not held out."""
         key = source, number, sequence_length
         if (found := self._exposures.get(key)) is None:
-            _, taken = self._opened(source, sequence_length)
-            exposure = taken.exposure_of(number)
-            is_read = ~self._held(source, number, self._lock.sources[source].pairs[number])
+            data, taken = self._opened(source, sequence_length)
+            exposure, first = taken.exposure_of(number), data.pairs.first_of(number)
+            documents = np.arange(first, first + len(exposure.lengths), dtype=np.int64)
+            is_read = ~are_held_out(self._lock, source, documents)
             found = self._exposures[key] = exposure, is_read
         return found
-
-    def _held(self, source: int, number: int, pair: LockedPair) -> Bools:
-        held = np.zeros(pair.num_documents, dtype=np.bool_)
-        if pair.held_blocks or pair.held_documents:
-            key = source_key(self._lock.seed, self._lock.sources[source].name)
-            numbers = held_numbers(pair, key=key, number=number)
-            if pair.held_blocks:
-                for block in numbers.tolist():
-                    held[block * BLOCK_DOCUMENTS : (block + 1) * BLOCK_DOCUMENTS] = True
-            else:
-                held[numbers] = True
-        return held

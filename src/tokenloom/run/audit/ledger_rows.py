@@ -1,4 +1,4 @@
-"""The ledger of a run: rows per stage and source, which sum up and balance."""
+"""The ledger of a run: rows per stage and source, which sum up and balance; their words, and a card of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Texts and token ids, looked for in all documents of a run: streamed, so memory is bounded; see `token_scan.py`."""
+"""Texts and token ids, searched in all documents of a run: streamed, so memory is bounded; see `token_scan.py`.
+
+Whole texts are found by the hashes beside pairs: `PREFIX.hashes`.
+"""
 
 from __future__ import annotations
 

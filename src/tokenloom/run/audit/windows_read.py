@@ -70,11 +70,6 @@ def windows_read(
     return {source: {cut: _joined(ranges) for cut, ranges in cuts.items()} for source, cuts in found}
 
 
-def num_windows_of(read: dict[Cut, Ranges]) -> int:
-    """Returns how many windows there are."""
-    return sum(stop - first for ranges in read.values() for first, stop in ranges)
-
-
 def num_tokens_of(read: dict[Cut, Ranges]) -> int:
     """Returns their tokens, where each window counts as many as a sample has."""
     return sum((stop - first) * cut.sequence_length for cut, ranges in read.items() for first, stop in ranges)

@@ -24,9 +24,10 @@ from tokenloom.indexed.images import IMAGE_MODE
 from tokenloom.inspect.open_pairs import OpenPair
 from tokenloom.inspect.token_texts import decoded
 from tokenloom.numbers import items_of, parse_integer, quoted
-from tokenloom.run.audit.token_scan import TOKENS_AT_ONCE, StableIds, TextScan, places_of_ids, seed_of, stretches
+from tokenloom.run.audit.token_scan import TOKENS_AT_ONCE, StableIds, places_of_ids, stretches
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query
+from tokenloom_look.explorer.text_scan import TextScan, seed_of
 from tokenloom_look.html import element, joined
 
 SECONDS = 0.3
