@@ -7,12 +7,12 @@ import inspect
 
 from docs_site.docstrings import parse, rows_of, summary, table
 from docs_site.names import _annotation, _default, namespaces, public_names
-from tokenloom.run import settings, stage_settings
+from tokenloom.run import settings
 
 KEYS_OF_RUN = {
     "At the top": (settings.RunSettings, settings._TOP),
     "A source, in `[sources]`": (settings.SourceSettings, settings._SOURCE),
-    "A stage, in `[[stages]]`": (stage_settings.StageSettings, stage_settings.KEYS),
+    "A stage, in `[[stages]]`": (settings.StageSettings, settings.STAGE_KEYS),
     "What is denied, in `[[denied]]`": (settings.DenialSettings, ("documents", "from", "reason")),
 }
 """The keys of each part of a `run.toml`, and the class whose docstring says what they mean."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tokenloom.run.lock import LockedPair, LockedSegment, LockedSource, RunLock
 from tokenloom.run.resolve import resolve
-from tokenloom.run.stage_settings import StageSettings
+from tokenloom.run.settings import StageSettings
 
 
 def pair(num_tokens: int, *, since: int = 0, name: str = "pair", **other) -> LockedPair:

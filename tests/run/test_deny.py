@@ -9,7 +9,7 @@ from tests.run.folders import SOURCES, make_run, texts
 from tests.run.recorded import with_origins
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.deny import Denial, deny_documents
+from tokenloom.run.amend import Denial, deny_documents
 from tokenloom.run.held_out import are_held_out
 from tokenloom.run.lock import read_lock
 from tokenloom.run.locking import lock_run

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.run.texts import SMALL, runs
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.settings import DenialSettings, parse_run
-from tokenloom.run.stage_settings import StageSettings
+from tokenloom.run.settings import DenialSettings, StageSettings, parse_run
 from tokenloom.run.toml_edit import RunEdit, denial_lines, source_value, stage_lines
 from tokenloom.run.toml_file import as_key
 

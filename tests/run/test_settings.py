@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.run.texts import RUN, SMALL, error_of, fault_of, runs
 
-from tokenloom.run.settings import DenialSettings, SourceSettings, parse_run
-from tokenloom.run.stage_settings import StageSettings, fault_of_name
+from tokenloom.run.settings import DenialSettings, SourceSettings, StageSettings, fault_of_name, parse_run
 
 
 def test_all_that_a_file_may_say():

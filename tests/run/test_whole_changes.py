@@ -13,8 +13,7 @@ from tests.faults import dies_at, fills_at
 from tests.run.changed_runs import shares, start
 
 from tokenloom.errors import ConfigError, OutputBusyError
-from tokenloom.run.amend import Amendment, amend_run
-from tokenloom.run.deny import Denial, deny_documents
+from tokenloom.run.amend import Amendment, Denial, amend_run, deny_documents
 from tokenloom.run.lock import lock_path
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.settings import SourceSettings, parse_run
-from tokenloom.run.stage_settings import StageSettings
+from tokenloom.run.settings import SourceSettings, StageSettings, parse_run
 
 RUN = """\
 order = 1

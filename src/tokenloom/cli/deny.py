@@ -17,9 +17,9 @@ from tokenloom.cli.values import whole_number
 from tokenloom.cli.when import HEADING, line_of
 from tokenloom.loading.topology import Topology
 from tokenloom.rendering.words import counted
+from tokenloom.run.amend import Denial, Denied, Documents, deny_documents
 from tokenloom.run.audit.source_origins import records_may_be_elsewhere
 from tokenloom.run.audit.span_table import SpanTable
-from tokenloom.run.deny import Denial, Denied, Documents, deny_documents
 from tokenloom.run.document_names import record_name
 from tokenloom.run.lock import lock_path, read_lock
 

@@ -22,7 +22,7 @@ from tokenloom.kernels import Mixture, smallest_weights
 from tokenloom.run.amounts import MOST_SAMPLES
 from tokenloom.run.lock import LockedSegment, LockedSource, RunLock
 from tokenloom.run.progress import Entered, Progress, mixed_size
-from tokenloom.run.stage_settings import StageSettings
+from tokenloom.run.settings import StageSettings
 from tokenloom.run.walk_sizes import OrderSettings
 
 Weights = tuple[tuple[int, int], ...]

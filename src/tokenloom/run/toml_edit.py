@@ -18,8 +18,7 @@ from tomlkit.items import AoT, Item, Key, Table
 
 from tokenloom.errors import ConfigError
 from tokenloom.run.document_names import parse_name
-from tokenloom.run.settings import DenialSettings, RunSettings, SourceSettings, parse_run
-from tokenloom.run.stage_settings import SIZES, Shares, StageSettings
+from tokenloom.run.settings import SIZES, DenialSettings, RunSettings, Shares, SourceSettings, StageSettings, parse_run
 from tokenloom.run.toml_file import as_key, as_text, did_you_mean
 
 _Body = list[tuple[Key | None, Item]]
