@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tokenloom_look.html import escaped
+from tokenloom_look.report.page import figure_html
 from tokenloom_look.web.assets import SCRIPTS, STYLES, asset, policy_of_file
-from tokenloom_look.web.figures import figure_html
 
 
 def page_of(charts: Sequence[dict[str, Any]], path: Path, *, body: str = "") -> Path:
@@ -100,19 +100,6 @@ def gallery() -> list[dict[str, Any]]:
             y_label="loss",
             x_label="step",
             summary="A spike at step 20,650; 1,500 steps are missing.",
-        ),
-        chart(
-            "points",
-            x=np.sort(rng.lognormal(6, 1.2, 800)),
-            series={
-                name: np.where(rng.random(800) < 0.4, 3.5 + n + rng.normal(size=800) * 0.3, np.nan)
-                for n, name in enumerate(names[:3])
-            },
-            x_scale="log",
-            x_label="length in tokens",
-            y_label="bytes per token",
-            title="Bytes per token against length",
-            summary="Code has fewer bytes per token than text.",
         ),
         chart(
             "lines",

@@ -17,8 +17,8 @@ from tokenloom.loading.batch_sizes import BatchSizeSchedule
 from tokenloom.loading.json_lines import JsonLinesWriter
 from tokenloom.loading.topology import Topology
 from tokenloom.run.run import Run
+from tokenloom_look.explorer.application import views_of
 from tokenloom_look.explorer.looking import Looking
-from tokenloom_look.explorer.views import views_of
 from tokenloom_look.target import SampleSettings, open_target
 
 OWNED = "<script>globalThis.owned = 1</script><img src=x onerror='globalThis.owned = 2'>"

@@ -41,17 +41,4 @@ def test_shares_of_a_sample_are_those_of_all_tokens(tmp_path):
 def test_tokens_are_compared_with_the_bytes_of_their_text(tmp_path):
     found = sampled(write_pair(tmp_path / "one", [[*b"words and more", EOD]] * 9))
     assert found.tokens_per_byte == 1.0
-    assert found.spread((5, 95)) == [1.0, 1.0]
     assert (found.num_ends_with_eod, found.undecodable) == (found.num_ends, None)
-
-
-def test_images_are_left_out(tmp_path):
-    with IndexedDatasetBuilder(f"{tmp_path}/mixed.bin", dtype=np.uint16, multimodal=True) as builder:
-        builder.add_document([1, 2, 3, 9, 9, 9, 9], [3, 4], modes=[0, 1])
-        builder.finalize(f"{tmp_path}/mixed.idx")
-    found = sampled(f"{tmp_path}/mixed")
-    assert set(found.counts) == {1, 2, 3}
-    with IndexedDatasetBuilder(f"{tmp_path}/images.bin", dtype=np.uint16, multimodal=True) as builder:
-        builder.add_document([9, 9], [2], modes=[1])
-        builder.finalize(f"{tmp_path}/images.idx")
-    assert sampled(f"{tmp_path}/images").num_tokens == 0

@@ -92,8 +92,6 @@ def _draw(axes: Any, chart: Chart) -> None:
         values, name = np.asarray(each.values, dtype=np.float64), _label(each.name)
         if chart.kind == "lines":
             axes.plot(xs, values, color=colour, label=name)
-        elif chart.kind == "points":
-            axes.plot(xs, values, ".", markersize=2, color=colour, label=name)
         elif chart.kind == "bars":
             axes.stairs(values, xs, fill=True, alpha=0.8, color=colour, label=name)
         else:

@@ -13,7 +13,7 @@ from explorer_requests import serving
 from playwright.sync_api import expect
 
 from tokenloom.errors import DatasetFormatError
-from tokenloom_look.explorer.views import views_of
+from tokenloom_look.explorer.application import views_of
 
 pytestmark = pytest.mark.slow
 

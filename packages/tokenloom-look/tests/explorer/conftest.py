@@ -16,8 +16,8 @@ from tokenloom import cli
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
 from tokenloom.loading.topology import Topology
 from tokenloom.run.run import Run
+from tokenloom_look.explorer.application import views_of
 from tokenloom_look.explorer.looking import Looking
-from tokenloom_look.explorer.views import views_of
 from tokenloom_look.target import SampleSettings, open_target
 
 RUN = """\

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom.errors import ConfigError, UnavailableError
-from tokenloom_look.explorer.answers import NotThereError, encoded
-from tokenloom_look.explorer.queries import Query
+from tokenloom_look.explorer.queries import NotThereError, Query, encoded
 
 
 def echo(query: Query) -> object:

@@ -8,8 +8,8 @@ import pytest
 from explorer_requests import serving
 from tests.support import write_corpus
 
+from tokenloom_look.explorer.application import views_of
 from tokenloom_look.explorer.looking import Looking
-from tokenloom_look.explorer.views import views_of
 from tokenloom_look.target import SampleSettings, open_target
 
 pytestmark = pytest.mark.slow

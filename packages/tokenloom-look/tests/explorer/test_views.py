@@ -14,11 +14,10 @@ from tests.support import write_sentences
 
 from tokenloom.errors import TokenloomError
 from tokenloom.run.run import Run
-from tokenloom_look.explorer.answers import encoded, error_answer
+from tokenloom_look.explorer.application import views_of
 from tokenloom_look.explorer.documents import MOST_TOKENS, document
 from tokenloom_look.explorer.looking import Looking
-from tokenloom_look.explorer.queries import Query
-from tokenloom_look.explorer.views import views_of
+from tokenloom_look.explorer.queries import Query, encoded, error_answer
 from tokenloom_look.target import open_target
 
 ASKED = {

@@ -10,9 +10,9 @@ from tests.corpus.shard_reports import write_report
 from tests.support import write_corpus
 
 from tokenloom.loading.json_lines import JsonLinesWriter
+from tokenloom_look.explorer.application import views_of
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query
-from tokenloom_look.explorer.views import views_of
 from tokenloom_look.explorer.watching import watch
 from tokenloom_look.target import TargetKind, open_target
 
@@ -37,7 +37,7 @@ def test_a_job_is_watched_until_its_folder_is_gone(job):
         found = ask("watch")
         assert found["progress"] == {"done": 1, "total": 4, "unit": "shards"}
         assert found["words"] == "1 of 4 shards are done, nobody works on it."
-        assert ["tokens", "500"] in found["facts"]
+        assert '<th scope="row">tokens so far</th><td>500</td>' in found["html"]
         assert (found["charts"], found["is_over"]) == ([], False)
         assert state_of(job) == before
         write_report(job, 1, written=1001, num_documents=9, num_tokens=700)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom_look.web.figures import figure_html
+from tokenloom_look.report.page import figure_html
 
 START, END = '<figure class="chart"><script type="application/json">', "</script></figure>"
 

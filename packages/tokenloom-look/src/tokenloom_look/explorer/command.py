@@ -12,9 +12,9 @@ from tokenloom.cli.run_common import add_batch_sizes, batch_sizes_of, lengths_of
 from tokenloom.cli.stopping import StoppedBySignal, say
 from tokenloom.cli.values import whole_number
 from tokenloom.loading.topology import Topology
+from tokenloom_look.explorer.application import views_of
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.server import LocalServer
-from tokenloom_look.explorer.views import views_of
 from tokenloom_look.target import add_target, target_of
 
 

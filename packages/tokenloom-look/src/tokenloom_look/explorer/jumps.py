@@ -11,9 +11,8 @@ import numpy as np
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import parse_integer, quoted
 from tokenloom.run.document_names import parse_name
-from tokenloom_look.explorer.answers import NotThereError
 from tokenloom_look.explorer.looking import Looking
-from tokenloom_look.explorer.queries import Query
+from tokenloom_look.explorer.queries import NotThereError, Query
 
 _KINDS = ("position", "step", "document", "record", "auto")
 _STEP = re.compile(r"step[ :]*([0-9]+)", re.IGNORECASE)

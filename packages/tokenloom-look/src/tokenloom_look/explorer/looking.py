@@ -18,8 +18,7 @@ from tokenloom.loading.topology import Topology
 from tokenloom.rendering.plain import printable
 from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.lock import RunLock
-from tokenloom_look.explorer.answers import NotThereError
-from tokenloom_look.explorer.queries import Query
+from tokenloom_look.explorer.queries import NotThereError, Query
 from tokenloom_look.explorer.text_scan import vocabulary_texts
 from tokenloom_look.target import Target, TargetKind
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tokenloom.numbers import quoted
-from tokenloom_look.explorer.answers import NotThereError
 from tokenloom_look.explorer.looking import Looking
-from tokenloom_look.explorer.queries import Query
+from tokenloom_look.explorer.queries import NotThereError, Query
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Section
 from tokenloom_look.report.sections import made, sections_of

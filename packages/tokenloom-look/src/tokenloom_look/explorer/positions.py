@@ -10,9 +10,8 @@ import numpy as np
 from tokenloom.errors import ConfigError
 from tokenloom.run.audit.span_table import SpanTable
 from tokenloom.run.audit.trace import trace_dataset, trace_megatron
-from tokenloom_look.explorer.answers import NotThereError
 from tokenloom_look.explorer.looking import PREVIEW_TOKENS, Looking, preview
-from tokenloom_look.explorer.queries import Query
+from tokenloom_look.explorer.queries import NotThereError, Query
 from tokenloom_look.shown_html import legend_html, shown_html
 from tokenloom_look.target import Target
 

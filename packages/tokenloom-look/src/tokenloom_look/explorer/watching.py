@@ -12,7 +12,7 @@ from tokenloom.corpus.job_state import JobState, job_state
 from tokenloom.errors import ConfigError, DatasetNotFoundError, StorageError
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query
-from tokenloom_look.html import table
+from tokenloom_look.report.job_section import job_html
 from tokenloom_look.report.section import Chart, Series
 from tokenloom_look.report.statistics_section import Line, last_lines, section_of_lines
 
@@ -38,8 +38,8 @@ def _job(looking: Looking, folder: str) -> dict[str, Any]:
     return {
         "words": _job_words(state),
         "progress": None if total is None else {"done": state.num_shards_done, "total": total, "unit": "shards"},
-        "facts": _job_facts(state),
-        "html": _workers(state),
+        "facts": [],
+        "html": job_html(state, time.time()),
         "charts": [chart.as_json() for chart in _job_charts(looking)],
         "is_over": False,
     }
@@ -54,44 +54,10 @@ def _job_words(state: JobState) -> str:
     return f"{done} shards are done, {at_work}."
 
 
-def _job_facts(state: JobState) -> list[tuple[str, str]]:
-    facts = [
-        ("documents", f"{state.num_documents:,}"),
-        ("tokens", f"{state.num_tokens:,}"),
-        ("rejected", f"{state.num_rejected:,}"),
-        ("blank lines", f"{state.num_blank_lines:,}"),
-        ("bytes of text", f"{state.num_text_bytes:,}"),
-        ("input files", f"{state.num_files:,}"),
-    ]
-    if state.tokens_per_second is not None:
-        facts.append(("tokens per second", f"{state.tokens_per_second:,.0f}"))
-    if state.seconds_left is not None:
-        facts.append(("time left, about", _duration(state.seconds_left)))
-    if state.num_unreadable:
-        facts.append(("damaged reports, done again", f"{state.num_unreadable:,}"))
-    return facts
-
-
 def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def _workers(state: JobState) -> str:
-    if not state.workers:
-        return ""
-    rows = [
-        (
-            str(worker.process),
-            worker.machine[:8],
-            "all parts" if worker.shard is None else worker.shard,
-            "at work" if worker.is_alive else "gone",
-            f"{worker.silent_seconds:.0f} s",
-        )
-        for worker in state.workers
-    ]
-    return table(("process", "machine", "shard", "state", "last sign of life"), rows)
 
 
 def _job_charts(looking: Looking) -> list[Chart]:

@@ -11,8 +11,6 @@ from typing import Any
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.stopping import say
 from tokenloom.cli.values import count, whole_number
-from tokenloom.errors import ConfigError
-from tokenloom.numbers import parse_integer
 from tokenloom.optional import require
 from tokenloom.rendering.words import size
 from tokenloom.storage.publishing import exists_error, make_folder_of, write_report
@@ -43,8 +41,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--pictures", metavar="FOLDER", help="also write each chart there, as ID.png")
     parser.add_argument(
-        "--no-time", action="store_true", help="no time on the page: the same data make the same bytes (that of "
-        "SOURCE_DATE_EPOCH, if it is set)"
+        "--no-time", action="store_true", help="no time on the page: the same data make the same bytes"
     )  # fmt: skip
     add_json(parser, "path, num_bytes, seconds, and in sections id, title, made, error, findings, seconds of each")
     group = parser.add_argument_group("steps")
@@ -59,20 +56,18 @@ def run(options: argparse.Namespace) -> int:
     if options.pictures is not None:
         require("matplotlib", extra="plot")
     target = target_of(options)
-    now = _time_of_page()
     wanted = ReportOptions(
         num_samples_shown=options.num_samples_shown,
         global_batch_size=options.global_batch_size,
         statistics=options.statistics,
         seed=options.seed,
-        now=now,
     )
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("default")
         made = list(made_sections(target, wanted))
     for text in dict.fromkeys(str(each.message) for each in warned):
         say(f"warning: {text}")
-    when = None if options.no_time else time.time() if now is None else now
+    when = None if options.no_time else time.time()
     data = page(target, [each.section for each in made if each.section is not None], when=when)
     write_report(options.output, data, overwrite=options.overwrite)
     if options.pictures is not None:
@@ -102,18 +97,6 @@ def require_place(path: str, *, overwrite: bool) -> None:
     if os.path.lexists(path) and not overwrite:
         raise exists_error(path)
     make_folder_of(path)
-
-
-def _time_of_page() -> float | None:
-    """Returns the time that the environment sets, for files that are to be the same whenever they are made."""
-    text = os.environ.get("SOURCE_DATE_EPOCH")
-    if not text:
-        return None
-    seconds = parse_integer(text, "SOURCE_DATE_EPOCH", at_least=0)
-    if seconds >= 1 << 37:  # thousands of years
-        message = f"expected SOURCE_DATE_EPOCH in seconds since 1970, found {seconds}"
-        raise ConfigError(message)
-    return float(seconds)
 
 
 def _described(path: str, made: list[MadeSection], *, num_bytes: int, seconds: float) -> dict[str, Any]:

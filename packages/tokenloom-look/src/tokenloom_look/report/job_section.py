@@ -11,7 +11,7 @@ from tokenloom.errors import StorageError
 from tokenloom.machine import boot_id
 from tokenloom.preprocess.rejected_reasons import RejectedReasons
 from tokenloom.rendering.words import size
-from tokenloom_look.html import Cell, facts, joined, table
+from tokenloom_look.html import Cell, Markup, facts, joined, table
 from tokenloom_look.report.input_section import reasons_table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Section
@@ -35,13 +35,16 @@ def job_section(target: Target, options: ReportOptions) -> Section | None:
         return None
     now = time.time() if options.now is None else options.now
     state = job_state(target.folder, now=now)
-    html: list[Cell] = [_facts(state, now)]
-    if state.workers:
-        html.append(_workers(state))
+    html: list[Cell] = [job_html(state, now)]
     reasons = _rejected(target.folder)
     if reasons.num_records:
         html.append(reasons_table(reasons))
     return Section(id="job", title="How far the job is", html=joined(html), findings=list(_findings(state)))
+
+
+def job_html(state: JobState, now: float) -> Markup:
+    """Returns what a job did so far, and who works on it."""
+    return joined([_facts(state, now), *([_workers(state)] if state.workers else [])])
 
 
 def _facts(state: JobState, now: float) -> Cell:

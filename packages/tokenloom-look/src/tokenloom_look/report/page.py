@@ -6,15 +6,16 @@ bytes of a page follow from its sections and the time that it is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from tokenloom.rendering.words import counted
 from tokenloom_look.html import Markup, element, joined
 from tokenloom_look.report.section import Chart, Section
 from tokenloom_look.target import Target, TargetKind
 from tokenloom_look.web.assets import SCRIPTS, STYLES, Asset, asset, policy_of_file
-from tokenloom_look.web.figures import figure_html
 
 _KINDS = {
     TargetKind.pair: "a dataset",
@@ -168,6 +169,20 @@ def _chart(chart: Chart, *, level: int) -> Markup:
     """Returns a chart, and what is seen of it where no script runs."""
     words = joined(_words(chart, level))
     return joined([Markup(figure_html(chart.as_json())), element("noscript", words)])
+
+
+def figure_html(chart: Mapping[str, Any]) -> str:
+    r"""Returns the element that `charts.js` draws a chart into, with the chart's data in it.
+
+    Args:
+        chart: the chart as JSON, as README.md of this package describes it. No text of it can end the element.
+
+    Example:
+        >>> figure_html({"title": "</script>"})
+        '<figure class="chart"><script type="application/json">{"title":"\\u003c/script>"}</script></figure>'
+    """
+    data = json.dumps(chart, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return f'<figure class="chart"><script type="application/json">{data}</script></figure>'
 
 
 def _words(chart: Chart, level: int) -> Iterator[Markup]:

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.storage.publishing import write_report
-from tokenloom_look.report.thinning import MOST_POINTS, kept_points, spread_points
+from tokenloom_look.report.thinning import MOST_POINTS, kept_points
 
-Kind = Literal["lines", "stacked", "bars", "points"]
+Kind = Literal["lines", "stacked", "bars"]
 Scale = Literal["linear", "log"]
 Format = Literal["count", "share", "number", "tokens", "seconds"]
 
-KINDS: tuple[Kind, ...] = ("lines", "stacked", "bars", "points")
+KINDS: tuple[Kind, ...] = ("lines", "stacked", "bars")
 
 _DIGITS = 7
 """Significant digits of a fraction in JSON: a screen shows four, and each costs a byte a point."""
@@ -61,7 +61,7 @@ class Chart:
 
     Attributes:
         id: its name in a page, of letters, digits and hyphens.
-        kind: "lines", "stacked" layers, "bars" of a histogram, or "points".
+        kind: "lines", "stacked" layers, or "bars" of a histogram.
         title: what is seen.
         summary: what it shows, in a sentence, for those who cannot see it.
         x_label, x_scale: name and scale of the x axis.
@@ -149,9 +149,8 @@ class Chart:
         if len(xs) <= most or self.kind == "bars":
             return self
         values = np.stack([np.asarray(each.values) for each in self.series])
-        kept = spread_points(len(xs), most=most) if self.kind == "points" else kept_points(values, most=most)
-        note = f"{len(kept):,} of {len(xs):,} points are drawn"
-        note += "." if self.kind == "points" else ", those with the least and the greatest values among them."
+        kept = kept_points(values, most=most)
+        note = f"{len(kept):,} of {len(xs):,} points are drawn, the least and the greatest values among them."
         series = [replace(each, values=row[kept]) for each, row in zip(self.series, values, strict=True)]
         return replace(self, x=xs[kept], series=series, note=f"{self.note} {note}".strip())
 

@@ -13,14 +13,13 @@ from tokenloom.errors import TokenloomError
 from tokenloom.progress import task
 from tokenloom_look.html import element, joined
 from tokenloom_look.report.blend_section import blend_section
-from tokenloom_look.report.documents_section import documents_section
+from tokenloom_look.report.documents_section import documents_section, parts_section
 from tokenloom_look.report.input_section import input_section
 from tokenloom_look.report.job_section import job_section
 from tokenloom_look.report.ledger_section import ledger_section
 from tokenloom_look.report.made_by_section import made_by_section
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.packing_section import packing_section
-from tokenloom_look.report.parts_section import parts_section
 from tokenloom_look.report.run_sections import held_out_section, passes_section, stages_section
 from tokenloom_look.report.samples_section import samples_section, shown_documents_section
 from tokenloom_look.report.section import Chart, Section

@@ -54,13 +54,6 @@ def kept_points(ys: NDArray[Any], *, most: int = MOST_POINTS) -> NDArray[np.int6
     return np.unique(np.array(kept, dtype=np.int64))
 
 
-def spread_points(num_points: int, *, most: int = MOST_POINTS) -> NDArray[np.int64]:
-    """Returns which points of a cloud are kept, evenly by their order: int64[num_kept], rising, first and last too."""
-    if num_points <= most:
-        return np.arange(num_points, dtype=np.int64)
-    return np.linspace(0, num_points - 1, most).astype(np.int64)
-
-
 def _without_gaps(line: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Returns a line for looking for its least values, and one for its greatest: gaps are neither."""
     if line.dtype.kind != "f":

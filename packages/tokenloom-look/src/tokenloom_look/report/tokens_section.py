@@ -1,8 +1,8 @@
 """What tokens there are, by a sample: tokens per byte of text, the most frequent ones, ends of documents.
 
 The sample is stretches drawn at random from all of the data. A stretch begins at any token with the same chance and
-goes on as the file does, so that shares among its tokens are those of all tokens, but for chance. Of data with images,
-stretches are beginnings of texts.
+goes on as the file does, so that shares among its tokens are those of all tokens, but for chance. Data with images are
+left out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.images import TEXT_MODE
 from tokenloom.inspect.shown import SpecialTokens
 from tokenloom.inspect.token_texts import decoded
 from tokenloom_look.html import Cell, Markup, element, facts, joined, table
@@ -63,8 +62,7 @@ def _facts(sample: TokenSample) -> Markup:
         ("different tokens among them", len(sample.counts)),
     ]
     if (per_byte := sample.tokens_per_byte) is not None:
-        low, high = sample.spread((5, 95))
-        pairs.append(("tokens per byte of text", f"{per_byte:.3f}, of single stretches {low:.3f} to {high:.3f} (90%)"))
+        pairs.append(("tokens per byte of text", f"{per_byte:.3f}"))
         pairs.append(("bytes of text per token", f"{1 / per_byte:.2f}"))
     if eod is not None:
         pairs.append(("share of EOD", share(sample.counts[eod], sample.num_tokens)))
@@ -140,12 +138,6 @@ class TokenSample:
         num_bytes = sum(each[0] for each in self.texts)
         return sum(each[1] for each in self.texts) / num_bytes if num_bytes else None
 
-    def spread(self, percents: tuple[float, ...]) -> list[float]:
-        """Returns percentiles of the tokens per byte of single stretches."""
-        ratios = [tokens / num_bytes for num_bytes, tokens in self.texts if num_bytes]
-        found: list[float] = np.percentile(ratios, percents).tolist()
-        return found
-
 
 def sample_tokens(
     target: Target, *, seed: int, num_stretches: int = NUM_STRETCHES, stretch_tokens: int = STRETCH_TOKENS
@@ -173,7 +165,7 @@ def sample_tokens(
     ends = np.bincount(numbers, minlength=len(prefixes)) * _NUM_ENDS // num_stretches
     for number in np.unique(numbers).tolist():
         pair = target.pairs.get(prefixes[number])
-        if pair.data.dtype.kind not in "iu":
+        if pair.data.dtype.kind not in "iu" or pair.data.multimodal:
             continue
         found.special = SpecialTokens.of(target.tokenizer, pair.manifest)
         places = drawn[numbers == number] - (stops[number] - sizes[number])
@@ -186,10 +178,9 @@ def _add_stretches(
     found: TokenSample, data: IndexedDataset, places: NDArray[np.int64], stretch_tokens: int, target: Target
 ) -> None:
     """Adds stretches that begin at some of all tokens of a pair."""
-    stretches = _rows_of(data, places, stretch_tokens) if data.multimodal else _read(data, places, stretch_tokens)
     special = found.special
     unspoken = [*special.names, *(number for number in (special.eod, special.bos) if number is not None)]
-    for stretch in stretches:
+    for stretch in _read(data, places, stretch_tokens):
         found.num_tokens += len(stretch)
         values, times = np.unique(stretch, return_counts=True)
         found.counts.update(dict(zip(values.tolist(), times.tolist(), strict=True)))
@@ -220,17 +211,6 @@ def _read(data: IndexedDataset, places: NDArray[np.int64], stretch_tokens: int) 
     data.check_tokens(0, 0)
 
 
-def _rows_of(data: IndexedDataset, places: NDArray[np.int64], stretch_tokens: int) -> Iterator[NDArray[np.int64]]:
-    """Yields stretches of texts alone, of one sequence each."""
-    offsets = places * data.dtype.itemsize
-    pointers = data.index.arrays.pointers
-    rows = np.unique(np.clip(np.searchsorted(pointers, offsets, side="right") - 1, 0, len(data) - 1))
-    rows = rows[data.sequence_modes[rows] == TEXT_MODE]
-    lengths = np.minimum(data.sequence_lengths[rows], stretch_tokens).astype(np.int64)
-    ids = _gathered(data, rows, np.zeros(len(rows), dtype=np.int64), lengths)
-    yield from np.split(ids, np.cumsum(lengths)[:-1]) if len(rows) else ()
-
-
 def _add_ends(found: TokenSample, data: IndexedDataset, documents: NDArray[np.int64]) -> None:
     """Adds whether some documents end with EOD; empty ones do not count."""
     eod = found.special.eod
@@ -240,17 +220,7 @@ def _add_ends(found: TokenSample, data: IndexedDataset, documents: NDArray[np.in
     bounds = np.stack([data.document_indices[documents], data.document_indices[documents + 1]])
     rows = (bounds[1] - 1)[bounds[1] > bounds[0]]
     lengths = data.sequence_lengths[rows].astype(np.int64)
-    is_text = lengths > 0
-    if data.multimodal:
-        is_text &= data.sequence_modes[rows] == TEXT_MODE
-    rows, lengths = rows[is_text], lengths[is_text]
-    last = _gathered(data, rows, lengths - 1, np.ones(len(rows), dtype=np.int64))
+    rows, lengths = rows[lengths > 0].astype(np.int64), lengths[lengths > 0]
+    last = data.gather(rows, lengths - 1, np.ones(len(rows), dtype=np.int64))
     found.num_ends += len(last)
     found.num_ends_with_eod += int(np.count_nonzero(last == eod))
-
-
-def _gathered(
-    data: IndexedDataset, rows: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    ids: NDArray[np.int64] = data.gather(rows.astype(np.int64), starts, lengths).astype(np.int64)
-    return ids

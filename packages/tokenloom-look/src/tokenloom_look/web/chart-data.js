@@ -94,29 +94,6 @@ const tokenloomChartData = (() => {
     kept.push(...[...found].sort((a, b) => a - b));
   }
 
-  // Indices of points of which no two lie on the same few pixels.
-  function scattered(x, columns, low, high, limits, width, height, placeX, placeY) {
-    const start = lowerBound(x, low), stop = lowerBound(x, high, true);
-    if (stop - start <= width) return range(start, stop);
-    const across = Math.ceil(width / 2) + 1, down = Math.ceil(height / 2) + 1;
-    const taken = columns.map(() => new Uint8Array(across * down));
-    const fromX = placeX(low), scaleX = (across - 1) / (placeX(high) - fromX || 1);
-    const fromY = placeY(limits[0]), scaleY = (down - 1) / (placeY(limits[1]) - fromY || 1);
-    const kept = [];
-    for (let i = start; i < stop; i++) {
-      const column = Math.floor((placeX(x[i]) - fromX) * scaleX);
-      let isNew = false;
-      columns.forEach((values, number) => {
-        const value = values[i];
-        if (value !== value) return;
-        const cell = column * down + Math.floor((placeY(value) - fromY) * scaleY);
-        if (taken[number][cell] === 0) taken[number][cell] = isNew = 1;
-      });
-      if (isNew) kept.push(i);
-    }
-    return kept;
-  }
-
   // The first index whose value is at least (or, `above`: more than) a value, in ascending numbers.
   function lowerBound(values, value, above = false) {
     let low = 0, high = values.length;
@@ -154,5 +131,5 @@ const tokenloomChartData = (() => {
     return Array.from({ length: Math.max(0, stop - start) }, (_, i) => start + i);
   }
 
-  return { prepared, stacked, thinned, scattered, placing, lowerBound, nearest, limits };
+  return { prepared, stacked, thinned, placing, lowerBound, nearest, limits };
 })();

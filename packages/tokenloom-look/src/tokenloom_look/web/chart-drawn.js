@@ -3,9 +3,9 @@
 "use strict";
 
 const TokenloomChart = (() => {
-  const { prepared, stacked, thinned, scattered, placing, lowerBound, nearest, limits } = tokenloomChartData;
+  const { prepared, stacked, thinned, placing, lowerBound, nearest, limits } = tokenloomChartData;
   const { ticks, exact } = tokenloomChartNumbers;
-  const { NUM_COLOURS, dashOf, widest, logarithmicTicks, barPaths, pointPaths, paintMarks, inkOf } = tokenloomChartInk;
+  const { NUM_COLOURS, dashOf, widest, logarithmicTicks, barPaths, paintMarks, inkOf } = tokenloomChartInk;
   const { element, placeText, legendRows, paintSwatch, tableOf } = tokenloomChartWords;
   const PAPER = { width: 640, factor: 2 }; // CSS pixels across a printed page, and how many of a canvas for each
   let count = 0;
@@ -96,7 +96,7 @@ const TokenloomChart = (() => {
       if (x.length < (this.chart.kind === "bars" ? 2 : 1) || !limits(series.map((each) => each.values), 0, x.length)) return null;
       let [low, high] = [x[0], x[x.length - 1]];
       if (this.chart.x.scale === "log") return low === high ? [low / 2, high * 2] : [low, high];
-      const room = low === high ? Math.abs(low) * 0.1 || 1 : this.chart.kind === "points" ? (high - low) * 0.02 : 0;
+      const room = low === high ? Math.abs(low) * 0.1 || 1 : 0;
       return [low - room, high + room];
     }
 
@@ -151,15 +151,10 @@ const TokenloomChart = (() => {
     }
 
     // What of the data is drawn at this width, of what is in view.
-    visible({ width, height }) {
-      const { x } = this.data, [low, high] = this.view;
-      const placeX = placing(this.chart.x.scale), placeY = placing(this.chart.y.scale);
-      const shown = this.columns.filter((_, number) => !this.hidden.has(number));
+    visible({ width }) {
+      const { x } = this.data, [low, high] = this.view, placeX = placing(this.chart.x.scale);
       if (this.chart.kind === "bars") {
         this.indices = Array.from(x.keys());
-      } else if (this.chart.kind === "points") {
-        const range = limits(shown, 0, x.length) || [0, 1];
-        this.indices = scattered(x, this.columns, low, high, range, width, height, placeX, placeY);
       } else {
         this.indices = thinned(x, this.columns, low, high, width, placeX);
       }
@@ -167,13 +162,13 @@ const TokenloomChart = (() => {
       return this.inOrder(this.columns.map(pick), pick(x));
     }
 
-    // What there is of each series as uPlot takes it, after x: first what is drawn below, which is the last line or cloud.
+    // What there is of each series as uPlot takes it, after x: first what is drawn below, which is the last line.
     inOrder(each, first) {
       return [first, ...(this.isReversed() ? each.reverse() : each)];
     }
 
     isReversed() {
-      return this.chart.kind === "lines" || this.chart.kind === "points";
+      return this.chart.kind === "lines";
     }
 
     // Puts one series in the foreground; none for null.
@@ -220,9 +215,8 @@ const TokenloomChart = (() => {
           points: { show: alone, size: 5 * k, fill: () => colour().line, stroke: () => colour().line } };
       }
       if (kind === "stacked") return { ...options, stroke: () => this.ink.ground, width: k, fill: () => colour().area };
-      const fill = kind === "bars" && this.data.series.length > 1 ? () => colour().veil : () => (kind === "bars" ? colour().area : colour().line);
-      const paths = kind === "bars" ? barPaths(k, this.data.series.length > 1) : pointPaths(number, k);
-      return { ...options, stroke: () => colour().line, width: kind === "bars" ? 1.5 * k : 0, fill, paths };
+      const several = this.data.series.length > 1, fill = () => (several ? colour().veil : colour().area);
+      return { ...options, stroke: () => colour().line, width: 1.5 * k, fill, paths: barPaths(k, several) };
     }
 
     paintGround(plot) {

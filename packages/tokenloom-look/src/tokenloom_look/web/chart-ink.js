@@ -1,4 +1,4 @@
-// How charts are painted: colours that stand out from the ground, dashes, shapes of points, bars, ticks of logarithms.
+// How charts are painted: colours that stand out from the ground, dashes, bars, ticks of logarithms.
 // See README.md of this folder.
 "use strict";
 
@@ -71,29 +71,6 @@ const tokenloomChartInk = (() => {
     };
   }
 
-  function pointPaths(number, k) {
-    return (plot, index, first, last) => {
-      const fill = new Path2D(), x = plot.data[0], y = plot.data[index], size = 3.2 * k * devicePixelRatio;
-      for (let i = first; i <= last; i++) {
-        if (y[i] === null || y[i] === undefined) continue;
-        fill.addPath(new Path2D(outline(number, plot.valToPos(x[i], "x", true), plot.valToPos(y[i], "y", true), size)));
-      }
-      return { fill, stroke: null, clip: null, band: null, gaps: null, flags: 3 };
-    };
-  }
-
-  // Circle, square, triangle, diamond: series are told apart by more than colour.
-  function outline(number, x, y, size) {
-    const s = size * 0.9;
-    const shapes = [
-      `M${x - s},${y}a${s},${s} 0 1,0 ${2 * s},0a${s},${s} 0 1,0 ${-2 * s},0z`,
-      `M${x - s},${y - s}h${2 * s}v${2 * s}h${-2 * s}z`,
-      `M${x},${y - size}l${size},${1.8 * size}h${-2 * size}z`,
-      `M${x},${y - 1.2 * size}l${1.2 * size},${1.2 * size}l${-1.2 * size},${1.2 * size}l${-1.2 * size},${-1.2 * size}z`,
-    ];
-    return shapes[number % shapes.length];
-  }
-
   // Vertical lines with a word each, as far as words do not stand on each other; `k` is a CSS pixel, in those of the canvas.
   function paintMarks(plot, marks, view, ink, k) {
     const { ctx, bbox } = plot;
@@ -156,5 +133,5 @@ const tokenloomChartInk = (() => {
     return (high + 0.05) / (low + 0.05);
   }
 
-  return { NUM_COLOURS, dashOf, widest, logarithmicTicks, barPaths, pointPaths, outline, paintMarks, inkOf };
+  return { NUM_COLOURS, dashOf, widest, logarithmicTicks, barPaths, paintMarks, inkOf };
 })();

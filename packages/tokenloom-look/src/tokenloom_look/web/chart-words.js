@@ -5,7 +5,7 @@
 const tokenloomChartWords = (() => {
   const { limits } = tokenloomChartData;
   const { exact } = tokenloomChartNumbers;
-  const { dashOf, outline } = tokenloomChartInk;
+  const { dashOf } = tokenloomChartInk;
   const MOST_ROWS = 100;
 
   function element(tag, attributes = {}, ...children) {
@@ -48,8 +48,7 @@ const tokenloomChartWords = (() => {
   function paintSwatch(swatch, kind, each, number, { line, area }) {
     const painted = kind === "lines"
       ? shape("line", { x1: 0, y1: 6, x2: 20, y2: 6, stroke: line, "stroke-width": 2.5, "stroke-dasharray": dashOf(each, number).join(" ") })
-      : kind === "points" ? shape("path", { d: outline(number, 10, 6, 5), fill: line })
-        : shape("rect", { x: 1, y: 0.5, width: 18, height: 11, fill: area, stroke: line });
+      : shape("rect", { x: 1, y: 0.5, width: 18, height: 11, fill: area, stroke: line });
     swatch.replaceChildren(painted);
   }
 
