@@ -357,6 +357,9 @@ def test_what_was_not_changed_is_read():
         (lambda lock: lock["segments"].append(dict(lock["segments"][0])), "expected a segment from position inf on"),
         (in_denial(documents=[[0, [3, 2]]]), "expected rising numbers from 0 on, found [3, 2]"),
         (in_denial(documents=[[0, [3]], [0, [4]]]), "expected rising numbers from 0 on, found [0, 0]"),
+        (in_denial(documents={}), "expected an array, found {}"),
+        (in_denial(documents=[[0, ""]]), "expected an array, found ''"),
+        (in_pair(packs=None), "expected an array, found None"),
         (in_denial(documents=[[9, [3]]]), "expected numbers of 2 sources, found 9"),
         (
             lambda lock: lock["denials"].append({"start": 0, "documents": []}),

@@ -462,7 +462,7 @@ class _RowReader:
                 others = {name: members[name] for name in LockedSegment.__slots__ if name != "weights"}
                 return LockedSegment(**others, weights=weights)
             if "start" in members:
-                documents = tuple((source, _rising(chosen)) for source, chosen in members["documents"])
+                documents = tuple((source, _rising(chosen)) for source, chosen in _array(members["documents"]))
                 _rising([source for source, _ in documents])
                 return LockedDenial(start=members["start"], documents=documents)
         except UnusableJsonError:
@@ -505,16 +505,22 @@ def _crc32(text: Any) -> int:
     return number
 
 
+def _array(value: Any) -> list[Any]:
+    if type(value) is not list:
+        _refuse("an array", value)
+    return value
+
+
 def _numbered(rows: list[Any]) -> tuple[tuple[int, int], ...]:
     """Returns pairs of integers, of which the first rise."""
-    numbers, values = [number for number, _ in rows], [value for _, value in rows]
+    numbers, values = [number for number, _ in _array(rows)], [value for _, value in rows]
     if not _are_integers(values):
         _refuse("integers in [0, 2**60)", values)
     return tuple(zip(_rising(numbers), values, strict=True))
 
 
-def _rising(numbers: Sequence[Any]) -> tuple[int, ...]:
-    if not {*map(type, numbers)} <= {int}:
+def _rising(numbers: Any) -> tuple[int, ...]:
+    if not {*map(type, _array(numbers))} <= {int}:
         _refuse("integers", numbers)
     if min(numbers, default=0) < 0 or not all(map(operator.lt, numbers, numbers[1:])):
         _refuse("rising numbers from 0 on", numbers)
