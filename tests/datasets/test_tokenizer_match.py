@@ -29,9 +29,9 @@ from tokenloom import (
     TokenizerError,
     TokenizerMismatchWarning,
 )
+from tokenloom.indexed.checksums import pair_facts
 from tokenloom.indexed.manifest.contents import DocumentLedger
 from tokenloom.indexed.manifest.file import manifest_path, write_manifest
-from tokenloom.indexed.tally import PairTally
 
 OTHER = "cd" * 32
 CORPUS = [[[10, 11, 12], [13, 9]], [[14, 9]]]
@@ -45,10 +45,7 @@ def fingerprinted(tokenizer, sha256=SHA256):
 def record(prefix, **changes):
     """Writes the manifest that a pair without one should have."""
     data = IndexedDataset(prefix)
-    tally = PairTally(data.dtype)
-    tally.add_tokens(data.bin_reader.read(0, data.bin_reader.num_bytes).data)
-    tally.read_index(data.index_source())
-    pair = tally.facts(data.index.header, data.sequence_lengths)
+    pair = pair_facts(data)
     ledger = DocumentLedger(num_read=pair.num_documents, num_kept=pair.num_documents)
     write_manifest(prefix, make_manifest(**{"pair": pair, "ledger": ledger} | changes))
     return prefix

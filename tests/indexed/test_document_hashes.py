@@ -13,11 +13,11 @@ from tests.indexed.pairs import write_pair
 
 from tokenloom.errors import DatasetFormatError
 from tokenloom.indexed.document_hashes import (
-    hash_problems,
     hashes_path,
     read_document_hashes,
     write_document_hashes,
 )
+from tokenloom.indexed.verify import verify_dataset
 
 HASHES = np.array([[1, 2], [3, 4], [5, 2**64 - 1]], dtype=np.uint64)
 
@@ -42,7 +42,7 @@ def test_hashes_are_read_back(prefix, tmp_path):
     found = read_document_hashes(prefix)
     assert found is not None
     assert np.array_equal(found, HASHES)
-    assert list(hash_problems(prefix)) == []
+    assert verify_dataset(prefix).ok
     assert read_document_hashes(write_pair(tmp_path / "other", [[[1]]])) is None
 
 
@@ -76,7 +76,7 @@ def test_hashes_of_another_pair_are_refused(prefix, tmp_path):
 def test_a_changed_hash_is_found_by_reading_all(prefix):
     path = Path(hashes_path(prefix))
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
-    assert next(hash_problems(prefix)).startswith(f"`{path}`: expected hashes with CRC-32 ")
+    assert verify_dataset(prefix).problems[0].startswith(f"`{path}`: expected hashes with CRC-32 ")
     assert read_document_hashes(prefix) is not None
     with pytest.raises(DatasetFormatError, match="expected hashes with CRC-32"):
         read_document_hashes(prefix, is_checked=True)

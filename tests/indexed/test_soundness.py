@@ -15,12 +15,11 @@ from tests.support import make_dataset
 
 from tokenloom import IndexedDatasetBuilder, build_catalogue, merge_datasets
 from tokenloom.errors import ChangedFileError, DatasetFormatError
+from tokenloom.indexed.checksums import path_checksum
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.contents import DocumentLedger, FileChecksum
 from tokenloom.indexed.manifest.file import read_manifest, write_manifest
-from tokenloom.indexed.roles import roles_checksum
-from tokenloom.indexed.soundness import check_sum, index_problems
-from tokenloom.indexed.verify import verify_dataset
+from tokenloom.indexed.verify import check_sum, index_problems, verify_dataset
 
 HEADER_BYTES = 34
 
@@ -220,7 +219,7 @@ def talks(tmp_path):
     facts = read_manifest(other).pair
     assert (facts.index.num_bytes, facts.tokens.num_bytes) == (index.num_bytes, tokens.num_bytes)
     ledger = DocumentLedger(num_read=2, num_kept=2)
-    pair = dataclasses.replace(facts, roles=roles_checksum(dataset))
+    pair = dataclasses.replace(facts, roles=path_checksum(f"{prefix}.roles"))
     write_manifest(prefix, make_manifest(pair=pair, ledger=ledger))
     return prefix
 

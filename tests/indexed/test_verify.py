@@ -9,7 +9,7 @@ import pytest
 from tests.indexed.pairs import write_pair
 
 from tokenloom import IndexedDatasetBuilder
-from tokenloom.indexed import soundness, verify
+from tokenloom.indexed import checksums, verify
 from tokenloom.indexed.verify import verify_dataset
 
 CORPUS = [[[10, 11, 12], [13]], [[14, 15]], [[16]]]
@@ -105,8 +105,8 @@ def test_float_tokens_are_not_rounded(tmp_path):
 
 
 def test_rows_and_tokens_are_read_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(soundness, "_ROWS", 2)
-    monkeypatch.setattr(verify, "_BYTES", 8)
+    monkeypatch.setattr(verify, "_ROWS", 2)
+    monkeypatch.setattr(checksums, "_BYTES", 8)
     prefix = write_pair(tmp_path / "corpus", CORPUS)
     told = []
     report = verify_dataset(prefix, progress=told.append)

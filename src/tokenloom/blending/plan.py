@@ -19,7 +19,7 @@ from tokenloom.datasets.data_match import check_kind
 from tokenloom.datasets.splits import Split, split_range
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.soundness import check_sum
+from tokenloom.indexed.verify import check_sum
 from tokenloom.order.epochs import Epochs
 from tokenloom.order.packs import BestFitReport, PackEpochs
 from tokenloom.order.policies import SampleShape, policy_of

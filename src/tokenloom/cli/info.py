@@ -20,7 +20,7 @@ from tokenloom.indexed.manifest.file import manifest_document
 from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity
 from tokenloom.indexed.origins import Origins, read_origins
 from tokenloom.indexed.prefixes import prefixes_in
-from tokenloom.indexed.soundness import check_index
+from tokenloom.indexed.verify import check_index
 from tokenloom.rendering.plain import printable
 
 

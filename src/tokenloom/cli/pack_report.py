@@ -14,7 +14,7 @@ from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.values import count, number, whole_number
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.soundness import check_index
+from tokenloom.indexed.verify import check_index
 from tokenloom.packing.cost import PolynomialCost
 from tokenloom.packing.report import PackReport, pack_report
 from tokenloom.packing.schedulers import scheduler_map

@@ -13,11 +13,10 @@ from tokenloom.corpus.plan import CorpusFolder, JobPlan, PlannedShard
 from tokenloom.corpus.recipe import Recipe
 from tokenloom.corpus.report import ShardReport
 from tokenloom.errors import TokenloomError
+from tokenloom.indexed.checksums import pair_facts, path_checksum
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import bin_path
 from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.roles import read_roles, roles_checksum
-from tokenloom.indexed.tally import PairTally
+from tokenloom.indexed.roles import read_roles, roles_path
 from tokenloom.machine import boot_id
 from tokenloom.preprocess.rejected import rejected_path
 
@@ -66,11 +65,9 @@ def _pair_problem(prefix: str, recipe: Recipe, *, reads: bool) -> str | None:
     if recipe.has_roles:
         read_roles(dataset)
     if reads:
-        tally = PairTally(dataset.dtype)
-        tally.add_file(bin_path(prefix), 0, dataset.byte_source.num_bytes)
-        facts = tally.facts_with(dataset.index_source())
+        facts = pair_facts(dataset)
         if recipe.has_roles:
-            facts = replace(facts, roles=roles_checksum(dataset))
+            facts = replace(facts, roles=path_checksum(roles_path(prefix)))
         if recipe.is_multimodal:  # of the texts alone
             facts = replace(facts, largest_token=manifest.pair.largest_token)
         if facts != manifest.pair:

@@ -8,8 +8,7 @@ from typing import Any
 
 from tokenloom.datasets.protocols import pair_of
 from tokenloom.indexed.identity import dataset_identity
-from tokenloom.indexed.sidecars import check_roles
-from tokenloom.indexed.soundness import check_index
+from tokenloom.indexed.verify import check_index, check_sidecars
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +34,7 @@ class PairOrigin:
         if (pair := pair_of(self.dataset)) is not None:
             check_index(pair, compares=not pair.is_remote)  # its local copy has a checksum of its own
             if not pair.is_remote:
-                check_roles(pair)
+                check_sidecars(pair, names=("roles",))
 
     @property
     def identity(self) -> Callable[[], dict[str, Any]] | None:

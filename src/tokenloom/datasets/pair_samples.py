@@ -21,7 +21,7 @@ from tokenloom.errors import ConfigError, IndexCacheError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.length_histogram import LengthHistogram, length_histogram
-from tokenloom.indexed.soundness import check_sum
+from tokenloom.indexed.verify import check_sum
 from tokenloom.order.arrays import ArrayStore, DataOrigin
 from tokenloom.order.bucket_cache import index_cache
 from tokenloom.order.documents import Documents

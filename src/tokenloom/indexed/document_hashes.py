@@ -6,15 +6,15 @@ Readers that do not know the file read the pair as before. FORMAT.md describes t
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import DatasetFormatError, StorageError
+from tokenloom.indexed.checksums import FileTally
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.contents import FileChecksum, index_start_crc32
-from tokenloom.indexed.tally import FileTally
 from tokenloom.kernels import crc32
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.copies import PendingObject
@@ -52,33 +52,6 @@ def read_document_hashes(
         DatasetFormatError: the file is truncated, foreign, or belongs to other data; or not what its checksum says.
         StorageError: a store denies access, or does not answer.
     """
-    found = _read(prefix, object_storage)
-    if found is None:
-        return None
-    if is_checked and (problem := _checksum_problem(prefix, *found)) is not None:
-        raise DatasetFormatError(problem, hint=_HINT)
-    return found[0]
-
-
-def hash_problems(prefix: str, *, object_storage: ObjectStorageSettings | None = None) -> Iterator[str]:
-    """Yields a sentence if the hashes beside a pair are damaged or of another pair; they are read as a whole."""
-    try:
-        found = _read(prefix, object_storage)
-    except DatasetFormatError as error:
-        yield error.message
-        return
-    if found is not None and (problem := _checksum_problem(prefix, *found)) is not None:
-        yield problem
-
-
-def _checksum_problem(prefix: str, hashes: NDArray[np.uint64], expected: int) -> str | None:
-    if (found := crc32(hashes)) == expected:
-        return None
-    return f"`{hashes_path(prefix)}`: expected hashes with CRC-32 {expected:08x}, found {found:08x}"
-
-
-def _read(prefix: str, object_storage: ObjectStorageSettings | None) -> tuple[NDArray[np.uint64], int] | None:
-    """Returns the hashes and the checksum that they should have."""
     path = hashes_path(prefix)
     try:
         data = map_whole(path, settings=object_storage)
@@ -104,7 +77,10 @@ def _read(prefix: str, object_storage: ObjectStorageSettings | None) -> tuple[ND
         message = f"`{path}` was written for another pair than the one that is there"
         raise DatasetFormatError(message, hint=_HINT)
     hashes: NDArray[np.uint64] = data[HEADER_BYTES:].view(np.uint64).reshape(-1, 2)
-    return hashes, expected
+    if is_checked and (found := crc32(hashes)) != expected:
+        message = f"`{path}`: expected hashes with CRC-32 {expected:08x}, found {found:08x}"
+        raise DatasetFormatError(message, hint=_HINT)
+    return hashes
 
 
 def write_document_hashes(

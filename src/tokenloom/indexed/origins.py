@@ -253,7 +253,7 @@ def write_origins(
     Args:
         origins: origins of all documents of the pair.
         prefix: prefix of the pair.
-        index_start_crc32: that of the pair, as `PairFacts` has it; `tally.start_crc32_of` reads it from an index.
+        index_start_crc32: that of the pair, as `PairFacts` has it; `checksums.start_crc32_of` reads it from an index.
         durable: whether it survives a loss of power once it is published.
 
     Raises:

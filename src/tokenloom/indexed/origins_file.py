@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError
+from tokenloom.indexed.checksums import FileTally
 from tokenloom.indexed.manifest.contents import FileChecksum
 from tokenloom.indexed.origin_blocks import BLOCK_RUNS, ENTRY, BlockEncoder, Blocks
 from tokenloom.indexed.origin_runs import MOST_RECORDS, OriginFile, OriginRuns
-from tokenloom.indexed.tally import FileTally
 from tokenloom.kernels import crc32
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.copies import PendingObject

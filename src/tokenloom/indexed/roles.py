@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError, StorageError
+from tokenloom.indexed.checksums import FileTally
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.contents import FileChecksum
-from tokenloom.indexed.tally import FileTally, checksum_of
 from tokenloom.kernels import RoleParts, Watch
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.copies import PendingObject, local_copy
@@ -178,11 +178,6 @@ def read_roles(dataset: IndexedDataset, *, remote: RemoteFile | None = None) -> 
         tokenizer_sha256=None if tokenizer == _UNKNOWN else tokenizer.hex(),
         remote=remote,
     )
-
-
-def roles_checksum(dataset: IndexedDataset) -> FileChecksum:
-    """Returns the size and the CRC-32 of the roles beside a pair, which are read for that."""
-    return checksum_of(roles_path(dataset.path_prefix), settings=dataset.object_storage)
 
 
 def role_problems(dataset: IndexedDataset) -> Iterator[str]:

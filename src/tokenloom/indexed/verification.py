@@ -1,14 +1,15 @@
 """Complete checks of pairs in the background of a run, once per node: every row, and every checksum of the manifests.
 
 Opening looks at the ends of files, building indices at all rows; tokens are only looked at here. A thread reads them
-while the run goes on, and what it found is kept beside the indices under the identity of the files, so that the next
-start on this node has nothing to read. Processes of a node take turns: one reads a pair, the others learn what was
-found.
+while the run goes on, and what it found is kept beside the indices under the identity of the files, to the inode and
+the nanosecond, so that the next start on this node has nothing to read. Processes of a node take turns: one reads a
+pair, the others learn what was found.
 """
 
 from __future__ import annotations
 
 import atexit
+import hashlib
 import json
 import logging
 import mmap
@@ -19,14 +20,24 @@ from typing import Any
 
 from tokenloom.errors import DatasetFormatError, StorageError, TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.sidecars import check_roles
-from tokenloom.indexed.soundness import check_index, check_tokens
-from tokenloom.indexed.verification_record import Found, identity_of_files, known_result, record_path, record_result
+from tokenloom.indexed.layout import idx_path
+from tokenloom.indexed.manifest.check import manifest_of
+from tokenloom.indexed.manifest.contents import PairFacts
+from tokenloom.indexed.manifest.file import manifest_path
+from tokenloom.indexed.roles import roles_path
+from tokenloom.indexed.verify import check_index, check_sidecars, check_tokens
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.atomic import publish_bytes
+from tokenloom.storage.json_files import UnusableJsonError, read_json
 from tokenloom.storage.locks import waiting_for
+from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.resolve import is_missing
 from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.storage.versions import version_of
 
 _LOGGER = logging.getLogger(__name__)
 
+_VERSION = 2
 _FLAG_BYTES = 1 << 14
 _MOST_ROUNDS = 3
 """Attempts at one pair that changes while it is read."""
@@ -119,10 +130,7 @@ class Verification:
                         problem, self._thread = None, None
                         return
                     prefix = self._waiting.pop(0)
-                found = self._look_at(prefix)
-                if found.message is not None:
-                    problem = DatasetFormatError(found.message, hint=found.hint)
-                    return
+                self._verify(prefix)
         except TokenloomError as error:
             problem = error
         except _StoppedError:
@@ -135,39 +143,47 @@ class Verification:
                     self._thread = None
                 self._changed.notify_all()
 
-    def _look_at(self, prefix: str) -> Found:
-        """Returns what is wrong with a pair: as somebody found who looked at the same files, or by looking at them."""
+    def _verify(self, prefix: str) -> None:
+        """Raises what is wrong with a pair: as somebody found who looked at the same files, or by looking at them."""
         for _ in range(_MOST_ROUNDS):
             dataset = IndexedDataset(prefix, mmap=False, object_storage=self._added[prefix])
-            identity = identity_of_files(dataset)
-            path = record_path(self._folder, identity)
-            if identity["checksums"] is None and not self._warned:
+            facts = _facts_of(dataset)
+            identity = _identity_of(dataset, facts)
+            if facts is None and not self._warned:
                 self._warned = True
                 _LOGGER.warning("`%s` has no manifest: nothing says what its tokens should be (told once)", prefix)
+            path = os.path.join(self._folder, f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json")
             with waiting_for(f"{path}.lock", self._stopping.wait) as is_locked:
                 if self._stopping.is_set():
                     raise _StoppedError
-                if (known := known_result(path, identity)) is not None:
-                    return known
-                found = self._read(dataset)
-                if identity_of_files(IndexedDataset(prefix, object_storage=self._added[prefix])) != identity:
-                    continue
-                if is_locked:
-                    record_result(path, identity, found)
-                return found
+                if (record := _read_record(path, identity)) is None:
+                    problem = self._read(dataset)
+                    again = IndexedDataset(prefix, object_storage=self._added[prefix])
+                    if _identity_of(again, _facts_of(again)) != identity:
+                        continue
+                    if is_locked:
+                        _write_record(path, identity, None if problem is None else problem.message)
+                elif (message := record["problem"]) is None:
+                    return
+                else:
+                    hint = f"found before, see `{path}`; write the pair again, or remove that file to look again"
+                    problem = DatasetFormatError(str(message), hint=hint)
+                if problem is not None:
+                    raise problem
+                return
         message = f"`{prefix}` was written to {_MOST_ROUNDS} times while it was verified"
         raise StorageError(message, hint="train on data that nobody writes")
 
-    def _read(self, dataset: IndexedDataset) -> Found:
+    def _read(self, dataset: IndexedDataset) -> DatasetFormatError | None:
         """Reads all of a pair and returns what is wrong."""
         try:
             check_index(dataset)
-            check_roles(dataset)
+            check_sidecars(dataset, names=("roles",))
             check_tokens(dataset, progress=self._go_on)
         except DatasetFormatError as error:
-            return Found(error.message, error.hint)
+            return error
         _LOGGER.info("verified `%s`", dataset.path_prefix)
-        return Found(None)
+        return None
 
     def _go_on(self, num_bytes: int) -> None:
         if self._stopping.is_set():
@@ -205,3 +221,58 @@ def _again(folder: str, added: dict[str, ObjectStorageSettings | None]) -> Verif
     for prefix, settings in added.items():
         found.add(prefix, settings)
     return found
+
+
+def _facts_of(dataset: IndexedDataset) -> PairFacts | None:
+    """Returns what the manifest of a dataset says; None if there is none, or a damaged one, which the check names."""
+    try:
+        manifest = manifest_of(dataset)
+    except DatasetFormatError:
+        return None
+    return None if manifest is None else manifest.pair
+
+
+def _identity_of(dataset: IndexedDataset, facts: PairFacts | None) -> str:
+    """Returns JSON that changes when any file of a dataset does.
+
+    Of local files, device, inode, size, and the times of the last change of contents and of anything; of objects, size
+    and etag; and the checksums of the manifest, since not every store has etags.
+    """
+    paths = [section.path for section in dataset.sections]
+    paths += [make(dataset.path_prefix) for make in (idx_path, manifest_path, roles_path)]
+    states = {path if is_remote(path) else os.path.abspath(path): _state_of(path, dataset) for path in paths}
+    files = [] if facts is None else [facts.tokens, facts.index, facts.roles]
+    return json.dumps([_VERSION, states, [each and [each.num_bytes, each.crc32] for each in files]], sort_keys=True)
+
+
+def _state_of(path: str, dataset: IndexedDataset) -> list[Any] | None:
+    try:
+        if is_remote(path):
+            version = RemoteFile(path, dataset.object_storage).version
+            return [version.num_bytes, version.etag]
+        return list(version_of(path).facts)
+    except StorageError as error:
+        if is_missing(error):
+            return None
+        raise
+
+
+def _read_record(path: str, identity: str) -> dict[str, Any] | None:
+    """Returns what is kept of a check of the same files; None if there is nothing that can be read."""
+    try:
+        record = read_json(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, UnusableJsonError) as error:
+        _LOGGER.warning("data are verified again, because `%s` cannot be read: %s", path, error)
+        return None
+    is_ours = isinstance(record, dict) and record.get("identity") == identity and "problem" in record
+    return record if is_ours else None
+
+
+def _write_record(path: str, identity: str, problem: str | None) -> None:
+    """Keeps what a check found; a folder that cannot be written is logged."""
+    try:
+        publish_bytes(path, json.dumps({"identity": identity, "problem": problem}).encode())
+    except StorageError as error:
+        _LOGGER.warning("what was verified is not remembered: %s", error.message)

@@ -1,20 +1,41 @@
-"""Checking a pair completely, which opening it does not: every row of the index, every token."""
+"""Checking a pair: every row of its index, the checksums of its manifest, and what lies beside it.
+
+Opening a pair looks at none of that, and whoever reads all of an index must: one wrong length makes other samples of
+all documents behind it. A pass of a kernel over the rows and one for the checksum take about an eighth of the time in
+which windows are shuffled over the same documents.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom import kernels
+from tokenloom.errors import DatasetFormatError
+from tokenloom.indexed.checksums import FileTally, PairTally, path_checksum, source_checksum, token_blocks
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.audit import ManifestAudit
-from tokenloom.indexed.sidecars import sidecar_problems
-from tokenloom.indexed.soundness import index_problems
+from tokenloom.indexed.document_hashes import read_document_hashes
+from tokenloom.indexed.layout import Index, bin_path, idx_path
+from tokenloom.indexed.manifest.check import manifest_of
+from tokenloom.indexed.manifest.contents import SIDECARS, FileChecksum, PairFacts, sidecar_path
+from tokenloom.indexed.manifest.file import manifest_path, read_manifest
+from tokenloom.indexed.origins import origin_problems
+from tokenloom.indexed.roles import role_problems
 from tokenloom.progress import also_told, task
 from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.extents import ExtentSource
+from tokenloom.storage.resolve import exists
 
-_BYTES = 16 << 20
+_ROWS = 1 << 20
+
+_SOUND: WeakKeyDictionary[IndexedDataset, Index] = WeakKeyDictionary()
+"""Datasets that were checked, with the index that they had open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,44 +98,277 @@ def verify_dataset(
         ChangedFileError: a file was truncated or overwritten while it was read.
     """
     dataset = IndexedDataset(prefix, multimodal=multimodal)
-    tokens_path = dataset.tokens_path
     problems = list(index_problems(dataset))
     lost = list(dataset.byte_source.problems()) if isinstance(dataset.byte_source, ExtentSource) else []
     problems += lost
-    audit = ManifestAudit(dataset)
+    manifest = None
+    try:
+        manifest = read_manifest(dataset.path_prefix, settings=dataset.object_storage)
+    except DatasetFormatError as error:
+        problems.append(error.message)
+    for section in () if lost else dataset.sections:
+        if section.num_bytes % dataset.dtype.itemsize:
+            found_bytes = f"found {section.num_bytes} bytes"
+            problems.append(f"`{section.path}`: expected a whole number of {dataset.dtype} tokens, {found_bytes}")
+    facts, has_images = None if manifest is None else manifest.pair, dataset.index.arrays.has_modes
+    tally = PairTally(dataset.dtype)
     smallest: int | float | None = None
     largest: int | float | None = None
-    itemsize = dataset.dtype.itemsize
-    sections = [] if lost else list(dataset.sections)
-    with task(f"verify {prefix}", unit="bytes", total=sum(each.num_bytes for each in sections)) as advance:
-        tell = also_told(advance, progress)
-        for section in sections:
-            if odd := section.num_bytes % itemsize:
-                found = f"found {section.num_bytes} bytes"
-                problems.append(f"`{section.path}`: expected a whole number of {dataset.dtype} tokens, {found}")
-            stop = section.start + section.num_bytes - odd
-            for begin in range(section.start, stop, _BYTES):
-                count = min(_BYTES, stop - begin)
-                tokens = dataset.byte_source.read(begin, count).view(dataset.dtype)
-                audit.add_tokens(tokens)
-                low, high = tokens.min().item(), tokens.max().item()
-                smallest = low if smallest is None else min(smallest, low)
-                largest = high if largest is None else max(largest, high)
-                dataset.check_tokens(begin, count)
-                tell(count)
-    problems += [] if lost else audit.problems()
-    problems += sidecar_problems(dataset, audit.facts)
-    vocab_size = audit.vocab_size if vocab_size is None else vocab_size
+    for tokens in () if lost else _read_tokens(dataset, f"verify {prefix}", progress):
+        if facts is not None:
+            tally.add_tokens(tokens.data)
+        low, high = tokens.min().item(), tokens.max().item()
+        smallest = low if smallest is None else min(smallest, low)
+        largest = high if largest is None else max(largest, high)
+    if facts is not None and not lost:
+        found = tally.facts(dataset.index_source())
+        if has_images:
+            found = dataclasses.replace(found, largest_token=facts.largest_token)  # of the texts alone
+        problems += _differences(dataset.path_prefix, facts, found)
+    problems += sidecar_problems(dataset, facts)
+    if vocab_size is None and manifest is not None and not has_images:
+        vocab_size = manifest.tokenizer.vocab_size
     if vocab_size is not None and smallest is not None and largest is not None:
+        where = f"`{dataset.tokens_path}`: expected tokens"
         if largest >= vocab_size:
-            problems.append(f"`{tokens_path}`: expected tokens below {vocab_size} (the vocabulary), found {largest}")
+            problems.append(f"{where} below {vocab_size} (the vocabulary), found {largest}")
         if smallest < 0:
-            problems.append(f"`{tokens_path}`: expected tokens from 0 on, found {smallest}")
+            problems.append(f"{where} from 0 on, found {smallest}")
     return VerifyReport(
         num_tokens=dataset.num_tokens,
         smallest_token=smallest,
         largest_token=largest,
         problems=tuple(problems),
-        has_manifest=audit.has_manifest,
-        has_images=dataset.index.arrays.has_modes,
+        has_manifest=manifest is not None,
+        has_images=has_images,
     )
+
+
+def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
+    """Checks every row of an index, and its checksum where there is a manifest; remembered for this opened dataset.
+
+    Args:
+        dataset: whose index it is.
+        compares: whether the checksum counts; to ask for it costs requests in object storage.
+
+    Raises:
+        DatasetFormatError: a row is damaged, or the manifest is of another index.
+    """
+    if _SOUND.get(dataset) is dataset.index:
+        return
+    problem = next(index_problems(dataset), None)
+    if problem is None and compares and (manifest := manifest_of(dataset)) is not None:
+        found = source_checksum(dataset.index_source())
+        problem = _checksum_problem(idx_path(dataset.path_prefix), manifest.pair.index, found)
+    _refuse(dataset, problem)
+    _SOUND[dataset] = dataset.index
+
+
+def check_sum(dataset: IndexedDataset, rows: range, num_tokens: int) -> None:
+    """Checks what the lengths of consecutive rows add up to, which must be what lies between their ends; O(1).
+
+    Args:
+        dataset: dataset that holds them.
+        rows: which.
+        num_tokens: the sum of their lengths.
+
+    Raises:
+        DatasetFormatError: it is not; names the first damaged row.
+    """
+    if (expected := dataset.count_tokens(rows)) != num_tokens:
+        check_index(dataset)  # knows better what is wrong
+        where = f"`{idx_path(dataset.path_prefix)}`: expected lengths of {expected} tokens"
+        _refuse(dataset, f"{where} for sequences {rows.start} to {rows.stop}, found {num_tokens}")
+
+
+def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | None = None) -> None:
+    """Reads all tokens and compares their checksum with that of the manifest; reads nothing without one.
+
+    Args:
+        dataset: the pair.
+        progress: called with the bytes read since the last call.
+
+    Raises:
+        DatasetFormatError: they have another checksum.
+    """
+    if (manifest := manifest_of(dataset)) is not None:
+        tally = FileTally()
+        for tokens in _read_tokens(dataset, f"checking {dataset.path_prefix}", progress):
+            tally.add(tokens.data)
+        expected = manifest.pair.tokens
+        _refuse(dataset, _checksum_problem(bin_path(dataset.path_prefix), expected, tally.checksum()))
+
+
+def check_sidecars(pair: IndexedDataset, *, names: Collection[str] = SIDECARS) -> None:
+    """Checks the files beside a pair, and their checksums where a manifest says them; nothing if there are none.
+
+    Args:
+        pair: the pair.
+        names: the files to look at.
+
+    Raises:
+        DatasetFormatError: one is damaged; or there are no roles, which the manifest names. Data cannot be trained
+            without these as they were meant to be.
+    """
+    manifest = manifest_of(pair)
+    facts = None if manifest is None else manifest.pair
+    _refuse(pair, next(sidecar_problems(pair, facts, names=names, needed=("roles",)), None))
+
+
+def sidecar_problems(
+    pair: IndexedDataset,
+    facts: PairFacts | None,
+    *,
+    names: Collection[str] = SIDECARS,
+    needed: Collection[str] = SIDECARS,
+) -> Iterator[str]:
+    """Yields one sentence for each way in which a file beside a pair is not sound; they are read as a whole.
+
+    Args:
+        pair: the pair.
+        facts: what its manifest says; None without.
+        names: the files to look at.
+        needed: those that may not be missing where the manifest tells of them.
+    """
+    for name in names:
+        path = sidecar_path(pair.path_prefix, name)
+        expected = None if facts is None else facts.beside[name]
+        if exists(path, settings=pair.object_storage):
+            yield from _SIDECAR_PROBLEMS[name](pair)
+            if expected is not None:
+                found = path_checksum(path, settings=pair.object_storage)
+                if problem := _checksum_problem(path, expected, found):
+                    yield problem
+        elif expected is not None and name in needed:
+            found_none = "as the manifest says, found no such file"
+            yield f"`{path}`: expected {expected.num_bytes} bytes of {name}, {found_none}"
+
+
+def _hash_problems(pair: IndexedDataset) -> Iterator[str]:
+    try:
+        read_document_hashes(pair.path_prefix, is_checked=True, object_storage=pair.object_storage)
+    except DatasetFormatError as error:
+        yield error.message
+
+
+_SIDECAR_PROBLEMS: dict[str, Callable[[IndexedDataset], Iterator[str]]] = {
+    "roles": role_problems,
+    "origins": lambda pair: origin_problems(pair.path_prefix, object_storage=pair.object_storage),
+    "hashes": _hash_problems,
+}
+
+
+def _refuse(dataset: IndexedDataset, problem: str | None) -> None:
+    if problem is not None:
+        raise DatasetFormatError(problem, hint=f"run `tokenloom verify {dataset.path_prefix}`")
+
+
+def _read_tokens(
+    dataset: IndexedDataset, description: str, progress: Callable[[int], None] | None
+) -> Iterator[NDArray[Any]]:
+    """Yields all tokens in blocks, and tells how many bytes were read."""
+    with task(description, unit="bytes", total=sum(each.num_bytes for each in dataset.sections)) as advance:
+        tell = also_told(advance, progress)
+        for tokens in token_blocks(dataset):
+            yield tokens
+            tell(tokens.nbytes)
+
+
+def _checksum_problem(path: str, expected: FileChecksum, found: FileChecksum) -> str | None:
+    """Returns how a file differs from what its manifest says, None if it does not."""
+    if expected == found:
+        return None
+    return (
+        f"`{path}`: expected {expected.num_bytes} bytes with CRC-32 {expected.crc32:08x}, as the manifest "
+        f"says, found {found.num_bytes} with {found.crc32:08x}"
+    )
+
+
+def _differences(prefix: str, expected: PairFacts, found: PairFacts) -> Iterator[str]:
+    """Yields one sentence for each way in which a pair is not what its manifest says."""
+    for name in ("dtype", "num_documents", "num_sequences", "num_tokens", "largest_token"):
+        if (recorded := getattr(expected, name)) != (value := getattr(found, name)):
+            yield f"`{manifest_path(prefix)}`: expected {name} of {value!r}, as the pair has, found {recorded!r}"
+    for problem in (
+        _checksum_problem(bin_path(prefix), expected.tokens, found.tokens),
+        _checksum_problem(idx_path(prefix), expected.index, found.index),
+    ):
+        if problem is not None:
+            yield problem
+
+
+def index_problems(dataset: IndexedDataset) -> Iterator[str]:
+    """Yields one sentence for each array of the index that is inconsistent; one pass over its rows."""
+    is_sound = _rows_are_sound(dataset)
+    dataset.check_index()
+    if is_sound:
+        return
+    for problems in (_length_problems(dataset), _pointer_problems(dataset), _boundary_problems(dataset)):
+        problem = next(problems, None)
+        dataset.check_index()
+        if problem:
+            yield problem
+
+
+def _rows_are_sound(dataset: IndexedDataset) -> bool:
+    """Says whether nothing is wrong; what it is, slower code finds out."""
+    arrays, itemsize = dataset.index.arrays, dataset.dtype.itemsize
+    for section in dataset.sections:
+        rows = slice(section.rows.start, section.rows.stop)
+        end = kernels.check_rows(arrays.lengths[rows], arrays.pointers[rows], start=section.start, itemsize=itemsize)
+        if end != (len(section.rows), section.start + section.num_bytes):
+            return False
+        if int(arrays.boundaries[section.documents.start]) != section.rows.start:
+            return False
+    return kernels.first_fall(arrays.boundaries) == len(arrays.boundaries)
+
+
+def _rows(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+    for begin in range(0, len(array), _ROWS):
+        yield begin, array[begin : begin + _ROWS]
+
+
+def _length_problems(dataset: IndexedDataset) -> Iterator[str]:
+    for begin, lengths in _rows(dataset.sequence_lengths):
+        for row in np.flatnonzero(lengths < 0):
+            yield (
+                f"`{idx_path(dataset.path_prefix)}`: expected a length from 0 on, "
+                f"found {lengths[row]} for sequence {begin + row}"
+            )
+
+
+def _pointer_problems(dataset: IndexedDataset) -> Iterator[str]:
+    where = f"`{idx_path(dataset.path_prefix)}`: expected"
+    for section in dataset.sections:
+        expected = section.start
+        for begin, lengths in _rows(dataset.sequence_lengths[section.rows.start : section.rows.stop]):
+            first = section.rows.start + begin
+            ends = expected + np.cumsum(lengths, dtype=np.int64) * dataset.dtype.itemsize
+            pointers = dataset.index.sequence_pointers[first : first + len(lengths)]
+            starts = np.concatenate([np.array([expected], dtype=np.int64), ends[:-1]])
+            for row in np.flatnonzero(pointers != starts):
+                is_start = begin + row == 0 and section.start > 0
+                before = "the start of its pair" if is_start else "the end of the sequence before"
+                yield f"{where} pointer {starts[row]} ({before}), found {pointers[row]} for sequence {first + row}"
+            expected = int(ends[-1])
+        if expected != (end := section.start + section.num_bytes):
+            yield f"{where} the sequences of `{section.path}` to end at byte {end}, found {expected}"
+
+
+def _boundary_problems(dataset: IndexedDataset) -> Iterator[str]:
+    for section in dataset.sections:
+        first = int(dataset.document_indices[section.documents.start])
+        if first != section.rows.start:
+            yield (
+                f"`{idx_path(dataset.path_prefix)}`: expected document {section.documents.start}, the first of "
+                f"`{section.path}`, to begin with sequence {section.rows.start}, found {first}"
+            )
+    before = 0
+    for begin, boundaries in _rows(dataset.document_indices):
+        joined = np.concatenate([np.array([before], dtype=np.int64), boundaries])
+        for row in np.flatnonzero(joined[1:] < joined[:-1]):
+            yield (
+                f"`{idx_path(dataset.path_prefix)}`: expected document boundaries that do not fall, "
+                f"found {joined[row + 1]} for boundary {begin + row} after {joined[row]}"
+            )
+        before = int(boundaries[-1])

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import chain
 
 from tokenloom.errors import TokenloomError
+from tokenloom.indexed.checksums import FileTally
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifest.contents import index_start_crc32
-from tokenloom.indexed.tally import FileTally
 from tokenloom.kernels import Watch
 from tokenloom.progress import also_told, task
 from tokenloom.run.lock import LockedPair, RunLock

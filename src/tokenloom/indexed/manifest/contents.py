@@ -25,6 +25,10 @@ from tokenloom.storage.typed_json import MAY_BE_MISSING, Crc32
 START_LENGTHS = 1000
 """How many lengths the checksum of an index's start covers: with the header, its first page."""
 
+SIDECARS = ("roles", "origins", "hashes")
+"""The files that may lie beside a pair besides its manifest, by their suffixes. What is done with one of them
+(published, replaced, joined, checked) is done with all."""
+
 CopiedTokens = Literal["compared", "inherited", "unverified"]
 """What is known of tokens that were copied from other pairs, or are still there. "compared": all were read and found to
 be those of the manifests beside them. "inherited": their checksum follows from those manifests, and they were not read
@@ -79,8 +83,8 @@ class PairFacts:
 
     @property
     def beside(self) -> dict[str, FileChecksum | None]:
-        """Facts about the files beside the pair, by name; see `indexed/sidecars.py`."""
-        return {"roles": self.roles, "origins": self.origins, "hashes": self.hashes}
+        """Facts about the files beside the pair, by their names in `SIDECARS`."""
+        return {name: getattr(self, name) for name in SIDECARS}
 
     def __post_init__(self) -> None:
         """Checks that the numbers fit together."""
@@ -190,6 +194,11 @@ class Manifest:
             message = f"expected options that JSON can hold, found {dict(self.options)!r}: {error}"
             raise ConfigError(message) from error
         object.__setattr__(self, "options", again)  # as they are read back: lists, not tuples
+
+
+def sidecar_path(prefix: str, name: str) -> str:
+    """Returns the path of one of `SIDECARS` of a prefix."""
+    return f"{prefix}.{name}"
 
 
 def index_start_crc32(header: Header, lengths: NDArray[np.int32]) -> int:

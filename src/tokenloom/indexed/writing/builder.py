@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenRangeError
 from tokenloom.indexed import layout
+from tokenloom.indexed.checksums import PairTally
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.manifest.contents import CopiedTokens, Manifest, PairFacts
 from tokenloom.indexed.manifest.file import manifest_bytes
 from tokenloom.indexed.roles import RolesWriter
-from tokenloom.indexed.tally import PairTally
 from tokenloom.indexed.writing.appended import checked_document_ends, stored_as
 from tokenloom.indexed.writing.checked_inputs import open_checked
 from tokenloom.indexed.writing.concatenate import put_piece
@@ -311,7 +311,7 @@ class IndexedDatasetBuilder:
         if self._tally is None:
             message = "expected `checksums=True` on a builder that is to write a manifest, found none"
             raise ConfigError(message)
-        return replace(self._tally.facts_with(index), copied_tokens=self._copied_tokens)
+        return replace(self._tally.facts(index), copied_tokens=self._copied_tokens)
 
     def abort(self) -> None:
         """Gives up: removes what was written. Harmless after `finalize`."""

@@ -9,12 +9,12 @@ import numpy as np
 
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.indexed.catalogue import Catalogue, CataloguePart, catalogue_path
+from tokenloom.indexed.checksums import PairTally
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import DType, Header, bin_path, idx_path, prefix_of
 from tokenloom.indexed.manifest.combining import combined_manifest
 from tokenloom.indexed.manifest.file import manifest_bytes
 from tokenloom.indexed.opening import inputs_stay
-from tokenloom.indexed.tally import PairTally
 from tokenloom.indexed.writing.checked_inputs import check_output, checked_inputs
 from tokenloom.indexed.writing.concatenate import tell_nothing_to_do
 from tokenloom.indexed.writing.index_writer import IndexWriter
@@ -145,7 +145,7 @@ def _write(
         stack.callback(joined.discard)
         pending.add_beside(joined.files)
         if manifest is not None:
-            pending.manifest = manifest_bytes(manifest(joined.facts(tally.facts_with(written_index))))
+            pending.manifest = manifest_bytes(manifest(joined.facts(tally.facts(written_index))))
         stack.pop_all()
     return pending
 

@@ -12,8 +12,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.indexed.catalogue import catalogue_path
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
-from tokenloom.indexed.sidecars import check_sidecars
-from tokenloom.indexed.soundness import check_index, check_tokens
+from tokenloom.indexed.verify import check_index, check_sidecars, check_tokens
 from tokenloom.storage.addresses import canonical_path, is_remote
 from tokenloom.storage.extents import ExtentSource
 

@@ -13,12 +13,12 @@ from contextlib import ExitStack
 import numpy as np
 
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError, StorageError
+from tokenloom.indexed.checksums import PairTally
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import DType, Header, bin_path, idx_path, prefix_of
 from tokenloom.indexed.manifest.contents import Manifest, PairFacts
 from tokenloom.indexed.manifest.file import manifest_bytes
 from tokenloom.indexed.opening import inputs_stay
-from tokenloom.indexed.tally import PairTally
 from tokenloom.indexed.writing.checked_inputs import check_inputs, check_output
 from tokenloom.indexed.writing.index_writer import IndexWriter
 from tokenloom.indexed.writing.joined_sidecars import JoinedSidecars
@@ -227,7 +227,7 @@ def write_pending(
         stack.callback(joined.discard)
         pending.add_beside(joined.files)
         if manifest is not None and tally is not None:
-            pending.manifest = manifest_bytes(manifest(joined.facts(tally.facts_with(written_index))))
+            pending.manifest = manifest_bytes(manifest(joined.facts(tally.facts(written_index))))
         stack.pop_all()
     return pending
 

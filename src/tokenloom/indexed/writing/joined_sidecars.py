@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.indexed.checksums import start_crc32_of
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.document_hashes import hashes_path, read_document_hashes, write_document_hashes
 from tokenloom.indexed.layout import prefix_of
-from tokenloom.indexed.manifest.contents import FileChecksum, PairFacts
+from tokenloom.indexed.manifest.contents import SIDECARS, FileChecksum, PairFacts
 from tokenloom.indexed.origins import JoinedOrigins, origins_path, read_origins, write_origins
 from tokenloom.indexed.origins_file import OriginsFileWriter
-from tokenloom.indexed.tally import start_crc32_of
 from tokenloom.indexed.writing.concatenated_roles import ConcatenatedRoles
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
 from tokenloom.storage.atomic import PendingFile
@@ -43,12 +43,8 @@ class WrittenSidecars:
 
     def facts(self, pair: PairFacts) -> PairFacts:
         """Returns what a manifest says of the pair with these files."""
-        return replace(
-            pair,
-            roles=self.checksums.get("roles"),
-            origins=self.checksums.get("origins"),
-            hashes=self.checksums.get("hashes"),
-        )
+        found: dict[str, Any] = {name: self.checksums.get(name) for name in SIDECARS}
+        return replace(pair, **found)
 
     def discard(self) -> None:
         """Gives them up; harmless when repeated."""

@@ -12,8 +12,8 @@ import numpy as np
 from tokenloom.errors import StorageError
 from tokenloom.indexed.catalogue import catalogue_path
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
+from tokenloom.indexed.manifest.contents import SIDECARS, sidecar_path
 from tokenloom.indexed.manifest.file import manifest_path
-from tokenloom.indexed.sidecars import SIDECARS, sidecar_paths
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile, PendingLink
 from tokenloom.storage.copies import PendingObject
@@ -39,7 +39,7 @@ def dataset_paths(prefix: str) -> list[str]:
         bin_path(prefix),
         catalogue_path(prefix),
         manifest_path(prefix),
-        *sidecar_paths(prefix),
+        *(sidecar_path(prefix, name) for name in SIDECARS),
     ]
 
 
@@ -93,7 +93,7 @@ class PendingDataset:
     @property
     def sidecars(self) -> dict[str, AnyPending | None]:
         """The files beside it, by name."""
-        return {"roles": self.roles, "origins": self.origins, "hashes": self.hashes}
+        return {name: getattr(self, name) for name in SIDECARS}
 
     def add_beside(self, files: Mapping[str, AnyPending]) -> None:
         """Takes files that go beside it, by name."""
@@ -216,8 +216,8 @@ def has_same_sidecars(prefix: str, files: Mapping[str, AnyPending | None]) -> bo
         prefix: prefix of the dataset.
         files: what should lie there, by name.
     """
-    for sidecar in SIDECARS:
-        file, is_there = files.get(sidecar.name), exists(sidecar.path(prefix))
+    for name in SIDECARS:
+        file, is_there = files.get(name), exists(sidecar_path(prefix, name))
         if is_there != (file is not None) or (file is not None and not is_same_file(file)):
             return False
     return True

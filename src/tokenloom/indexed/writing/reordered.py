@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
+from tokenloom.indexed.checksums import start_crc32_of
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.document_hashes import read_document_hashes, write_document_hashes
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
@@ -16,7 +17,6 @@ from tokenloom.indexed.opening import inputs_stay
 from tokenloom.indexed.origin_runs import OriginRuns
 from tokenloom.indexed.origins import Origins, read_origins, write_runs
 from tokenloom.indexed.roles import has_roles
-from tokenloom.indexed.tally import start_crc32_of
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.indexed.writing.checked_inputs import check_inputs, check_output
 from tokenloom.indexed.writing.joined_sidecars import WrittenSidecars
