@@ -1,4 +1,4 @@
-"""`tokenloom.indexed.opened_pair`: a pair whose counts are known is opened with its first use."""
+"""A pair whose counts are known is opened with its first use."""
 
 from __future__ import annotations
 

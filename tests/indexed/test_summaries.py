@@ -15,9 +15,13 @@ from tests.support import write_corpus
 from tokenloom import IndexedDatasetBuilder
 from tokenloom.errors import DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.document_lengths import DocumentLengths
-from tokenloom.indexed.length_histogram import length_histogram
-from tokenloom.indexed.statistics import PERCENTILES, DatasetStatistics, dataset_statistics
+from tokenloom.indexed.lengths import (
+    PERCENTILES,
+    DatasetStatistics,
+    DocumentLengths,
+    dataset_statistics,
+    length_histogram,
+)
 from tokenloom.rendering.words import name_of
 
 LENGTHS = st.lists(st.integers(0, 2**34) | st.integers(0, 300) | st.integers(2**16 - 3, 2**16 + 3), max_size=60)
@@ -37,7 +41,7 @@ class Lengths:
 
 
 def counted(*lengths: int) -> DocumentLengths:
-    return DocumentLengths.of([Lengths([[length] for length in lengths])])
+    return DocumentLengths([Lengths([[length] for length in lengths])])
 
 
 def test_documents_of_a_pair_are_counted(tmp_path):
@@ -47,7 +51,7 @@ def test_documents_of_a_pair_are_counted(tmp_path):
         builder.add_document([4], [1])
         builder.add_document([], [0])
         builder.finalize(f"{tmp_path}/corpus.idx")
-    found = DocumentLengths.of([IndexedDataset(f"{tmp_path}/corpus")] * 2)
+    found = DocumentLengths([IndexedDataset(f"{tmp_path}/corpus")] * 2)
     assert (found.num_documents, found.num_tokens, found.num_empty, found.mean) == (8, 8, 4, 1.0)
     assert (found.longest, found.shortest) == ((3, 0, 0), (1, 2, 0))
     assert found.percentiles([50, 75, 100]) == [0, 1, 3]
@@ -58,21 +62,21 @@ def test_the_longest_documents_hold_a_share_of_the_tokens():
     assert [lengths.share_of_tokens_in_longest(share) for share in (0, 0.25, 0.5, 1)] == [0, 20 / 44, 40 / 44, 1]
 
 
-def test_bars_are_even_on_a_logarithmic_axis():
-    edges, counts, tokens = counted(0, 1, 10, 99, 100, 999).histogram(most_bars=3)
-    assert edges.tolist() == [1, 10, 100, 1000]
-    assert counts.tolist() == [1, 2, 2]
-    assert tokens.tolist() == [1, 109, 1099]
+def test_bars_are_four_for_each_doubling_from_the_shortest_to_the_longest():
+    found = counted(0, 5, 8, 9, 13).histogram()
+    assert found.edges.tolist() == [5, 6, 7, 8, 10, 12, 14]
+    assert found.counts.tolist() == [1, 0, 0, 2, 0, 1]
+    assert found.tokens.tolist() == [5, 0, 0, 17, 0, 13]
 
 
 @pytest.mark.parametrize(("documents", "num_tokens"), [([[3]], 4), ([[-3]], None), ([[5], [-5]], 0)])
 def test_a_damaged_index_is_refused(documents, num_tokens):
     with pytest.raises(DatasetFormatError, match=r"`lengths\.idx`: expected lengths .*\nhint: .*verify"):
-        DocumentLengths.of([Lengths(documents, num_tokens=num_tokens)])
+        DocumentLengths([Lengths(documents, num_tokens=num_tokens)])
 
 
-@given(LENGTHS, st.integers(1, 60))
-def test_counts_are_those_of_all_lengths(lengths, most_bars):
+@given(LENGTHS)
+def test_counts_are_those_of_all_lengths(lengths):
     found = counted(*lengths)
     assert found.num_tokens == sum(lengths)
     filled = [length for length in lengths if length]
@@ -81,11 +85,10 @@ def test_counts_are_those_of_all_lengths(lengths, most_bars):
         exact = np.percentile(lengths, [1, 50, 99], method="inverted_cdf")
         for near, value in zip(found.percentiles([1, 50, 99]), exact, strict=True):
             assert value / 1.016 <= near <= value
-    edges, counts, tokens = found.histogram(most_bars=most_bars)
-    assert len(counts) <= most_bars + 1
-    assert (np.diff(edges) > 0).all()
-    assert (counts.sum(), tokens.sum()) == (len(filled), sum(filled))
-    for start, stop, count in zip(edges, edges[1:], counts, strict=False):
+    bars = found.histogram()
+    assert (np.diff(bars.edges) > 0).all()
+    assert (bars.num_sequences, bars.num_tokens) == (len(filled), sum(filled))
+    for start, stop, count in zip(bars.edges, bars.edges[1:], bars.counts, strict=False):
         assert count == sum(start <= length < stop for length in filled)
     assert 0 <= found.share_of_tokens_in_longest(0.01) <= 1
 

@@ -22,7 +22,7 @@ from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import WordPieces, optional_token_id, word_pieces
 from tokenloom.errors import ConfigError, IgnoredSettingWarning, TokenizerError, TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.length_histogram import LengthHistogram, length_histogram
+from tokenloom.indexed.lengths import LengthHistogram, length_histogram
 from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
 from tokenloom.kernels import Masker, make_masker
 from tokenloom.numbers import checked_integer

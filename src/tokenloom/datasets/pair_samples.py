@@ -20,7 +20,7 @@ from tokenloom.datasets.verified import verification_of
 from tokenloom.errors import ConfigError, IndexCacheError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs
-from tokenloom.indexed.length_histogram import LengthHistogram, length_histogram
+from tokenloom.indexed.lengths import LengthHistogram, length_histogram
 from tokenloom.indexed.verify import check_sum
 from tokenloom.order.arrays import ArrayStore, DataOrigin
 from tokenloom.order.bucket_cache import index_cache

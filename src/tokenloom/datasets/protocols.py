@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from tokenloom.datasets.outputs import MakeArray
 from tokenloom.datasets.tensors import Sample
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.length_histogram import LengthHistogram
+from tokenloom.indexed.lengths import LengthHistogram
 from tokenloom.order.windows import SpanBatch, Spans
 
 Positions = Sequence[int | None] | NDArray[np.integer[Any]]

@@ -2,11 +2,11 @@ from .counts import sequence_counts as sequence_counts
 from .dataset import IndexedDataset as IndexedDataset
 from .document_hashes import read_document_hashes as read_document_hashes
 from .layout import DType as DType
-from .length_histogram import LengthHistogram as LengthHistogram
+from .lengths import DatasetStatistics as DatasetStatistics
+from .lengths import LengthHistogram as LengthHistogram
 from .origins import OriginFile as OriginFile
 from .origins import Origins as Origins
 from .origins import read_origins as read_origins
-from .statistics import DatasetStatistics as DatasetStatistics
 from .verification import Verification as Verification
 from .verify import VerifyReport as VerifyReport
 from .verify import verify_dataset as verify_dataset

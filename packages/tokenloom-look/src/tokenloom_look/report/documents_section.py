@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.indexed.catalogue import CataloguePart
-from tokenloom.indexed.document_lengths import DocumentLengths
+from tokenloom.indexed.lengths import DocumentLengths
 from tokenloom.rendering.words import counted, size
 from tokenloom_look.html import Cell, Markup, element, facts, joined, table
 from tokenloom_look.report.options import ReportOptions
@@ -104,24 +104,24 @@ def _percentiles(lengths: DocumentLengths) -> Markup:
 def _charts(lengths: DocumentLengths) -> Iterator[Chart]:
     if lengths.shortest is None or lengths.longest is None:
         return
-    edges, counts, tokens = lengths.histogram()
+    found = lengths.histogram()
     median, most = lengths.percentiles([50, 95])
     yield _chart(
         "document-lengths",
         "Lengths of documents",
         f"Half of the documents have at most {median:,} tokens, 95% at most {most:,}, the longest has "
         f"{lengths.longest[0]:,}.",
-        edges,
-        counts,
+        found.edges,
+        found.counts,
         "documents",
     )
-    middle = _middle(edges, tokens)
+    middle = _middle(found.edges, found.tokens)
     yield _chart(
         "tokens-by-length",
         "Where the tokens are",
         f"About half of the tokens are in documents of more than {middle:,} tokens.",
-        edges,
-        tokens,
+        found.edges,
+        found.tokens,
         "tokens",
     )
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.document_lengths import DocumentLengths
+from tokenloom.indexed.lengths import DocumentLengths
 from tokenloom.inspect.shown import Shown
 from tokenloom_look.html import Markup, element, joined
 from tokenloom_look.report.options import ReportOptions
@@ -78,7 +78,7 @@ def _documents(target: Target, options: ReportOptions) -> Iterator[tuple[int, in
     seen = set()
     largest = max(filled, key=lambda source: source.num_tokens)
     chosen = [(filled[0].number, 0, "The first")]
-    lengths = DocumentLengths.of(target.pairs.get(prefix).data for prefix in largest.prefixes)
+    lengths = DocumentLengths(target.pairs.get(prefix).data for prefix in largest.prefixes)
     first_pair = int(target.pair_rows.first_pairs[largest.number])
     found = [("The longest", lengths.longest), ("The shortest that has tokens", lengths.shortest)]
     chosen += [(*target.named(first_pair + place[2], place[1]), words) for words, place in found if place is not None]
