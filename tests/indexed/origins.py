@@ -34,7 +34,7 @@ def records_of(runs: OriginRuns) -> Records:
 
 
 def all_records(origins: Origins) -> Records:
-    return records_of(origins.runs())
+    return records_of(OriginRuns.concatenated(list(origins.pieces())))
 
 
 def runs_of_records(records: Sequence[tuple[int, int]]) -> OriginRuns:

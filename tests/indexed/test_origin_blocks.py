@@ -10,22 +10,14 @@ import pytest
 from tests.indexed.origins import random_runs, records_of
 
 from tokenloom.errors import DatasetFormatError
-from tokenloom.indexed.origin_blocks import BlockEncoder, Blocks
-from tokenloom.indexed.origin_runs import OriginRuns
+from tokenloom.indexed.origin_blocks import BlockEncoder, Blocks, OriginRuns
 
 
 def packed(runs: OriginRuns, *, num_at_once: int = 1 << 30) -> tuple[np.ndarray, bytes, BlockEncoder]:
     data = bytearray()
     encoder = BlockEncoder(data.extend)
     for begin in range(0, len(runs), num_at_once):
-        chosen = slice(begin, begin + num_at_once)
-        encoder.append(
-            OriginRuns(
-                file_numbers=runs.file_numbers[chosen],
-                first_records=runs.first_records[chosen],
-                num_documents=runs.num_documents[chosen],
-            )
-        )
+        encoder.append(runs[begin : begin + num_at_once])
     return encoder.finish(), bytes(data), encoder
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.indexed.origins import records_of
 
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.origin_runs import OriginFile, OriginRuns
+from tokenloom.indexed.origin_blocks import OriginFile, OriginRuns
 
 RUNS = st.lists(st.tuples(st.integers(-1, 2), st.integers(1, 5), st.integers(0, 3)), max_size=8).map(OriginRuns.of)
 

@@ -12,10 +12,10 @@ from tests.indexed.pairs import write_pair
 
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError
 from tokenloom.indexed.origins import (
-    JoinedOrigins,
     OriginFile,
     OriginRuns,
     Origins,
+    joined_origins,
     origins_path,
     read_origins,
 )
@@ -39,8 +39,7 @@ def test_records_are_found_in_the_pair():
     assert origins.documents_of(0, 4).tolist() == [2]
     assert origins.documents_of(0, 3).tolist() == []
     assert origins.documents_of(1, 99).tolist() == []
-    twice = Origins.concatenated([(origins, 6, None), (origins, 6, None)])
-    assert twice is not None
+    twice = Origins.from_runs(*joined_origins([(origins, range(6), None)] * 2))
     assert twice.documents_of(0, 4).tolist() == [2, 8]
 
 
@@ -65,12 +64,12 @@ def test_all_of_it_is_as_with_lists(rng):
         assert (origins.num_documents, all_records(origins)) == (count, expected)
         kept = rng.random(count) < rng.random()
         chosen = [record for record, keep in zip(expected, kept, strict=True) if keep]
-        assert all_records(origins.select(kept)) == chosen
+        assert all_records(Origins.from_runs(*joined_origins([(origins, range(count), kept)]))) == chosen
         start, stop = sorted(rng.integers(0, count + 1, 2).tolist())
         cut = Origins.from_runs(files, origins.pieces(range(start, stop)))
         assert all_records(cut) == expected[start:stop]
-        joined = Origins.concatenated([(origins, count, kept), (None, 2, None), (cut, stop - start, None)])
-        assert joined is not None
+        parts = [(origins, range(count), kept), (None, range(2), None), (cut, range(stop - start), None)]
+        joined = Origins.from_runs(*joined_origins(parts))
         assert all_records(joined) == [*chosen, (-1, 0), (-1, 0), *expected[start:stop]]
         if count:
             asked = rng.integers(0, count, 30)
@@ -90,8 +89,7 @@ def test_files_of_parts_become_one_table():
         Origins.from_runs([one, other], runs_of_records([(0, 1), (1, 1)])),
         Origins.from_runs([other, counted], runs_of_records([(0, 2), (1, 2)])),
     ]
-    joined = Origins.concatenated([(part, 2, None) for part in parts])
-    assert joined is not None
+    joined = Origins.from_runs(*joined_origins([(part, range(2), None) for part in parts]))
     assert joined.files == (counted, other)
     assert all_records(joined) == [(0, 1), (1, 1), (1, 2), (0, 2)]
 
@@ -114,7 +112,6 @@ def test_origins_of_another_pair_are_refused(tmp_path):
 
 def test_more_files_than_16_bits_count_keep_their_numbers():
     files = files_of(*(f"{number}.jsonl" for number in range(40_000)))
-    joined = JoinedOrigins()
-    joined.append(Origins.from_runs(files, OriginRuns.of([(0, 1, 1), (39_999, 4, 1)])), range(2))
-    found = joined.origins()
+    origins = Origins.from_runs(files, OriginRuns.of([(0, 1, 1), (39_999, 4, 1)]))
+    found = Origins.from_runs(*joined_origins([(origins, range(2), None)]))
     assert [each.tolist() for each in found.locate(np.arange(2))] == [[0, 39_999], [1, 4]]

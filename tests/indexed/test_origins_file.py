@@ -13,9 +13,7 @@ from tests.indexed.origins import all_records, files_of
 
 from tokenloom.errors import DatasetFormatError
 from tokenloom.indexed.origin_blocks import ENTRY
-from tokenloom.indexed.origin_runs import OriginRuns
-from tokenloom.indexed.origins import Origins
-from tokenloom.indexed.origins_file import OriginsFileWriter, parse_origins
+from tokenloom.indexed.origins import OriginRuns, Origins, parse_origins, write_runs
 
 NAME = "some.origins"
 
@@ -23,10 +21,9 @@ NAME = "some.origins"
 @pytest.fixture
 def data(tmp_path):
     """Returns the bytes of a small file."""
-    writer = OriginsFileWriter(str(tmp_path / NAME))
-    writer.append(OriginRuns.of([(0, 1, 3)]))
-    writer.append(OriginRuns.of([(0, 4, 1), (1, 2, 2)]))
-    file, checksum = writer.finish(files_of("a.jsonl", "b.jsonl"), index_start_crc32=0x01020304)
+    runs = [OriginRuns.of([(0, 1, 3)]), OriginRuns.of([(0, 4, 1), (1, 2, 2)])]
+    files = files_of("a.jsonl", "b.jsonl")
+    file, checksum = write_runs(str(tmp_path / "some"), files, runs, index_start_crc32=0x01020304)
     file.publish()
     data = Path(tmp_path / NAME).read_bytes()
     assert (checksum.num_bytes, checksum.crc32) == (len(data), zlib.crc32(data))
@@ -34,8 +31,9 @@ def data(tmp_path):
 
 
 def parsed(data: bytes) -> Origins:
-    content = parse_origins(np.frombuffer(data, dtype=np.uint8), name=NAME)
-    return Origins(content.files, content.blocks)
+    origins, start = parse_origins(np.frombuffer(data, dtype=np.uint8), name=NAME)
+    assert start in (0, 0x01020304)
+    return origins
 
 
 def with_crc(data: bytes) -> bytes:

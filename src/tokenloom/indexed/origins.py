@@ -1,36 +1,58 @@
 """Which record of which input file each document of a pair was made of: `PREFIX.origins`, a file beside the pair.
 
-Readers that do not know the file read the pair as before. FORMAT.md describes the bytes; `origins_file.py` and
-`origin_blocks.py` are their owners.
+Readers that do not know the file read the pair as before. It has a header, packed runs, a table of files and a
+directory; FORMAT.md describes the bytes, this module and `origin_blocks.py` are their owners.
 
-How a job makes them: `Origins.from_runs` for the documents that a shard reads, `Origins.concatenated` of the shards
-with the masks of what a dataset takes of each, `write_origins` beside the pair. That returns a file which appears with
-the pair, and the checksum that the `PairFacts` of its manifest have as `origins`.
+A job writes them by `write_runs`, which returns a file that appears with the pair, and the checksum that the
+`PairFacts` of its manifest have as `origins`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+import json
+import struct
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
+from tokenloom.indexed.checksums import FileTally
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.contents import FileChecksum, index_start_crc32
-from tokenloom.indexed.origin_blocks import Blocks, PackedRuns
-from tokenloom.indexed.origin_runs import MOST_RECORDS
-from tokenloom.indexed.origin_runs import OriginFile as OriginFile
-from tokenloom.indexed.origin_runs import OriginRuns as OriginRuns
-from tokenloom.indexed.origins_file import OriginsFileWriter, parse_origins
-from tokenloom.storage.atomic import PendingFile
+from tokenloom.indexed.origin_blocks import BLOCK_RUNS, ENTRY, MOST_RECORDS, BlockEncoder, Blocks
+from tokenloom.indexed.origin_blocks import OriginFile as OriginFile
+from tokenloom.indexed.origin_blocks import OriginRuns as OriginRuns
+from tokenloom.kernels import crc32
+from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.copies import PendingObject
-from tokenloom.storage.resolve import is_missing, map_whole
+from tokenloom.storage.json_files import UnusableJsonError, parse_json
+from tokenloom.storage.locks import write_at
+from tokenloom.storage.resolve import is_missing, map_whole, open_pending
 from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.storage.typed_json import from_members, members_of
 
+MAGIC = b"TLORIGIN"
+VERSION = 1
+HEADER = struct.Struct("<8sIIIIQQQQQ")
+HEADER_BYTES = HEADER.size  # 64
+_CRC_AT = 12
+_MOST_TABLE_BYTES = 1 << 29
+"""More is refused: room for some millions of files."""
+_MOST_RATIO = 100
+"""More is refused of what was compressed: names that differ in numbers alone come to 21."""
 _BLOCKS_AT_ONCE = 512
 """130,000 runs: what unpacking them needs stays in the cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """The files that documents came from."""
+
+    files: tuple[OriginFile, ...]
 
 
 def origins_path(prefix: str) -> str:
@@ -55,7 +77,7 @@ class Origins:
         files: the input files, in the order of their numbers; some may have given no document.
     """
 
-    def __init__(self, files: Sequence[OriginFile], blocks: Blocks) -> None:
+    def __init__(self, files: Collection[OriginFile], blocks: Blocks) -> None:
         self.files: tuple[OriginFile, ...] = tuple(files)
         self.num_documents: int = blocks.num_documents
         self._blocks = blocks
@@ -71,7 +93,7 @@ class Origins:
         return sum(int(runs.num_documents[runs.file_numbers >= 0].sum()) for runs in self.pieces())
 
     @staticmethod
-    def from_runs(files: Sequence[OriginFile], runs: OriginRuns | Iterable[OriginRuns]) -> Origins:
+    def from_runs(files: Collection[OriginFile], runs: OriginRuns | Iterable[OriginRuns]) -> Origins:
         """Returns origins in memory, packed as they are in a file.
 
         Args:
@@ -81,30 +103,21 @@ class Origins:
         Raises:
             ConfigError: a run is of a file or of records that cannot be.
         """
-        packing = PackedRuns()
+        data = bytearray()
+        encoder = BlockEncoder(data.extend)
         for part in [runs] if isinstance(runs, OriginRuns) else runs:
             check_runs(part, num_files=len(files))
-            packing.append(part)
-        return Origins(files, packing.blocks(num_files=len(files)))
-
-    @staticmethod
-    def concatenated(parts: Sequence[OriginsPart]) -> Origins | None:
-        """Returns the origins of the documents of all parts, in order; None if no part has any.
-
-        Equal files become one. Parts without origins give documents whose origin is not known.
-
-        Args:
-            parts: of each the origins or None, its number of documents, and which of them are taken: a
-                bool[num_documents], or None for all.
-        """
-        joining = JoinedOrigins()
-        for origins, num_documents, mask in parts:
-            joining.append(origins, range(num_documents), mask)
-        return joining.origins()
-
-    def runs(self) -> OriginRuns:
-        """Returns the runs of all documents, in order: 20 bytes for each."""
-        return OriginRuns.concatenated(list(self.pieces()))
+            encoder.append(part)
+        directory = encoder.finish()
+        blocks = Blocks(
+            directory,
+            np.frombuffer(data, dtype=np.uint8),
+            num_documents=encoder.num_documents,
+            num_runs=encoder.num_runs,
+            num_files=len(files),
+            name="origins in memory",
+        )
+        return Origins(files, blocks)
 
     def pieces(self, documents: range | None = None) -> Iterator[OriginRuns]:
         """Yields the runs of consecutive documents, some 130,000 of them at once.
@@ -124,22 +137,6 @@ class Origins:
                 offset = int(starts[0])
                 runs = runs.clipped(max(chosen.start, offset) - offset, min(chosen.stop, stop) - offset)
             yield runs
-
-    def select(self, mask: NDArray[np.bool_] | None) -> Origins:
-        """Returns the origins of some of the documents.
-
-        Args:
-            mask: bool[num_documents], whether each is kept; None keeps all.
-        """
-        if mask is None:
-            return self
-        packing, at = PackedRuns(), 0
-        for runs in self.pieces():
-            for piece in runs.pieces():
-                count = int(piece.num_documents.sum())
-                packing.append(piece.select(mask[at : at + count]))
-                at += count
-        return Origins(self.files, packing.blocks(num_files=len(self.files)))
 
     def locate(self, documents: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Returns where documents come from; only the blocks of 256 runs that hold them are unpacked.
@@ -202,8 +199,9 @@ class Origins:
         return np.concatenate(found)
 
 
-OriginsPart = tuple[Origins | None, int, NDArray[np.bool_] | None]
-"""Origins or None, a number of documents, and which of them are taken: bool[num_documents], None for all."""
+OriginsPart = tuple[Origins | None, range, NDArray[np.bool_] | None]
+"""Origins of a pair, None where they are not known; documents of it; and which documents of the pair are taken:
+bool[num_documents], None for all."""
 
 
 def read_origins(prefix: str, *, object_storage: ObjectStorageSettings | None = None) -> Origins | None:
@@ -225,15 +223,15 @@ def read_origins(prefix: str, *, object_storage: ObjectStorageSettings | None = 
         if is_missing(error):
             return None
         raise
-    content = parse_origins(data, name=path)
+    origins, start = parse_origins(data, name=path)
     pair = IndexedDataset(prefix, object_storage=object_storage)
-    if (found := content.blocks.num_documents) != pair.num_documents:
-        message = f"`{path}`: expected the {pair.num_documents} documents of the pair, found {found}"
+    if origins.num_documents != pair.num_documents:
+        message = f"`{path}`: expected the {pair.num_documents} documents of the pair, found {origins.num_documents}"
         raise DatasetFormatError(message, hint="the file belongs to other data; remove it to do without origins")
-    if content.index_start_crc32 != index_start_crc32(pair.index.header, pair.index.arrays.lengths):
+    if start != index_start_crc32(pair.index.header, pair.index.arrays.lengths):
         message = f"`{path}` was written for another pair than the one that is there"
         raise DatasetFormatError(message, hint="if the data were replaced on purpose, remove it; else write them again")
-    return Origins(content.files, content.blocks)
+    return origins
 
 
 def origin_problems(prefix: str, *, object_storage: ObjectStorageSettings | None = None) -> Iterator[str]:
@@ -243,6 +241,57 @@ def origin_problems(prefix: str, *, object_storage: ObjectStorageSettings | None
             pass
     except DatasetFormatError as error:
         yield error.message
+
+
+def parse_origins(data: NDArray[np.uint8], *, name: str) -> tuple[Origins, int]:
+    """Returns what a file holds, and the `index_start_crc32` of its pair; runs are looked at when they are unpacked.
+
+    Args:
+        data: uint8[…], the whole file.
+        name: its path, for errors.
+
+    Raises:
+        DatasetFormatError: it is foreign, truncated, damaged, or was written by something newer.
+    """
+
+    def damaged(*, expected: str, found: object) -> DatasetFormatError:
+        message = f"`{name}`: expected {expected}, found {found}"
+        return DatasetFormatError(message, hint="write the pair again, or remove the file to do without origins")
+
+    if len(data) < HEADER_BYTES:
+        raise damaged(expected=f"a header of {HEADER_BYTES} bytes", found=f"a file of {len(data)} bytes")
+    header = data[:HEADER_BYTES].tobytes()
+    magic, version, crc, index_start, _, num_documents, num_runs, num_files, packed_bytes, table_bytes = HEADER.unpack(
+        header
+    )
+    if (magic, version) != (MAGIC, VERSION):
+        raise damaged(expected=f"{MAGIC!r} and version {VERSION}", found=f"{magic!r} and version {version}")
+    num_blocks = -(-num_runs // BLOCK_RUNS)
+    directory_at = len(data) - num_blocks * ENTRY.itemsize
+    table_at = directory_at - packed_bytes
+    most_bytes = min(_MOST_TABLE_BYTES, _MOST_RATIO * packed_bytes)
+    if table_at < HEADER_BYTES or table_bytes > most_bytes or not num_runs <= num_documents < MOST_RECORDS:
+        counts = f"{num_documents} documents in {num_runs} runs, and {table_bytes} bytes about {num_files} files"
+        raise damaged(expected="counts that fit its size", found=counts)
+    packed, directory = data[table_at:directory_at].tobytes(), data[directory_at:]
+    cleared = header[:_CRC_AT] + bytes(4) + header[_CRC_AT + 4 :]
+    if (found := _crc(cleared, packed, directory.data)) != crc:
+        raise damaged(expected=f"CRC-32 {crc:08x} of header, table and directory", found=f"{found:08x}")
+    try:
+        files = from_members(_Table, parse_json(_unpacked(packed, table_bytes), most_bytes=_MOST_TABLE_BYTES)).files
+    except (zlib.error, UnusableJsonError) as error:
+        raise damaged(expected="a table of files", found=str(error).removeprefix(": ")) from error
+    if len(files) != num_files:
+        raise damaged(expected=f"{num_files} files", found=len(files))
+    blocks = Blocks(
+        np.frombuffer(directory.tobytes(), dtype=ENTRY),
+        data[HEADER_BYTES:table_at],
+        num_documents=num_documents,
+        num_runs=num_runs,
+        num_files=num_files,
+        name=name,
+    )
+    return Origins(files, blocks), index_start
 
 
 def write_origins(
@@ -264,91 +313,99 @@ def write_origins(
 
 def write_runs(
     prefix: str,
-    files: Sequence[OriginFile],
+    files: Collection[OriginFile],
     runs: Iterable[OriginRuns],
     *,
     index_start_crc32: int,
     durable: bool = True,
 ) -> tuple[PendingFile | PendingObject, FileChecksum]:
-    """Writes the same from runs as they come, which are not kept."""
-    writer = OriginsFileWriter(origins_path(prefix), durable=durable)
-    try:
-        for part in runs:
-            check_runs(part, num_files=len(files))
-            writer.append(part)
-        return writer.finish(files, index_start_crc32=index_start_crc32)
-    except BaseException:
-        writer.discard()
-        raise
-
-
-class JoinedOrigins:
-    """The origins of documents of many pairs, in order, as those of one. Equal files become one.
-
-    Memory: the table of files, and what takes the runs.
+    """Writes the same from runs as they come, which are not kept, but for 64 bytes per 256 of them.
 
     Args:
-        append: takes runs as they come, such as `OriginsFileWriter.append`; None keeps them, packed, for `origins`.
+        prefix: prefix of the pair.
+        files: the files that runs are of; more may be there with each run.
+        runs: those of all documents, in order.
+        index_start_crc32, durable: see `write_origins`.
 
-    Attributes:
-        num_documents: documents so far.
-        are_known: whether any part had origins.
+    Raises:
+        ConfigError: a run is of a file or of records that cannot be; or there are so many files that no reader would
+            take them.
+        StorageError: writing failed.
     """
+    tally, file = FileTally(), open_pending(origins_path(prefix), durable=durable)
 
-    def __init__(self, append: Callable[[OriginRuns], None] | None = None) -> None:
-        self._packing = PackedRuns()
-        self._append = self._packing.append if append is None else append
-        self._files: dict[tuple[str, int, str | None, str], OriginFile] = {}
-        self._places: dict[tuple[str, int, str | None, str], int] = {}
-        self.num_documents: int = 0
-        self.are_known: bool = False
+    def write(data: bytes | memoryview) -> None:
+        file.write(data)
+        tally.add(data)
 
-    @property
-    def files(self) -> tuple[OriginFile, ...]:
-        """The files of all parts so far."""
-        return tuple(self._files.values())
+    try:
+        file.write(bytes(HEADER_BYTES))
+        encoder = BlockEncoder(write)
+        for part in runs:
+            check_runs(part, num_files=len(files))
+            encoder.append(part)
+        table = _table_bytes(files)
+        directory, packed = encoder.finish().tobytes(), zlib.compress(table)
+        write(packed)
+        write(directory)
+        counts = encoder.num_documents, encoder.num_runs, len(files), len(packed), len(table)
+        header = HEADER.pack(MAGIC, VERSION, 0, index_start_crc32, 0, *counts)
+        header = HEADER.pack(MAGIC, VERSION, _crc(header, packed, directory), index_start_crc32, 0, *counts)
+        with storage_errors("write", file.path):
+            file.stream.flush()
+            write_at(file.stream.fileno(), memoryview(header), 0)
+        file.sync()
+    except BaseException:
+        file.discard()
+        raise
+    whole = FileTally()
+    whole.add(header)
+    whole.add_part(tally.checksum())
+    return file, whole.checksum()
 
-    def append(self, origins: Origins | None, documents: range, mask: NDArray[np.bool_] | None = None) -> None:
-        """Appends documents of a pair; runs pass in pieces.
 
-        Args:
-            origins: origins of all of its documents; None if they are not known.
-            documents: which are looked at.
-            mask: bool[num_documents of the pair], which of these are taken; None for all.
-        """
-        if origins is None:
-            kept = len(documents) if mask is None else int(np.count_nonzero(mask[documents.start : documents.stop]))
-            self._put(OriginRuns.unknown(kept))
-            return
-        self.are_known = True
-        numbers, at = self._numbers(origins.files), documents.start
-        for runs in origins.pieces(documents):
-            for piece in [runs] if mask is None else runs.pieces():
-                count = int(piece.num_documents.sum())
-                self._put((piece if mask is None else piece.select(mask[at : at + count])).renumbered(numbers))
-                at += count
+def _table_bytes(files: Collection[OriginFile]) -> bytes:
+    table = json.dumps(members_of(_Table(files=tuple(files))), separators=(",", ":")).encode()
+    if len(table) > _MOST_TABLE_BYTES:
+        message = f"expected a table of at most {_MOST_TABLE_BYTES} bytes, found {len(table)}: {len(files)} files"
+        raise ConfigError(message, hint="make several pairs of so many files")
+    return table
 
-    def origins(self) -> Origins | None:
-        """Returns the origins of all documents, which were kept; None if those of none are known."""
-        return Origins(self.files, self._packing.blocks(num_files=len(self._files))) if self.are_known else None
 
-    def _put(self, runs: OriginRuns) -> None:
-        self.num_documents += int(runs.num_documents.sum())
-        self._append(runs)
+def joined_origins(parts: Iterable[OriginsPart]) -> tuple[Collection[OriginFile], Iterator[OriginRuns]]:
+    """Returns what `write_runs` takes for documents of many pairs, in order, as those of one; runs pass in pieces.
 
-    def _numbers(self, table: Sequence[OriginFile]) -> NDArray[np.int32]:
-        """Returns the numbers of files among all: int32[num_files]; of several numbers of records, the largest counts.
+    Files are the same if path, size, version and unit are. Of several numbers of records, the largest counts.
+    """
+    files: dict[tuple[str, int, str | None, str], OriginFile] = {}
+    places: dict[tuple[str, int, str | None, str], int] = {}
 
-        Files are the same if path, size, version and unit are.
-        """
+    def numbers_of(table: Sequence[OriginFile]) -> NDArray[np.int32]:
+        """Returns the numbers of files among all: int32[num_files]."""
         numbers = np.empty(len(table), dtype=np.int32)
         for number, file in enumerate(table):
             key = file.path, file.num_bytes, file.version, file.unit
-            numbers[number] = self._places.setdefault(key, len(self._places))
-            known = self._files.setdefault(key, file)
+            numbers[number] = places.setdefault(key, len(places))
+            known = files.setdefault(key, file)
             if (known.num_records or 0) < (file.num_records or 0):
-                self._files[key] = replace(known, num_records=file.num_records)
+                files[key] = replace(known, num_records=file.num_records)
         return numbers
+
+    def joined_runs() -> Iterator[OriginRuns]:
+        for origins, documents, mask in parts:
+            if origins is None:
+                kept = len(documents) if mask is None else int(np.count_nonzero(mask[documents.start : documents.stop]))
+                yield OriginRuns.unknown(kept)
+                continue
+            numbers, at = numbers_of(origins.files), documents.start
+            for runs in origins.pieces(documents):
+                for piece in [runs] if mask is None else runs.pieces():
+                    count = int(piece.num_documents.sum())
+                    chosen = piece if mask is None else piece.select(mask[at : at + count])
+                    yield chosen.renumbered(numbers)
+                    at += count
+
+    return files.values(), joined_runs()
 
 
 def check_runs(runs: OriginRuns, *, num_files: int) -> None:
@@ -368,3 +425,20 @@ def check_runs(runs: OriginRuns, *, num_files: int) -> None:
         message = f"expected runs of {num_files} files and of records from 1 on, found {counts[run]} documents from "
         message += f"record {firsts[run]} of file {files[run]}"
         raise ConfigError(message)
+
+
+def _unpacked(packed: bytes, num_bytes: int) -> bytes:
+    """Returns what a table is without its compression; no more than so many bytes are made."""
+    unpacking = zlib.decompressobj()
+    data = unpacking.decompress(packed, num_bytes + 1)
+    if len(data) != num_bytes or not unpacking.eof or unpacking.unused_data:
+        message = f"expected {num_bytes} bytes, found others"
+        raise UnusableJsonError(message)
+    return data
+
+
+def _crc(*parts: Any) -> int:
+    value = 0
+    for part in parts:
+        value = crc32(part, value)
+    return value

@@ -21,20 +21,20 @@ from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.manifest.contents import CopiedTokens, Manifest, PairFacts
 from tokenloom.indexed.manifest.file import manifest_bytes
 from tokenloom.indexed.roles import RolesWriter
-from tokenloom.indexed.writing.appended import checked_document_ends, stored_as
 from tokenloom.indexed.writing.checked_inputs import open_checked
 from tokenloom.indexed.writing.concatenate import put_piece
 from tokenloom.indexed.writing.index_writer import write_records
-from tokenloom.indexed.writing.joined_sidecars import AppendedSidecars, SidecarSource
+from tokenloom.indexed.writing.joined_sidecars import AppendedSidecars, WrittenSidecars
 from tokenloom.indexed.writing.kept_documents import byte_pieces
 from tokenloom.indexed.writing.outputs import PendingDataset, publish_datasets
 from tokenloom.kernels import RecordBuilder
 from tokenloom.setting_types import checked_path
-from tokenloom.storage.local import MappedFile
+from tokenloom.storage.local import ByteSource, MappedFile
 from tokenloom.storage.publishing import OutputLock, canonical_name
 from tokenloom.storage.resolve import open_pending
 
 _FLUSH_BYTES = 4 << 20  # larger writes measured no faster
+_LONGEST = 2**31 - 1  # lengths are stored as int32
 
 
 class IndexedDatasetBuilder:
@@ -183,7 +183,7 @@ class IndexedDatasetBuilder:
             ValueError: the parts do not fit together. Nothing was added.
         """
         self._check_open()
-        document_ends = checked_document_ends(document_ends, lengths, len(tokens))
+        document_ends = _checked_document_ends(document_ends, lengths, len(tokens))
         stored = self._convert(tokens)
         chosen = None
         if self.multimodal:
@@ -257,7 +257,7 @@ class IndexedDatasetBuilder:
         *,
         manifest: Callable[[PairFacts], Manifest] | None = None,
         roles: RolesWriter | None = None,
-        sidecars: SidecarSource | None = None,
+        sidecars: Callable[[ByteSource], WrittenSidecars] | None = None,
     ) -> PendingDataset:
         """Completes all files of the pair, and returns what `publish` makes appear.
 
@@ -265,7 +265,8 @@ class IndexedDatasetBuilder:
             idx_path: where the index will be.
             manifest: makes the manifest of the pair from what its files hold; needs `checksums`. None for none.
             roles: roles of all sequences; None for none.
-            sidecars: what makes origins and hashes; None for those of the pairs that were added.
+            sidecars: takes the written index and writes the other files beside the pair; None for the origins and
+                hashes of the pairs that were added.
         """
         self._check_open()
         self._finished = True
@@ -282,12 +283,16 @@ class IndexedDatasetBuilder:
             self._bin_file.sync()
             pending = PendingDataset(prefix=layout.prefix_of(path), tokens=self._bin_file, index=index_file)
             index = MappedFile(index_file.readable_path)
-            source = self._appended if sidecars is None else sidecars
-            beside = source.write(pending.prefix, self.num_documents, index, durable=self._durable)
+            if sidecars is None:
+                written = None
+                if roles is not None:
+                    written = roles.write(self.num_sequences, MappedFile(self._bin_file.readable_path), index)
+                beside = self._appended.write(
+                    pending.prefix, self.num_documents, index, roles=written, durable=self._durable
+                )
+            else:
+                beside = sidecars(index)
             stack.callback(beside.discard)
-            if roles is not None:
-                tokens = MappedFile(self._bin_file.readable_path)
-                beside.add("roles", roles.write(self.num_sequences, tokens, index))
             pending.add_beside(beside.files)
             if manifest is not None:
                 pending.manifest = manifest_bytes(manifest(beside.facts(self._facts(index))))
@@ -364,7 +369,15 @@ class IndexedDatasetBuilder:
 
     def _convert(self, tokens: NDArray[Any]) -> NDArray[Any]:
         """Returns the tokens in the builder's dtype, contiguous; an error if integers do not survive it."""
-        return stored_as(tokens, self.dtype, self._range_error)
+        if tokens.dtype != self.dtype and self.dtype.kind in "iu" and tokens.size:
+            if tokens.dtype.kind not in "iu":
+                message = f"tokens must be integers for dtype {self.dtype}, got {tokens.dtype}"
+                raise ConfigError(message)
+            bounds = np.iinfo(self.dtype)
+            for token in (int(tokens.min()), int(tokens.max())):
+                if not bounds.min <= token <= bounds.max:
+                    raise self._range_error(token)
+        return np.ascontiguousarray(tokens, dtype=self.dtype)
 
     def _overflow(self, error: OverflowError, tokens: Any) -> Exception:
         """Says which number was too large: a token, or else a length or mode beyond 64 bits."""
@@ -400,3 +413,32 @@ class IndexedDatasetBuilder:
         except BaseException:  # what of it arrived is not known
             self.abort()
             raise
+
+
+def _checked_document_ends(
+    document_ends: NDArray[np.int64] | None, lengths: NDArray[np.int32], num_tokens: int
+) -> NDArray[np.int64]:
+    """Returns where the documents of a block of sequences end: int64[num_documents], the sequences before each end.
+
+    Args:
+        document_ends: the same, as given; None makes every sequence a document.
+        lengths: int32[num_sequences], tokens per sequence.
+        num_tokens: number of tokens of the block.
+
+    Raises:
+        ValueError: the parts do not fit together.
+    """
+    if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= _LONGEST:
+        message = f"lengths must be in [0, {_LONGEST}], got {lengths.min()} to {lengths.max()}"
+        raise ValueError(message)
+    if int(lengths.sum(dtype=np.int64)) != num_tokens:
+        message = f"lengths add up to {int(lengths.sum(dtype=np.int64))} tokens, but {num_tokens} were given"
+        raise ValueError(message)
+    if document_ends is None:
+        return np.arange(1, len(lengths) + 1, dtype=np.int64)
+    if np.any(np.diff(document_ends, prepend=0, append=len(lengths)) < 0) or (
+        len(lengths) and (len(document_ends) == 0 or int(document_ends[-1]) != len(lengths))
+    ):
+        message = f"document_ends must rise to {len(lengths)}, the number of sequences"
+        raise ValueError(message)
+    return document_ends

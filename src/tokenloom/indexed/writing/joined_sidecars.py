@@ -1,24 +1,32 @@
-"""The files beside many datasets as those of one: roles, origins, hashes."""
+"""The files beside a pair that is written: roles, origins and hashes, as those beside the pairs that it is made of."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.errors import ConfigError
 from tokenloom.indexed.checksums import start_crc32_of
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.document_hashes import hashes_path, read_document_hashes, write_document_hashes
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.manifest.contents import SIDECARS, FileChecksum, PairFacts
-from tokenloom.indexed.origins import JoinedOrigins, origins_path, read_origins, write_origins
-from tokenloom.indexed.origins_file import OriginsFileWriter
-from tokenloom.indexed.writing.concatenated_roles import ConcatenatedRoles
-from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
+from tokenloom.indexed.origins import (
+    OriginFile,
+    OriginRuns,
+    OriginsPart,
+    joined_origins,
+    origins_path,
+    read_origins,
+    write_runs,
+)
+from tokenloom.indexed.roles import RolesWriter, SequenceRoles, read_roles, roles_path
+from tokenloom.indexed.writing.kept_documents import ConcatenatedPart, Selection
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.local import ByteSource
@@ -28,6 +36,9 @@ _LOGGER = logging.getLogger(__name__)
 
 _ROWS = 1 << 20
 
+Written = tuple[PendingFile | PendingObject, FileChecksum]
+"""A file, written and without its name yet, and its checksum."""
+
 
 @dataclass(slots=True)
 class WrittenSidecars:
@@ -36,7 +47,7 @@ class WrittenSidecars:
     files: dict[str, PendingFile | PendingObject] = field(default_factory=dict)
     checksums: dict[str, FileChecksum] = field(default_factory=dict)
 
-    def add(self, name: str, written: tuple[PendingFile | PendingObject, FileChecksum] | None) -> None:
+    def add(self, name: str, written: Written | None) -> None:
         """Adds a file, if there is one."""
         if written is not None:
             self.files[name], self.checksums[name] = written
@@ -52,11 +63,41 @@ class WrittenSidecars:
             file.discard()
 
 
-class SidecarSource(Protocol):
-    """What makes the origins and the hashes of a pair that is being built."""
+def write_sidecars(
+    prefix: str,
+    index: ByteSource,
+    *,
+    roles: Written | None = None,
+    origins: tuple[Collection[OriginFile], Iterable[OriginRuns]] | None = None,
+    hashes: Iterable[NDArray[np.uint64]] | None = None,
+    durable: bool = True,
+) -> WrittenSidecars:
+    """Writes the files beside a pair.
 
-    def write(self, prefix: str, num_documents: int, index: ByteSource, *, durable: bool) -> WrittenSidecars:
-        """Returns the files of the pair; see `AppendedSidecars.write`."""
+    Args:
+        prefix: prefix of the pair.
+        index: the bytes of its index, complete.
+        roles: its roles, written; None for none.
+        origins: files, and the runs of all documents; None for none.
+        hashes: uint64[…, 2] each, those of all documents; None for none.
+        durable: whether they survive a loss of power once they are published.
+
+    Raises:
+        DatasetFormatError: what they are made from is damaged, or belongs to other data.
+        StorageError: writing failed; all of them are given up.
+    """
+    written = WrittenSidecars()
+    try:
+        written.add("roles", roles)
+        start = start_crc32_of(index)
+        if origins is not None:
+            written.add("origins", write_runs(prefix, *origins, index_start_crc32=start, durable=durable))
+        if hashes is not None:
+            written.add("hashes", write_document_hashes(prefix, hashes, index_start_crc32=start, durable=durable))
+    except BaseException:
+        written.discard()
+        raise
+    return written
 
 
 class AppendedSidecars:
@@ -66,8 +107,9 @@ class AppendedSidecars:
     """
 
     def __init__(self) -> None:
-        self._origins = JoinedOrigins()
+        self._origins: list[OriginsPart] = []
         self._hashes: list[NDArray[np.uint64]] = []
+        self._num_documents = 0
         self._num_hashed = 0
 
     def append(self, pair: IndexedDataset, *, first_document: int) -> None:
@@ -81,44 +123,32 @@ class AppendedSidecars:
             DatasetFormatError: a file is damaged, or belongs to other data.
         """
         origins, hashes = read_origins(pair.path_prefix), read_document_hashes(pair.path_prefix, is_checked=True)
-        self._origins.append(None, range(self._origins.num_documents, first_document))
-        self._origins.append(origins, range(pair.num_documents))
+        self._origins.append((None, range(self._num_documents, first_document), None))
+        self._origins.append((origins, range(pair.num_documents), None))
+        self._num_documents = first_document + pair.num_documents
         if hashes is not None and self._num_hashed == first_document:
             self._hashes.append(hashes)
             self._num_hashed += len(hashes)
 
-    def write(self, prefix: str, num_documents: int, index: ByteSource, *, durable: bool) -> WrittenSidecars:
-        """Returns the files of the pair.
-
-        Args:
-            prefix: prefix of the pair.
-            num_documents: number of its documents.
-            index: the bytes of its index, complete.
-            durable: whether the files survive a loss of power once they are published.
-
-        Raises:
-            StorageError: writing failed.
-        """
-        written = WrittenSidecars()
-        self._origins.append(None, range(self._origins.num_documents, num_documents))
-        origins, has_hashes = self._origins.origins(), bool(self._hashes) and self._num_hashed == num_documents
-        if origins is None and not has_hashes:
-            return written
-        start = start_crc32_of(index)
-        try:
-            if origins is not None:
-                written.add("origins", write_origins(origins, prefix, index_start_crc32=start, durable=durable))
-            if has_hashes:
-                hashes = write_document_hashes(prefix, self._hashes, index_start_crc32=start, durable=durable)
-                written.add("hashes", hashes)
-        except BaseException:
-            written.discard()
-            raise
-        return written
+    def write(
+        self, prefix: str, num_documents: int, index: ByteSource, *, roles: Written | None, durable: bool
+    ) -> WrittenSidecars:
+        """Writes the files of the pair, which has so many documents; see `write_sidecars`."""
+        parts: list[OriginsPart] = [*self._origins, (None, range(self._num_documents, num_documents), None)]
+        are_known = any(origins is not None for origins, _, _ in parts)
+        has_hashes = bool(self._hashes) and self._num_hashed == num_documents
+        return write_sidecars(
+            prefix,
+            index,
+            roles=roles,
+            origins=joined_origins(parts) if are_known else None,
+            hashes=self._hashes if has_hashes else None,
+            durable=durable,
+        )
 
 
 class JoinedSidecars:
-    """What becomes of the files beside the inputs. Memory: what `ConcatenatedRoles` says, and the table of origins.
+    """What becomes of the files beside the inputs. Memory: the table of origins, and for roles 8 bytes per sequence.
 
     Roles are joined if all inputs have them, and some is an error. Origins are joined if any has them; documents of the
     others then come from nowhere that is known. Hashes are joined if all inputs have them.
@@ -130,7 +160,8 @@ class JoinedSidecars:
         durable: whether the files survive a loss of power once they are published.
 
     Raises:
-        ConfigError, DatasetFormatError: as `ConcatenatedRoles`.
+        ConfigError: only some of the inputs have roles, or they come from different tokenizers.
+        DatasetFormatError: the roles of an input are damaged, or belong to other data.
     """
 
     def __init__(
@@ -140,8 +171,8 @@ class JoinedSidecars:
         self._prefix = output_prefix
         self._multimodal = multimodal
         self._durable = durable
-        self._roles = ConcatenatedRoles(parts, output_prefix, multimodal=multimodal)
         prefixes = list(dict.fromkeys(prefix_of(part.prefix) for part in parts))
+        self._roles = self._roles_writer(prefixes)
         without = [prefix for prefix in prefixes if not exists(origins_path(prefix))]
         self._has_origins = len(without) < len(prefixes)
         if without and self._has_origins:
@@ -152,42 +183,58 @@ class JoinedSidecars:
             _LOGGER.warning("the result has no hashes of documents, because `%s` has none", without[0])
 
     def write(self, num_sequences: int, tokens: ByteSource, index: ByteSource) -> WrittenSidecars:
-        """Returns the files of the output.
+        """Writes the files of the output, see `write_sidecars`.
 
         Args:
             num_sequences: number of its sequences.
             tokens, index: the bytes of its tokens and of its index, complete.
-
-        Raises:
-            DatasetFormatError: what an input has is damaged, or belongs to other data.
-            StorageError: reading or writing failed.
         """
-        written = WrittenSidecars()
-        try:
-            written.add("roles", self._roles.write(num_sequences, tokens, index))
-            start = start_crc32_of(index)
-            written.add("origins", self._write_origins(start) if self._has_origins else None)
-            if self._has_hashes:
-                hashes = self._hashes()
-                written.add(
-                    "hashes",
-                    write_document_hashes(self._prefix, hashes, index_start_crc32=start, durable=self._durable),
-                )
-        except BaseException:
-            written.discard()
-            raise
-        return written
+        return write_sidecars(
+            self._prefix,
+            index,
+            roles=None if self._roles is None else self._write_roles(self._roles, num_sequences, tokens, index),
+            origins=joined_origins(self._origins()) if self._has_origins else None,
+            hashes=self._hashes() if self._has_hashes else None,
+            durable=self._durable,
+        )
 
-    def _write_origins(self, index_start_crc32: int) -> tuple[PendingFile | PendingObject, FileChecksum]:
-        writer = OriginsFileWriter(origins_path(self._prefix), durable=self._durable)
-        try:
-            joining = JoinedOrigins(writer.append)
-            for part in self._parts:
-                joining.append(read_origins(part.prefix), self._documents(part), part.kept_documents)
-            return writer.finish(joining.files, index_start_crc32=index_start_crc32)
-        except BaseException:
-            writer.discard()
-            raise
+    def _roles_writer(self, prefixes: Sequence[str]) -> RolesWriter | None:
+        having = [prefix for prefix in prefixes if exists(roles_path(prefix))]
+        if not having:
+            return None
+        if len(having) < len(prefixes):
+            without = next(prefix for prefix in prefixes if prefix not in having)
+            message = f"there are roles beside `{having[0]}`, but none beside `{without}`"
+            raise ConfigError(message, hint="join conversations with conversations, or move the `.roles` files away")
+        tokenizer = self._read_roles(having[0])[1].tokenizer_sha256
+        for prefix in having:
+            if (found := self._read_roles(prefix)[1].tokenizer_sha256) != tokenizer:
+                message = (
+                    f"the roles of `{prefix}` come from the tokenizer {found}, those of `{having[0]}` from {tokenizer}"
+                )
+                raise ConfigError(message, hint="tokenize the conversations with one tokenizer")
+        return RolesWriter(self._prefix, tokenizer_sha256=tokenizer)
+
+    def _write_roles(self, writer: RolesWriter, num_sequences: int, tokens: ByteSource, index: ByteSource) -> Written:
+        for part in self._parts:
+            dataset, roles = self._read_roles(part.prefix)
+            for block in Selection(dataset, part).blocks():
+                offsets = roles.offsets[block.rows.start : block.rows.stop + 1]
+                counts, parts = np.diff(offsets), slice(int(offsets[0]), int(offsets[-1]))
+                stops, kinds = roles.stops[parts], roles.kinds[parts]
+                if not block.kept_rows.all():
+                    chosen = np.repeat(block.kept_rows, counts)
+                    counts, stops, kinds = counts[block.kept_rows], stops[chosen], kinds[chosen]
+                writer.append(counts, stops, kinds)
+        return writer.write(num_sequences, tokens, index)
+
+    def _read_roles(self, prefix: str) -> tuple[IndexedDataset, SequenceRoles]:
+        dataset = IndexedDataset(prefix, multimodal=self._multimodal)
+        return dataset, read_roles(dataset)
+
+    def _origins(self) -> Iterator[OriginsPart]:
+        for part in self._parts:
+            yield read_origins(part.prefix), self._documents(part), part.kept_documents
 
     def _hashes(self) -> Iterator[NDArray[np.uint64]]:
         for part in self._parts:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.checksums import start_crc32_of
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.document_hashes import read_document_hashes, write_document_hashes
+from tokenloom.indexed.document_hashes import read_document_hashes
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
 from tokenloom.indexed.manifest.combining import combined_manifest
 from tokenloom.indexed.opening import inputs_stay
-from tokenloom.indexed.origin_runs import OriginRuns
-from tokenloom.indexed.origins import Origins, read_origins, write_runs
+from tokenloom.indexed.origins import OriginRuns, Origins, read_origins
 from tokenloom.indexed.roles import has_roles
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.indexed.writing.checked_inputs import check_inputs, check_output
-from tokenloom.indexed.writing.joined_sidecars import WrittenSidecars
+from tokenloom.indexed.writing.joined_sidecars import WrittenSidecars, write_sidecars
 from tokenloom.progress import task
 from tokenloom.storage.local import ByteSource
 from tokenloom.storage.publishing import make_folder_of
@@ -71,7 +70,8 @@ def write_reordered(
                     tokens = pair.gather(sequences, np.zeros(len(sequences), dtype=np.int64), lengths)
                     builder.append_block(tokens, lengths.astype(np.int32), document_ends=np.cumsum(counts))
                     advance(len(documents))
-            pending = builder.prepare(idx_path(target), manifest=manifest, sidecars=_Reordered(prefix, order))
+            write = partial(_write_sidecars, prefix, order, target, durable=durable)
+            pending = builder.prepare(idx_path(target), manifest=manifest, sidecars=write)
             builder.publish(pending)
     return IndexedDataset(target)
 
@@ -108,40 +108,20 @@ def _blocks(pair: IndexedDataset, boundaries: Int64s, order: Int64s) -> Iterator
             first = last
 
 
-class _Reordered:
-    """Origins and hashes of a pair in another order."""
+def _write_sidecars(prefix: str, order: Int64s, target: str, index: ByteSource, *, durable: bool) -> WrittenSidecars:
+    """Writes origins and hashes of a pair in another order."""
+    parts = [order[start : start + _ROWS_AT_ONCE] for start in range(0, len(order), _ROWS_AT_ONCE)]
+    origins, hashes = read_origins(prefix), read_document_hashes(prefix, is_checked=True)
+    return write_sidecars(
+        target,
+        index,
+        origins=None if origins is None else (origins.files, _runs(origins, parts)),
+        hashes=None if hashes is None else (np.asarray(hashes[part]) for part in parts),
+        durable=durable,
+    )
 
-    def __init__(self, prefix: str, order: Int64s) -> None:
-        self._prefix = prefix
-        self._order = order
 
-    def write(self, prefix: str, num_documents: int, index: ByteSource, *, durable: bool) -> WrittenSidecars:
-        """Returns the files of the new pair."""
-        written = WrittenSidecars()
-        origins, hashes = read_origins(self._prefix), read_document_hashes(self._prefix, is_checked=True)
-        if origins is None and hashes is None:
-            return written
-        start = start_crc32_of(index)
-        try:
-            if origins is not None:
-                runs = self._runs(origins)
-                written.add(
-                    "origins", write_runs(prefix, origins.files, runs, index_start_crc32=start, durable=durable)
-                )
-            if hashes is not None:
-                parts = (np.asarray(hashes[part]) for part in self._parts())
-                written.add("hashes", write_document_hashes(prefix, parts, index_start_crc32=start, durable=durable))
-        except BaseException:
-            written.discard()
-            raise
-        return written
-
-    def _runs(self, origins: Origins) -> Iterator[OriginRuns]:
-        for part in self._parts():
-            files, records = origins.locate(part)
-            ones = np.ones(len(part), dtype=np.int64)
-            yield OriginRuns(file_numbers=files, first_records=records, num_documents=ones)
-
-    def _parts(self) -> Iterator[Int64s]:
-        for start in range(0, len(self._order), _ROWS_AT_ONCE):
-            yield self._order[start : start + _ROWS_AT_ONCE]
+def _runs(origins: Origins, parts: Iterable[Int64s]) -> Iterator[OriginRuns]:
+    for part in parts:
+        files, records = origins.locate(part)
+        yield OriginRuns(file_numbers=files, first_records=records, num_documents=np.ones(len(part), dtype=np.int64))
