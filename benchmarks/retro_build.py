@@ -61,22 +61,22 @@ class TimedFaiss:
         self._clock = clock
 
     def __enter__(self) -> None:
-        from tokenloom_retro import faiss_library
+        from tokenloom_retro import vector_index
 
-        make, train = faiss_library.by_pieces, VectorIndex.train
+        make, train = vector_index.by_pieces, VectorIndex.train
         clock = self._clock
         self._before = make, train
 
         def by_pieces(work: Callable[[slice], None], count: int, num_threads: int) -> None:
             make(clock.around(work), count, num_threads)
 
-        faiss_library.by_pieces = by_pieces
+        vector_index.by_pieces = by_pieces
         VectorIndex.train = classmethod(lambda cls, *args, **named: clock.around(train)(*args, **named))  # type: ignore[assignment]
 
     def __exit__(self, *_: object) -> None:
-        from tokenloom_retro import faiss_library
+        from tokenloom_retro import vector_index
 
-        faiss_library.by_pieces, VectorIndex.train = self._before  # type: ignore[method-assign]
+        vector_index.by_pieces, VectorIndex.train = self._before  # type: ignore[method-assign]
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ import torch
 from tests.adapters.libraries import library
 
 from tokenloom import ConfigError
-from tokenloom_retro.embedders import as_embedder, embeddings_of, token_counts_of
+from tokenloom_retro.embedders import as_embedder
 
 pytestmark = pytest.mark.slow
 
@@ -36,13 +36,13 @@ def test_vectors_are_means_over_the_tokens_of_a_text(folder):
         transformers.AutoTokenizer.from_pretrained(folder),
         transformers.BertModel.from_pretrained(folder),
     )
-    found = embeddings_of(embedder, TEXTS)
+    found = embedder.embed(TEXTS)
     for text, vector in zip(TEXTS, found, strict=True):
         with torch.inference_mode():
             states = model.eval()(**tokenizer(text, return_tensors="pt")).last_hidden_state[0, 1:-1].numpy()
         assert np.allclose(vector, states.mean(axis=0) if len(states) else 0, atol=1e-5)
     assert (embedder.name, embedder.dimension) == (f"bert:{folder}:256", 16)
-    assert token_counts_of(embedder, TEXTS).tolist() == [5, 1, 0, 12]
+    assert embedder.count_tokens(TEXTS).tolist() == [5, 1, 0, 12]
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):

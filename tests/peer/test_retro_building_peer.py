@@ -16,16 +16,16 @@ from tokenloom_retro.chunk_table import (
     chunk_block,
     chunk_spans,
     documents_in,
+    individual_chunks,
+    individual_document_offsets,
     merged_chunks,
     merged_offsets,
-    merged_rows,
     num_sampled_chunks,
     num_train_chunks,
     num_train_documents,
 )
-from tokenloom_retro.individual_chunks import individual_chunks, individual_document_offsets
-from tokenloom_retro.project import DatasetInfo, RetroProject
-from tokenloom_retro.search import without_own_documents
+from tokenloom_retro.project import DatasetInfo, RetroProject, merged_rows
+from tokenloom_retro.query_build import without_own_documents
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from tests.support import write_corpus
 
-from tokenloom_retro.chunk_maker import ChunkMaker
+from tokenloom_retro.embedders import ChunkMaker
 from tokenloom_retro.project import RetroProject
 
 EOD = 0

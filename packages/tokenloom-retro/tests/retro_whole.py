@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from retro_making import EOD, LetterEmbedder, LetterTokenizer, project_of
 
-from tokenloom_retro.build import RetroBuildSettings, build_retro
+from tokenloom_retro.build import build_retro
 from tokenloom_retro.output import OutputManifest
 from tokenloom_retro.project import RetroProject
+from tokenloom_retro.settings import RetroBuildSettings
 
 PREFIXES = ("books", "web")
 

@@ -39,14 +39,20 @@ def test_it_builds_then_finds_all_of_it_done(project, folder, capsys):
         assert os.readlink(project / "data" / name) == str(folder / name)
 
 
-@pytest.mark.slow
-def test_other_settings_need_overwrite(tmp_path, capsys):
+def test_other_settings_need_overwrite_and_are_refused_before_anything_changes(tmp_path, capsys):
     write_data(tmp_path)
     assert run(capsys, *build_words(tmp_path))[0] == 0
+    files = [path for path in (tmp_path / "project").rglob("*") if path.is_file()]
+    before = {path: path.read_bytes() for path in files}
+    assert json.loads(before[tmp_path / "project" / "config.json"])["retro_query_num_neighbors_save"] == 3
     status, out, err = run(capsys, *build_words(tmp_path, "--neighbors", "2"))
     assert (status, out) == (1, "")
     assert "exists, and was made with other settings" in err
     assert "`--overwrite`" in err
+    assert {path: path.read_bytes() for path in (tmp_path / "project").rglob("*") if path.is_file()} == before
+    assert run(capsys, *build_words(tmp_path, "--neighbors", "2", "--overwrite"))[0] == 0
+    config = json.loads((tmp_path / "project" / "config.json").read_text())
+    assert config["retro_query_num_neighbors_save"] == 2
 
 
 def test_a_sample_is_shown_with_its_neighbors(project, capsys):

@@ -9,13 +9,22 @@ import h5py
 import pytest
 from retro_making import letters, maker, project_of
 
-from tokenloom_retro.database_build import DatabaseSettings, build_database
+from tokenloom_retro.database_build import build_database
+from tokenloom_retro.settings import RetroBuildSettings
 
 pytestmark = pytest.mark.slow
 
 BOOKS = [letters("abcdefghi"), letters("zzzzab"), letters("", ends=True), letters("hello", ends=False)]
 WEB = [letters("web"), [], letters("zz"), letters("abcd")]
-SETTINGS = DatabaseSettings(data=((2.0, "books"), (1.0, "web")), split="75,25,0", num_index_chunks=4, block_size=3)
+SETTINGS = RetroBuildSettings(
+    data=((2.0, "books"), (1.0, "web")),
+    sequence_length=8,
+    sizes=(None, None, None),
+    split="75,25,0",
+    index="Flat",
+    num_index_chunks=4,
+    document_block_size=3,
+)
 
 
 def tables(path: Path | str) -> dict[str, list[list[int]]]:

@@ -13,18 +13,14 @@ from hypothesis.extra.numpy import arrays
 from retro_making import LetterEmbedder, letters, maker, project_of
 
 from tokenloom_retro.block_job import local_blocks
-from tokenloom_retro.chunk_maker import ChunkMaker
-from tokenloom_retro.database_build import DatabaseSettings, build_database
-from tokenloom_retro.index_build import (
-    IndexSettings,
-    build_index,
-    filled_path,
-    trained_path,
-)
+from tokenloom_retro.database_build import build_database
+from tokenloom_retro.embedders import ChunkMaker
+from tokenloom_retro.index_build import build_index, filled_path, trained_path
 from tokenloom_retro.output import OutputManifest
 from tokenloom_retro.project import RetroProject
-from tokenloom_retro.search import exact_neighbors, without_own_documents
-from tokenloom_retro.vector_index import VectorIndex
+from tokenloom_retro.query_build import without_own_documents
+from tokenloom_retro.settings import RetroBuildSettings
+from tokenloom_retro.vector_index import VectorIndex, exact_neighbors
 
 STRINGS = ["Flat", "IVF16,Flat", "OPQ4_16,IVF16_HNSW8,PQ4x4", "HNSW8"]
 
@@ -137,8 +133,16 @@ def test_exact_neighbors_are_the_nearest(rng):
 
 
 BOOKS = [letters("abcdefghi"), letters("zzzzab"), letters("hello")]
-DATABASE = DatabaseSettings(data=((1.0, "books"),), split="100,0,0", num_index_chunks=3, block_size=2)
-SETTINGS = IndexSettings(string="Flat", block_size=4, num_train_threads=1)
+SETTINGS = RetroBuildSettings(
+    data=((1.0, "books"),),
+    sequence_length=8,
+    sizes=(None, None, None),
+    split="100,0,0",
+    index="Flat",
+    num_index_chunks=3,
+    block_size=4,
+    document_block_size=2,
+)
 RUN = local_blocks(num_processes=1)
 
 
@@ -151,10 +155,10 @@ class Forbidden(LetterEmbedder):
 
 def made(folder: Path, documents: list[list[int]] = BOOKS, **options) -> tuple[RetroProject, OutputManifest]:
     project = project_of(folder, books=documents)
-    return project, build_database(project, maker(), DATABASE, runner=RUN, **options)
+    return project, build_database(project, maker(), SETTINGS, runner=RUN, **options)
 
 
-def build(project: RetroProject, database: OutputManifest, settings: IndexSettings = SETTINGS, **options):
+def build(project: RetroProject, database: OutputManifest, settings: RetroBuildSettings = SETTINGS, **options):
     chunks = ChunkMaker(maker().tokenizer, options.pop("embedder", LetterEmbedder()), 0, 4)
     return build_index(project, chunks, settings, database, runner=RUN, **options)
 

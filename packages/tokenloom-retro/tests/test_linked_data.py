@@ -10,8 +10,7 @@ from retro_making import letters, project_of
 from tests.support import write_corpus
 
 from tokenloom.errors import ConfigError, OutputExistsError
-from tokenloom_retro.linked_data import linked_data
-from tokenloom_retro.project import RetroProject
+from tokenloom_retro.project import RetroProject, linked_data
 
 pytestmark = pytest.mark.slow
 

@@ -10,23 +10,22 @@ import pytest
 from tests.faults import dies_at
 
 from tokenloom.errors import OutputExistsError
-from tokenloom_retro.output import (
-    MANIFEST,
-    NewOutput,
-    OutputManifest,
-    crc32_of,
-    same_output,
-)
+from tokenloom_retro.output import MANIFEST, NewOutput, Output, OutputManifest, crc32_of
 
 IDENTITY = {"of": [1, 2]}
 
 
+def output_at(folder: Path, identity: object = None) -> Output:
+    identity = IDENTITY if identity is None else identity
+    return Output(folder=os.fspath(folder), task="texts", identity=identity, pattern="*.txt")
+
+
 def publish(folder: Path, *texts: str, identity: object = None, overwrite: bool = False) -> OutputManifest:
     """Makes files 0.txt, 1.txt, … with these texts appear."""
-    with NewOutput(os.fspath(folder), "texts", ending=".txt") as output:
+    with NewOutput(output_at(folder, identity)) as output:
         for number, text in enumerate(texts):
             output.file(f"{number}.txt").write(text.encode())
-        return output.publish(IDENTITY if identity is None else identity, {"n": len(texts)}, overwrite=overwrite)
+        return output.publish({"n": len(texts)}, overwrite=overwrite)
 
 
 def files_of(folder: Path) -> dict[str, str]:
@@ -47,10 +46,10 @@ def test_a_manifest_says_what_is_there(tmp_path: Path):
         ],
         "blocks": [],
     }
-    assert OutputManifest.read(os.fspath(tmp_path)) == manifest
+    assert OutputManifest.read(os.fspath(tmp_path / MANIFEST)) == manifest
     assert files_of(tmp_path) == {"0.txt": "one", "1.txt": ""}
     assert crc32_of(os.fspath(tmp_path / "0.txt")) == 0x7A6C86F1
-    assert same_output(os.fspath(tmp_path), "texts", {"of": (1, 2)}) == manifest
+    assert output_at(tmp_path, {"of": (1, 2)}).made() == manifest
 
 
 def visible(folder: Path) -> dict[str, str]:
@@ -74,8 +73,8 @@ def test_a_death_at_any_call_leaves_the_old_or_the_new(tmp_path: Path):
         folder = tmp_path / str(num_deaths)
         publish(folder, "old", "old")
         died = dies_at(folder, num_deaths, lambda at=folder: publish(at, "new", identity={"of": "new"}, overwrite=True))
-        is_new = same_output(os.fspath(folder), "texts", {"of": "new"}) is not None
-        is_old = same_output(os.fspath(folder), "texts", IDENTITY) is not None
+        is_new = output_at(folder, {"of": "new"}).made() is not None
+        is_old = output_at(folder).made() is not None
         assert is_new != is_old
         expected = {"0.txt": "new"} if is_new else {"0.txt": "old", "1.txt": "old"}
         assert visible(folder) == expected

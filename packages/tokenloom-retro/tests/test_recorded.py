@@ -10,8 +10,7 @@ from retro_making import LetterTokenizer
 
 from tokenloom.errors import TokenizerError
 from tokenloom_retro.project import RetroProject
-from tokenloom_retro.recorded import record_settings, recorded_settings, tokenizer_of_project
-from tokenloom_retro.settings import RetroBuildSettings
+from tokenloom_retro.settings import RetroBuildSettings, record_settings, recorded_settings, tokenizer_of_project
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,7 @@ from tokenloom.inspect.shown_terminal import Look
 from tokenloom_retro.assembled import RetroSettings, get_retro_datasets
 from tokenloom_retro.build import build_retro, retro_samples
 from tokenloom_retro.project import RetroProject
-from tokenloom_retro.sample import EOD_MARK, QueriedChunk, RetrievedChunk, RetroSample, retro_sample
-from tokenloom_retro.sample_lines import retro_lines
+from tokenloom_retro.sample import EOD_MARK, retro_lines, retro_sample
 from tokenloom_retro.settings import RetroBuildSettings
 
 SETTINGS = RetroBuildSettings(
@@ -50,10 +49,10 @@ def test_a_sample_is_shown_as_training_reads_it(project: RetroProject):
     for number in range(-20, 20):
         shown = retro_sample(project.folder, number, tokenizer=tokenizer, num_neighbors=5, num_retrieved=2)
         sample = train[number % 20]
-        assert (shown.sample, shown.num_samples) == (number % 20, 20)
+        assert (shown["sample"], shown["num_samples"]) == (number % 20, 20)
         name = ("books", "web")[int(sample["dataset_id"])]
-        assert shown.documents == tuple((name, document) for document in sample["document_ids"].tolist())
-        texts = [chunk.text for chunk in shown.chunks]
+        assert shown["documents"] == [[name, document] for document in sample["document_ids"].tolist()]
+        texts = [chunk["text"] for chunk in shown["chunks"]]
         parts = "".join(texts).split(EOD_MARK)
         expected, kept = [], []
         for token in [*sample["text"][:8].tolist(), EOD]:
@@ -63,29 +62,29 @@ def test_a_sample_is_shown_as_training_reads_it(project: RetroProject):
             else:
                 kept.append(token)
         assert parts == expected
-        for place, chunk in enumerate(shown.chunks):
+        for place, chunk in enumerate(shown["chunks"]):
             found = sample["neighbor_chunks"][place]
-            told = [[each.chunk for each in retrieved] for retrieved in chunk.neighbors]
+            told = [[each["chunk"] for each in retrieved] for retrieved in chunk["neighbors"]]
             assert told == [[each for each in row if each >= 0] for row in found.tolist()]
-            for retrieved, row in zip(chunk.neighbors, sample["neighbor_tokens"][place].reshape(2, 2, 4), strict=True):
+            rows = sample["neighbor_tokens"][place].reshape(2, 2, 4)
+            for retrieved, row in zip(chunk["neighbors"], rows, strict=True):
                 for each, tokens in zip(retrieved, row, strict=False):
-                    length = each.stop - each.start
-                    assert each.text == tokenizer.detokenize(tokens[:length].tolist())
+                    length = each["stop"] - each["start"]
+                    assert each["text"] == tokenizer.detokenize(tokens[:length].tolist())
                     assert (tokens[length:] == EOD).all()
 
 
-def retrieved(text: str, *, start: int = 64, stop: int = 128) -> RetrievedChunk:
-    return RetrievedChunk(chunk=7, data="web", document=1234, start=start, stop=stop, text=text)
+def retrieved(text: str, *, start: int = 64, stop: int = 128) -> dict[str, object]:
+    return {"chunk": 7, "data": "web", "document": 1234, "start": start, "stop": stop, "text": text}
 
 
-def sample(*chunks: QueriedChunk, documents: tuple = (("books", 3),), num_retrieved: int = 2) -> RetroSample:
-    return RetroSample(
-        split="train", sample=5, num_samples=1000, documents=documents, num_retrieved=num_retrieved, chunks=chunks
-    )
+def sample(*chunks: dict) -> dict[str, object]:
+    which = {"split": "train", "sample": 5, "num_samples": 1000, "documents": [["books", 3]]}
+    return {**which, "num_retrieved": 2, "chunks": chunks}
 
 
-def chunk(text: str, *neighbors: tuple[RetrievedChunk, ...], start: int = 0) -> QueriedChunk:
-    return QueriedChunk(start=start, stop=start + 64, text=text, neighbors=neighbors)
+def chunk(text: str, *neighbors: tuple[dict, ...], start: int = 0) -> dict[str, object]:
+    return {"start": start, "stop": start + 64, "text": text, "neighbors": neighbors}
 
 
 def test_neighbors_stand_below_their_chunk():

@@ -18,11 +18,12 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom_retro.chunk_table import (
     chunk_block,
     chunk_spans,
+    documents_in,
+    individual_chunks,
+    individual_paths,
     num_sampled_chunks,
     num_train_chunks,
 )
-from tokenloom_retro.document_numbers import DocumentNumbers, check_one_sequence_each
-from tokenloom_retro.individual_chunks import individual_chunks, individual_paths
 from tokenloom_retro.project import RetroProject
 
 EOD = 9
@@ -97,20 +98,15 @@ def pair_of(folder: Path, documents: list[list[list[int]]]) -> IndexedDataset:
 
 @pytest.mark.slow
 def test_documents_without_text_have_no_sequence(tmp_path: Path):
-    pair = pair_of(tmp_path, [[], [[1]], [], [], [[2, 3]], []])
-    numbers = DocumentNumbers(pair)
-    assert numbers.of_sequences(np.array([0, 1, 1, 0], dtype=np.uint32)).tolist() == [1, 4, 4, 1]
-    for start in range(3):
-        for stop in range(start, 3):
-            check_one_sequence_each(pair, start, stop)
+    pair = pair_of(tmp_path, [[], [[1]], [], [], [[2, EOD]], []])
+    lengths, ends = documents_in(pair, 0, 2, eod=EOD)
+    assert (lengths.tolist(), ends.tolist()) == ([1, 2], [False, True])
 
 
 @pytest.mark.slow
 def test_documents_of_several_sequences_are_told_where_they_are(tmp_path: Path):
     pair = pair_of(tmp_path, [[[1]], [], [[2], [3], [4]], []])
-    check_one_sequence_each(pair, 0, 1)
+    documents_in(pair, 0, 1, eod=EOD)
     for start, stop in ((0, 2), (1, 2), (2, 3), (3, 4), (1, 4)):
         with pytest.raises(ConfigError, match="of one sequence each, found 3 sequences in document 2"):
-            check_one_sequence_each(pair, start, stop)
-    with pytest.raises(ConfigError, match=r"expected sequences in \[0, 4\), got \[2, 5\)"):
-        check_one_sequence_each(pair, 2, 5)
+            documents_in(pair, start, stop, eod=EOD)

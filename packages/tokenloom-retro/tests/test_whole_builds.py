@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +15,12 @@ from retro_whole import SETTINGS, build, copy_of, outputs_of, project
 from tokenloom.errors import OutputExistsError
 from tokenloom.jobs.running import local_runner
 from tokenloom_retro.assembled import RetroSettings, get_retro_datasets
-from tokenloom_retro.build import RetroBuildSettings, retro_samples
+from tokenloom_retro.build import retro_samples
 from tokenloom_retro.dataset import RetroDataset
 from tokenloom_retro.hdf5 import open_array
 from tokenloom_retro.neighbor_table import NAME
 from tokenloom_retro.project import RetroProject
+from tokenloom_retro.settings import RetroBuildSettings
 from tokenloom_retro.verify import damaged_files, verify_retro
 
 
@@ -61,7 +63,7 @@ def test_neighbors_are_the_nearest_chunks_of_other_documents(tmp_path: Path, rng
 def test_two_builds_are_the_same_and_nothing_is_made_twice(
     tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("PYTHONPATH", os.path.dirname(__file__))  # where processes find the embedder
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # for processes, which import the embedder
     corpora = project(tmp_path / "one", rng)
     other = copy_of(corpora, tmp_path / "two")
     build(corpora)

@@ -1,112 +1,162 @@
-"""Making the blocks of a task by whoever is free, then what they are for; making some again, to compare."""
+"""An output that is made block by block: rows `start` to `stop` into arrays, by whoever is free, as a job of `jobs`.
+
+Each block is a function of its rows and of what decides them; so a task may be killed anywhere, goes on where it was,
+and is shared by processes, machines and clusters like a corpus.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.jobs.folder import FolderGoneError, JobFolder
 from tokenloom.jobs.protocols import Book, CountsT, ReportT, ShardT, SharedWork
 from tokenloom.jobs.running import Runner, do_and_assemble, done_words, local_runner
-from tokenloom.machine import boot_id, usable_processors
+from tokenloom.machine import usable_processors
 from tokenloom.progress import Task, if_stopped
 from tokenloom.progress import task as shown_task
+from tokenloom.storage.atomic import publish_bytes
+from tokenloom.storage.json_files import UnusableJsonError, parse_json
 from tokenloom.storage.publishing import make_folder_of
-from tokenloom_retro.block_plan import (
-    Block,
-    BlockPlan,
-    BlockReport,
-    BlockTask,
-    BlockWork,
-    RowCounts,
-    crc32_of_arrays,
-    part_path,
-)
-from tokenloom_retro.output import crc32_of
+from tokenloom.storage.typed_json import Crc32, from_versioned, versioned_members_of
+from tokenloom_retro.block_files import planned_blocks
+from tokenloom_retro.hdf5 import write_arrays
+from tokenloom_retro.output import NewOutput, Output, OutputManifest, crc32_of
 
-AssembledT = TypeVar("AssembledT")
+Arrays = Mapping[str, NDArray[Any]]
 
+MakeBlock = Callable[[int, int, Callable[[int], None]], Arrays]
+"""Rows [start, stop) into arrays, the same whoever makes them; calls the third with the number of further rows done."""
+
+_VERSION = 1
 _THREADS_PER_PROCESS = 16
 """Each process holds the whole index in memory, and libraries for vectors have threads of their own."""
 
 
-@dataclass(frozen=True, slots=True)
-class MadeBlock:
-    """A block that is made, as `assemble` gets it.
+@dataclass(frozen=True, kw_only=True)
+class BlockTask(ABC):
+    """Rows that are made block by block, and the output that they become. Picklable.
 
     Attributes:
-        block: its rows.
-        report: what came out.
-        path: path of its file, until the job ends.
+        output: where it will be, and all that decides what comes out.
+        num_rows: how many rows there are.
+        block_size: rows of a block; the last one may have fewer.
+        unit: what a row is, in the plural.
     """
 
-    block: Block
-    report: BlockReport
+    output: Output
+    num_rows: int
+    block_size: int
+    unit: str = "chunks"
+
+    @abstractmethod
+    def maker(self, num_threads: int) -> MakeBlock:
+        """Returns what makes blocks in this process, with so many threads."""
+
+    @property
+    def job_path(self) -> str:
+        """Path of the job's folder, which goes when the output is there."""
+        return f"{self.output.folder}.job"
+
+    def assemble(self, made: Sequence[MadeBlock], output: NewOutput) -> Mapping[str, int]:
+        """Makes the files of all blocks, in order, and returns counts; here each block is a file."""
+        planned = planned_blocks(self.output.folder, self.num_rows, self.block_size)
+        for block, target in zip(made, planned, strict=True):
+            output.take(block.path, os.path.basename(target.path), crc32=block.crc32)
+        return {self.unit: self.num_rows}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeBlock:
+    """A block that is made.
+
+    Attributes:
+        start, stop: its rows.
+        path: path of its file, until the job ends.
+        crc32: checksum of the file.
+        arrays_crc32: checksum of its arrays, whatever the file is like.
+    """
+
+    start: int
+    stop: int
     path: str
+    crc32: int
+    arrays_crc32: int
 
 
-def make_blocks(
-    task: BlockTask,
-    folder_path: str,
-    assemble: Callable[[Sequence[MadeBlock]], AssembledT],
-    *,
-    finished: Callable[[], AssembledT | None],
-    pending: Sequence[str] = (),
-    runner: Runner | None = None,
-    restart: bool = False,
-) -> AssembledT:
-    """Makes what of a task is missing, alone or with others that share its folder, and returns what became of it.
+def make_output(
+    task: BlockTask, *, runner: Runner | None = None, restart: bool = False, overwrite: bool = False
+) -> OutputManifest:
+    """Makes what of an output is missing, alone or with others that share its folder, and returns its manifest.
 
     Args:
         task: what is made.
-        folder_path: path of the job's folder; it goes when the task is done.
-        assemble: makes of all blocks, in order, what the task is for; one process at a time.
-        finished: returns that if it is there already, made of the same; None if not.
-        pending: beginnings of the paths that `assemble` writes.
         runner: makes the blocks; None for processes of this machine.
-        restart: gives up blocks that were made, where the task is not finished.
+        restart: gives up blocks that were made, where the output is not finished.
+        overwrite: whether an output that was made of something else is replaced.
 
     Raises:
-        ConfigError: the folder belongs to a task with other settings.
-        StorageError: reading or writing failed; what was made is kept.
-        TokenloomError: a block cannot be made.
+        OutputExistsError: another output is there, and no `overwrite`.
+        ConfigError: the job's folder belongs to a task with other settings.
+        TokenloomError: a block cannot be made or written; what was made is kept.
     """
-    plan = BlockPlan(task)
-    make_folder_of(folder_path)
-    folder: JobFolder[Block, BlockReport] = JobFolder(folder_path, plan)
-    if (found := finished()) is not None:
+    plan = _BlockPlan(task)
+    make_folder_of(task.job_path)
+    folder: JobFolder[_Block, _BlockReport] = JobFolder(task.job_path, plan)
+    if (found := task.output.made_or_free(overwrite=overwrite)) is not None:
         folder.remove_remains()
         return found
     if restart:
         folder.restart()
-    run = runner or local_blocks()
     book = _RowBook(plan)
+
+    def assemble(reports: Sequence[_BlockReport]) -> OutputManifest:
+        made = [
+            MadeBlock(
+                start=block.start,
+                stop=block.stop,
+                path=_part_path(folder.part_prefix(block)),
+                crc32=report.crc32,
+                arrays_crc32=report.arrays_crc32,
+            )
+            for block, report in zip(plan.shards, reports, strict=True)
+        ]
+        with NewOutput(task.output) as output:
+            counts = task.assemble(made, output)
+            return output.publish(counts, blocks=[block.arrays_crc32 for block in made], overwrite=overwrite)
+
     try:
         with if_stopped(lambda: book.done_words), folder.joined(), book.shown():
             for block in plan.shards:
                 if folder.report(block) is not None:
-                    book.tell(block.number, RowCounts(block.stop - block.start), is_done=True)
-            _, made = do_and_assemble(
-                BlockWork(plan),
+                    book.tell(block.number, _RowCounts(block.stop - block.start), is_done=True)
+            _, manifest = do_and_assemble(
+                _BlockWork(plan),
                 folder,
                 book,
-                run=run,
+                run=runner or local_blocks(),
                 damaged=lambda: _damaged(plan, folder),
-                assemble=lambda reports: assemble(_made(plan, folder, reports)),
-                pending=pending,
+                assemble=assemble,
+                pending=[os.path.join(task.output.folder, "")],
             )
-            return made
+            return manifest
     except FolderGoneError as error:
-        if (found := finished()) is not None:
+        if (found := task.output.made()) is not None:
             return found
-        message = f"`{folder_path}` was removed while this task was working in it"
+        message = f"`{task.job_path}` was removed while this task was working in it"
         raise StorageError(message, hint="run the same command again") from error
 
 
@@ -138,35 +188,158 @@ def local_blocks(*, num_processes: int | None = None, num_workers: int | None = 
     return run
 
 
-def _made(plan: BlockPlan, folder: JobFolder[Block, BlockReport], reports: Sequence[BlockReport]) -> list[MadeBlock]:
-    return [
-        MadeBlock(block, report, part_path(folder.part_prefix(block)))
-        for block, report in zip(plan.shards, reports, strict=True)
-    ]
+def differing_blocks(
+    task: BlockTask, recorded: Sequence[int], *, fraction: float, seed: int = 0
+) -> list[tuple[int, int]]:
+    """Makes some blocks again, and returns the rows of those that are not what they were.
 
+    Args:
+        task: what was made.
+        recorded: checksums of the arrays of all blocks, in order.
+        fraction: part of the blocks that is made again, above 0 and at most 1; at least one block.
+        seed: decides which.
 
-def _damaged(plan: BlockPlan, folder: JobFolder[Block, BlockReport]) -> list[tuple[Block, str]]:
-    """Returns the blocks whose files are not what was written, and in what.
-
-    Sizes are compared for all; bytes are read only where another machine wrote them, or this one before it started.
+    Raises:
+        ConfigError: the fraction is out of range.
+        TokenloomError: a block cannot be made.
     """
-    here, problems = boot_id(), []
-    for block in plan.shards:
-        report = folder.report(block)
-        path = part_path(folder.part_prefix(block))
-        if report is None:
-            problems.append((block, "its report is missing"))
-        elif not os.path.exists(path) or os.path.getsize(path) != report.num_bytes:
-            problems.append((block, f"`{path}` is missing or truncated"))
-        elif report.boot_id != here and crc32_of(path) != report.crc32:
-            problems.append((block, f"`{path}` does not hold what was written"))
-    return problems
+    if not 0 < fraction <= 1:
+        message = f"expected a fraction above 0 and at most 1, found {fraction!r}"
+        raise ConfigError(message)
+    blocks = _BlockPlan(task).shards
+    count = math.ceil(fraction * len(blocks))
+    chosen = [blocks[number] for number in np.sort(np.random.default_rng(seed).permutation(len(blocks))[:count])]
+    total = sum(block.stop - block.start for block in chosen)
+    with shown_task(f"check of {task.output.task}", unit=task.unit, total=total) as advance:
+        make = task.maker(usable_processors())
+        return [
+            (block.start, block.stop)
+            for block in chosen
+            if _crc32_of_arrays(make(block.start, block.stop, advance)) != recorded[block.number]
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Some rows of a task; the key is a hash of them and of what decides them."""
+
+    number: int
+    start: int
+    stop: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BlockReport:
+    """What came out of a block: written last, so that a block with a report is whole; see `MadeBlock`."""
+
+    key: str
+    crc32: Crc32
+    arrays_crc32: Crc32
+
+
+@dataclass(frozen=True, slots=True)
+class _RowCounts:
+    """How many rows of a block are made."""
+
+    num_rows: int = 0
+
+
+@dataclass(frozen=True)
+class _BlockPlan:
+    """The blocks of a task; see `jobs.protocols.SharedPlan`."""
+
+    task: BlockTask
+    worker_timeout_seconds: float = 600.0
+    reads_streams: bool = False
+
+    @cached_property
+    def shards(self) -> tuple[_Block, ...]:
+        identity = self.task.output.identity
+        return tuple(
+            _Block(number, planned.start, planned.stop, _hash([_VERSION, identity, planned.start, planned.stop]))
+            for number, planned in enumerate(planned_blocks("", self.task.num_rows, self.task.block_size))
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return _hash([self.description(), [block.key for block in self.shards]])
+
+    def description(self) -> dict[str, Any]:
+        return {"version": _VERSION, "task": self.task.output.task, **self.task.output.identity}
+
+    def input_keys(self) -> list[str]:
+        return []  # all inputs are part of what decides the blocks
+
+    def read_report(self, data: bytes, *, path: str) -> _BlockReport:
+        try:
+            return from_versioned(_BlockReport, parse_json(data), _VERSION)
+        except UnusableJsonError as error:
+            message = f"`{path}` is not the report of a block: {str(error).removeprefix(': ')}"
+            raise StorageError(message, hint="remove it; the block is then made again") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _BlockWork:
+    """What processes make blocks with; see `jobs.protocols.SharedWork`."""
+
+    plan: _BlockPlan
+
+    def worker(self, num_workers: int) -> _BlockWorker:
+        return _BlockWorker(self.plan.task.maker(num_workers))
+
+    def counts(self, **numbers: int) -> _RowCounts:
+        return _RowCounts(**numbers)
+
+    def counts_of(self, report: _BlockReport, shard: _Block) -> _RowCounts:
+        return _RowCounts(shard.stop - shard.start)
+
+    def whereabouts(self, shard: _Block) -> str:
+        return f"{self.plan.task.unit} {shard.start:,} to {shard.stop:,} of {self.plan.task.output.task}"
+
+    def records_at(self, journal_path: str) -> str:
+        return ""  # blocks keep no journal
+
+    def blame(self, journal_path: str, reason: str) -> str | None:
+        return None  # no row is ever left out because a process died
+
+
+class _BlockWorker:
+    """Makes blocks into files of a job's folder; see `jobs.protocols.Worker`."""
+
+    def __init__(self, make: MakeBlock) -> None:
+        self._make = make
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def run(
+        self, shard: _Block, part_prefix: str, *, progress: Callable[[_RowCounts], None] | None = None
+    ) -> _BlockReport:
+        num_made = 0
+
+        def advance(count: int) -> None:
+            nonlocal num_made
+            num_made += count
+            if progress is not None:
+                progress(_RowCounts(num_made))
+
+        arrays = self._make(shard.start, shard.stop, advance)
+        path = _part_path(part_prefix)
+        write_arrays(path, arrays, durable=False)
+        report = _BlockReport(key=shard.key, crc32=crc32_of(path), arrays_crc32=_crc32_of_arrays(arrays))
+        data = json.dumps(versioned_members_of(report, _VERSION), indent=1).encode() + b"\n"
+        publish_bytes(f"{part_prefix}.json", data)
+        return report
 
 
 class _RowBook:
     """Adds up the rows that are made."""
 
-    def __init__(self, plan: BlockPlan) -> None:
+    def __init__(self, plan: _BlockPlan) -> None:
         self._plan = plan
         self._rows: dict[int, int] = {}
         self._done: set[int] = set()
@@ -177,52 +350,48 @@ class _RowBook:
         """How many blocks are made, and what that means to somebody who stops here."""
         return done_words(len(self._done), len(self._plan.shards), "block")
 
-    def tell(self, number: int, counts: RowCounts, *, is_done: bool = False) -> None:
+    def tell(self, number: int, counts: _RowCounts, *, is_done: bool = False) -> None:
         """Notes how far the block of a number is."""
         self._rows[number] = counts.num_rows
         if is_done:
             self._done.add(number)
         if self._task is not None:
-            self._task.tell(
-                sum(self._rows.values()), notes=[f"blocks {len(self._done):,} of {len(self._plan.shards):,}"]
-            )
+            notes = [f"blocks {len(self._done):,} of {len(self._plan.shards):,}"]
+            self._task.tell(sum(self._rows.values()), notes=notes)
 
     @contextmanager
     def shown(self) -> Iterator[None]:
         """Shows how far the task is, for as long as the `with` block lasts."""
         task = self._plan.task
-        with shown_task(task.name, unit=task.unit, total=task.num_rows) as self._task:
+        with shown_task(task.output.task, unit=task.unit, total=task.num_rows) as self._task:
             yield
 
 
-def differing_blocks(task: BlockTask, recorded: Sequence[int], *, fraction: float, seed: int = 0) -> list[Block]:
-    """Makes some blocks again, and returns those that are not what they were.
+def _damaged(plan: _BlockPlan, folder: JobFolder[_Block, _BlockReport]) -> list[tuple[_Block, str]]:
+    """Returns the blocks whose files are not what was written, and in what."""
+    problems = []
+    for block in plan.shards:
+        report, path = folder.report(block), _part_path(folder.part_prefix(block))
+        if report is None:
+            problems.append((block, "its report is missing"))
+        elif not os.path.exists(path) or crc32_of(path) != report.crc32:
+            problems.append((block, f"`{path}` is missing, truncated or damaged"))
+    return problems
 
-    Args:
-        task: what was made.
-        recorded: checksums of the arrays of all blocks, in order.
-        fraction: part of the blocks that is made again, above 0 and at most 1; at least one block.
-        seed: decides which.
 
-    Raises:
-        ConfigError: the fraction is out of range, or there are more or fewer blocks than checksums.
-        TokenloomError: a block cannot be made.
-    """
-    plan = BlockPlan(task)
-    if not 0 < fraction <= 1:
-        message = f"expected a fraction above 0 and at most 1, found {fraction!r}"
-        raise ConfigError(message)
-    if len(plan.shards) != len(recorded):
-        message = f"expected checksums of {len(plan.shards)} blocks of {task.name}, found {len(recorded)}"
-        raise ConfigError(message, hint="it was made of other data, or in blocks of another size")
-    count = math.ceil(fraction * len(plan.shards))
-    chosen = np.sort(np.random.default_rng(seed).permutation(len(plan.shards))[:count]).tolist()
-    different = []
-    total = sum(plan.shards[number].stop - plan.shards[number].start for number in chosen)
-    shown = shown_task(f"check of {task.name}", unit=task.unit, total=total)
-    with shown as advance, task.maker(usable_processors()) as maker:
-        for number in chosen:
-            block = plan.shards[number]
-            if crc32_of_arrays(maker.make(block.start, block.stop, advance)) != recorded[number]:
-                different.append(block)
-    return different
+def _crc32_of_arrays(arrays: Arrays) -> int:
+    """Returns a checksum of arrays: of names, dtypes, shapes and bytes."""
+    crc = 0
+    for name, array in sorted(arrays.items()):
+        crc = zlib.crc32(f"{name} {array.dtype.str} {array.shape} ".encode(), crc)
+        crc = zlib.crc32(np.ascontiguousarray(array).data.cast("B") if array.size else b"", crc)
+    return crc
+
+
+def _part_path(part_prefix: str) -> str:
+    """Returns the path of the file of a block in the job's folder."""
+    return f"{part_prefix}_0.hdf5"
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:24]

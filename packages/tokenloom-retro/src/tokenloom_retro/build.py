@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from tokenloom.blending.blended import BlendedDataset
@@ -11,24 +11,23 @@ from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
 from tokenloom.errors import ConfigError
 from tokenloom.jobs.running import Runner
-from tokenloom_retro.block_job import local_blocks
-from tokenloom_retro.chunk_maker import ChunkMaker, as_chunk_maker
-from tokenloom_retro.database_build import build_database
-from tokenloom_retro.embedders import Embedder, EmbedFunction
+from tokenloom_retro.block_job import BlockTask, local_blocks, make_output
+from tokenloom_retro.database_build import build_database, chunk_task, database_output
+from tokenloom_retro.embedders import ChunkMaker, Embedder, EmbedFunction, as_chunk_maker
 from tokenloom_retro.gpt_chunks import GPTChunkDataset, get_num_chunks_per_sample
-from tokenloom_retro.index_build import build_index
-from tokenloom_retro.output import OutputManifest
+from tokenloom_retro.index_build import build_index, embedding_task
+from tokenloom_retro.output import Output, OutputManifest
 from tokenloom_retro.project import RetroProject
-from tokenloom_retro.query_build import NeighborTask, build_neighbors
-from tokenloom_retro.recorded import record_settings
-from tokenloom_retro.settings import RetroBuildSettings as RetroBuildSettings
+from tokenloom_retro.query_build import NeighborTask, neighbor_task
+from tokenloom_retro.settings import SPLITS, RetroBuildSettings, record_settings
 
 Task = Literal["db-build", "index-build", "query-neighbors"]
 """The parts of a build, in their order; each needs those before it, which are not done again."""
 
 TASKS: tuple[Task, ...] = get_args(Task)
 
-_SPLITS = ("train", "valid", "test")
+Samples = Mapping[str, tuple[MultiSplitGPTDataset | BlendedDataset, int]]
+"""The samples that neighbors are found for, and how many of them, by split."""
 
 
 def build_retro(
@@ -74,63 +73,100 @@ def build_retro(
         message = "expected a number of samples of train, valid or test to find neighbors for, found none"
         raise ConfigError(message)
     folder = RetroProject(project)
-    chunks = chunk_maker(settings, tokenizer, embedder)
-    if "query-neighbors" in tasks:  # what is wrong with samples is said before chunks and index take their hours
-        get_num_chunks_per_sample(settings.sequence_length, settings.chunk_length)
-        retro_samples(folder, settings, chunks.tokenizer)
+    chunks = as_chunk_maker(tokenizer, embedder, chunk_length=settings.chunk_length)
+    # What is wrong with samples is said before chunks and index take their hours.
+    samples = retro_samples(folder, settings, chunks.tokenizer) if "query-neighbors" in tasks else {}
     run = runner or local_blocks(num_processes=num_processes, num_workers=num_workers)
     options: dict[str, Any] = {"runner": run, "restart": restart, "overwrite": overwrite}
+    with_index = "index-build" in tasks or "query-neighbors" in tasks
+    for output, _ in outputs_of(folder, settings, chunks, lambda: samples, with_index=with_index):
+        output.made_or_free(overwrite=overwrite)  # what is refused is refused before anything is changed
 
     def record(**neighbor_dirs: str) -> None:
         record_settings(folder, settings, tokenizer=chunks.tokenizer, embedder=embedder, neighbor_dirs=neighbor_dirs)
 
-    made = {"db-build": build_database(folder, chunks, settings.of_database, **options)}
+    made = {"db-build": build_database(folder, chunks, settings, **options)}
     record()
-    if "index-build" in tasks or "query-neighbors" in tasks:
-        made["index-build"] = build_index(folder, chunks, settings.of_index, made["db-build"], **options)
-    if "query-neighbors" in tasks:
-        queries = neighbor_tasks(folder, settings, chunks, made["index-build"])
-        for task in queries:
-            made[f"query-neighbors {task.split}"] = build_neighbors(task, **options)
-        record(**{task.split: os.path.basename(task.folder) for task in queries})
+    if with_index:
+        made["index-build"] = build_index(folder, chunks, settings, made["db-build"], **options)
+        queries = neighbor_tasks(folder, settings, chunks, made["index-build"], samples)
+        for query in queries:
+            made[f"query-neighbors {query.split}"] = make_output(query, **options)
+        if queries:
+            record(**{query.split: os.path.basename(query.output.folder) for query in queries})
     return made
 
 
-def chunk_maker(settings: RetroBuildSettings, tokenizer: Any, embedder: Embedder | EmbedFunction | str) -> ChunkMaker:
-    """Returns what makes chunks into texts and vectors.
+def outputs_of(
+    project: RetroProject,
+    settings: RetroBuildSettings,
+    chunks: ChunkMaker,
+    samples: Callable[[], Samples],
+    *,
+    with_index: bool = True,
+) -> Iterator[tuple[Output, BlockTask | None]]:
+    """Yields the outputs of a build in their order, and what makes their blocks again, up to the first ones not made.
 
-    Raises:
-        ConfigError: the tokenizer has no end-of-document token, or the embedder is none.
+    Args:
+        project: the project folder.
+        settings: what it is made of.
+        chunks: tokenizer, embedder and length of chunks.
+        samples: returns the samples that neighbors are found for.
+        with_index: whether the index and the neighbors are wanted.
     """
-    return as_chunk_maker(tokenizer, embedder, chunk_length=settings.chunk_length)
+    parts = []
+    for _, prefix in settings.data:
+        task: BlockTask = chunk_task(project, chunks, settings, prefix)
+        yield task.output, task
+        parts += [made] if (made := task.output.made()) is not None else []
+    if len(parts) < len(settings.data):
+        return
+    yield (output := database_output(project, chunks, settings, parts)), None
+    database = output.made()
+    if database is None or not with_index:
+        return
+    task = embedding_task(project, chunks, settings, database)
+    yield task.output, task
+    if (trained := task.output.made()) is None:
+        return
+    task = embedding_task(project, chunks, settings, database, trained)
+    yield task.output, task
+    if (filled := task.output.made()) is None:
+        return
+    for task in neighbor_tasks(project, settings, chunks, filled, samples()):
+        yield task.output, task
 
 
 def neighbor_tasks(
-    project: RetroProject, settings: RetroBuildSettings, chunks: ChunkMaker, index: OutputManifest
+    project: RetroProject, settings: RetroBuildSettings, chunks: ChunkMaker, index: OutputManifest, samples: Samples
 ) -> list[NeighborTask]:
     """Returns the task of each split that has samples.
 
     Raises:
-        ConfigError: a sample is no whole number of chunks, or a split has too few documents.
+        ConfigError: a sample is no whole number of chunks.
     """
     return [
-        NeighborTask(
+        neighbor_task(
+            project,
             chunks,
-            project.folder,
-            GPTChunkDataset(samples, settings.sequence_length, settings.chunk_length),
+            settings,
+            index,
             split,
-            settings.of_queries,
-            size * (settings.sequence_length // settings.chunk_length),
-            index.digest,
+            GPTChunkDataset(found, settings.sequence_length, settings.chunk_length),
+            size,
         )
-        for split, (samples, size) in retro_samples(project, settings, chunks.tokenizer).items()
+        for split, (found, size) in samples.items()
     ]
 
 
 def retro_samples(
     project: RetroProject, settings: RetroBuildSettings, tokenizer: Any
 ) -> dict[str, tuple[MultiSplitGPTDataset | BlendedDataset, int]]:
-    """Returns the samples that neighbors are found for, and how many of them, by split; not those without any."""
+    """Returns the samples that neighbors are found for, and how many of them, by split; not those without any.
+
+    Raises:
+        ConfigError: a split has too few documents, or a sample is no whole number of chunks.
+    """
     prefixes = [project.data_prefix(prefix) for _, prefix in settings.data]
     config = MultiSplitGPTDatasetConfig(
         random_seed=settings.seed,
@@ -143,23 +179,18 @@ def retro_samples(
         path_to_cache=settings.cache or os.path.join(project.folder, "cache"),
         **settings.of_samples,
     )
+    get_num_chunks_per_sample(settings.sequence_length, settings.chunk_length)
     sizes = [size or 0 for size in settings.sizes]
     built = BlendedMegatronDatasetBuilder(MultiSplitGPTDataset, sizes, lambda: True, config).build()
     found = {}
-    for split, samples, size in zip(_SPLITS, built, sizes, strict=True):
-        if size and samples is None:
-            message = f"expected documents of {split} for {size} samples, found none: the split is {settings.split!r}"
-            raise ConfigError(message)
-        if size:
-            _check_order(samples, prefixes)
-            found[split] = (samples, size)
+    for split, samples, size in zip(SPLITS, built, sizes, strict=True):
+        if not size:
+            continue
+        members = samples.datasets if isinstance(samples, BlendedDataset) else [samples]
+        if samples is None or [member.dataset_path for member in members] != prefixes:  # whose order numbers documents
+            message = (
+                f"expected documents of {split} in each data set for {size} samples: the split is {settings.split!r}"
+            )
+            raise ConfigError(message, hint="a data set without documents in a split cannot be part of the blend")
+        found[split] = (samples, size)
     return found
-
-
-def _check_order(samples: Any, prefixes: Sequence[str]) -> None:
-    """Checks that data sets have the same numbers in the blend as in the database, by which documents are compared."""
-    members = samples.datasets if isinstance(samples, BlendedDataset) else [samples]
-    found = [member.dataset_path for member in members]
-    if found != list(prefixes):
-        message = f"expected samples of the data sets {list(prefixes)}, found {found}"
-        raise ConfigError(message, hint="a data set without documents in a split cannot be part of the blend")

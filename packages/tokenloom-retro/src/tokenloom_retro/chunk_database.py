@@ -129,7 +129,14 @@ class DBDataset:
         numbers = flat[there]
         rows = self._rows(numbers)
         lengths = rows[:, 3] - rows[:, 2]
-        self._check_lengths(numbers, rows[:, 2], lengths)
+        wrong = (lengths <= 0) | (lengths > width)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            message = (
+                f"chunk {numbers[row]} of `{self.db_path}`: expected 1 to {width} tokens, found tokens "
+                f"[{rows[row, 2]}, {rows[row, 3]})"
+            )
+            raise DatasetFormatError(message, hint=_REBUILD)
         by_length = np.argsort(lengths != width, kind="stable")  # chunks of full length first, which are copied as rows
         for dataset in np.unique(rows[:, 0]).tolist():
             own = by_length[rows[by_length, 0] == dataset]
@@ -252,16 +259,6 @@ class DBDataset:
         outside = (numbers < 0) | (numbers >= len(self))
         if outside.any():
             raise self._no_chunk(int(numbers[np.argmax(outside)]))
-
-    def _check_lengths(self, numbers: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        wrong = (lengths <= 0) | (lengths > self.max_chunk_length)
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            message = (
-                f"chunk {numbers[row]} of `{self.db_path}`: expected 1 to {self.max_chunk_length} tokens, found tokens "
-                f"[{starts[row]}, {starts[row] + lengths[row]})"
-            )
-            raise DatasetFormatError(message, hint=_REBUILD)
 
     def _no_chunk(self, number: int) -> IndexError:
         return IndexError(f"chunk {number} of `{self.db_path}` was asked for, but it has {len(self)}")

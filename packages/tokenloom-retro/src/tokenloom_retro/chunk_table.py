@@ -7,6 +7,8 @@ retrieved. All of it is NumPy: 40 million chunks/s on one core for documents of 
 
 from __future__ import annotations
 
+import os
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,8 +18,9 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.numbers import checked_integer, parse_number
-from tokenloom_retro.document_numbers import check_one_sequence_each
-from tokenloom_retro.project import DatabaseKind, DatasetInfo
+from tokenloom.storage.atomic import storage_errors
+from tokenloom_retro.hdf5 import open_rows
+from tokenloom_retro.project import RetroProject
 
 Int64s = NDArray[np.int64]
 UInt32s = NDArray[np.uint32]
@@ -50,7 +53,7 @@ class ChunkBlock:
 def documents_in(dataset: IndexedDataset, start: int, stop: int, *, eod: int) -> tuple[Int64s, Bools]:
     """Returns the lengths of documents [start, stop), and which of them end with a token, in one read of last tokens.
 
-    Documents are counted by their sequences: those without any do not count, see `document_numbers`.
+    Documents are counted by their sequences, as samples and the reference count them: those without text have none.
 
     Args:
         dataset: tokenized documents of a sequence each, or none.
@@ -63,9 +66,17 @@ def documents_in(dataset: IndexedDataset, start: int, stop: int, *, eod: int) ->
         ends_with_eod: bool[num_documents]; a document without tokens does not end with one.
 
     Raises:
-        ConfigError: a document has several sequences; or there are no such documents.
+        ConfigError: a document has several sequences.
     """
-    check_one_sequence_each(dataset, start, stop)
+    boundaries = dataset.document_indices
+    first = bisect_right(boundaries, start) - 1
+    counts = np.diff(np.array(boundaries[first : bisect_left(boundaries, stop) + 1]))
+    if len(counts) and int(counts.max()) > 1:
+        message = (
+            f"`{dataset.path_prefix}`: expected documents of one sequence each, "
+            f"found {int(counts.max())} sequences in document {first + int(counts.argmax())}"
+        )
+        raise ConfigError(message, hint="tokenize the corpus without splitting sentences")
     lengths = dataset.sequence_lengths[start:stop].astype(np.int64)
     ends_with_eod = np.zeros(len(lengths), dtype=np.bool_)
     filled = np.flatnonzero(lengths)
@@ -91,20 +102,10 @@ def chunk_spans(lengths: Int64s, ends_with_eod: Bools, chunk_length: int, *, fir
         uint32[num_chunks, 3]: the document of each chunk, its first token, and the one after its last.
 
     Raises:
-        ConfigError: the chunk length is not positive; a length is negative; documents that end with a token have none;
-            a number does not fit the table.
+        ConfigError: the chunk length is not positive; a number does not fit the table.
     """
     size = checked_integer("chunk_length", chunk_length, at_least=1)
-    checked_integer("first_document", first_document, at_least=0)
-    if len(lengths) != len(ends_with_eod):
-        message = f"expected as many ends as lengths, found {len(ends_with_eod)} ends and {len(lengths)} lengths"
-        raise ConfigError(message)
     kept = lengths - ends_with_eod
-    if len(kept) and int(kept.min()) < 0:
-        row = int(kept.argmin())
-        least, found = int(ends_with_eod[row]), int(lengths[row])
-        message = f"document {first_document + row}: expected a length of {least} or more tokens, found {found}"
-        raise ConfigError(message)
     if len(kept) and max(first_document + len(kept), int(kept.max())) > _BELOW - size:
         last, longest = first_document + len(kept) - 1, int(kept.max())
         message = f"expected documents and tokens below {_BELOW}, found document {last} and one of {longest} tokens"
@@ -129,18 +130,7 @@ def chunk_block(spans: UInt32s, num_tokens: Int64s, documents: range) -> ChunkBl
         spans: uint32[num_chunks, 3], as `chunk_spans` gives them.
         num_tokens: int64[num_chunks], how many tokens the text of each has for the embedder.
         documents: the documents of the block, those without chunks included.
-
-    Raises:
-        ConfigError: there are more or fewer counts than chunks, or one is negative or does not fit the table.
     """
-    if num_tokens.shape != (len(spans),):
-        message = f"expected a count of tokens per chunk, [{len(spans)}], found {list(num_tokens.shape)}"
-        raise ConfigError(message)
-    if len(num_tokens) and not 0 <= int(num_tokens.min()) <= int(num_tokens.max()) < _BELOW:
-        message = (
-            f"expected counts of tokens in [0, {_BELOW}), found {int(num_tokens.min())} to {int(num_tokens.max())}"
-        )
-        raise ConfigError(message)
     rows = np.empty((len(spans), _COLUMNS), dtype=np.uint32)
     rows[:, :3] = spans
     rows[:, 3] = num_tokens
@@ -207,27 +197,6 @@ def num_sampled_chunks(num_vectors: int, ratios: Sequence[float]) -> list[int]:
     return [int(num_vectors * ratio / total) for ratio in ratios]
 
 
-def check_enough_chunks(info: DatasetInfo) -> None:
-    """Checks that a data set has the chunks that the index is trained on.
-
-    Raises:
-        ConfigError: its train split has fewer.
-    """
-    if info.n_chunks_sampled > info.n_chunks_train:
-        message = (
-            f"`{info.prefix}`: expected {info.n_chunks_sampled} chunks in the train split to train the index on, "
-            f"found {info.n_chunks_train}"
-        )
-        raise ConfigError(message, hint="train on fewer, give the data set a smaller weight, or take more data")
-
-
-def merged_rows(info: DatasetInfo, kind: DatabaseKind) -> range:
-    """Returns which of a data set's valid chunks, in the order of its documents, are rows of a merged table."""
-    if kind == "valid":
-        return range(info.n_chunks_train, info.n_chunks)
-    return range(info.num_chunks(kind))
-
-
 def merged_chunks(dataset: int, chunks_valid: UInt32s) -> UInt32s:
     """Returns rows of a merged table: the number of their data set, and what the block says.
 
@@ -260,3 +229,49 @@ def merged_offsets(dataset: int, doc_offsets: UInt64s, *, chunks_before: int) ->
     merged[:, 1] = doc_offsets[:, 0]
     merged[:, 2] = doc_offsets[:, 1] + np.uint64(chunks_before)
     return merged
+
+
+def individual_paths(project: RetroProject, prefix: str) -> list[str]:
+    """Returns the paths of the files of one data set, in the order of their documents.
+
+    Raises:
+        StorageError: their folder cannot be read.
+    """
+    folder = project.individual_folder(prefix)
+    with storage_errors("list", folder):
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".hdf5") and not name.startswith("."))
+    return [os.path.join(folder, name) for name in names]
+
+
+def individual_chunks(
+    project: RetroProject, prefix: str, *, number: int, name: str = "chunks_valid"
+) -> NDArray[np.uint32]:
+    """Returns the chunks of one data set, uint32[num_chunks, 5], as the database has them.
+
+    Args:
+        project: the project.
+        prefix: prefix of the data set.
+        number: its number, which becomes the first column.
+        name: "chunks_valid", or "chunks_invalid" for those that are left out.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    parts = [open_rows(path, name, columns=_COLUMNS) for path in individual_paths(project, prefix)]
+    return merged_chunks(number, np.concatenate([np.empty((0, _COLUMNS), dtype=np.uint32), *parts]))
+
+
+def individual_document_offsets(project: RetroProject, prefix: str, *, number: int) -> NDArray[np.uint64]:
+    """Returns where the chunks of each document end: uint64[num_documents, 3].
+
+    A row is the number of the data set, that of the document, and the chunks of it and all before it.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    offsets, num_chunks = [np.empty((0, 3), dtype=np.uint64)], 0
+    for path in individual_paths(project, prefix):
+        part = open_rows(path, "doc_offsets", columns=2).astype(np.uint64)
+        offsets.append(merged_offsets(number, part, chunks_before=num_chunks))
+        num_chunks = int(offsets[-1][-1, 2]) if len(part) else num_chunks
+    return np.concatenate(offsets)

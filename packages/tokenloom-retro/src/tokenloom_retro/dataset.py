@@ -11,18 +11,7 @@ from numpy.typing import NDArray
 
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.datasets.pair_samples import positions_and_fillers
-from tokenloom.datasets.shortcuts import (
-    BATCH,
-    SAMPLE,
-    as_arrays,
-    ask_each,
-    batch_of,
-    check_overrides,
-    makes_batches,
-    must_ask,
-    sample_of,
-    stack,
-)
+from tokenloom.datasets.shortcuts import batch_of, makes_batches
 from tokenloom.datasets.tensors import Sample, sample_batch
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
@@ -72,7 +61,6 @@ class RetroDataset:
         chunk_dataset: GPTChunkDataset,
         neighbor_path_map: BlockPathMap,
     ) -> None:
-        check_overrides(self)
         self.num_queried_samples: int = checked_integer("num_queried_samples", num_queried_samples, at_least=1)
         self.num_neighbors: int = checked_integer("num_neighbors", num_neighbors, at_least=1)
         self.num_retrieved_chunks: int = checked_integer("num_retrieved_chunks", num_retrieved_chunks, at_least=1)
@@ -116,10 +104,7 @@ class RetroDataset:
 
     def sample(self, idx: int) -> Sample:
         """Returns a sample as NumPy arrays; see the class."""
-        if not SAMPLE.free(self) and must_ask(self, SAMPLE):
-            return as_arrays(ask_each(self, (idx,))[0])
-        position = self._position(idx)
-        return {**sample_of(self.sample_dataset, position), **self._retrieved(np.array([position]), single=True)}
+        return self[idx]
 
     def batch(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Sample:
         """Returns many samples as NumPy arrays with a leading batch axis.
@@ -131,8 +116,6 @@ class RetroDataset:
             IndexError: there is no such sample.
             ConfigError: a position is None, or samples name their documents, which differ in number.
         """
-        if not BATCH.free(self) and must_ask(self, BATCH):
-            return stack(ask_each(self, positions), name=type(self).__name__)
         rows, fillers = positions_and_fillers(positions)
         if fillers:
             message = "expected positions of samples, found None: neighbors cannot be without loss"
@@ -147,7 +130,7 @@ class RetroDataset:
     def __getitems__(self, positions: Sequence[int]) -> Sequence[Sample]:
         """Returns many samples, made as one batch where they can be; torch's DataLoader calls this."""
         if not self.makes_batches:
-            return ask_each(self, positions)
+            return [self[position] for position in positions]
         return sample_batch(self.batch(positions), len(positions))
 
     def _position(self, idx: int) -> int:

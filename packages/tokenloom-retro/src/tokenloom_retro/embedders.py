@@ -1,23 +1,34 @@
-"""Texts into vectors: what an embedder is, how one is named, and what is checked of every answer.
+"""Texts into vectors: what an embedder is, those that have a name, and the texts and vectors of chunks.
 
-An embedder of a user's own may return anything, so nothing reaches an index before `embeddings_of` has seen it. To add
-one that has a name: a module here, and its line in the table `EMBEDDERS`.
+An embedder of a user's own may return anything, so `ChunkMaker` looks at each answer before an index sees it.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError
-from tokenloom.numbers import checked_integer
-from tokenloom.registry import Registry
+from tokenloom.errors import ConfigError, MissingExtraError, StorageError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.manifest.tokenizer_identity import fingerprint_of, optional_number
+from tokenloom.numbers import checked_integer, parse_integer
+from tokenloom.optional import folder_of, is_installed, require
+from tokenloom.tokenizers.load import as_tokenizer, load_tokenizer
 
 Float32s = NDArray[np.float32]
 Int64s = NDArray[np.int64]
+
+_DIMENSIONS = (64, 128, 256)
+"""How many of a vector's first numbers may be taken: the model was trained so that these stand for themselves."""
+
+_MODEL = "l2_supercat"
+_BATCH = 1024
+"""Texts that are tokenized together; more are no faster."""
 
 
 @runtime_checkable
@@ -46,15 +57,6 @@ class Embedder(Protocol):
 EmbedFunction = Callable[[Sequence[str]], Float32s]
 """Texts into float32[num_texts, dimension]."""
 
-EMBEDDERS: Registry[Callable[[str], Embedder]] = Registry(
-    "embedder",
-    {
-        "wordllama": "tokenloom_retro.word_llama:from_argument",
-        "bert": "tokenloom_retro.bert_embedder:from_argument",
-    },
-)
-"""What makes an embedder from what stands after its name and a colon, such as `bert:PATH`, by name."""
-
 
 class FunctionEmbedder:
     """A function of texts as an embedder; a text's tokens are its words.
@@ -72,8 +74,8 @@ class FunctionEmbedder:
     def __init__(self, function: EmbedFunction, *, name: str | None = None) -> None:
         self._function = function
         self.name: str = name or _name_of(function)
-        found = _array_of(self.name, function(["word"]))
-        if found.ndim != 2 or len(found) != 1 or not found.shape[1]:
+        found = np.asarray(function(["word"]))
+        if found.ndim != 2 or len(found) != 1:
             message = f"embedder `{self.name}`: expected one vector for one text, found shape {list(found.shape)}"
             raise ConfigError(message)
         self.dimension: int = int(found.shape[1])
@@ -109,12 +111,13 @@ def as_embedder(source: Embedder | EmbedFunction | str, *, name: str | None = No
     """
     if isinstance(source, str):
         kind, _, argument = source.partition(":")
-        if kind not in EMBEDDERS:
-            message = f"expected the name of an embedder, found {source!r}"
-            raise ConfigError(message, hint=f"there are {', '.join(EMBEDDERS)}")
-        return EMBEDDERS[kind](argument)
+        if kind == "wordllama":
+            return WordLlama(parse_integer(argument, "the dimension of `wordllama`")) if argument else WordLlama()
+        if kind == "bert" and argument:
+            return BertEmbedder(argument)
+        message = f"expected the name of an embedder, found {source!r}"
+        raise ConfigError(message, hint="there are `wordllama`, `wordllama:DIMENSION` and `bert:PATH`")
     if isinstance(source, Embedder) and not isinstance(source, type):
-        checked_integer(f"the dimension of embedder `{source.name}`", source.dimension, at_least=1)
         return source
     if callable(source) and not isinstance(source, type):
         return FunctionEmbedder(source, name=name)
@@ -122,91 +125,242 @@ def as_embedder(source: Embedder | EmbedFunction | str, *, name: str | None = No
     raise ConfigError(message, hint='such as "wordllama"')
 
 
-def embeddings_of(embedder: Embedder, texts: Sequence[str]) -> Float32s:
-    """Returns the vectors of texts, checked: float32[num_texts, dimension].
+class WordLlama:
+    """The model of the package `wordllama`; vectors of length 1, and zero for a text without tokens. Never online.
+
+    The wheel brings the weights and the tokenizer, which are read from there. The package is not imported: version 0.4
+    looks for its tokenizer in another folder and downloads it, and sets up the logging of the whole program.
+
+    Each text's vector is summed token by token in float32, whatever stands beside it: it has the same bits in every
+    block, and on any number of threads. One core takes some 8,000 texts of 64 tokens per second, of which the tokenizer
+    takes most. Picklable; safe from several threads.
 
     Args:
-        embedder: what makes them; it is not asked where there are no texts.
-        texts: the texts.
+        dimension: how many numbers of each vector are taken: 64, 128 or 256.
 
     Raises:
-        ConfigError: it returns another number of vectors, another width or dtype, or a number that is not finite.
+        ConfigError: another number.
+        MissingExtraError: `wordllama` is not installed.
+        StorageError: its wheel does not bring the model that is known here.
     """
-    if not len(texts):
-        return np.empty((0, embedder.dimension), dtype=np.float32)
-    found = _array_of(embedder.name, embedder.embed(texts))
-    check_embeddings(found, embedder.dimension, num_vectors=len(texts), where=f"embedder `{embedder.name}`")
-    return np.ascontiguousarray(found)
 
-
-def token_counts_of(embedder: Embedder, texts: Sequence[str]) -> Int64s:
-    """Returns how many tokens texts have for an embedder, checked: int64[num_texts].
-
-    Args:
-        embedder: what counts them; it is not asked where there are no texts.
-        texts: the texts.
-
-    Raises:
-        ConfigError: it returns another number of counts, what are no integers, or one below 0.
-    """
-    if not len(texts):
-        return np.empty(0, dtype=np.int64)
-    found = np.asarray(embedder.count_tokens(texts))
-    if found.shape != (len(texts),) or found.dtype.kind not in "iu":
-        message = (
-            f"embedder `{embedder.name}`: expected integers of shape [{len(texts)}] as counts of tokens, "
-            f"found {found.dtype} of shape {list(found.shape)}"
-        )
-        raise ConfigError(message)
-    if int(found.min()) < 0:
-        row = int(found.argmin())
-        message = (
-            f"embedder `{embedder.name}`: expected counts of tokens from 0 on, found {int(found[row])} for text {row}"
-        )
-        raise ConfigError(message)
-    return found.astype(np.int64, copy=False)
-
-
-def check_embeddings(found: Any, dimension: int, *, where: str, num_vectors: int | None = None) -> None:
-    """Checks that an array holds vectors as an index takes them.
-
-    Args:
-        found: what must be float32[num_vectors, dimension].
-        dimension: the width.
-        where: what the message begins with.
-        num_vectors: how many there must be; None for any number.
-
-    Raises:
-        ConfigError: it has another dtype, shape or number of vectors; or a number in it is not finite.
-    """
-    rows = "num_vectors" if num_vectors is None else num_vectors
-    expected = f"{where}: expected float32 of shape [{rows}, {dimension}]"
-    if not isinstance(found, np.ndarray):
-        message = f"{expected}, found {type(found).__name__}"
-        raise ConfigError(message)
-    if found.dtype != np.float32:
-        message = f"{expected}, found {found.dtype} of shape {list(found.shape)}"
-        raise ConfigError(message, hint="convert it where it is made: `.astype(numpy.float32)`")
-    if found.ndim != 2 or found.shape[1] != dimension or num_vectors not in (None, len(found)):
-        message = f"{expected}, found shape {list(found.shape)}"
-        raise ConfigError(message)
-    with np.errstate(invalid="ignore"):  # infinities of both signs add up to none
-        is_finite = np.isfinite(found.sum(dtype=np.float64))  # in double precision a sum is finite if its numbers are
-    if not is_finite:
-        row = int(np.argmin(np.isfinite(found).all(axis=1)))
-        value = found[row][~np.isfinite(found[row])][0]
-        message = f"{where}: expected finite numbers, found {value} in vector {row} of {len(found)}"
-        raise ConfigError(message)
-
-
-def _array_of(name: str, found: Any) -> NDArray[Any]:
-    """Returns what an embedder returned, which may be a tensor of torch on the CPU too."""
-    if not isinstance(found, np.ndarray):
-        if not hasattr(found, "__array__"):
-            message = f"embedder `{name}`: expected an array, found {type(found).__name__}"
+    def __init__(self, dimension: int = _DIMENSIONS[-1]) -> None:
+        if dimension not in _DIMENSIONS:
+            message = (
+                f"expected {', '.join(map(str, _DIMENSIONS))} as the dimension of `wordllama`, found {dimension!r}"
+            )
             raise ConfigError(message)
-        return np.asarray(found)
-    return found
+        self.dimension: int = dimension
+        self.name: str = f"wordllama:{_MODEL}:{dimension}"
+        folder = folder_of("wordllama", extra="retro")
+        weights_path = os.path.join(folder, "weights", f"{_MODEL}_{_DIMENSIONS[-1]}.safetensors")
+        tokenizer_path = os.path.join(folder, "tokenizers", f"{_MODEL}_tokenizer_config.json")
+        for path in (weights_path, tokenizer_path):
+            if not os.path.isfile(path):
+                message = f"expected the model of `wordllama` at `{path}`, found no such file"
+                raise StorageError(message, hint="install a version that brings it: `pip install 'wordllama==0.4.*'`")
+        weights = require("safetensors.numpy", extra="retro").load_file(weights_path)["embedding.weight"]
+        self._vectors: Float32s = weights[:, :dimension].astype(np.float32)
+        self._tokenizer = load_tokenizer(tokenizer_path)
+
+    def __repr__(self) -> str:
+        return f"WordLlama({self.dimension})"
+
+    def __reduce__(self) -> tuple[type[WordLlama], tuple[int]]:
+        return WordLlama, (self.dimension,)
+
+    def embed(self, texts: Sequence[str], /) -> Float32s:
+        """Returns the vectors of texts, float32[num_texts, dimension], of length 1."""
+        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        for first in range(0, len(texts), _BATCH):
+            encoded = self._tokenizer.encode_texts(texts[first : first + _BATCH])
+            ends = np.cumsum(encoded.lengths).tolist()
+            start = 0
+            for row, end in enumerate(ends, first):
+                vectors[row] = self._vectors[encoded.tokens[start:end]].sum(axis=0)
+                start = end
+        lengths = np.sqrt(np.square(vectors, dtype=np.float64).sum(axis=1, keepdims=True))
+        np.divide(vectors, lengths, out=vectors, where=lengths > 0, casting="same_kind")
+        return vectors
+
+    def count_tokens(self, texts: Sequence[str], /) -> Int64s:
+        """Returns how many tokens each text has, int64[num_texts]."""
+        counts = np.empty(len(texts), dtype=np.int64)
+        for first in range(0, len(texts), _BATCH):
+            counts[first : first + _BATCH] = self._tokenizer.encode_texts(texts[first : first + _BATCH]).lengths
+        return counts
+
+
+class BertEmbedder:
+    """An encoder of Hugging Face; a text's vector is the mean over its tokens, without the special ones around them.
+
+    Texts are padded to the longest of a batch, and torch rounds by shapes: equal lists of texts give equal bits on one
+    machine and number of threads, other cuts may differ in the last ones. It computes on the CPU, unless
+    torch's default device is another.
+
+    Args:
+        path: folder of model and tokenizer, or a name of Hugging Face, which `transformers` may download.
+        max_length: tokens of a text that count, special ones included.
+        batch_size: texts that pass through the model together.
+
+    Raises:
+        ConfigError: there is no such model; or a number is not positive.
+        MissingExtraError: `transformers` is not installed.
+    """
+
+    def __init__(self, path: str, max_length: int = 256, batch_size: int = 128) -> None:
+        self._max_length = checked_integer("max_length", max_length, at_least=3)
+        self._batch_size = checked_integer("batch_size", batch_size, at_least=1)
+        self._path = path
+        if not is_installed("transformers"):
+            message = "`transformers` is not installed"
+            raise MissingExtraError(message, hint="run `pip install transformers 'tokenloom[torch]'`")
+        transformers, self._torch = require("transformers", extra="torch"), require("torch", extra="torch")
+        try:
+            self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(path)
+            self._model: Any = transformers.AutoModel.from_pretrained(path).eval()
+        except (OSError, ValueError) as error:
+            message = f"expected a model of `transformers` at {path!r}: {str(error).splitlines()[0]}"
+            raise ConfigError(
+                message, hint="the folder of one, with its tokenizer, or a name of Hugging Face"
+            ) from error
+        self.name: str = f"bert:{path}:{max_length}"
+        self.dimension: int = int(self._model.config.hidden_size)
+
+    def __repr__(self) -> str:
+        return f"BertEmbedder({self._path!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BertEmbedder, (self._path, self._max_length, self._batch_size)
+
+    def embed(self, texts: Sequence[str], /) -> Float32s:
+        """Returns the vectors of texts, float32[num_texts, dimension]; zero for a text without tokens."""
+        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        for first in range(0, len(texts), self._batch_size):
+            batch = list(texts[first : first + self._batch_size])
+            inputs = self._tokenizer(
+                batch, padding=True, truncation=True, max_length=self._max_length, return_tensors="pt"
+            )
+            with self._torch.inference_mode():
+                states = self._model(**inputs).last_hidden_state.float().cpu().numpy()
+            lengths = inputs["attention_mask"].sum(dim=1).tolist()
+            for row, (length, state) in enumerate(zip(lengths, states, strict=True), first):
+                if length > 2:  # the two special ones are no tokens of the text
+                    vectors[row] = state[1 : length - 1].mean(axis=0)
+        return vectors
+
+    def count_tokens(self, texts: Sequence[str], /) -> Int64s:
+        """Returns how many tokens each text has, int64[num_texts], special ones left out."""
+        counts = np.zeros(len(texts), dtype=np.int64)
+        if len(texts):
+            counts[:] = [len(ids) for ids in self._tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
+        return counts
+
+
+@dataclass(frozen=True)
+class ChunkMaker:
+    """Turns tokens of chunks into texts, and these into vectors; picklable where tokenizer and embedder are.
+
+    Attributes:
+        tokenizer: what the tokens are of.
+        embedder: what makes vectors of texts.
+        eod: the token that ends a document.
+        chunk_length: tokens of a chunk.
+    """
+
+    tokenizer: Any
+    embedder: Embedder
+    eod: int
+    chunk_length: int
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what decides texts and vectors, as values for JSON."""
+        return {
+            "tokenizer": fingerprint_of(self.tokenizer) or type(self.tokenizer).__name__,
+            "vocab_size": optional_number(self.tokenizer, "vocab_size"),
+            "eod": self.eod,
+            "embedder": self.embedder.name,
+            "dimension": self.embedder.dimension,
+            "chunk_length": self.chunk_length,
+        }
+
+    def texts(self, rows: NDArray[np.int64]) -> list[str]:
+        """Returns the text of each chunk; what ends documents in it, or fills it up, is no text.
+
+        Args:
+            rows: int64[num_chunks, chunk_length].
+        """
+        return [self.tokenizer.detokenize(row[row != self.eod].tolist()) for row in rows]
+
+    def span_texts(self, dataset: IndexedDataset, spans: NDArray[np.int64]) -> list[str]:
+        """Returns the texts of chunks of a pair.
+
+        Args:
+            dataset: the pair.
+            spans: int64[num_chunks, 3], document, first token and end of each.
+
+        Raises:
+            StorageError: the pair cannot be read, or was changed.
+        """
+        lengths = spans[:, 2] - spans[:, 1]
+        tokens = dataset.gather(spans[:, 0].copy(), spans[:, 1].copy(), lengths)
+        rows = np.full((len(spans), self.chunk_length), self.eod, dtype=np.int64)
+        rows[np.arange(self.chunk_length) < lengths[:, None]] = tokens
+        return self.texts(rows)
+
+    def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Returns how many tokens each text has for the embedder, int64[num_texts]; 0 for one that says nothing.
+
+        Raises:
+            ConfigError: the embedder returns something else.
+        """
+        found = np.asarray(self.embedder.count_tokens(texts) if len(texts) else np.empty(0, dtype=np.int64))
+        if found.shape != (len(texts),) or found.dtype.kind not in "iu" or (len(found) and int(found.min()) < 0):
+            message = (
+                f"embedder `{self.embedder.name}`: expected a count of tokens for each of {len(texts)} texts, "
+                f"found {found.dtype} of shape {list(found.shape)}"
+            )
+            raise ConfigError(message)
+        return found.astype(np.int64, copy=False)
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Returns the vectors of texts, float32[num_texts, dimension].
+
+        Raises:
+            ConfigError: the embedder returns something else, or a number that is not finite.
+        """
+        width = self.embedder.dimension
+        found = np.asarray(self.embedder.embed(texts) if len(texts) else np.empty((0, width), dtype=np.float32))
+        if found.dtype != np.float32 or found.shape != (len(texts), width):
+            message = (
+                f"embedder `{self.embedder.name}`: expected float32 of shape [{len(texts)}, {width}], "
+                f"found {found.dtype} of shape {list(found.shape)}"
+            )
+            raise ConfigError(message)
+        if not np.isfinite(found).all():  # one of them would make all distances of a list NaN
+            row = int(np.argmin(np.isfinite(found).all(axis=1)))
+            message = f"embedder `{self.embedder.name}`: expected finite numbers, found others in vector {row}"
+            raise ConfigError(message)
+        return np.ascontiguousarray(found)
+
+
+def as_chunk_maker(tokenizer: Any, embedder: Embedder | EmbedFunction | str, *, chunk_length: int) -> ChunkMaker:
+    """Returns what makes chunks into texts and vectors.
+
+    Args:
+        tokenizer: tokenizer of the tokens: an object, a path or a name.
+        embedder: what makes vectors of texts; see `as_embedder`.
+        chunk_length: tokens of a chunk.
+
+    Raises:
+        ConfigError: the tokenizer has no end-of-document token, or the embedder is none.
+    """
+    tokenizer = as_tokenizer(tokenizer)
+    eod = optional_number(tokenizer, "eod")
+    if eod is None or not hasattr(tokenizer, "detokenize"):
+        message = f"expected a tokenizer with an end-of-document token and `detokenize`, found {tokenizer!r}"
+        raise ConfigError(message)
+    return ChunkMaker(tokenizer, as_embedder(embedder), eod, checked_integer("chunk_length", chunk_length, at_least=1))
 
 
 def _name_of(function: object) -> str:

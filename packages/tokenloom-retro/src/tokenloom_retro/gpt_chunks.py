@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.blending.blended import BlendedDataset
-from tokenloom.datasets.multi_split import MultiSplitGPTDataset
-from tokenloom.datasets.shortcuts import BATCH, ask_each, hook_of
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
-from tokenloom.overrides import overrides
 from tokenloom_retro.project import RetroProject
-
-_WITH_DOCUMENTS = "set `return_document_ids=True` in `MultiSplitGPTDatasetConfig`"
 
 
 def get_num_chunks_per_sample(sample_length: int, chunk_length: int) -> int:
@@ -40,7 +34,7 @@ class GPTChunkDataset:
     """The chunks of samples, by number: those of sample 0 come first.
 
     `dataset[i]` gives one as the reference does: text int64[chunk_length], and doc_ids int64[num_documents], all
-    documents of the whole sample. `texts` and `documents_of` give those of many by one kernel call for each data set.
+    documents of the whole sample.
 
     Args:
         sample_dataset: samples with `text`, such as `MultiSplitGPTDataset` or a blend of these.
@@ -79,66 +73,47 @@ class GPTChunkDataset:
         """
         number = operator.index(idx)
         if not -len(self) <= number < len(self):
-            raise self._no_chunk(number)
+            message = f"chunk {number} of {self.n_samples} samples was asked for, but they have {len(self)}"
+            raise IndexError(message)
         sample_number, place = divmod(number % len(self), self.n_chunks_per_sample)
-        sample = self.sample_dataset[sample_number]
-        if "document_ids" not in sample:
-            message = f"expected samples with `document_ids`, found {', '.join(sample)}"
-            raise ConfigError(message, hint=_WITH_DOCUMENTS)
+        sample = self._sample(sample_number)
         start = place * self.chunk_length
         return {"doc_ids": sample["document_ids"], "text": sample["text"][start : start + self.chunk_length]}
 
-    def texts(self, chunk_ids: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """Returns the tokens of many chunks, int64[num_chunks, chunk_length]; each sample among them is made once.
+    def queried(self, chunk_ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns many chunks, and the documents of their samples, each of which is made once.
+
+        Args:
+            chunk_ids: int64[num_chunks], numbers of chunks.
+
+        Returns:
+            tokens: int64[num_chunks, chunk_length].
+            documents: int64[num_documents, 3]: the number of a sample; of one of its documents that of its data set
+                in the blend, and its own in that.
 
         Raises:
             IndexError: there is no such chunk.
+            ConfigError: samples do not name their documents.
         """
-        ids = self._checked(chunk_ids)
-        samples, places = np.unique(ids // self.n_chunks_per_sample, return_inverse=True)
-        width = self.n_chunks_per_sample * self.chunk_length
-        found = np.empty((len(samples), width), dtype=np.int64)
-        for _, dataset, own, positions in _members(self.sample_dataset, samples):
-            if isinstance(dataset, MultiSplitGPTDataset):
-                found[own] = dataset.texts(positions)[:, :width]
-            else:
-                asked = ask_each(dataset, positions.tolist())
-                found[own] = np.stack([np.asarray(sample["text"])[:width] for sample in asked])
-        chunks = found.reshape(len(samples), self.n_chunks_per_sample, self.chunk_length)
-        return chunks[places, ids % self.n_chunks_per_sample]
+        tokens = np.empty((len(chunk_ids), self.chunk_length), dtype=np.int64)
+        documents = [np.empty((0, 3), dtype=np.int64)]
+        numbers, places = np.divmod(chunk_ids, self.n_chunks_per_sample)
+        for number in np.unique(numbers).tolist():
+            sample, own = self._sample(number), numbers == number
+            width = self.n_chunks_per_sample * self.chunk_length
+            tokens[own] = np.asarray(sample["text"])[:width].reshape(-1, self.chunk_length)[places[own]]
+            ids = np.asarray(sample["document_ids"], dtype=np.int64)
+            head = np.broadcast_to([number, int(sample.get("dataset_id", 0))], (len(ids), 2))
+            documents.append(np.column_stack([head, ids]))
+        return tokens, np.concatenate(documents)
 
-    def documents_of(self, samples: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the documents of many samples.
-
-        Args:
-            samples: integers[num_samples], numbers of samples, not of chunks.
-
-        Returns:
-            documents: int64[num_documents, 2], the number of the data set in the blend, and of the document in that;
-                those of one sample after those of the other.
-            offsets: int64[num_samples + 1]; sample i has documents [offsets[i], offsets[i + 1]).
-
-        Raises:
-            IndexError: there is no such sample.
-            ConfigError: samples of a class of a user's own do not name their documents.
-        """
-        positions = np.asarray(samples, dtype=np.int64)
-        parts: list[NDArray[np.int64]] = [np.empty((0, 2), dtype=np.int64)] * len(positions)
-        for number, dataset, own, inner in _members(self.sample_dataset, positions):
-            for row, documents in zip(own.tolist(), _documents(dataset, inner), strict=True):
-                parts[row] = np.stack([np.full_like(documents, number), documents], axis=1)
-        offsets = np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
-        return np.concatenate([np.empty((0, 2), dtype=np.int64), *parts]), offsets
-
-    def _checked(self, chunk_ids: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        ids = np.asarray(chunk_ids, dtype=np.int64)
-        outside = (ids < 0) | (ids >= len(self))
-        if outside.any():
-            raise self._no_chunk(int(ids[np.argmax(outside)]))
-        return ids
-
-    def _no_chunk(self, number: int) -> IndexError:
-        return IndexError(f"chunk {number} of {self.n_samples} samples was asked for, but they have {len(self)}")
+    def _sample(self, number: int) -> dict[str, Any]:
+        sample: dict[str, Any] = self.sample_dataset[number]
+        if "document_ids" not in sample:
+            message = f"expected samples with `document_ids`, found {', '.join(sample)}"
+            hint = "set `return_document_ids=True` in `MultiSplitGPTDatasetConfig`"
+            raise ConfigError(message, hint=hint)
+        return sample
 
 
 def build_gpt_chunk_datasets_from_gpt_datasets(
@@ -170,27 +145,3 @@ def build_gpt_chunk_datasets_from_gpt_datasets(
         }
         for key, entry in gpt_datasets.items()
     }
-
-
-def _members(
-    dataset: Any, positions: NDArray[np.int64]
-) -> Iterator[tuple[int, Any, NDArray[np.int64], NDArray[np.int64]]]:
-    """Yields (number in the blend, dataset, rows of `positions` that are of it, their numbers in it)."""
-    if not isinstance(dataset, BlendedDataset) or overrides(dataset, "__getitem__"):
-        yield 0, dataset, np.arange(len(positions)), positions
-        return
-    numbers, samples = dataset.order.locate(positions)
-    for number in np.unique(numbers).tolist():
-        own = np.flatnonzero(numbers == number)
-        yield number, dataset.datasets[number], own, samples[own]
-
-
-def _documents(dataset: Any, positions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    if isinstance(dataset, MultiSplitGPTDataset) and hook_of(dataset, BATCH) is None:
-        documents, offsets = dataset.documents_of(positions)
-        return np.split(documents, offsets[1:-1]) if len(positions) else []
-    found = ask_each(dataset, positions.tolist())
-    if any("document_ids" not in sample for sample in found):
-        message = f"expected samples of {type(dataset).__name__} with `document_ids`, found none"
-        raise ConfigError(message, hint=_WITH_DOCUMENTS)
-    return [np.asarray(sample["document_ids"], dtype=np.int64) for sample in found]

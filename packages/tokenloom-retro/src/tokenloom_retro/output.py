@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
 import os
 import shutil
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -60,23 +61,18 @@ class OutputManifest:
     files: tuple[FileRecord, ...]
     blocks: tuple[Crc32, ...] = field(default=(), metadata=MAY_BE_MISSING)
 
-    def to_json(self) -> bytes:
-        """Returns the manifest as a file holds it."""
-        return json.dumps(versioned_members_of(self, _VERSION), indent=1).encode() + b"\n"
-
     @property
     def digest(self) -> str:
         """A hash of what it was made of and of the bytes of its files: part of the identity of what is made of it."""
         return hashlib.sha256(json.dumps(members_of(self), sort_keys=True).encode()).hexdigest()[:24]
 
     @classmethod
-    def read(cls, folder: str, name: str = MANIFEST) -> Self | None:
-        """Returns the manifest of this name in a folder; None if there is none.
+    def read(cls, path: str) -> Self | None:
+        """Returns the manifest in a file; None if there is none.
 
         Raises:
             StorageError: it cannot be read, or is none.
         """
-        path = os.path.join(folder, name)
         if not os.path.lexists(path):
             return None
         try:
@@ -87,82 +83,103 @@ class OutputManifest:
             raise StorageError(message, hint="remove it, and make the output again with `overwrite=True`") from error
 
 
-def same_output(
-    folder: str, task: str, identity: Mapping[str, Any], *, manifest: str = MANIFEST
-) -> OutputManifest | None:
-    """Returns the manifest of what lies in a folder, if it was made of the same, and its files are there.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Files that are to be in a folder.
 
-    Args:
-        folder: folder of the output.
-        task: what is to be made.
-        identity: all that decides what comes out.
-        manifest: name of the manifest.
-
-    Raises:
-        StorageError: the manifest cannot be read.
+    Attributes:
+        folder: path of the folder.
+        task: what is made, for people.
+        identity: all that decides what comes out, as values for JSON.
+        pattern: names of its files in the folder; what has such a name is part of the output, whoever made it.
+        manifest: name of the manifest; outputs of one folder have several.
     """
-    if not os.path.isdir(folder):
-        return None
-    recover(os.path.join(folder, manifest))
-    found = _manifest_of_same(folder, task, identity, manifest)
-    return found if found is not None and _broken_file(folder, found) is None else None
 
+    folder: str
+    task: str
+    identity: Mapping[str, Any]
+    pattern: str
+    manifest: str = MANIFEST
 
-def finished_output(
-    folder: str,
-    task: str,
-    identity: Mapping[str, Any],
-    *,
-    manifest: str = MANIFEST,
-    names: Sequence[str] = (),
-    ending: str | None = None,
-    overwrite: bool,
-) -> OutputManifest | None:
-    """Returns what `same_output` does; None where the output may be made, which is asked before that costs anything.
+    @property
+    def manifest_path(self) -> str:
+        """Path of the manifest."""
+        return os.path.join(self.folder, self.manifest)
 
-    Args:
-        folder, task, identity, manifest: see `same_output`.
-        names: names of the files that it will have, as far as they are known.
-        ending: see `NewOutput`.
-        overwrite: whether what is there may be replaced.
+    def made(self) -> OutputManifest | None:
+        """Returns the manifest of what is there, if it was made of the same, and its files are there.
 
-    Raises:
-        OutputExistsError: something is there that was made of something else, and no `overwrite`.
-        StorageError: the manifest cannot be read.
-    """
-    found = same_output(folder, task, identity, manifest=manifest)
-    if found is not None or overwrite or not os.path.isdir(folder):
+        Raises:
+            StorageError: the manifest cannot be read.
+        """
+        recover(self.manifest_path)
+        found = self._same()
+        return None if found is None or self._broken_file(found) is not None else found
+
+    def made_or_free(self, *, overwrite: bool) -> OutputManifest | None:
+        """Returns what `made` does; None where the output may be made, which is asked before that costs anything.
+
+        Args:
+            overwrite: whether what is there may be replaced.
+
+        Raises:
+            OutputExistsError: something is there that was made of something else, and no `overwrite`.
+            StorageError: the manifest cannot be read.
+        """
+        found = self.made()
+        if found is None and not overwrite and (there := self.paths_there()):
+            found = self.made()  # another process may just have made it
+            if found is None:
+                raise self._exists_error(there[0])
         return found
-    expected = [os.path.join(folder, name) for name in (*names, manifest)]
-    there = sorted(path for path in (*_names_before(folder, manifest, ending), *expected) if os.path.lexists(path))
-    if not there:
+
+    def paths_there(self) -> list[str]:
+        """Returns the paths of what is there, and would be replaced."""
+        before = OutputManifest.read(self.manifest_path)
+        paths = {os.path.join(self.folder, record.name) for record in (before.files if before else ())}
+        if os.path.isdir(self.folder):
+            with storage_errors("list", self.folder):
+                names = fnmatch.filter(os.listdir(self.folder), self.pattern)
+            paths.update(os.path.join(self.folder, name) for name in names if not name.startswith("."))
+        return sorted(path for path in (*paths, self.manifest_path) if os.path.lexists(path))
+
+    def _same(self) -> OutputManifest | None:
+        """Returns the manifest that is there, if it says that the output was made of the same."""
+        found = OutputManifest.read(self.manifest_path)
+        if found is None or found.task != self.task or found.identity != json.loads(json.dumps(self.identity)):
+            return None
+        return found
+
+    def _broken_file(self, manifest: OutputManifest) -> str | None:
+        """Returns the path of the first file that is missing, or has another size; None if there is none."""
+        for record in manifest.files:
+            path = os.path.join(self.folder, record.name)
+            if not os.path.isfile(path) or os.path.getsize(path) != record.num_bytes:
+                return path
         return None
-    found = same_output(folder, task, identity, manifest=manifest)  # another process may just have made it
-    if found is None:
-        raise _exists_error(folder, task, identity, manifest, there[0])
-    return found
+
+    def _exists_error(self, path: str) -> OutputExistsError:
+        found = self._same()
+        if found is not None and (broken := self._broken_file(found)) is not None:
+            message = f"`{broken}`, a file of the finished {self.task}, is missing or of another size"
+            return OutputExistsError(message, hint="put it back, or make all of it again with `overwrite=True`")
+        message = f"`{path}` exists, and was made with other settings, of other data, or by something else"
+        return OutputExistsError(message, hint="choose another project folder, or replace it with `overwrite=True`")
 
 
 class NewOutput:
     """The files of an output while they are made: they appear together, or not at all.
 
     Args:
-        folder: folder of the output, which is made.
-        task: what is made.
-        manifest: name of the manifest; outputs of one folder have several.
-        ending: what the names of its files end with, if no others with that may be in the folder, whoever made them.
+        output: where they will be.
     """
 
-    def __init__(self, folder: str, task: str, *, manifest: str = MANIFEST, ending: str | None = None) -> None:
-        self._folder = folder
-        self._task = task
-        self._manifest = manifest
-        self._ending = ending
+    def __init__(self, output: Output) -> None:
+        self._output = output
         self._files: list[PendingFile | PendingLink] = []
         self._checksums: dict[str, int] = {}
 
     def __enter__(self) -> Self:
-        make_folder_of(os.path.join(self._folder, self._manifest))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -171,7 +188,7 @@ class NewOutput:
 
     def file(self, name: str) -> PendingFile:
         """Returns a new file, to be written; its path in the folder is given."""
-        path = os.path.join(self._folder, name)
+        path = os.path.join(self._output.folder, name)
         make_folder_of(path)
         file = PendingFile(path)
         self._files.append(file)
@@ -188,7 +205,7 @@ class NewOutput:
         Raises:
             StorageError: it cannot be copied.
         """
-        path = os.path.join(self._folder, name)
+        path = os.path.join(self._output.folder, name)
         self._checksums[path] = crc32
         make_folder_of(path)
         if (linked := pending_link(source, path)) is not None:
@@ -199,20 +216,14 @@ class NewOutput:
             shutil.copyfileobj(stream, copied.stream)
 
     def publish(
-        self,
-        identity: Mapping[str, Any],
-        counts: Mapping[str, int],
-        *,
-        blocks: Sequence[int] = (),
-        overwrite: bool,
+        self, counts: Mapping[str, int], *, blocks: Sequence[int] = (), overwrite: bool = False
     ) -> OutputManifest:
         """Makes the files appear, with their manifest, and returns that; what was there before goes only then.
 
         Where another process has made the same meanwhile, its files stay.
 
         Args:
-            identity: all that decides what came out.
-            counts: numbers of it, by name.
+            counts: numbers of what came out, by name.
             blocks: checksums of the blocks that it was made of.
             overwrite: whether what is there may be replaced.
 
@@ -220,23 +231,21 @@ class NewOutput:
             OutputExistsError: something is there that was made of something else, and no `overwrite`.
             StorageError: writing failed; what was there is there again.
         """
-        key = os.path.join(self._folder, self._manifest)
+        output, key = self._output, self._output.manifest_path
+        make_folder_of(key)
         with _locked(key):
-            if (same := same_output(self._folder, self._task, identity, manifest=self._manifest)) is not None:
+            if (same := output.made_or_free(overwrite=overwrite)) is not None:
                 return same
-            names = {
-                *_names_before(self._folder, self._manifest, self._ending),
-                *(file.path for file in self._files),
-                key,
-            }
-            if not overwrite and (there := sorted(name for name in names if os.path.lexists(name))):
-                raise _exists_error(self._folder, self._task, identity, self._manifest, there[0])
-            records = tuple(self._record(file) for file in self._files)
             manifest = OutputManifest(
-                task=self._task, identity=dict(identity), counts=dict(counts), files=records, blocks=tuple(blocks)
+                task=output.task,
+                identity=dict(output.identity),
+                counts=dict(counts),
+                files=tuple(self._record(file) for file in self._files),
+                blocks=tuple(blocks),
             )
-            self.file(self._manifest).write(manifest.to_json())
-            group = FileGroup(key=key, files=list(self._files), names=sorted(names))
+            data = json.dumps(versioned_members_of(manifest, _VERSION), indent=1).encode() + b"\n"
+            self.file(output.manifest).write(data)
+            group = FileGroup(key=key, files=list(self._files), names=output.paths_there())
             publish_together([group], replace=overwrite, locked=[key])
         return manifest
 
@@ -245,48 +254,10 @@ class NewOutput:
         path = file.readable_path
         crc32 = self._checksums.get(file.path)
         return FileRecord(
-            name=os.path.relpath(file.path, self._folder),
+            name=os.path.relpath(file.path, self._output.folder),
             num_bytes=os.path.getsize(path),
             crc32=crc32_of(path) if crc32 is None else crc32,
         )
-
-
-def _names_before(folder: str, manifest: str, ending: str | None) -> Iterator[str]:
-    """Yields the paths of what is replaced by an output."""
-    before = OutputManifest.read(folder, manifest)
-    for record in before.files if before else ():
-        yield os.path.join(folder, record.name)
-    if ending is not None:
-        with storage_errors("list", folder):
-            for name in os.listdir(folder):
-                if name.endswith(ending) and not name.startswith("."):
-                    yield os.path.join(folder, name)
-
-
-def _manifest_of_same(folder: str, task: str, identity: Mapping[str, Any], manifest: str) -> OutputManifest | None:
-    """Returns the manifest in a folder, if it says that the output was made of the same."""
-    found = OutputManifest.read(folder, manifest)
-    is_same = found is not None and found.task == task and found.identity == json.loads(json.dumps(identity))
-    return found if is_same else None
-
-
-def _broken_file(folder: str, manifest: OutputManifest) -> str | None:
-    """Returns the path of the first file of an output that is missing, or has another size; None if there is none."""
-    for record in manifest.files:
-        path = os.path.join(folder, record.name)
-        if not os.path.isfile(path) or os.path.getsize(path) != record.num_bytes:
-            return path
-    return None
-
-
-def _exists_error(folder: str, task: str, identity: Mapping[str, Any], manifest: str, path: str) -> OutputExistsError:
-    """Returns the error of an output that may not be made, since a path of it is there."""
-    found = _manifest_of_same(folder, task, identity, manifest)
-    if found is not None and (broken := _broken_file(folder, found)) is not None:
-        message = f"`{broken}`, a file of the finished {task}, is missing or of another size"
-        return OutputExistsError(message, hint="put it back, or make all of it again with `overwrite=True`")
-    message = f"`{path}` exists, and was made with other settings, of other data, or by something else"
-    return OutputExistsError(message, hint="choose another project folder, or replace it with `overwrite=True`")
 
 
 def _locked(key: str) -> OutputLock:

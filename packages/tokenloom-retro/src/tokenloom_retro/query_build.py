@@ -5,49 +5,32 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Self
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.jobs.running import Runner
-from tokenloom_retro.block_output import make_block_files
-from tokenloom_retro.block_plan import Arrays
-from tokenloom_retro.chunk_maker import ChunkMaker
+from tokenloom_retro.block_job import Arrays, BlockTask, MakeBlock
+from tokenloom_retro.chunk_database import DBDataset
+from tokenloom_retro.embedders import ChunkMaker
 from tokenloom_retro.gpt_chunks import GPTChunkDataset
 from tokenloom_retro.index_build import CHUNKS_AT_ONCE, filled_path
 from tokenloom_retro.neighbor_match import recorded_hash
 from tokenloom_retro.neighbor_table import NAME
-from tokenloom_retro.output import OutputManifest
+from tokenloom_retro.output import Output, OutputManifest
 from tokenloom_retro.project import RetroProject
-from tokenloom_retro.search import without_own_documents
+from tokenloom_retro.settings import RetroBuildSettings
 from tokenloom_retro.vector_index import VectorIndex
 
+Int64s = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuerySettings:
-    """How neighbors are searched.
-
-    Attributes:
-        string: what the index was made from.
-        num_neighbors: neighbors of each chunk that are kept.
-        num_searched: neighbors that are searched, before those of the same documents are left out.
-        nprobe: lists that are searched, for IVF; None for what the index has.
-        ef_search: candidates that are kept, for HNSW; None for what the index has.
-        block_size: chunks of a block.
-    """
-
-    string: str
-    num_neighbors: int = 20
-    num_searched: int = 200
-    nprobe: int | None = None
-    ef_search: int | None = None
-    block_size: int = 100_000
+_NEIGHBORS_AT_A_TIME = 1 << 20
+"""Neighbors whose documents are looked at together: some 40 MB."""
 
 
-@dataclass(frozen=True)
-class NeighborTask:
+@dataclass(frozen=True, kw_only=True)
+class NeighborTask(BlockTask):
     """The neighbors of the chunks of samples; a row is a chunk.
 
     Attributes:
@@ -56,123 +39,169 @@ class NeighborTask:
         samples: the samples as chunks.
         split: "train", "valid" or "test".
         settings: how neighbors are searched.
-        num_rows: chunks whose neighbors are wanted, the first ones.
-        index: digest of the index.
-        unit: what a row is.
     """
 
     chunks: ChunkMaker
     project: str
     samples: GPTChunkDataset
     split: str
-    settings: QuerySettings
-    num_rows: int
-    index: str
-    unit: str = "chunks"
+    settings: RetroBuildSettings
 
-    @property
-    def name(self) -> str:
-        """What is made."""
-        return f"neighbors of {self.split}"
-
-    @property
-    def block_size(self) -> int:
-        """Chunks of a block."""
-        return self.settings.block_size
-
-    @cached_property
-    def description_hash(self) -> str:
-        """What identifies the samples, wherever the project lies."""
-        return recorded_hash(RetroProject(self.project), self.samples.sample_dataset)
-
-    @property
-    def folder(self) -> str:
-        """The folder of the files."""
-        return os.path.join(RetroProject(self.project).query_folder, f"{self.split}_{self.description_hash}")
-
-    def identity(self) -> dict[str, Any]:
-        """Returns what decides the neighbors."""
-        settings = self.settings
-        return {
-            **self.chunks.identity(),
-            "samples": self.description_hash,
-            "chunks_per_sample": self.samples.n_chunks_per_sample,
-            "index": settings.string,
-            "index_digest": self.index,
-            "num_neighbors": settings.num_neighbors,
-            "num_searched": settings.num_searched,
-            "nprobe": settings.nprobe,
-            "ef_search": settings.ef_search,
-            "block_size": settings.block_size,
-        }
-
-    def maker(self, num_workers: int) -> _NeighborMaker:
+    def maker(self, num_threads: int) -> MakeBlock:
         """Returns what searches."""
-        return _NeighborMaker(self, num_workers)
-
-
-class _NeighborMaker:
-    """Searches the neighbors of chunks."""
-
-    def __init__(self, task: NeighborTask, num_threads: int) -> None:
-        self._task = task
-        self._num_threads = num_threads
-
-    def __enter__(self) -> Self:
-        task, chunks = self._task, self._task.chunks
-        project = RetroProject(task.project)
-        self._database = project.database("train", chunk_length=chunks.chunk_length, eod_token_id=chunks.eod)
-        self._database.load_doc_tuples()
-        self._index = VectorIndex.open(
-            filled_path(project, task.settings.string),
-            string=task.settings.string,
+        chunks, settings, project = self.chunks, self.settings, RetroProject(self.project)
+        database = project.database("train", chunk_length=chunks.chunk_length, eod_token_id=chunks.eod)
+        database.load_doc_tuples()
+        index = VectorIndex.open(
+            filled_path(project, settings.index),
+            string=settings.index,
             dimension=chunks.embedder.dimension,
-            num_vectors=len(self._database),
+            num_vectors=len(database),
         )
-        self._index.set_effort(nprobe=task.settings.nprobe, ef_search=task.settings.ef_search)
-        return self
+        index.set_effort(nprobe=settings.nprobe, ef_search=settings.ef_search)
+        return partial(self._make, database, index, num_threads)
 
-    def __exit__(self, *_: object) -> None:
-        del self._database, self._index
-
-    def make(self, start: int, stop: int, advance: Callable[[int], None]) -> Arrays:
-        """Returns the neighbors of chunks [start, stop)."""
-        task, settings = self._task, self._task.settings
+    def _make(
+        self,
+        database: DBDataset,
+        index: VectorIndex,
+        num_threads: int,
+        start: int,
+        stop: int,
+        advance: Callable[[int], None],
+    ) -> Arrays:
+        chunks, settings = self.chunks, self.settings
         found = np.full((stop - start, settings.num_neighbors), -1, dtype=np.int64)
         for first in range(start, stop, CHUNKS_AT_ONCE):
             ids = np.arange(first, min(first + CHUNKS_AT_ONCE, stop))
-            texts = task.chunks.texts(task.samples.texts(ids))
-            says = np.flatnonzero(task.chunks.count_tokens(texts))
-            vectors = task.chunks.embed([texts[row] for row in says.tolist()])
-            near = self._index.search(vectors, settings.num_searched, num_threads=self._num_threads)
-            found[first - start + says] = self._of_others(ids[says], near.ids)
+            tokens, documents = self.samples.queried(ids)
+            texts = chunks.texts(tokens)
+            says = np.flatnonzero(chunks.count_tokens(texts))
+            vectors = chunks.embed([texts[row] for row in says.tolist()])
+            near = index.search(vectors, settings.num_searched, num_threads=num_threads)
+            found[first - start + says] = without_own_documents(
+                near.ids,
+                database.doc_tuples,
+                groups=ids[says] // self.samples.n_chunks_per_sample,
+                own_documents=documents,
+                num_saved=settings.num_neighbors,
+            )
             advance(len(ids))
         return {NAME: found}
 
-    def _of_others(self, ids: NDArray[np.int64], found: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the neighbors of chunks that are of other documents than all those of their samples."""
-        task = self._task
-        samples, groups = np.unique(ids // task.samples.n_chunks_per_sample, return_inverse=True)
-        documents, offsets = task.samples.documents_of(samples)
-        own = np.column_stack([np.repeat(np.arange(len(samples)), np.diff(offsets)), documents])
-        return without_own_documents(
-            found, self._database.doc_tuples, groups=groups, own_documents=own, num_saved=task.settings.num_neighbors
-        )
 
-
-def build_neighbors(
-    task: NeighborTask, *, runner: Runner | None = None, restart: bool = False, overwrite: bool = False
-) -> OutputManifest:
-    """Searches the neighbors of all chunks of a split, or what of them is missing, and returns the manifest.
+def neighbor_task(
+    project: RetroProject,
+    chunks: ChunkMaker,
+    settings: RetroBuildSettings,
+    index: OutputManifest,
+    split: str,
+    samples: GPTChunkDataset,
+    num_samples: int,
+) -> NeighborTask:
+    """Returns the task of finding the neighbors of a split.
 
     Args:
-        task: whose neighbors, and how.
-        runner: makes the blocks; None for processes of this machine.
-        restart: gives up blocks that were made of neighbors that are not finished.
-        overwrite: whether neighbors that were made of something else are replaced.
-
-    Raises:
-        OutputExistsError: other neighbors are there, and no `overwrite`.
-        TokenloomError: reading or writing failed; what was made is kept.
+        project: the project folder, with its index.
+        chunks: tokenizer, embedder and length of chunks.
+        settings: how neighbors are searched.
+        index: manifest of the filled index.
+        split: "train", "valid" or "test".
+        samples: its samples as chunks.
+        num_samples: samples whose neighbors are wanted, the first ones.
     """
-    return make_block_files(task, task.folder, runner=runner, restart=restart, overwrite=overwrite)
+    description_hash = recorded_hash(project, samples.sample_dataset)
+    num_rows = num_samples * samples.n_chunks_per_sample
+    identity = {
+        **chunks.identity(),
+        "samples": description_hash,
+        "chunks_per_sample": samples.n_chunks_per_sample,
+        "index": settings.index,
+        "index_digest": index.digest,
+        "num_neighbors": settings.num_neighbors,
+        "num_searched": settings.num_searched,
+        "nprobe": settings.nprobe,
+        "ef_search": settings.ef_search,
+        "block_size": settings.block_size,
+        "num_rows": num_rows,
+    }
+    return NeighborTask(
+        output=Output(
+            folder=os.path.join(project.query_folder, f"{split}_{description_hash}"),
+            task=f"neighbors of {split}",
+            identity=identity,
+            pattern="*.hdf5",
+        ),
+        num_rows=num_rows,
+        block_size=settings.block_size,
+        chunks=chunks,
+        project=project.folder,
+        samples=samples,
+        split=split,
+        settings=settings,
+    )
+
+
+def without_own_documents(
+    neighbors: Int64s,
+    chunk_documents: NDArray[np.integer],
+    *,
+    groups: Int64s,
+    own_documents: Int64s,
+    num_saved: int,
+) -> Int64s:
+    """Returns the first neighbors of each query that are of other documents than its own, in the order they come in.
+
+    Example:
+        >>> neighbors = np.array([[0, 3, -1], [2, 1, 3]])
+        >>> chunk_documents = np.array([[0, 7], [0, 8], [1, 7], [1, 7]], dtype=np.uint32)
+        >>> own = np.array([[0, 0, 7], [1, 1, 7]])  # query 0 is of document 7 of data set 0, query 1 of that of 1
+        >>> queries = np.arange(2)
+        >>> without_own_documents(neighbors, chunk_documents, groups=queries, own_documents=own, num_saved=2).tolist()
+        [[3, -1], [1, -1]]
+
+    Args:
+        neighbors: int64[num_queries, num_found], rows of the chunk table, the nearest first; -1 for none.
+        chunk_documents: integers[num_chunks, 2], data set and document of each row of the table.
+        groups: int64[num_queries], the group that each query belongs to: its sample, whose documents are its own.
+        own_documents: int64[num_pairs, 3], group, data set and document; in any order, and as often as it may be.
+        num_saved: how many neighbors are kept of each query.
+
+    Returns:
+        int64[num_queries, num_saved], -1 where there are no more.
+    """
+    own_keys, own_numbers = np.unique(_keys(own_documents[:, 1:]), return_inverse=True)
+    own_pairs = np.unique(own_documents[:, 0].astype(np.int64) * len(own_keys) + own_numbers)
+    saved = np.full((len(neighbors), num_saved), -1, dtype=np.int64)
+    if not len(chunk_documents):
+        return saved
+    step = max(1, _NEIGHBORS_AT_A_TIME // max(1, neighbors.shape[1]))
+    for start in range(0, len(neighbors), step):
+        rows = slice(start, start + step)
+        is_kept = neighbors[rows] >= 0
+        keys = _keys(chunk_documents[neighbors[rows]])  # -1 takes any document, and is not kept
+        if len(own_keys):
+            numbers = np.minimum(np.searchsorted(own_keys, keys), len(own_keys) - 1)
+            pairs = groups[rows, None] * len(own_keys) + numbers
+            is_kept &= (own_keys[numbers] != keys) | ~_is_among(pairs, own_pairs)
+        _save_first(neighbors[rows], is_kept, saved[rows])
+    return saved
+
+
+def _keys(documents: NDArray[np.integer]) -> Int64s:
+    """Returns one number per data set and document: int64[...] of integers[..., 2]."""
+    keys: Int64s = (documents[..., 0].astype(np.int64) << 32) | documents[..., 1].astype(np.int64)
+    return keys
+
+
+def _is_among(numbers: Int64s, rising: Int64s) -> Bools:
+    places = np.minimum(np.searchsorted(rising, numbers), len(rising) - 1)
+    found: Bools = rising[places] == numbers
+    return found
+
+
+def _save_first(neighbors: Int64s, is_kept: Bools, saved: Int64s) -> None:
+    """Writes the first neighbors that are kept into rows of -1."""
+    places = np.cumsum(is_kept, axis=1) - 1
+    rows, columns = np.nonzero(is_kept & (places < saved.shape[1]))
+    saved[rows, places[rows, columns]] = neighbors[rows, columns]

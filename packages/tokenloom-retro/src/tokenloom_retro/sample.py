@@ -1,86 +1,35 @@
-"""A sample with the neighbors of its chunks, decoded: what a model with retrieval reads."""
+"""A sample with the neighbors of its chunks, decoded: what a model with retrieval reads, as values and as lines."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
-import numpy as np
-
 from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.inspect.shown_terminal import Look
 from tokenloom.inspect.token_texts import Detokenizer, decoded
+from tokenloom.rendering.terminal import Piece, cell_width, folded, plain_text, written
+from tokenloom.rendering.words import counted
 from tokenloom_retro.assembled import RetroSettings, get_retro_datasets
 from tokenloom_retro.build import retro_samples
 from tokenloom_retro.chunk_database import MISSING
 from tokenloom_retro.dataset import RetroDataset
-from tokenloom_retro.document_numbers import DocumentNumbers
 from tokenloom_retro.project import RetroProject
-from tokenloom_retro.recorded import RecordedSettings, recorded_settings, tokenizer_of_project
+from tokenloom_retro.settings import SPLITS, RecordedSettings, recorded_settings, tokenizer_of_project
 
 EOD_MARK = "[EOD]"
 """Stands for the end of a document."""
 
-_SPLITS = ("train", "valid", "test")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetrievedChunk:
-    """A chunk of the database.
-
-    Attributes:
-        chunk: its number in the database.
-        data: prefix of its data set, as the project has it.
-        document: number of its document in that.
-        start, stop: its tokens, counted from the start of the document.
-        text: decoded, hostile until `printable` has seen it.
-    """
-
-    chunk: int
-    data: str
-    document: int
-    start: int
-    stop: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueriedChunk:
-    """A chunk of a sample.
-
-    Attributes:
-        start, stop: its tokens, counted from the start of the sample.
-        text: decoded; the end of a document is `EOD_MARK`.
-        neighbors: of each neighbor the chunks that are retrieved, itself first; none where there is no neighbor, and
-            fewer where its document ends.
-    """
-
-    start: int
-    stop: int
-    text: str
-    neighbors: tuple[tuple[RetrievedChunk, ...], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetroSample:
-    """A sample with the neighbors of its chunks.
-
-    Attributes:
-        split: "train", "valid" or "test".
-        sample: its number.
-        num_samples: samples of the split that have neighbors.
-        documents: prefix and number of each document that stands in it.
-        num_retrieved: chunks that each neighbor gives where its document does not end.
-        chunks: its chunks.
-    """
-
-    split: str
-    sample: int
-    num_samples: int
-    documents: tuple[tuple[str, int], ...]
-    num_retrieved: int
-    chunks: tuple[QueriedChunk, ...]
+_HEADING = "1"
+_FAINT = "2"
+_RULE = "─"
+_INDENT = 4
+_TAB_COLUMNS = 4
 
 
 def retro_sample(
@@ -91,8 +40,8 @@ def retro_sample(
     tokenizer: Any = None,
     num_neighbors: int = 2,
     num_retrieved: int = 1,
-) -> RetroSample:
-    """Returns a sample of a project with its neighbors, decoded.
+) -> dict[str, Any]:
+    """Returns a sample of a project with its neighbors, decoded, as values for JSON.
 
     Args:
         project: path of the project folder.
@@ -101,6 +50,13 @@ def retro_sample(
         tokenizer: tokenizer of the data, its path or name; None for the one that the project names.
         num_neighbors: most neighbors of each chunk.
         num_retrieved: chunks that each neighbor gives: itself, and those that follow it.
+
+    Returns:
+        split, sample, num_samples: which sample, of how many that have neighbors.
+        documents: prefix and number of each document that stands in it.
+        num_retrieved: chunks that each neighbor gives where its document does not end.
+        chunks: start and stop in the sample, text, and in neighbors the chunks that each gives, itself first: chunk
+            (number in the database), data, document, start, stop and text. None where there is no neighbor.
 
     Raises:
         IndexError: there is no such sample.
@@ -133,8 +89,8 @@ def _dataset(
     num_retrieved: int,
 ) -> RetroDataset:
     build = recorded.build
-    train, valid, test = (size if name == split else None for name, size in zip(_SPLITS, build.sizes, strict=True))
-    samples = retro_samples(project, replace(build, sizes=(train, valid, test)), tokenizer)
+    sizes = tuple(size if name == split else None for name, size in zip(SPLITS, build.sizes, strict=True))
+    samples = retro_samples(project, replace(build, sizes=sizes), tokenizer)
     settings = RetroSettings(
         retro_project_dir=project.folder,
         retro_chunk_length=build.chunk_length,
@@ -150,39 +106,47 @@ def _dataset(
 
 def _decoded_sample(
     project: RetroProject, dataset: RetroDataset, position: int, split: str, tokenizer: Any
-) -> RetroSample:
-    sample, database = dataset[position], dataset.db_dataset
-    documents, _ = dataset.chunk_dataset.documents_of(np.array([position]))
-    length = dataset.chunk_dataset.chunk_length
-    names = [info.prefix for info in project.infos]
-    numbers = [DocumentNumbers(pair) for pair in project.datasets]
+) -> dict[str, Any]:
+    sample, database, length = dataset[position], dataset.db_dataset, dataset.chunk_dataset.chunk_length
 
-    def shown(data: int, sequence: int) -> int:
-        return int(numbers[data].of_sequences(np.array([sequence]))[0])
-
-    def retrieved(number: int, tokens: Sequence[int]) -> RetrievedChunk:
+    def retrieved(number: int, tokens: Sequence[int]) -> dict[str, Any]:
         data, sequence, start, stop = database.chunks[number, :4].tolist()
-        document, text = shown(data, sequence), _text(tokens[: stop - start], tokenizer)
-        return RetrievedChunk(chunk=number, data=names[data], document=document, start=start, stop=stop, text=text)
+        return {
+            "chunk": number,
+            "data": project.infos[data].prefix,
+            "document": _document_of(project.datasets[data], sequence),
+            "start": start,
+            "stop": stop,
+            "text": _text(tokens[: stop - start], tokenizer),
+        }
 
     chunks = []
     for place, neighbors in enumerate(sample["neighbor_chunks"].tolist()):
         start = place * length
         tokens = sample["neighbor_tokens"][place].reshape(len(neighbors), -1, length).tolist()
-        found = tuple(
-            tuple(retrieved(number, row) for number, row in zip(numbers, rows, strict=True) if number != MISSING)
+        found = [
+            [retrieved(number, row) for number, row in zip(numbers, rows, strict=True) if number != MISSING]
             for numbers, rows in zip(neighbors, tokens, strict=True)
-        )
+        ]
         text = _text(sample["text"][start : start + length].tolist(), tokenizer)
-        chunks.append(QueriedChunk(start=start, stop=start + length, text=text, neighbors=found))
-    return RetroSample(
-        split=split,
-        sample=position,
-        num_samples=dataset.num_queried_samples,
-        documents=tuple((names[data], shown(data, sequence)) for data, sequence in documents.tolist()),
-        num_retrieved=dataset.num_retrieved_chunks,
-        chunks=tuple(chunks),
-    )
+        chunks.append({"start": start, "stop": start + length, "text": text, "neighbors": found})
+    data = int(sample.get("dataset_id", 0))
+    pair, prefix = project.datasets[data], project.infos[data].prefix
+    return {
+        "split": split,
+        "sample": position,
+        "num_samples": dataset.num_queried_samples,
+        "documents": [[prefix, _document_of(pair, sequence)] for sequence in sample["document_ids"].tolist()],
+        "num_retrieved": dataset.num_retrieved_chunks,
+        "chunks": chunks,
+    }
+
+
+def _document_of(pair: IndexedDataset, sequence: int) -> int:
+    """Returns the number of a document, which counts those without text; tables and samples count sequences."""
+    if len(pair) == pair.num_documents:
+        return sequence
+    return int(bisect_right(pair.document_indices, sequence)) - 1
 
 
 def _text(ids: Sequence[int], tokenizer: Any) -> str:
@@ -197,3 +161,66 @@ def _text(ids: Sequence[int], tokenizer: Any) -> str:
         elif number >= 0:
             part.append(number)
     return "".join([*texts, decoded(part, decoder)])
+
+
+def retro_lines(sample: dict[str, Any], look: Look | None = None) -> Iterator[str]:
+    """Yields lines, without line breaks: each chunk of a sample, and below it its neighbors, indented.
+
+    Texts of data cannot drive a terminal, whatever they hold.
+    """
+    look = Look() if look is None else look
+    yield from _lines(
+        f"sample {sample['sample']:,} of {sample['num_samples']:,} ({sample['split']})", look, style=_HEADING
+    )
+    yield from _lines(f"of {_documents_in_words(sample['documents'])}", look)
+    for number, chunk in enumerate(sample["chunks"]):
+        yield from _rule(f"chunk {number}, tokens {chunk['start']:,} to {chunk['stop'] - 1:,}", look)
+        yield from _lines(chunk["text"], look)
+        yield from _neighbor_lines(chunk["neighbors"], sample["num_retrieved"], look)
+
+
+def _neighbor_lines(neighbors: Sequence[Any], num_retrieved: int, look: Look) -> Iterator[str]:
+    for number, retrieved in enumerate(neighbors, 1):
+        if not retrieved:
+            yield from _lines(f"neighbor {number}: none", look, style=_FAINT, indent=_INDENT)
+            continue
+        first, *others = retrieved
+        where = f"document {first['document']:,} of {first['data']}, {_tokens_of(first)}"
+        yield from _lines(f"neighbor {number}: {where}", look, style=_FAINT, indent=_INDENT)
+        yield from _lines(first["text"], look, indent=2 * _INDENT)
+        for other in others:
+            yield from _lines(f"then {_tokens_of(other)}", look, style=_FAINT, indent=_INDENT)
+            yield from _lines(other["text"], look, indent=2 * _INDENT)
+        if len(retrieved) < num_retrieved:
+            yield from _lines("then the document ends", look, style=_FAINT, indent=_INDENT)
+
+
+def _tokens_of(chunk: dict[str, Any]) -> str:
+    start, last = chunk["start"], chunk["stop"] - 1
+    return f"token {start:,}" if start == last else f"tokens {start:,} to {last:,}"
+
+
+def _documents_in_words(documents: Sequence[Sequence[Any]]) -> str:
+    """Returns which documents stand in a sample, by data set, in their order."""
+    words = []
+    for data, group in groupby(documents, key=lambda each: each[0]):
+        numbers = [f"{number:,}" for _, number in group]
+        several = "s" if len(numbers) > 1 else ""
+        shown = numbers if len(numbers) <= 8 else [*numbers[:7], f"{counted(len(numbers) - 7, 'other')}"]
+        words.append(f"document{several} {', '.join(shown)} of {data}")
+    return ", ".join(words)
+
+
+def _rule(heading: str, look: Look) -> Iterator[str]:
+    line = _RULE if plain_text(_RULE, look.encoding) == _RULE else "-"
+    text = f"{line * 2} {heading}"
+    room = look.width - cell_width(text) - 1
+    yield from _lines(f"{text} {line * room}" if room > 1 else text, look, style=_HEADING)
+
+
+def _lines(text: str, look: Look, *, style: str = "", indent: int = 0) -> Iterator[str]:
+    """Yields text as lines, which break where it does and where the width ends."""
+    width = max(look.width - indent, 2) if look.width else 0
+    for line in text.expandtabs(_TAB_COLUMNS).removesuffix("\n").split("\n"):
+        for part in list(folded([Piece(plain_text(line, look.encoding), style)], width)) or [[]]:
+            yield (" " * indent + written(part, colour=look.colour)).rstrip(" ")

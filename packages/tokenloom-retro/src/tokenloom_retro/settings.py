@@ -1,15 +1,29 @@
-"""What a project is made of, and how: the settings of a build."""
+"""What a project is made of, and how: the settings of a build, and as a project's `config.json` has them.
+
+There they stand by the reference's names where it has some, else by ours.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tokenloom.errors import ConfigError
-from tokenloom_retro.database_build import DatabaseSettings
-from tokenloom_retro.index_build import IndexSettings
-from tokenloom_retro.query_build import QuerySettings
+from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity, identity_of, optional_number
+from tokenloom.numbers import checked_integer
+from tokenloom.storage.atomic import publish_bytes
+from tokenloom.storage.json_files import UnusableJsonError
+from tokenloom.storage.publishing import make_folder_of
+from tokenloom.storage.typed_json import from_members
+from tokenloom.tokenizers.load import as_tokenizer
+from tokenloom.tokenizers.recorded import recorded_tokenizer
+from tokenloom_retro.chunk_table import num_sampled_chunks, train_fraction
+from tokenloom_retro.project import OURS, RetroProject
+
+SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +52,7 @@ class RetroBuildSettings:
 
     data: Sequence[tuple[float | None, str]]
     sequence_length: int
-    sizes: tuple[int | None, int | None, int | None]
+    sizes: tuple[int | None, ...]
     index: str
     num_index_chunks: int
     split: str = "98,2,0"
@@ -54,10 +68,21 @@ class RetroBuildSettings:
     of_samples: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Checks the weights."""
+        """Checks what can be known without the data."""
         if len(self.data) != 1 and any(weight is None for weight, _ in self.data):
             message = f"expected a weight of each of {len(self.data)} data sets, found None"
             raise ConfigError(message)
+        if len(self.sizes) != len(SPLITS):
+            message = f"expected the samples of train, valid and test, found {list(self.sizes)}"
+            raise ConfigError(message)
+        checked_integer("num_index_chunks", self.num_index_chunks, at_least=0)
+        train_fraction(self.split)
+        num_sampled_chunks(self.num_index_chunks, self.ratios)
+        prefixes = [os.path.normpath(prefix) for _, prefix in self.data]
+        for prefix in prefixes:
+            if os.path.isabs(prefix) or prefix.split(os.sep)[0] == os.pardir or prefixes.count(prefix) > 1:
+                message = f"expected different prefixes relative to the folder `data` of the project, found {prefix!r}"
+                raise ConfigError(message, hint="move or link the pair into that folder; add up weights of equal ones")
 
     @property
     def blend_weights(self) -> list[float] | None:
@@ -66,41 +91,182 @@ class RetroBuildSettings:
         return weights or None
 
     @property
-    def of_database(self) -> DatabaseSettings:
-        """What the database is built of."""
-        return DatabaseSettings(
-            data=tuple((1.0 if weight is None else float(weight), prefix) for weight, prefix in self.data),
-            split=self.split,
-            num_index_chunks=self.num_index_chunks,
-            block_size=self.document_block_size,
-        )
-
-    @property
-    def of_index(self) -> IndexSettings:
-        """How the index is made."""
-        return IndexSettings(string=self.index, block_size=self.block_size)
-
-    @property
-    def of_queries(self) -> QuerySettings:
-        """How neighbors are searched."""
-        return QuerySettings(
-            string=self.index,
-            num_neighbors=self.num_neighbors,
-            num_searched=self.num_searched,
-            nprobe=self.nprobe,
-            ef_search=self.ef_search,
-            block_size=self.block_size,
-        )
+    def ratios(self) -> list[float]:
+        """The weights; 1 for a single data set without."""
+        return [1.0 if weight is None else float(weight) for weight, _ in self.data]
 
 
-def three_sizes(sizes: Sequence[int | None]) -> tuple[int | None, int | None, int | None]:
-    """Returns numbers of samples as `RetroBuildSettings` takes them.
+_SETTINGS = {
+    "retro_gpt_seed": "seed",
+    "retro_gpt_split": "split",
+    "retro_gpt_seq_length": "sequence_length",
+    "retro_gpt_chunk_length": "chunk_length",
+    "retro_gpt_data_cache_path": "cache",
+    "retro_block_size": "block_size",
+    "retro_doc_block_size": "document_block_size",
+    "retro_index_str": "index",
+    "retro_index_ntrain": "num_index_chunks",
+    "retro_query_num_neighbors_query": "num_searched",
+    "retro_query_num_neighbors_save": "num_neighbors",
+    "retro_query_nprobe": "nprobe",
+    "retro_query_ef_search": "ef_search",
+}
+"""Settings by the reference's names, and by ours."""
+
+_DIRS = "retro_neighbor_dirs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedSettings:
+    """What a project says of how it was made.
+
+    Attributes:
+        build: the settings of the build.
+        neighbor_dirs: names of the folders of neighbors, by split; only those that there are.
+        tokenizer: which tokenizer; None if nothing says.
+        embedder: what makes vectors, as `as_embedder` takes it; None if nothing says, or it was no name.
+    """
+
+    build: RetroBuildSettings
+    neighbor_dirs: Mapping[str, str]
+    tokenizer: TokenizerIdentity | None
+    embedder: str | None
+
+
+def record_settings(
+    project: RetroProject,
+    settings: RetroBuildSettings,
+    *,
+    tokenizer: Any,
+    embedder: Any,
+    neighbor_dirs: Mapping[str, str],
+) -> None:
+    """Writes settings into a project, where training compares them with its own.
+
+    Folders of neighbors that it names already stay, if all else is the same.
+
+    Args:
+        project: the project folder.
+        settings: the settings.
+        tokenizer: the tokenizer.
+        embedder: what makes vectors; only a name is kept.
+        neighbor_dirs: names of folders of neighbors, by split.
 
     Raises:
-        ConfigError: they are not three.
+        StorageError: it cannot be written.
+        DatasetFormatError: what is there is no object of JSON.
     """
-    if len(sizes) != 3:
-        message = f"expected the samples of train, valid and test, found {list(sizes)}"
-        raise ConfigError(message)
-    train, valid, test = sizes
-    return train, valid, test
+    made_by = identity_of(tokenizer, eod=_eod_of(tokenizer))
+    config: dict[str, Any] = {
+        **{name: getattr(settings, own) for name, own in _SETTINGS.items()},
+        **{f"retro_gpt_{split}_samples": size for split, size in zip(SPLITS, settings.sizes, strict=True)},
+        "retro_gpt_data_path": _entries_of(settings),
+        OURS: {
+            "folder": project.recorded_folder,
+            "tokenizer": asdict(made_by),
+            "embedder": embedder if isinstance(embedder, str) else None,
+        },
+    }
+    before = dict(RetroProject(project.folder).config)
+    dirs = before.pop(_DIRS, {})
+    kept = dirs if before == config else {}
+    config[_DIRS] = {split: neighbor_dirs.get(split, kept.get(split)) for split in SPLITS}
+    make_folder_of(project.config_path)
+    publish_bytes(project.config_path, json.dumps(config, indent=4).encode() + b"\n", durable=True)
+
+
+def recorded_settings(project: RetroProject) -> RecordedSettings:
+    """Returns what a project says of how it was made, by us or by the reference.
+
+    Raises:
+        ConfigError: it has no `config.json`, or one that leaves out what decides samples and neighbors.
+        StorageError, DatasetFormatError: the file cannot be read.
+    """
+    config, path = project.config, project.config_path
+    if not config:
+        message = f"expected the settings of a project in `{path}`, found no such file"
+        raise ConfigError(message, hint="a build writes it; is this the project folder?")
+    try:
+        ours = config.get(OURS, {})
+        made_by = ours.get("tokenizer")
+        return RecordedSettings(
+            build=RetroBuildSettings(
+                data=_data_of(config["retro_gpt_data_path"]),
+                sizes=_sizes_of(config),
+                **{own: config[name] for name, own in _SETTINGS.items() if name in config},
+            ),
+            neighbor_dirs={split: name for split, name in (config.get(_DIRS) or {}).items() if name},
+            tokenizer=None if made_by is None else from_members(TokenizerIdentity, made_by),
+            embedder=ours.get("embedder"),
+        )
+    except KeyError as error:
+        message = f"`{path}`: expected the setting {error}, found none"
+        raise ConfigError(message, hint="preprocessing writes it; copy a whole one") from error
+    except (AttributeError, IndexError, TypeError, ValueError, UnusableJsonError) as error:
+        message = f"`{path}` has no settings of a project: {error}"
+        raise ConfigError(message, hint="preprocessing writes it; copy a whole one") from error
+
+
+def tokenizer_of_project(project: RetroProject, recorded: RecordedSettings, named: Any = None) -> Any:
+    """Returns the tokenizer of a project: that which is named, else that which the project names.
+
+    Args:
+        project: the project folder.
+        recorded: what it says.
+        named: a tokenizer, a path or a name.
+
+    Raises:
+        TokenizerError: there is none, or it is not the one that the project was made with any more.
+    """
+    if named is not None:
+        return as_tokenizer(named)
+    if recorded.tokenizer is None:
+        message = f"expected the name of a tokenizer in `{project.config_path}`, found none"
+        raise TokenizerError(message, hint="name the one that the data were made with as `tokenizer=…`")
+    try:
+        return recorded_tokenizer(recorded.tokenizer, prefix=os.path.join(project.data_folder, "any"))
+    except TokenizerError as error:
+        message = f"the tokenizer that `{project.config_path}` names cannot be used: {error.message}"
+        raise TokenizerError(message, hint="name the one that the data were made with as `tokenizer=…`") from error
+
+
+def embedder_of_project(project: RetroProject, recorded: RecordedSettings, named: Any = None) -> Any:
+    """Returns the embedder of a project, as `as_embedder` takes it: what is named, else what the project names.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if named is None and recorded.embedder is None:
+        message = f"expected the name of an embedder in `{project.config_path}`, found none"
+        raise ConfigError(message, hint="name the one that it was made with as `embedder=…`")
+    return recorded.embedder if named is None else named
+
+
+def _eod_of(tokenizer: Any) -> SpecialToken | None:
+    eod = optional_number(tokenizer, "eod")
+    return None if eod is None else SpecialToken(id=eod, text=tokenizer.detokenize([eod]))
+
+
+def _entries_of(settings: RetroBuildSettings) -> list[str]:
+    """Returns weights and prefixes by turns, or one prefix."""
+    if settings.blend_weights is None:
+        return [prefix for _, prefix in settings.data]
+    return [each for weight, prefix in settings.data for each in (str(float(weight or 0)), prefix)]
+
+
+def _data_of(entries: Sequence[Any]) -> tuple[tuple[float | None, str], ...]:
+    """Returns what `_entries_of` was given."""
+    if len(entries) == 1:
+        return ((None, str(entries[0])),)
+    return tuple((float(weight), str(prefix)) for weight, prefix in zip(entries[::2], entries[1::2], strict=True))
+
+
+def _sizes_of(config: Mapping[str, Any]) -> tuple[int | None, int | None, int | None]:
+    """Returns the samples of each split; the reference tells those of valid and test as evaluations."""
+    train = config["retro_gpt_train_samples"]
+    names = ("retro_gpt_global_batch_size", "retro_gpt_eval_interval", "retro_gpt_eval_iters")
+    if "retro_gpt_valid_samples" in config or any(config.get(name) is None for name in names):
+        return train, config.get("retro_gpt_valid_samples"), config.get("retro_gpt_test_samples")
+    batch, interval, iterations = (int(config[name]) for name in names)
+    test = batch * iterations
+    return train, (train // batch // interval + 1) * test, test

@@ -11,12 +11,17 @@ version, last bits may differ):
 - adding codes gives the bits that adding vectors would;
 - HNSW graphs: on one thread, with vectors added in the same pieces;
 - searching: the same pieces, for the same reason; else distances differ in last bits, and near ties change places.
+
+`faiss` raises `RuntimeError` for everything, with the C++ function that failed; `_refusals` words it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,13 +30,22 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.numbers import checked_integer
+from tokenloom.optional import require
 from tokenloom.storage.atomic import PendingFile, storage_errors
-from tokenloom_retro import faiss_library
-from tokenloom_retro.embedders import check_embeddings
 
 Float32s = NDArray[np.float32]
 Int64s = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
+
+_CALL = re.compile(r"^.* at \S+:\d+: (?:Error: '.*?' failed:? ?)?", re.DOTALL)
+_WITH_CODES = (
+    *("IndexFlat", "IndexFlatL2", "IndexPQ", "IndexScalarQuantizer", "IndexLSH", "IndexResidualQuantizer"),
+    *("IndexIVFFlat", "IndexIVFPQ", "IndexIVFScalarQuantizer", "IndexIVFRaBitQ", "IndexIVFResidualQuantizer"),
+)
+"""Kinds that take codes which were made elsewhere, tried one by one; IndexIVFPQFastScan breaks the heap instead."""
+
+_PIECE = 1024
+"""Vectors that are encoded, added or searched together; part of what makes results repeatable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,19 +93,14 @@ class VectorIndex:
             num_threads: threads of `faiss`; the bits of rotations depend on how many.
 
         Raises:
-            ConfigError: there is no such string; the sample is too small, or holds what is not finite.
+            ConfigError: there is no such string, or the sample is too small.
             MissingExtraError: `faiss` is not installed.
         """
-        if not isinstance(sample, np.ndarray) or sample.ndim != 2 or not sample.shape[1]:
-            message = f"expected vectors of shape [num_vectors, dimension] to train on, found {_kind_of(sample)}"
-            raise ConfigError(message)
-        check_embeddings(sample, sample.shape[1], where="vectors to train on")
-        check_training(string, sample.shape[1], num_vectors=len(sample))
-        index = faiss_library.make(string, sample.shape[1])
-        faiss_library.quieten(index)
+        index = make_index(string, sample.shape[1])
+        _quieten(index)
         action = f"the index {string!r} cannot be trained on {len(sample)} vectors and searched"
         num_threads = checked_integer("num_threads", num_threads, at_least=1)
-        with faiss_library.threads(num_threads), faiss_library.refusals(action):
+        with _threads(num_threads), _refusals(action):
             if not index.is_trained:
                 index.train(np.ascontiguousarray(sample))
             index.search(np.zeros((1, index.d), dtype=np.float32), 1)
@@ -101,40 +110,30 @@ class VectorIndex:
     def open(
         cls, path: str | os.PathLike[str], *, string: str, dimension: int, num_vectors: int | None = None
     ) -> VectorIndex:
-        """Returns the index of a file, which `save` or `faiss` wrote, once it is what it should be.
-
-        Numbers that were overwritten in place are not noticed: keep a digest where that matters.
+        """Returns the index of a file, which `save` or `faiss` wrote.
 
         Args:
             path: path of a local file.
-            string: what it was made from. A file does not say that, but its parts do: kinds, lists, codes, links.
+            string: what it was made from, which a file does not say.
             dimension: width of its vectors.
             num_vectors: how many it holds; None for any number.
 
         Raises:
-            StorageError: there is no such file, it is truncated or damaged, or it is of another string, dimension or
-                number of vectors.
-            ConfigError: there is no such string.
+            StorageError: there is no such file, it is truncated or damaged, or it is of another dimension or number of
+                vectors.
             MissingExtraError: `faiss` is not installed.
         """
         path = os.fspath(path)
-        expected = faiss_library.structure(faiss_library.make(string, dimension))
         with storage_errors("open", path), open(path, "rb"):
             pass
         try:
-            index = faiss_library.library().read_index(path)
+            index = _library().read_index(path)
         except (RuntimeError, MemoryError) as error:
-            reason = (
-                faiss_library.message_of(error) if isinstance(error, RuntimeError) else "it asks for too much memory"
-            )
-            message = f"`{path}` is no whole index of `faiss`: {reason}"
+            message = f"`{path}` is no whole index of `faiss`: {_message_of(error)}"
             raise StorageError(message, hint="it was truncated, or is another file; make it again") from error
         if index.d != dimension:
             message = f"`{path}`: expected an index of vectors of {dimension}, found one of {index.d}"
             raise StorageError(message, hint="it was made with another embedder")
-        if (found := faiss_library.structure(index)) != expected:
-            message = f"`{path}`: expected an index made from {string!r}, which is {expected}, found {found}"
-            raise StorageError(message)
         if num_vectors not in (None, index.ntotal):
             message = f"`{path}`: expected an index of {num_vectors} vectors, found {index.ntotal}"
             raise StorageError(message, hint="it was made of other data, or before all blocks were there")
@@ -149,7 +148,7 @@ class VectorIndex:
     @property
     def code_bytes(self) -> int:
         """Bytes of a vector's code; for kinds without codes (HNSW, fast scan, refined) the vector itself is it."""
-        if faiss_library.takes_codes(self._index):
+        if _takes_codes(self._index):
             return int(self._index.sa_code_size())
         return self.dimension * np.dtype(np.float32).itemsize
 
@@ -159,19 +158,15 @@ class VectorIndex:
         Args:
             embeddings: float32[num_vectors, dimension].
             num_threads: pieces of the block that are encoded at a time.
-
-        Raises:
-            ConfigError: these are no such vectors, or not finite.
         """
-        check_embeddings(embeddings, self.dimension, where="vectors to encode")
-        if not faiss_library.takes_codes(self._index):
+        if not _takes_codes(self._index):
             return np.ascontiguousarray(embeddings).view(np.uint8)
         codes = np.empty((len(embeddings), self.code_bytes), dtype=np.uint8)
 
         def encode(piece: slice) -> None:
             codes[piece] = self._index.sa_encode(np.ascontiguousarray(embeddings[piece]))
 
-        faiss_library.by_pieces(encode, len(embeddings), num_threads)
+        by_pieces(encode, len(embeddings), num_threads)
         return codes
 
     def assemble(self, blocks: Iterable[Bytes]) -> VectorIndex:
@@ -182,21 +177,18 @@ class VectorIndex:
                 block is let go before the next is asked for.
 
         Raises:
-            ConfigError: codes are of another width: of another index; or vectors cannot be added to one of its kind.
+            ConfigError: vectors cannot be added to an index of its kind.
         """
         action = f"vectors cannot be added to the index {self.string!r}"
-        with faiss_library.refusals(action):
-            index = faiss_library.library().clone_index(self._index)
-        inner, takes_codes, width = faiss_library.innermost(index), faiss_library.takes_codes(index), self.code_bytes
-        for number, codes in enumerate(blocks):
-            if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[1] != width:
-                message = f"block {number}: expected codes of shape [num_vectors, {width}], found {_kind_of(codes)}"
-                raise ConfigError(message, hint="they were made by an index of another string or dimension")
+        with _refusals(action):
+            index = _library().clone_index(self._index)
+        inner, takes_codes = _innermost(index), _takes_codes(index)
+        for codes in blocks:
             codes = np.ascontiguousarray(codes)
-            with faiss_library.threads(1), faiss_library.refusals(action):
+            with _threads(1), _refusals(action):
                 if not takes_codes:
                     vectors = codes.view(np.float32)
-                    for piece in faiss_library.pieces(len(vectors)):
+                    for piece in _pieces(len(vectors)):
                         index.add(vectors[piece])
                 elif hasattr(inner, "nlist"):
                     inner.add_sa_codes(codes, np.arange(inner.ntotal, inner.ntotal + len(codes), dtype=np.int64))
@@ -221,7 +213,7 @@ class VectorIndex:
                 continue
             checked_integer(name, value, at_least=1)
             try:
-                faiss_library.library().ParameterSpace().set_index_parameter(self._index, name, value)
+                _library().ParameterSpace().set_index_parameter(self._index, name, value)
             except RuntimeError as error:
                 message = f"the index {self.string!r} has no `{name}`"
                 raise ConfigError(message, hint="leave it out, or choose an index with IVF or HNSW") from error
@@ -233,11 +225,7 @@ class VectorIndex:
             embeddings: float32[num_queries, dimension].
             k: neighbors of each.
             num_threads: pieces of the queries that are searched at a time; it changes no bit.
-
-        Raises:
-            ConfigError: these are no such vectors, or not finite; `k` is not positive.
         """
-        check_embeddings(embeddings, self.dimension, where="vectors to search for")
         k = checked_integer("k", k, at_least=1)
         ids = np.empty((len(embeddings), k), dtype=np.int64)
         distances = np.empty((len(embeddings), k), dtype=np.float32)
@@ -245,7 +233,7 @@ class VectorIndex:
         def search(piece: slice) -> None:
             self._index.search(np.ascontiguousarray(embeddings[piece]), k, D=distances[piece], I=ids[piece])
 
-        faiss_library.by_pieces(search, len(embeddings), num_threads)
+        by_pieces(search, len(embeddings), num_threads)
         distances[ids < 0] = np.inf
         return Neighbors(ids=ids, distances=distances)
 
@@ -268,31 +256,144 @@ class VectorIndex:
         Raises:
             StorageError: it cannot be written.
         """
-        faiss = faiss_library.library()
+        faiss = _library()
         try:  # through our stream: given a path, `faiss` only prints that the disk was full when it closed the file
             faiss.write_index(self._index, faiss.PyCallbackIOWriter(pending.write))
         except RuntimeError as error:
-            message = f"cannot write `{pending.path}`: {faiss_library.message_of(error)}"
+            message = f"cannot write `{pending.path}`: {_message_of(error)}"
             raise StorageError(message) from error
 
 
-def check_training(string: str, dimension: int, *, num_vectors: int) -> None:
-    """Checks that there is an index of a string, and that it can be trained on so many vectors.
-
-    Args:
-        string: what `faiss.index_factory` takes.
-        dimension: width of the vectors.
-        num_vectors: how many there will be.
+def make_index(string: str, dimension: int) -> Any:
+    """Returns the empty index of `faiss` that a string of `index_factory` names.
 
     Raises:
-        ConfigError: there is no such string, or it needs more vectors.
+        ConfigError: there is none, or not of this dimension.
         MissingExtraError: `faiss` is not installed.
     """
-    if num_vectors < (least := faiss_library.least_vectors(faiss_library.make(string, dimension))):
-        message = f"expected at least {least} vectors to train the index {string!r} on, found {num_vectors}"
-        raise ConfigError(message, hint="train on more chunks, or choose an index of fewer lists and codes")
+    try:
+        return _library().index_factory(dimension, string)
+    except RuntimeError as error:
+        message = f"expected a string of `faiss.index_factory` for vectors of {dimension}, found {string!r}"
+        message += f": {_message_of(error)}"
+        raise ConfigError(message, hint='such as "IVF4096,Flat", "OPQ32_256,IVF65536_HNSW32,PQ32" or "Flat"') from error
 
 
-def _kind_of(array: object) -> str:
-    """Returns dtype and shape of an array, for a message."""
-    return f"{array.dtype} of shape {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+def exact_neighbors(queries: Float32s, vectors: Float32s, k: int, *, num_threads: int = 1) -> Neighbors:
+    """Returns the nearest vectors of each query, all being compared.
+
+    Distances are rounded in linear algebra, to some 1e-7 of the squared lengths; equal vectors may thus be told apart,
+    and come in either order.
+
+    Args:
+        queries: float32[num_queries, dimension].
+        vectors: float32[num_vectors, dimension].
+        k: neighbors of each.
+        num_threads: pieces of the queries that are searched at a time; it changes no bit.
+    """
+    ids = np.full((len(queries), checked_integer("k", k, at_least=1)), -1, dtype=np.int64)
+    distances = np.full(ids.shape, np.inf, dtype=np.float32)
+    count = min(k, len(vectors))
+
+    def search(piece: slice) -> None:
+        near, found = _library().knn(np.ascontiguousarray(queries[piece]), np.ascontiguousarray(vectors), count)
+        order = np.lexsort((found, near), axis=1)
+        ids[piece, :count] = np.take_along_axis(found, order, axis=1)
+        distances[piece, :count] = np.take_along_axis(near, order, axis=1)
+
+    by_pieces(search, len(queries) if count else 0, num_threads)
+    return Neighbors(ids=ids, distances=distances)
+
+
+def recall(found: Int64s, exact: Int64s) -> float:
+    """Returns which share of the exact neighbors were found; 1 if there are none.
+
+    Where vectors are equal, one of them may be among the exact ones and another be found, which counts as missed.
+
+    Example:
+        >>> recall(np.array([[4, 2, 9], [1, 0, -1]]), np.array([[2, 4], [1, 5]]))
+        0.75
+
+    Args:
+        found: int64[num_queries, any], -1 for none.
+        exact: int64[num_queries, k], -1 for none.
+    """
+    pairs = zip(found, exact, strict=True)
+    num_found = sum(int((np.isin(wanted, got) & (wanted >= 0)).sum()) for got, wanted in pairs)
+    num_exact = int((exact >= 0).sum())
+    return num_found / num_exact if num_exact else 1.0
+
+
+def by_pieces(work: Callable[[slice], None], count: int, num_threads: int) -> None:
+    """Does work on the pieces of some vectors, each on one thread of `faiss`; their number changes no bit.
+
+    Args:
+        work: is given a piece; called from several threads.
+        count: how many vectors there are.
+        num_threads: pieces that are worked on at a time.
+    """
+
+    def alone(piece: slice) -> None:
+        with _threads(1):  # OpenMP counts threads per thread that calls it
+            work(piece)
+
+    with ThreadPoolExecutor(checked_integer("num_threads", num_threads, at_least=1)) as pool:
+        for _ in pool.map(alone, _pieces(count)):
+            pass
+
+
+def _library() -> Any:
+    return require("faiss", extra="retro")
+
+
+def _message_of(error: BaseException) -> str:
+    """Returns what an error says, without the place in C++."""
+    return _CALL.sub("", str(error)).strip() or str(error) or type(error).__name__
+
+
+@contextmanager
+def _refusals(action: str) -> Iterator[None]:
+    """Turns what `faiss` refuses into a `ConfigError` that says what was being done."""
+    try:
+        yield
+    except RuntimeError as error:
+        message = f"{action}: {_message_of(error)}"
+        raise ConfigError(message) from error
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Lets `faiss` and its linear algebra use so many threads in what this thread calls."""
+    faiss = _library()
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(count)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+def _pieces(count: int) -> list[slice]:
+    return [slice(start, min(start + _PIECE, count)) for start in range(0, count, _PIECE)]
+
+
+def _innermost(index: Any) -> Any:
+    """Returns the index behind rotations and projections: a view, which `index` must outlive."""
+    faiss = _library()
+    inner = faiss.downcast_index(index)
+    while isinstance(inner, faiss.IndexPreTransform):
+        inner = faiss.downcast_index(inner.index)
+    return inner
+
+
+def _takes_codes(index: Any) -> bool:
+    """Whether codes of vectors can be made in one process and added in another."""
+    return type(_innermost(index)).__name__ in _WITH_CODES
+
+
+def _quieten(index: Any) -> None:
+    """Keeps `faiss` from warning on stderr, once per centroid table, that it would rather train on more vectors."""
+    inner = _innermost(index)
+    for part in (inner, getattr(inner, "pq", None)):
+        if (settings := getattr(part, "cp", None)) is not None:
+            settings.min_points_per_centroid = 1

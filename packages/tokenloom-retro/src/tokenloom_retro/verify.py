@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from typing import Any, Self
+from functools import partial
+from typing import Any
 
 from tokenloom.errors import TokenloomError
 from tokenloom.jobs.folder_contents import differences_of
 from tokenloom.progress import task as shown_task
-from tokenloom.storage.atomic import storage_errors
 from tokenloom_retro.block_job import differing_blocks
-from tokenloom_retro.block_plan import BlockTask
-from tokenloom_retro.build import RetroBuildSettings, chunk_maker, neighbor_tasks
-from tokenloom_retro.chunk_maker import ChunkMaker
-from tokenloom_retro.database_build import DATABASE, chunk_task, database_identity
-from tokenloom_retro.embedders import Embedder, EmbedFunction
-from tokenloom_retro.index_build import FILLED_MANIFEST, INDEX_TYPE, TRAINED_MANIFEST, code_task, sample_task
+from tokenloom_retro.build import outputs_of, retro_samples
+from tokenloom_retro.embedders import Embedder, EmbedFunction, as_chunk_maker
+from tokenloom_retro.index_build import FILLED_MANIFEST, TRAINED_MANIFEST
 from tokenloom_retro.output import MANIFEST, OutputManifest, crc32_of
 from tokenloom_retro.project import RetroProject
-
-_MANIFESTS = frozenset({MANIFEST, TRAINED_MANIFEST, FILLED_MANIFEST})
+from tokenloom_retro.settings import RetroBuildSettings
 
 
 def damaged_files(project: RetroProject) -> list[str]:
@@ -31,15 +27,12 @@ def damaged_files(project: RetroProject) -> list[str]:
 
     Args:
         project: the project folder.
-
-    Raises:
-        StorageError: a folder cannot be listed.
     """
     outputs, problems = [], []
-    for folder, name in _manifests(project):
+    for path in _manifest_paths(project):
         try:
-            if (manifest := OutputManifest.read(folder, name)) is not None:
-                outputs.append((folder, manifest))
+            if (manifest := OutputManifest.read(path)) is not None:
+                outputs.append((os.path.dirname(path), manifest))
         except TokenloomError as error:
             problems.append(error.message)
     total = sum(record.num_bytes for _, manifest in outputs for record in manifest.files)
@@ -83,83 +76,28 @@ def verify_retro(
     folder = RetroProject(project)
     if problems := damaged_files(folder):
         return problems
-    for output in _outputs(folder, settings, chunk_maker(settings, tokenizer, embedder)):
-        if output.problem is not None:
-            problems.append(f"`{output.path}`: {output.problem}")
-        elif output.task is not None and output.manifest is not None:
-            different = differing_blocks(output.task, output.manifest.blocks, fraction=fraction, seed=seed)
-            rows = [f"{output.task.unit} {block.start:,} to {block.stop:,}" for block in different]
-            problems += [f"`{output.path}`: {each} come out otherwise when they are made again" for each in rows]
+    chunks = as_chunk_maker(tokenizer, embedder, chunk_length=settings.chunk_length)
+    samples = partial(retro_samples, folder, settings, chunks.tokenizer)
+    for output, task in outputs_of(folder, settings, chunks, samples):
+        path, manifest = output.manifest_path, OutputManifest.read(output.manifest_path)
+        if manifest is None:
+            problems.append(f"`{path}`: expected the manifest of {output.task}, found none")
+        elif differences := differences_of(manifest.identity, json.loads(json.dumps(output.identity))):
+            problems.append(f"`{path}`: {output.task} would be made of other things now: {differences}")
+        elif task is not None:
+            for start, stop in differing_blocks(task, manifest.blocks, fraction=fraction, seed=seed):
+                rows = f"{task.unit} {start:,} to {stop:,}"
+                problems.append(f"`{path}`: {rows} come out otherwise when they are made again")
     return problems
 
 
-class _Output:
-    """An output that should be there.
-
-    Attributes:
-        path: path of its manifest.
-        manifest: what is there; None if nothing.
-        problem: why it is not what would be made today, in words; None if it is.
-        task: makes blocks again; None for an output without blocks of its own.
-    """
-
-    def __init__(self, folder: str, file: str, name: str, identity: dict[str, Any], task: BlockTask | None) -> None:
-        self.path = os.path.join(folder, file)
-        self.manifest = OutputManifest.read(folder, file)
-        self.task = task
-        self.problem: str | None = None
-        if self.manifest is None:
-            self.problem = f"expected the manifest of {name}, found none"
-        else:
-            found = {member: self.manifest.identity.get(member) for member in identity}
-            if differences := differences_of(found, json.loads(json.dumps(identity))):
-                self.problem = f"{name} would be made of other things now: {differences}"
-
-    @classmethod
-    def of(cls, task: BlockTask, folder: str, file: str) -> Self:
-        """Returns the output whose blocks a task makes."""
-        return cls(folder, file, task.name, task.identity(), task)
-
-
-def _outputs(project: RetroProject, settings: RetroBuildSettings, chunks: ChunkMaker) -> Iterator[_Output]:
-    """Yields the outputs in the order they are made in, up to the first ones that are not what would be made today."""
-    parts = []
-    for _, prefix in settings.data:
-        task = chunk_task(project, chunks, settings.of_database, prefix)
-        yield (part := _Output.of(task, project.individual_folder(prefix), MANIFEST))
-        parts += [part.manifest] if part.manifest is not None and part.problem is None else []
-    if len(parts) < len(settings.data):
-        return
-    identity = database_identity(chunks, settings.of_database, parts)
-    yield (database := _Output(project.database_folder, MANIFEST, DATABASE, identity, None))
-    if database.manifest is None or database.problem is not None:
-        return
-    folder = project.index_folder(INDEX_TYPE, settings.index)
-    samples = sample_task(project, chunks, settings.of_index, database.manifest)
-    yield (trained := _Output.of(samples, folder, TRAINED_MANIFEST))
-    if trained.manifest is None or trained.problem is not None:
-        return
-    codes = code_task(project, chunks, settings.of_index, database.manifest, trained.manifest)
-    yield (filled := _Output.of(codes, folder, FILLED_MANIFEST))
-    if filled.manifest is None or filled.problem is not None:
-        return
-    for queries in neighbor_tasks(project, settings, chunks, filled.manifest):
-        yield _Output.of(queries, queries.folder, MANIFEST)
-
-
-def _manifests(project: RetroProject) -> Iterator[tuple[str, str]]:
-    """Yields folder and name of each manifest of a project, in the order of paths."""
-
-    def fail(error: OSError) -> None:
-        with storage_errors("list", str(error.filename)):
-            raise error
-
-    folders = (project.database_folder, project.index_folder("", ""), project.query_folder)
-    for each in filter(os.path.isdir, folders):
-        for folder, inner, names in os.walk(each, onerror=fail):
+def _manifest_paths(project: RetroProject) -> Iterator[str]:
+    """Yields the path of each manifest of a project, in the order of paths."""
+    for each in (project.database_folder, project.index_folder("", ""), project.query_folder):
+        for folder, inner, names in os.walk(each):
             inner[:] = sorted(name for name in inner if not name.endswith((".job", ".job.removed")))
-            for name in sorted(_MANIFESTS.intersection(names)):
-                yield folder, name
+            for name in sorted({MANIFEST, TRAINED_MANIFEST, FILLED_MANIFEST}.intersection(names)):
+                yield os.path.join(folder, name)
 
 
 def _problems_of(path: str, num_bytes: int, crc32: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`tokenloom_retro.megatron.query.multi_split_gpt_dataset`."""
+"""`tokenloom_retro.megatron`: samples as texts."""
 
 from __future__ import annotations
 

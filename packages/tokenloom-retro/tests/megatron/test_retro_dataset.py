@@ -1,4 +1,4 @@
-"""`tokenloom_retro.megatron.query.retro_dataset`."""
+"""`tokenloom_retro.megatron`: samples with neighbors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from tests.support import EOD, StandInTokenizer
 
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom_retro.megatron import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig, get_retro_datasets
-from tokenloom_retro.megatron.query.retro_dataset import RetroDataset
-from tokenloom_retro.megatron.query.utils import get_neighbor_dir
+from tokenloom_retro.megatron.query import RetroDataset, get_neighbor_dir
 
 
 def test_a_program_of_the_reference_gets_its_batches(tmp_path):

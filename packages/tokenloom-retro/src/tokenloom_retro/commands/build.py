@@ -134,12 +134,11 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Builds, and prints what is there then."""
     from tokenloom_retro.build import build_retro
-    from tokenloom_retro.linked_data import linked_data
-    from tokenloom_retro.project import RetroProject
-    from tokenloom_retro.settings import RetroBuildSettings, three_sizes
+    from tokenloom_retro.project import RetroProject, linked_data
+    from tokenloom_retro.settings import RetroBuildSettings
 
     started = time.monotonic()
-    tokenizer, sizes = tokenizer_of(options), three_sizes(wanted_sizes(options))
+    tokenizer, sizes = tokenizer_of(options), tuple(wanted_sizes(options))
     settings = RetroBuildSettings(
         data=linked_data(RetroProject(options.project), options.data),
         sequence_length=options.sequence_length,

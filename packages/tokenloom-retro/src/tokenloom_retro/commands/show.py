@@ -46,8 +46,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the sample."""
-    from tokenloom_retro.sample import retro_sample
-    from tokenloom_retro.sample_lines import retro_lines
+    from tokenloom_retro.sample import retro_lines, retro_sample
 
     try:
         shown = retro_sample(

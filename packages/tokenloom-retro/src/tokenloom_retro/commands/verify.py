@@ -36,7 +36,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Prints what is wrong, and returns 1 if anything is."""
     from tokenloom_retro.project import RetroProject
-    from tokenloom_retro.recorded import embedder_of_project, recorded_settings, tokenizer_of_project
+    from tokenloom_retro.settings import embedder_of_project, recorded_settings, tokenizer_of_project
     from tokenloom_retro.verify import verify_retro
 
     project = RetroProject(options.project)

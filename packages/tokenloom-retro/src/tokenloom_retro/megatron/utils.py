@@ -11,10 +11,7 @@ import torch
 from tokenloom.megatron.core.datasets.utils import log_single_rank
 from tokenloom_retro.block_files import BlockPathMap
 from tokenloom_retro.gpt_chunks import get_num_chunks_per_sample
-from tokenloom_retro.megatron.query.multi_split_gpt_dataset import (
-    MultiSplitGPTDataset,
-    MultiSplitGPTDatasetConfig,
-)
+from tokenloom_retro.megatron.query import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
 
 __all__ = [
     "Block",

@@ -1,1 +1,210 @@
-"""`megatron.core.datasets.retro.db`: the database of chunks."""
+"""`megatron.core.datasets.retro.db` and the modules in it: where the chunks of a project lie, and reading them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError, DatasetFormatError
+from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
+from tokenloom.storage.atomic import PendingFile
+from tokenloom_retro.chunk_database import DBDataset
+from tokenloom_retro.chunk_table import individual_chunks, individual_document_offsets, individual_paths
+from tokenloom_retro.project import DatabaseKind, RetroProject
+
+__all__ = [
+    "DBDataset",
+    "IndexedDataset",
+    "get_db_dir",
+    "get_indexed_dataset_infos",
+    "get_indexed_dataset_infos_path",
+    "get_individual_chunk_db",
+    "get_individual_db_dir",
+    "get_individual_db_paths",
+    "get_individual_doc_offsets",
+    "get_merged_dataset",
+    "get_merged_datasets",
+    "get_merged_db_path_map",
+    "get_merged_sampled_dataset",
+    "get_merged_train_dataset",
+    "get_merged_valid_dataset",
+    "init_indexed_dataset_infos",
+    "load_indexed_datasets",
+    "save_indexed_dataset_infos",
+]
+
+Infos = Sequence[dict[str, Any]]
+"""The data sets of a project, each by the names of `DatasetInfo`, with the pair as `dataset`."""
+
+_KINDS: tuple[DatabaseKind, ...] = ("sampled", "train", "valid")
+
+
+def get_db_dir(project_dir: str) -> str:
+    """Returns the folder of the chunks of a project."""
+    return RetroProject(project_dir).database_folder
+
+
+def init_indexed_dataset_infos(config: Any) -> list[dict[str, Any]]:
+    """Returns the data sets that a project is to be made of: `ratio`, `prefix` and the opened pair as `dataset`.
+
+    Args:
+        config: settings with `retro_project_dir`, and `retro_gpt_data_path`, weights and prefixes by turns.
+
+    Raises:
+        ConfigError: weights and prefixes are not by turns.
+        DatasetNotFoundError: a pair is not there.
+    """
+    blend = list(config.retro_gpt_data_path)
+    if len(blend) % 2:
+        message = f"expected weights and prefixes by turns as `retro_gpt_data_path`, found {blend!r}"
+        raise ConfigError(message, hint="a single pair needs a weight, too")
+    infos = [{"ratio": float(ratio), "prefix": prefix} for ratio, prefix in zip(blend[::2], blend[1::2], strict=True)]
+    load_indexed_datasets(config.retro_project_dir, infos)
+    return infos
+
+
+def get_indexed_dataset_infos_path(project_dir: str) -> str:
+    """Returns the path of the list of data sets."""
+    return RetroProject(project_dir).infos_path
+
+
+def save_indexed_dataset_infos(project_dir: str, indexed_dataset_infos: Infos) -> None:
+    """Writes the list of data sets, without the opened pairs; the file appears whole.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    infos = [{name: value for name, value in info.items() if name != "dataset"} for info in indexed_dataset_infos]
+    pending = PendingFile(get_indexed_dataset_infos_path(project_dir))
+    pending.write(json.dumps(infos, indent=4).encode())
+    pending.publish()
+
+
+def load_indexed_datasets(project_dir: str, indexed_dataset_infos: Infos) -> None:
+    """Opens the pairs of data sets, as `dataset` of each.
+
+    Raises:
+        DatasetNotFoundError: one is not there.
+        DatasetFormatError: one is damaged.
+    """
+    project = RetroProject(project_dir)
+    for info in indexed_dataset_infos:
+        info["dataset"] = IndexedDataset(project.data_prefix(info["prefix"]))
+
+
+def get_indexed_dataset_infos(project_dir: str) -> list[dict[str, Any]]:
+    """Returns the data sets of a project, with the opened pairs.
+
+    Raises:
+        StorageError: the list cannot be read.
+        DatasetFormatError: it is no such list, or a pair is damaged.
+        DatasetNotFoundError: a pair is not there.
+    """
+    infos = [dataclasses.asdict(info) for info in RetroProject(project_dir).infos]
+    load_indexed_datasets(project_dir, infos)
+    return infos
+
+
+def get_individual_db_dir(project_dir: str, prefix: str) -> str:
+    """Returns the folder with the chunks of one data set."""
+    return RetroProject(project_dir).individual_folder(prefix)
+
+
+def get_individual_db_paths(project_dir: str, prefix: str) -> list[str]:
+    """Returns the paths of the files with the chunks of one data set, in their order."""
+    return individual_paths(RetroProject(project_dir), prefix)
+
+
+def get_individual_chunk_db(project_dir: str, ds_id: int, ds_info: Mapping[str, Any]) -> NDArray[np.uint32]:
+    """Returns the chunks of one data set, uint32[num_chunks, 5].
+
+    Raises:
+        StorageError: a file cannot be read.
+        DatasetFormatError: there are more or fewer than `n_chunks`.
+    """
+    chunks = individual_chunks(RetroProject(project_dir), ds_info["prefix"], number=ds_id)
+    if len(chunks) != ds_info["n_chunks"]:
+        folder = get_individual_db_dir(project_dir, ds_info["prefix"])
+        message = f"`{folder}`: expected {ds_info['n_chunks']} chunks, found {len(chunks)}"
+        raise DatasetFormatError(message, hint="its files are of another build, or not all are there")
+    return chunks
+
+
+def get_individual_doc_offsets(project_dir: str, ds_id: int, ds_info: Mapping[str, Any]) -> NDArray[np.uint64]:
+    """Returns where the chunks of each document of one data set end: uint64[num_documents, 3].
+
+    A row is the number of the data set, that of the document, and the chunks up to its end.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    return individual_document_offsets(RetroProject(project_dir), ds_info["prefix"], number=ds_id)
+
+
+def get_merged_db_path_map(project_dir: str) -> dict[str, str]:
+    """Returns the paths of the databases, by "sampled", "train" and "valid"."""
+    project = RetroProject(project_dir)
+    return {kind: project.merged_path(kind) for kind in _KINDS}
+
+
+def get_merged_dataset(
+    project_dir: str,
+    chunk_length: int,
+    eod_token_id: int,
+    db_type: str,
+    indexed_dataset_infos: Infos | None = None,
+) -> DBDataset:
+    """Returns the chunks of all data sets.
+
+    Args:
+        project_dir: path of the project folder.
+        chunk_length: tokens of a chunk.
+        eod_token_id: the id that fills up shorter ones.
+        db_type: "sampled", "train" or "valid".
+        indexed_dataset_infos: the data sets, where they are opened already.
+
+    Raises:
+        ConfigError: there is no such kind.
+        StorageError: the file cannot be read, or was not written to its end.
+        DatasetFormatError: it is of other data than the list of data sets says.
+    """
+    if db_type not in _KINDS:
+        message = f"expected one of {', '.join(_KINDS)} as `db_type`, found {db_type!r}"
+        raise ConfigError(message)
+    kind = db_type
+    project = RetroProject(project_dir)
+    if not indexed_dataset_infos:
+        return project.database(kind, chunk_length=chunk_length, eod_token_id=eod_token_id)
+    pairs = [info["dataset"] for info in indexed_dataset_infos]
+    return DBDataset.open(project.merged_path(kind), pairs, chunk_length=chunk_length, eod_token_id=eod_token_id)
+
+
+def get_merged_sampled_dataset(
+    project_dir: str, chunk_length: int, eod_token_id: int, indexed_dataset_infos: Infos | None = None
+) -> DBDataset:
+    """Returns the chunks that the index is trained on; see `get_merged_dataset`."""
+    return get_merged_dataset(project_dir, chunk_length, eod_token_id, "sampled", indexed_dataset_infos)
+
+
+def get_merged_train_dataset(
+    project_dir: str, chunk_length: int, eod_token_id: int, indexed_dataset_infos: Infos | None = None
+) -> DBDataset:
+    """Returns the chunks of the documents to train on; see `get_merged_dataset`."""
+    return get_merged_dataset(project_dir, chunk_length, eod_token_id, "train", indexed_dataset_infos)
+
+
+def get_merged_valid_dataset(
+    project_dir: str, chunk_length: int, eod_token_id: int, indexed_dataset_infos: Infos | None = None
+) -> DBDataset:
+    """Returns the chunks of the documents after those to train on; see `get_merged_dataset`."""
+    return get_merged_dataset(project_dir, chunk_length, eod_token_id, "valid", indexed_dataset_infos)
+
+
+def get_merged_datasets(project_dir: str, chunk_length: int, eod_token_id: int) -> dict[str, DBDataset]:
+    """Returns all three, by kind; see `get_merged_dataset`."""
+    return {kind: get_merged_dataset(project_dir, chunk_length, eod_token_id, kind) for kind in _KINDS}
