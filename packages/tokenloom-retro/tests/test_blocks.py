@@ -11,7 +11,7 @@ import pytest
 from retro_blocks import SquaresTask, squares_task
 
 from tokenloom.errors import ConfigError
-from tokenloom_retro.block_job import local_blocks, make_output
+from tokenloom_retro.block_job import make_output
 from tokenloom_retro.hdf5 import open_array
 from tokenloom_retro.output import OutputManifest
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 def make(task: SquaresTask, **options) -> OutputManifest:
-    return make_output(task, runner=local_blocks(num_processes=1), **options)
+    return make_output(task, num_processes=1, **options)
 
 
 @pytest.fixture

@@ -34,7 +34,6 @@ def test_a_function_is_an_embedder():
     assert (embedder.name, embedder.dimension) == (f"{__name__}.count_letters", 4)
     assert embedder.embed(["abba", ""]).tolist() == [[2, 2, 0, 0], [0, 0, 0, 0]]
     assert embedder.count_tokens(["one two  three", " ", ""]).tolist() == [3, 0, 0]
-    assert repr(embedder) == f"FunctionEmbedder('{__name__}.count_letters', dimension=4)"
 
 
 WRONG_SOURCES = {

@@ -94,7 +94,7 @@ def test_files_of_neighbors_that_are_missing_are_told(prepared):
         prepared.read()
     for path in Path(prepared.neighbor_folder("train")).iterdir():
         path.unlink()
-    with pytest.raises(StorageError, match="expected neighbors of 24 chunks, found none"):
+    with pytest.raises(StorageError, match="expected blocks of 24 items, found those of 0"):
         prepared.read()
 
 

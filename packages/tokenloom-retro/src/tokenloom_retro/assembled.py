@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tokenloom.errors import ConfigError, StorageError, TokenizerError, TokenizerMismatchWarning
+from tokenloom.errors import ConfigError, TokenizerError, TokenizerMismatchWarning
 from tokenloom.indexed.manifest.tokenizer_identity import optional_number
 from tokenloom.numbers import checked_integer
 from tokenloom_retro.block_files import BlockPathMap
@@ -17,8 +17,7 @@ from tokenloom_retro.dataset import RetroDataset
 from tokenloom_retro.gpt_chunks import build_gpt_chunk_datasets_from_gpt_datasets
 from tokenloom_retro.neighbor_match import check_neighbor_folder, recorded_hash, settings_of
 from tokenloom_retro.project import RetroProject
-
-_PARTS = ("train", "valid", "test")
+from tokenloom_retro.settings import SPLITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +69,15 @@ def get_retro_datasets(
     project = RetroProject(config.retro_project_dir)
     chunk_length = checked_integer("retro_chunk_length", config.retro_chunk_length, at_least=1)
     parts = build_gpt_chunk_datasets_from_gpt_datasets(
-        project.folder, {name: gpt_datasets.get(name) for name in _PARTS}, sample_length, chunk_length
+        project.folder, {name: gpt_datasets.get(name) for name in SPLITS}, sample_length, chunk_length
     )
     database = _database(
         project, [entry["dataset"].sample_dataset for entry in parts.values() if entry], config, eod_token_id
     )
-    datasets = [
+    train, valid, test = (
         None if entry is None else _with_neighbors(project, database, config, key, entry, gpt_datasets[key][1])
         for key, entry in parts.items()
-    ]
-    train, valid, test = datasets
+    )
     return train, valid, test
 
 
@@ -123,11 +121,7 @@ def _with_neighbors(
         project, folder, key, chunks.sample_dataset, num_samples=num_samples, chunk_length=config.retro_chunk_length
     )
     blocks = BlockPathMap.from_dir(folder, config.retro_block_size)
-    num_active = entry["num_active_chunks"]
-    if not len(blocks):
-        message = f"`{folder}`: expected neighbors of {num_active} chunks, found none"
-        raise StorageError(message, hint="find the neighbors of these samples")
-    blocks.check(num_active if config.retro_verify_neighbor_count else None)
+    blocks.check(entry["num_active_chunks"] if config.retro_verify_neighbor_count else None)
     dataset = RetroDataset(
         num_queried_samples=num_samples,
         num_neighbors=config.retro_num_neighbors,

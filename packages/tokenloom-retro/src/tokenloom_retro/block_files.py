@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenloom.errors import ConfigError, StorageError
+from tokenloom.errors import StorageError
+from tokenloom.numbers import checked_integer
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.publishing import recover
 from tokenloom_retro.output import MANIFEST
 
-_NAME = re.compile(r"([0-9]+)-([0-9]+)")
+_NAME = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,11 +44,7 @@ def planned_blocks(folder: str, num_items: int, block_size: int) -> list[Block]:
         folder: path of the folder that they are in.
         num_items: items in all.
         block_size: items of a block; the last one has what is left.
-
-    Raises:
-        ConfigError: the block size is not positive.
     """
-    _check_size(block_size)
     if num_items <= 0:
         return []
     # The reference's words for the width, in NumPy's arithmetic: a power of ten may get one digit more or less.
@@ -78,24 +75,24 @@ class BlockPathMap:
         name: the folder that they are in, for messages.
 
     Raises:
-        ConfigError: the block size is not positive.
-        StorageError: a file is called otherwise, or two begin with the same item.
+        StorageError: a file is called otherwise.
     """
 
     def __init__(self, block_paths: Sequence[str], block_size: int) -> None:
-        _check_size(block_size)
-        self.block_size = block_size
+        self.block_size: int = checked_integer("block_size", block_size, at_least=1)
         self.max_idx: int = 0
         self.block_path_map: dict[int, str] = {}
         self.name: str = os.path.dirname(block_paths[0]) if block_paths else ""
         self._stops: dict[int, int] = {}
         for path in block_paths:
-            block = _block_of(path)
-            if block.start in self.block_path_map:
-                raise _unlike(self.name, "blocks beside each other", self.block_path_map[block.start], path)
-            self.block_path_map[block.start] = path
-            self._stops[block.start] = block.stop
-            self.max_idx = max(self.max_idx, block.stop)
+            match = _NAME.fullmatch(os.path.splitext(os.path.basename(path))[0])
+            if match is None:
+                message = f"expected a file of a block to be called `START-STOP`, found `{path}`"
+                raise StorageError(message, hint="move files of other kinds elsewhere")
+            start, stop = int(match[1]), int(match[2])
+            self.block_path_map[start] = path
+            self._stops[start] = stop
+            self.max_idx = max(self.max_idx, stop)
 
     @classmethod
     def from_dir(cls, dir: str, block_size: int, ext: str = "hdf5") -> BlockPathMap:
@@ -107,12 +104,8 @@ class BlockPathMap:
             ext: what its files end with.
 
         Raises:
-            ConfigError: there is no such folder, or the block size is not positive.
-            StorageError: a file is called otherwise, or two begin with the same item.
+            StorageError: there is no such folder, or a file is called otherwise.
         """
-        if not os.path.isdir(dir):
-            message = f"expected a folder of blocks at `{dir}`, found none"
-            raise ConfigError(message)
         recover(os.path.join(dir, MANIFEST))
         with storage_errors("list", dir):
             names = sorted(name for name in os.listdir(dir) if name.endswith(f".{ext}") and not name.startswith("."))
@@ -168,26 +161,6 @@ class BlockPathMap:
             raise StorageError(message, hint="not all blocks were made, or they are of other data")
 
 
-def _block_of(path: str) -> Block:
-    stem = os.path.splitext(os.path.basename(path))[0]
-    match = _NAME.fullmatch(stem)
-    if match is None or len(stem) > _LONGEST or int(match[1]) >= int(match[2]):
-        message = f"expected a file of a block to be called `START-STOP`, found `{path}`"
-        raise StorageError(message, hint="move files of other kinds elsewhere")
-    return Block(int(match[1]), int(match[2]), path)
-
-
-_LONGEST = 60
-"""Characters of two numbers; longer ones would not fit into int64 anyway."""
-
-
-def _check_size(block_size: int) -> None:
-    if block_size <= 0:
-        message = f"expected a block size above 0, found {block_size!r}"
-        raise ConfigError(message)
-
-
-def _unlike(name: str, expected: str, *paths: str) -> StorageError:
-    found = " and ".join(f"`{os.path.basename(path)}`" for path in paths)
-    message = f"`{name}`: expected {expected}, found {found}"
+def _unlike(name: str, expected: str, path: str) -> StorageError:
+    message = f"`{name}`: expected {expected}, found `{os.path.basename(path)}`"
     return StorageError(message, hint="the blocks are not all of one range and one size; make them again")

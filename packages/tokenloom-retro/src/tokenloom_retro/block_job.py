@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.jobs.folder import FolderGoneError, JobFolder
-from tokenloom.jobs.protocols import Book, CountsT, ReportT, ShardT, SharedWork
 from tokenloom.jobs.running import Runner, do_and_assemble, done_words, local_runner
 from tokenloom.machine import usable_processors
 from tokenloom.progress import Task, if_stopped
@@ -71,40 +70,53 @@ class BlockTask(ABC):
         """Path of the job's folder, which goes when the output is there."""
         return f"{self.output.folder}.job"
 
-    def assemble(self, made: Sequence[MadeBlock], output: NewOutput) -> Mapping[str, int]:
-        """Makes the files of all blocks, in order, and returns counts; here each block is a file."""
+    def assemble(self, made: Sequence[tuple[BlockReport, str]], output: NewOutput) -> Mapping[str, int]:
+        """Makes files of all blocks, in order, and returns counts; here each block is a file.
+
+        Args:
+            made: report of each block, and path of its file until the job ends.
+            output: gets the files.
+        """
         planned = planned_blocks(self.output.folder, self.num_rows, self.block_size)
-        for block, target in zip(made, planned, strict=True):
-            output.take(block.path, os.path.basename(target.path), crc32=block.crc32)
+        for (report, path), target in zip(made, planned, strict=True):
+            output.take(path, os.path.basename(target.path), crc32=report.crc32)
         return {self.unit: self.num_rows}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MadeBlock:
-    """A block that is made.
+class BlockReport:
+    """What came out of a block: written last, so that a block with a report is whole.
 
     Attributes:
+        key: a hash of its rows and of what decides them.
         start, stop: its rows.
-        path: path of its file, until the job ends.
-        crc32: checksum of the file.
+        crc32: checksum of its file.
         arrays_crc32: checksum of its arrays, whatever the file is like.
     """
 
+    key: str
     start: int
     stop: int
-    path: str
-    crc32: int
-    arrays_crc32: int
+    crc32: Crc32
+    arrays_crc32: Crc32
 
 
 def make_output(
-    task: BlockTask, *, runner: Runner | None = None, restart: bool = False, overwrite: bool = False
+    task: BlockTask,
+    *,
+    num_processes: int | None = None,
+    num_workers: int | None = None,
+    runner: Runner | None = None,
+    restart: bool = False,
+    overwrite: bool = False,
 ) -> OutputManifest:
     """Makes what of an output is missing, alone or with others that share its folder, and returns its manifest.
 
     Args:
         task: what is made.
-        runner: makes the blocks; None for processes of this machine.
+        num_processes: processes on this machine; None for as many as the processors feed.
+        num_workers: threads of each; None for as many as there are processors left for it.
+        runner: makes the blocks; None for this machine.
         restart: gives up blocks that were made, where the output is not finished.
         overwrite: whether an output that was made of something else is replaced.
 
@@ -114,8 +126,14 @@ def make_output(
         TokenloomError: a block cannot be made or written; what was made is kept.
     """
     plan = _BlockPlan(task)
+    run = runner or local_runner(
+        most_processes=max(1, len(plan.shards)),
+        num_processes=num_processes,
+        num_workers=num_workers,
+        threads_per_process=_THREADS_PER_PROCESS,
+    )
     make_folder_of(task.job_path)
-    folder: JobFolder[_Block, _BlockReport] = JobFolder(task.job_path, plan)
+    folder: JobFolder[_Block, BlockReport] = JobFolder(task.job_path, plan)
     if (found := task.output.made_or_free(overwrite=overwrite)) is not None:
         folder.remove_remains()
         return found
@@ -123,20 +141,11 @@ def make_output(
         folder.restart()
     book = _RowBook(plan)
 
-    def assemble(reports: Sequence[_BlockReport]) -> OutputManifest:
-        made = [
-            MadeBlock(
-                start=block.start,
-                stop=block.stop,
-                path=_part_path(folder.part_prefix(block)),
-                crc32=report.crc32,
-                arrays_crc32=report.arrays_crc32,
-            )
-            for block, report in zip(plan.shards, reports, strict=True)
-        ]
+    def assemble(reports: Sequence[BlockReport]) -> OutputManifest:
+        paths = [_part_path(folder.part_prefix(block)) for block in plan.shards]
         with NewOutput(task.output) as output:
-            counts = task.assemble(made, output)
-            return output.publish(counts, blocks=[block.arrays_crc32 for block in made], overwrite=overwrite)
+            counts = task.assemble(list(zip(reports, paths, strict=True)), output)
+            return output.publish(counts, blocks=[report.arrays_crc32 for report in reports], overwrite=overwrite)
 
     try:
         with if_stopped(lambda: book.done_words), folder.joined(), book.shown():
@@ -147,7 +156,7 @@ def make_output(
                 _BlockWork(plan),
                 folder,
                 book,
-                run=runner or local_blocks(),
+                run=run,
                 damaged=lambda: _damaged(plan, folder),
                 assemble=assemble,
                 pending=[os.path.join(task.output.folder, "")],
@@ -158,34 +167,6 @@ def make_output(
             return found
         message = f"`{task.job_path}` was removed while this task was working in it"
         raise StorageError(message, hint="run the same command again") from error
-
-
-def local_blocks(*, num_processes: int | None = None, num_workers: int | None = None) -> Runner:
-    """Returns what makes blocks on this machine.
-
-    Args:
-        num_processes: processes to start; None for as many as the processors feed.
-        num_workers: threads of each; None for as many as there are processors left for it.
-
-    Raises:
-        ConfigError: a number is below 1.
-    """
-
-    def of(num_blocks: int) -> Runner:
-        return local_runner(
-            most_processes=max(1, num_blocks),
-            num_processes=num_processes,
-            num_workers=num_workers,
-            threads_per_process=_THREADS_PER_PROCESS,
-        )
-
-    def run(
-        work: SharedWork[ShardT, ReportT, CountsT], folder: JobFolder[ShardT, ReportT], book: Book[CountsT]
-    ) -> None:
-        of(len(work.plan.shards))(work, folder, book)
-
-    of(1)  # which says what is wrong with the numbers
-    return run
 
 
 def differing_blocks(
@@ -229,15 +210,6 @@ class _Block:
     key: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _BlockReport:
-    """What came out of a block: written last, so that a block with a report is whole; see `MadeBlock`."""
-
-    key: str
-    crc32: Crc32
-    arrays_crc32: Crc32
-
-
 @dataclass(frozen=True, slots=True)
 class _RowCounts:
     """How many rows of a block are made."""
@@ -271,9 +243,9 @@ class _BlockPlan:
     def input_keys(self) -> list[str]:
         return []  # all inputs are part of what decides the blocks
 
-    def read_report(self, data: bytes, *, path: str) -> _BlockReport:
+    def read_report(self, data: bytes, *, path: str) -> BlockReport:
         try:
-            return from_versioned(_BlockReport, parse_json(data), _VERSION)
+            return from_versioned(BlockReport, parse_json(data), _VERSION)
         except UnusableJsonError as error:
             message = f"`{path}` is not the report of a block: {str(error).removeprefix(': ')}"
             raise StorageError(message, hint="remove it; the block is then made again") from error
@@ -291,7 +263,7 @@ class _BlockWork:
     def counts(self, **numbers: int) -> _RowCounts:
         return _RowCounts(**numbers)
 
-    def counts_of(self, report: _BlockReport, shard: _Block) -> _RowCounts:
+    def counts_of(self, report: BlockReport, shard: _Block) -> _RowCounts:
         return _RowCounts(shard.stop - shard.start)
 
     def whereabouts(self, shard: _Block) -> str:
@@ -318,7 +290,7 @@ class _BlockWorker:
 
     def run(
         self, shard: _Block, part_prefix: str, *, progress: Callable[[_RowCounts], None] | None = None
-    ) -> _BlockReport:
+    ) -> BlockReport:
         num_made = 0
 
         def advance(count: int) -> None:
@@ -330,7 +302,13 @@ class _BlockWorker:
         arrays = self._make(shard.start, shard.stop, advance)
         path = _part_path(part_prefix)
         write_arrays(path, arrays, durable=False)
-        report = _BlockReport(key=shard.key, crc32=crc32_of(path), arrays_crc32=_crc32_of_arrays(arrays))
+        report = BlockReport(
+            key=shard.key,
+            start=shard.start,
+            stop=shard.stop,
+            crc32=crc32_of(path),
+            arrays_crc32=_crc32_of_arrays(arrays),
+        )
         data = json.dumps(versioned_members_of(report, _VERSION), indent=1).encode() + b"\n"
         publish_bytes(f"{part_prefix}.json", data)
         return report
@@ -367,7 +345,7 @@ class _RowBook:
             yield
 
 
-def _damaged(plan: _BlockPlan, folder: JobFolder[_Block, _BlockReport]) -> list[tuple[_Block, str]]:
+def _damaged(plan: _BlockPlan, folder: JobFolder[_Block, BlockReport]) -> list[tuple[_Block, str]]:
     """Returns the blocks whose files are not what was written, and in what."""
     problems = []
     for block in plan.shards:

@@ -11,7 +11,7 @@ from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
 from tokenloom.errors import ConfigError
 from tokenloom.jobs.running import Runner
-from tokenloom_retro.block_job import BlockTask, local_blocks, make_output
+from tokenloom_retro.block_job import BlockTask, make_output
 from tokenloom_retro.database_build import build_database, chunk_task, database_output
 from tokenloom_retro.embedders import ChunkMaker, Embedder, EmbedFunction, as_chunk_maker
 from tokenloom_retro.gpt_chunks import GPTChunkDataset, get_num_chunks_per_sample
@@ -76,8 +76,13 @@ def build_retro(
     chunks = as_chunk_maker(tokenizer, embedder, chunk_length=settings.chunk_length)
     # What is wrong with samples is said before chunks and index take their hours.
     samples = retro_samples(folder, settings, chunks.tokenizer) if "query-neighbors" in tasks else {}
-    run = runner or local_blocks(num_processes=num_processes, num_workers=num_workers)
-    options: dict[str, Any] = {"runner": run, "restart": restart, "overwrite": overwrite}
+    options: dict[str, Any] = {
+        "num_processes": num_processes,
+        "num_workers": num_workers,
+        "runner": runner,
+        "restart": restart,
+        "overwrite": overwrite,
+    }
     with_index = "index-build" in tasks or "query-neighbors" in tasks
     for output, _ in outputs_of(folder, settings, chunks, lambda: samples, with_index=with_index):
         output.made_or_free(overwrite=overwrite)  # what is refused is refused before anything is changed

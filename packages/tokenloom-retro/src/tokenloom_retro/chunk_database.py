@@ -197,30 +197,28 @@ class DBDataset:
         if not len(self):
             return
         numbers = spread_evenly(len(self), _CHECKED_CHUNKS)
-        self.gather(numbers)
-        last = np.minimum(np.append(numbers[1:], len(self)) - 1, len(self) - 1)
-        for number in np.unique(np.concatenate([numbers, last])).tolist():
-            self._check_end(number)
-
-    def _check_end(self, number: int) -> None:
-        """Checks that a chunk does not hold the token that ends its document."""
-        dataset, document, _, stop = self._rows(np.array([number]))[0, :4].tolist()
-        source = self._source(dataset, number)
-        if not hasattr(source, "sequence_lengths") or stop != int(source.sequence_lengths[document]):
-            return
-        end = gather_tokens(source, *(np.array([value], dtype=np.int64) for value in (document, stop - 1, 1)))
-        if int(end[0]) == self.eod_token_id:
-            message = (
-                f"chunk {number} of `{self.db_path}`: expected it to end before the end-of-document token "
-                f"{self.eod_token_id} of document {document} of {_named(source)}, found it to hold that"
-            )
-            raise TokenizerError(
-                message, hint="the database was built with another end-of-document token; name that one, or build again"
-            )
+        tokens = self.gather(numbers)
+        for number, row, chunk in zip(numbers.tolist(), self._rows(numbers).tolist(), tokens, strict=True):
+            dataset, document, start, stop = row[:4]
+            lengths = getattr(self.indexed_datasets[dataset], "sequence_lengths", None)
+            is_last = lengths is not None and stop == int(lengths[document])
+            if is_last and int(chunk[stop - start - 1]) == self.eod_token_id:
+                message = (
+                    f"chunk {number} of `{self.db_path}`: expected it to end before the end-of-document token "
+                    f"{self.eod_token_id} of document {document}, found it to hold that"
+                )
+                hint = "the database was built with another end-of-document token; name that one, or build again"
+                raise TokenizerError(message, hint=hint)
 
     def _tokens_of(self, dataset: int, numbers: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[Any]:
         """Returns the tokens of chunks of one data set, back to back."""
-        source = self._source(dataset, int(numbers[0]))
+        if dataset >= len(self.indexed_datasets):
+            message = (
+                f"chunk {numbers[0]} of `{self.db_path}`: expected one of {len(self.indexed_datasets)} data sets, "
+                f"found number {dataset}"
+            )
+            raise DatasetFormatError(message, hint=_REBUILD)
+        source = self.indexed_datasets[dataset]
         starts, lengths = np.ascontiguousarray(rows[:, 2]), rows[:, 3] - rows[:, 2]
         try:
             tokens = gather_tokens(source, np.ascontiguousarray(rows[:, 1]), starts, lengths)
@@ -238,15 +236,6 @@ class DBDataset:
             )
             raise TokenizerError(message, hint="the database was built with another tokenizer; use that one")
         return tokens
-
-    def _source(self, dataset: int, number: int) -> Any:
-        if dataset >= len(self.indexed_datasets):
-            message = (
-                f"chunk {number} of `{self.db_path}`: expected one of {len(self.indexed_datasets)} data sets, found "
-                f"number {dataset}"
-            )
-            raise DatasetFormatError(message, hint=_REBUILD)
-        return self.indexed_datasets[dataset]
 
     def _rows(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the rows of chunks, int64[num_chunks, 5]."""

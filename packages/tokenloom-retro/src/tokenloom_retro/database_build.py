@@ -14,7 +14,6 @@ import numpy as np
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.identity import dataset_identity
-from tokenloom.jobs.running import Runner
 from tokenloom.progress import task as shown_task
 from tokenloom_retro.block_files import planned_blocks
 from tokenloom_retro.block_job import Arrays, BlockTask, MakeBlock, make_output
@@ -119,9 +118,8 @@ def build_database(
     chunks: ChunkMaker,
     settings: RetroBuildSettings,
     *,
-    runner: Runner | None = None,
-    restart: bool = False,
     overwrite: bool = False,
+    **options: Any,
 ) -> OutputManifest:
     """Builds the chunk database of a project, or what of it is missing, and returns its manifest.
 
@@ -129,7 +127,7 @@ def build_database(
         project: the project folder, with its data.
         chunks: tokenizer, embedder and length of chunks.
         settings: the data sets, and how they are divided.
-        runner, restart, overwrite: see `make_output`.
+        overwrite, options: see `make_output`.
 
     Raises:
         ConfigError: a data set has fewer chunks than the index is to be trained on, or its documents have several
@@ -139,7 +137,7 @@ def build_database(
         TokenloomError: reading or writing failed; what was made is kept.
     """
     tasks = [chunk_task(project, chunks, settings, prefix) for _, prefix in settings.data]
-    parts = [make_output(task, runner=runner, restart=restart, overwrite=overwrite) for task in tasks]
+    parts = [make_output(task, overwrite=overwrite, **options) for task in tasks]
     output = database_output(project, chunks, settings, parts)
     if (found := output.made_or_free(overwrite=overwrite)) is not None:
         return found

@@ -95,9 +95,7 @@ class RetroDataset:
 
         Raises:
             IndexError: there is no such sample.
-            StorageError: neighbors or tokens cannot be read, or were changed.
-            DatasetFormatError: the neighbors are those of another database, or of fewer samples.
-            TokenizerError: the database has tokens that the tokenizer does not have.
+            StorageError, DatasetFormatError: neighbors or tokens cannot be read, or are of another database.
         """
         position = self._position(sample_idx)
         return {**self.sample_dataset[position], **self._retrieved(np.array([position]), single=True)}
@@ -120,11 +118,7 @@ class RetroDataset:
         if fillers:
             message = "expected positions of samples, found None: neighbors cannot be without loss"
             raise ConfigError(message)
-        count = len(self)
-        outside = (rows < -count) | (rows >= count)
-        if outside.any():
-            self._position(int(rows[np.argmax(outside)]))
-        queried = np.where(rows < 0, rows + count, rows) % self.num_queried_samples
+        queried = np.array([self._position(row) for row in rows.tolist()], dtype=np.int64)
         return {**batch_of(self.sample_dataset, queried), **self._retrieved(queried)}
 
     def __getitems__(self, positions: Sequence[int]) -> Sequence[Sample]:

@@ -80,9 +80,6 @@ class FunctionEmbedder:
             raise ConfigError(message)
         self.dimension: int = int(found.shape[1])
 
-    def __repr__(self) -> str:
-        return f"FunctionEmbedder({self.name!r}, dimension={self.dimension})"
-
     def embed(self, texts: Sequence[str], /) -> Float32s:
         """Returns what the function returns."""
         return self._function(texts)
@@ -163,9 +160,6 @@ class WordLlama:
         self._vectors: Float32s = weights[:, :dimension].astype(np.float32)
         self._tokenizer = load_tokenizer(tokenizer_path)
 
-    def __repr__(self) -> str:
-        return f"WordLlama({self.dimension})"
-
     def __reduce__(self) -> tuple[type[WordLlama], tuple[int]]:
         return WordLlama, (self.dimension,)
 
@@ -226,9 +220,6 @@ class BertEmbedder:
             ) from error
         self.name: str = f"bert:{path}:{max_length}"
         self.dimension: int = int(self._model.config.hidden_size)
-
-    def __repr__(self) -> str:
-        return f"BertEmbedder({self._path!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return BertEmbedder, (self._path, self._max_length, self._batch_size)
@@ -298,9 +289,6 @@ class ChunkMaker:
         Args:
             dataset: the pair.
             spans: int64[num_chunks, 3], document, first token and end of each.
-
-        Raises:
-            StorageError: the pair cannot be read, or was changed.
         """
         lengths = spans[:, 2] - spans[:, 1]
         tokens = dataset.gather(spans[:, 0].copy(), spans[:, 1].copy(), lengths)

@@ -87,12 +87,7 @@ def file_of(stored: Any) -> str | None:
 
 @contextmanager
 def hdf5_in(pending: PendingFile) -> Iterator[Any]:
-    """Yields a new `h5py.File` in a file that has no name yet, to be filled; it is complete when the block ends.
-
-    Raises:
-        MissingExtraError: h5py is not installed.
-        StorageError: it cannot be written.
-    """
+    """Yields a new `h5py.File` in a file that has no name yet, to be filled; it is complete when the block ends."""
     h5py = require("h5py", extra="retro")
     with storage_errors("write", pending.path), h5py.File(pending.stream, "w") as file:
         yield file
@@ -105,10 +100,6 @@ def write_arrays(path: str, arrays: Mapping[str, NDArray[Any]], *, durable: bool
         path: path of the file.
         arrays: the arrays.
         durable: whether the file survives a loss of power.
-
-    Raises:
-        MissingExtraError: h5py is not installed.
-        StorageError: it cannot be written.
     """
     with PendingFile(path, durable=durable) as pending, hdf5_in(pending) as file:
         for name, array in arrays.items():

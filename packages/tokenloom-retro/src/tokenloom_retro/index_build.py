@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.jobs.running import Runner
 from tokenloom.machine import usable_processors
-from tokenloom_retro.block_job import Arrays, BlockTask, MadeBlock, MakeBlock, make_output
+from tokenloom_retro.block_job import Arrays, BlockReport, BlockTask, MakeBlock, make_output
 from tokenloom_retro.chunk_database import DBDataset
 from tokenloom_retro.embedders import ChunkMaker
 from tokenloom_retro.hdf5 import open_array
@@ -64,15 +63,15 @@ class EmbeddingTask(BlockTask):
         database = _database(RetroProject(self.project), self.chunks, self.kind)
         return partial(self._make, database, None if self.kind == "sampled" else self._trained(), num_threads)
 
-    def assemble(self, made: Sequence[MadeBlock], output: NewOutput) -> Mapping[str, int]:
+    def assemble(self, made: Sequence[tuple[BlockReport, str]], output: NewOutput) -> Mapping[str, int]:
         """Writes the index, trained or filled."""
         if self.kind == "sampled":
             sample = np.empty((self.num_rows, self.chunks.embedder.dimension), dtype=np.float32)
-            for block in made:
-                sample[block.start : block.stop] = open_array(block.path, _DATA, shape=(None, None), kind="floats")
+            for report, path in made:
+                sample[report.start : report.stop] = open_array(path, _DATA, shape=(None, None), kind="floats")
             index = VectorIndex.train(self.string, sample, num_threads=usable_processors())
         else:
-            index = self._trained().assemble(open_array(block.path, _DATA, shape=(None, None)) for block in made)
+            index = self._trained().assemble(open_array(path, _DATA, shape=(None, None)) for _, path in made)
         index.write(output.file(self.output.pattern))
         return {"vectors": len(index)}
 
@@ -146,11 +145,6 @@ def _database(project: RetroProject, chunks: ChunkMaker, kind: DatabaseKind) -> 
     return project.database(kind, chunk_length=chunks.chunk_length, eod_token_id=chunks.eod)
 
 
-def trained_path(project: RetroProject, string: str) -> str:
-    """Returns the path of an index that is trained, and empty."""
-    return os.path.join(project.index_folder(INDEX_TYPE, string), _TRAINED)
-
-
 def filled_path(project: RetroProject, string: str) -> str:
     """Returns the path of an index that has all chunks."""
     return os.path.join(project.index_folder(INDEX_TYPE, string), _FILLED)
@@ -161,10 +155,7 @@ def build_index(
     chunks: ChunkMaker,
     settings: RetroBuildSettings,
     database: OutputManifest,
-    *,
-    runner: Runner | None = None,
-    restart: bool = False,
-    overwrite: bool = False,
+    **options: Any,
 ) -> OutputManifest:
     """Trains and fills the index of a project, or does what of that is missing, and returns the manifest.
 
@@ -173,7 +164,7 @@ def build_index(
         chunks: tokenizer, embedder and length of chunks.
         settings: the kind of index.
         database: manifest of the database.
-        runner, restart, overwrite: see `make_output`.
+        options: see `make_output`.
 
     Raises:
         ConfigError: the index string is none, or it needs more chunks to train on.
@@ -183,6 +174,5 @@ def build_index(
     make_index(
         settings.index, chunks.embedder.dimension
     )  # says what is wrong with the string before texts are embedded
-    options: dict[str, Any] = {"runner": runner, "restart": restart, "overwrite": overwrite}
     trained = make_output(embedding_task(project, chunks, settings, database), **options)
     return make_output(embedding_task(project, chunks, settings, database, trained), **options)

@@ -84,7 +84,12 @@ class NeighborTable:
             watch.check()
         beyond = (found < MISSING) | (found >= self.num_database_chunks)
         if beyond.any():
-            raise self._beyond(ids, found, int(np.argmax(beyond.any(axis=1))))
+            row = int(np.argmax(beyond.any(axis=1)))
+            message = (
+                f"`{self._blocks[numbers[row]].path}`: expected neighbors below {self.num_database_chunks}, the chunks "
+                f"of the database, found {found[row].tolist()} of chunk {ids[row]}"
+            )
+            raise DatasetFormatError(message, hint="the neighbors were queried in another database; query them again")
         return found
 
     def check(self) -> None:
@@ -110,11 +115,3 @@ class NeighborTable:
                 raise DatasetFormatError(message, hint="ask for fewer neighbors, or query more")
             opened = self._opened[number] = array, Watch([array])
         return opened
-
-    def _beyond(self, ids: NDArray[np.int64], found: NDArray[np.int64], row: int) -> DatasetFormatError:
-        block = self._blocks[int(ids[row]) // self._block_size]
-        message = (
-            f"`{block.path}`: expected neighbors below {self.num_database_chunks}, the chunks of the database, found "
-            f"{found[row].tolist()} of chunk {ids[row]}"
-        )
-        return DatasetFormatError(message, hint="the neighbors were queried in another database; query them again")

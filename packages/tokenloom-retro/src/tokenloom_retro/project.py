@@ -62,15 +62,6 @@ class DatasetInfo:
     n_chunks_invalid: int = field(default=0, metadata=MAY_BE_MISSING)
     n_chunks_sampled: int = field(default=0, metadata=MAY_BE_MISSING)
 
-    def __post_init__(self) -> None:
-        """Checks what the counts are to each other."""
-        if not 0 <= self.n_docs_train <= self.n_docs or not 0 <= self.n_chunks_train <= self.n_chunks:
-            message = (
-                f"expected no more documents and chunks for training than there are, found {self.n_docs_train} of "
-                f"{self.n_docs} documents and {self.n_chunks_train} of {self.n_chunks} chunks"
-            )
-            raise ConfigError(message)
-
 
 def merged_rows(info: DatasetInfo, kind: DatabaseKind) -> range:
     """Returns which of a data set's valid chunks, in the order of its documents, are rows of a merged table."""
@@ -154,8 +145,7 @@ class RetroProject:
         """The data sets of the chunk database.
 
         Raises:
-            StorageError: the list cannot be read.
-            DatasetFormatError: it is no such list.
+            StorageError, DatasetFormatError: the list cannot be read, or is no such list.
         """
         path = self.infos_path
         recover(os.path.join(self.database_folder, MANIFEST))
@@ -172,8 +162,7 @@ class RetroProject:
         """The settings that it was made with, by the reference's names; none where no file has them.
 
         Raises:
-            StorageError: the file cannot be read.
-            DatasetFormatError: it is no object of JSON.
+            StorageError, DatasetFormatError: the file cannot be read, or is no object of JSON.
         """
         path = self.config_path
         if not os.path.exists(path):
@@ -186,11 +175,7 @@ class RetroProject:
 
     @property
     def recorded_folder(self) -> str:
-        """Path of the folder as it was named when the project was begun, which names of folders of neighbors cover.
-
-        Raises:
-            StorageError, DatasetFormatError: the settings cannot be read.
-        """
+        """Path of the folder as it was named when the project was begun, which names of folders of neighbors cover."""
         ours = self.config.get(OURS)
         found = ours.get("folder") if isinstance(ours, dict) else None
         return found if isinstance(found, str) else self.folder
@@ -200,8 +185,7 @@ class RetroProject:
         """The pairs of the data sets, opened, and compared with their infos.
 
         Raises:
-            DatasetNotFoundError: one is not there.
-            DatasetFormatError: one is damaged, or is not the one whose chunks are in the database.
+            DatasetNotFoundError, DatasetFormatError: one is not there, is damaged, or has other documents.
         """
         pairs = tuple(IndexedDataset(self.data_prefix(info.prefix)) for info in self.infos)
         for info, pair in zip(self.infos, pairs, strict=True):

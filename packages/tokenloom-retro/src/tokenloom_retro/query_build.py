@@ -23,10 +23,6 @@ from tokenloom_retro.settings import RetroBuildSettings
 from tokenloom_retro.vector_index import VectorIndex
 
 Int64s = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
-_NEIGHBORS_AT_A_TIME = 1 << 20
-"""Neighbors whose documents are looked at together: some 40 MB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,21 +166,17 @@ def without_own_documents(
     Returns:
         int64[num_queries, num_saved], -1 where there are no more.
     """
-    own_keys, own_numbers = np.unique(_keys(own_documents[:, 1:]), return_inverse=True)
-    own_pairs = np.unique(own_documents[:, 0].astype(np.int64) * len(own_keys) + own_numbers)
     saved = np.full((len(neighbors), num_saved), -1, dtype=np.int64)
-    if not len(chunk_documents):
-        return saved
-    step = max(1, _NEIGHBORS_AT_A_TIME // max(1, neighbors.shape[1]))
-    for start in range(0, len(neighbors), step):
-        rows = slice(start, start + step)
-        is_kept = neighbors[rows] >= 0
-        keys = _keys(chunk_documents[neighbors[rows]])  # -1 takes any document, and is not kept
-        if len(own_keys):
-            numbers = np.minimum(np.searchsorted(own_keys, keys), len(own_keys) - 1)
-            pairs = groups[rows, None] * len(own_keys) + numbers
-            is_kept &= (own_keys[numbers] != keys) | ~_is_among(pairs, own_pairs)
-        _save_first(neighbors[rows], is_kept, saved[rows])
+    is_kept = neighbors >= 0
+    for group in np.unique(groups) if len(chunk_documents) else ():
+        rows = np.flatnonzero(groups == group)
+        own = _keys(own_documents[own_documents[:, 0] == group, 1:])
+        is_kept[rows] &= ~np.isin(
+            _keys(chunk_documents[neighbors[rows]]), own
+        )  # -1 takes any document, and is not kept
+    places = np.cumsum(is_kept, axis=1) - 1
+    found = np.nonzero(is_kept & (places < num_saved))
+    saved[found[0], places[found]] = neighbors[found]
     return saved
 
 
@@ -192,16 +184,3 @@ def _keys(documents: NDArray[np.integer]) -> Int64s:
     """Returns one number per data set and document: int64[...] of integers[..., 2]."""
     keys: Int64s = (documents[..., 0].astype(np.int64) << 32) | documents[..., 1].astype(np.int64)
     return keys
-
-
-def _is_among(numbers: Int64s, rising: Int64s) -> Bools:
-    places = np.minimum(np.searchsorted(rising, numbers), len(rising) - 1)
-    found: Bools = rising[places] == numbers
-    return found
-
-
-def _save_first(neighbors: Int64s, is_kept: Bools, saved: Int64s) -> None:
-    """Writes the first neighbors that are kept into rows of -1."""
-    places = np.cumsum(is_kept, axis=1) - 1
-    rows, columns = np.nonzero(is_kept & (places < saved.shape[1]))
-    saved[rows, places[rows, columns]] = neighbors[rows, columns]

@@ -20,7 +20,7 @@ from tokenloom_retro.build import retro_samples
 from tokenloom_retro.chunk_database import MISSING
 from tokenloom_retro.dataset import RetroDataset
 from tokenloom_retro.project import RetroProject
-from tokenloom_retro.settings import SPLITS, RecordedSettings, recorded_settings, tokenizer_of_project
+from tokenloom_retro.settings import SPLITS, recorded_settings, tokenizer_of_project
 
 EOD_MARK = "[EOD]"
 """Stands for the end of a document."""
@@ -71,28 +71,11 @@ def retro_sample(
         message = f"expected neighbors of {split} in `{folder.folder}`, found those of: {there}"
         raise ConfigError(message, hint="find them first: `query-neighbors` is a task of a build")
     decoder = tokenizer_of_project(folder, recorded, tokenizer)
-    dataset = _dataset(folder, recorded, split, decoder, num_neighbors=num_neighbors, num_retrieved=num_retrieved)
-    count = dataset.num_queried_samples
-    if not -count <= sample < count:
-        message = f"sample {sample} of {split} was asked for, but {count} have neighbors"
-        raise IndexError(message)
-    return _decoded_sample(folder, dataset, sample % count, split, decoder)
-
-
-def _dataset(
-    project: RetroProject,
-    recorded: RecordedSettings,
-    split: str,
-    tokenizer: Any,
-    *,
-    num_neighbors: int,
-    num_retrieved: int,
-) -> RetroDataset:
     build = recorded.build
     sizes = tuple(size if name == split else None for name, size in zip(SPLITS, build.sizes, strict=True))
-    samples = retro_samples(project, replace(build, sizes=sizes), tokenizer)
+    samples = retro_samples(folder, replace(build, sizes=sizes), decoder)
     settings = RetroSettings(
-        retro_project_dir=project.folder,
+        retro_project_dir=folder.folder,
         retro_chunk_length=build.chunk_length,
         retro_block_size=build.block_size,
         retro_neighbor_dirs=recorded.neighbor_dirs,
@@ -100,8 +83,12 @@ def _dataset(
         retro_num_retrieved_chunks=num_retrieved,
         retro_verify_neighbor_count=False,
     )
-    [dataset] = filter(None, get_retro_datasets(settings, samples, build.sequence_length, tokenizer.eod))
-    return dataset
+    [dataset] = filter(None, get_retro_datasets(settings, samples, build.sequence_length, decoder.eod))
+    count = dataset.num_queried_samples
+    if not -count <= sample < count:
+        message = f"sample {sample} of {split} was asked for, but {count} have neighbors"
+        raise IndexError(message)
+    return _decoded_sample(folder, dataset, sample % count, split, decoder)
 
 
 def _decoded_sample(

@@ -151,10 +151,6 @@ def record_settings(
         tokenizer: the tokenizer.
         embedder: what makes vectors; only a name is kept.
         neighbor_dirs: names of folders of neighbors, by split.
-
-    Raises:
-        StorageError: it cannot be written.
-        DatasetFormatError: what is there is no object of JSON.
     """
     made_by = identity_of(tokenizer, eod=_eod_of(tokenizer))
     config: dict[str, Any] = {
@@ -209,11 +205,6 @@ def recorded_settings(project: RetroProject) -> RecordedSettings:
 
 def tokenizer_of_project(project: RetroProject, recorded: RecordedSettings, named: Any = None) -> Any:
     """Returns the tokenizer of a project: that which is named, else that which the project names.
-
-    Args:
-        project: the project folder.
-        recorded: what it says.
-        named: a tokenizer, a path or a name.
 
     Raises:
         TokenizerError: there is none, or it is not the one that the project was made with any more.

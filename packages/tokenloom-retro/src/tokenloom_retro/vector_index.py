@@ -110,7 +110,7 @@ class VectorIndex:
     def open(
         cls, path: str | os.PathLike[str], *, string: str, dimension: int, num_vectors: int | None = None
     ) -> VectorIndex:
-        """Returns the index of a file, which `save` or `faiss` wrote.
+        """Returns the index of a file of `faiss`.
 
         Args:
             path: path of a local file.
@@ -199,7 +199,7 @@ class VectorIndex:
         return VectorIndex(self.string, index)
 
     def set_effort(self, *, nprobe: int | None = None, ef_search: int | None = None) -> None:
-        """Says how hard a search tries, for all searches from now on; recorded in a file that is saved later.
+        """Says how hard a search tries, for all searches from now on; recorded in a file that is written later.
 
         Args:
             nprobe: lists that are searched, for IVF; more than there are means all.
@@ -236,19 +236,6 @@ class VectorIndex:
         by_pieces(search, len(embeddings), num_threads)
         distances[ids < 0] = np.inf
         return Neighbors(ids=ids, distances=distances)
-
-    def save(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
-        """Writes the index as a file of `faiss`, which appears whole or not at all.
-
-        Args:
-            path: path of a local file; what has this name is replaced.
-            durable: whether it survives a loss of power.
-
-        Raises:
-            StorageError: it cannot be written.
-        """
-        with PendingFile(path, durable=durable) as pending:
-            self.write(pending)
 
     def write(self, pending: PendingFile) -> None:
         """Writes the index into a file that has no name yet.

@@ -165,10 +165,7 @@ def run(options: argparse.Namespace) -> int:
         **runner_options_of(options),
     )
     told = _told(options.project, settings.data, made, time.monotonic() - started)
-    if options.json:
-        print_json(told)
-    else:
-        _print(told)
+    (print_json if options.json else _print)(told)
     return 0
 
 
@@ -190,17 +187,16 @@ def _told(project: str, data: Any, made: Mapping[str, OutputManifest], seconds: 
 
 
 def _print(told: dict[str, Any]) -> None:
-    counts = told["database"]
-    rows = [
-        ("data sets", ", ".join(each["prefix"] for each in told["data"])),
-        ("documents", f"{counts['num_docs']:,}"),
-        ("chunks", f"{counts['num_chunks']:,}"),
-        ("chunks that are retrieved", f"{counts['num_chunks_train']:,}"),
-        ("chunks without any text", f"{counts['num_chunks_invalid']:,}"),
-    ]
-    if told["num_vectors"] is not None:
-        rows.append(("vectors in the index", f"{told['num_vectors']:,}"))
-    for split, found in (told["neighbors"] or {}).items():
-        rows.append((f"chunks of {split} with neighbors", f"{found['num_chunks']:,}"))
-    rows.append(("seconds", f"{told['seconds']:.2f}"))
-    console.print_table((told["project"], ""), rows)
+    numbers = {
+        "documents": told["database"]["num_docs"],
+        "chunks": told["database"]["num_chunks"],
+        "chunks that are retrieved": told["database"]["num_chunks_train"],
+        "chunks without any text": told["database"]["num_chunks_invalid"],
+        "vectors in the index": told["num_vectors"],
+        **{
+            f"chunks of {split} with neighbors": each["num_chunks"] for split, each in (told["neighbors"] or {}).items()
+        },
+    }
+    rows = [("data sets", ", ".join(each["prefix"] for each in told["data"]))]
+    rows += [(name, f"{number:,}") for name, number in numbers.items() if number is not None]
+    console.print_table((told["project"], ""), [*rows, ("seconds", f"{told['seconds']:.2f}")])

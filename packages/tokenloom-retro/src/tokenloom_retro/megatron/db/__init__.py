@@ -1,4 +1,7 @@
-"""`megatron.core.datasets.retro.db` and the modules in it: where the chunks of a project lie, and reading them."""
+"""`megatron.core.datasets.retro.db` and the modules in it: where the chunks of a project lie, and reading them.
+
+Errors are those of `tokenloom_retro.RetroProject`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
-from tokenloom.storage.atomic import PendingFile
+from tokenloom.storage.atomic import publish_bytes
 from tokenloom_retro.chunk_database import DBDataset
 from tokenloom_retro.chunk_table import individual_chunks, individual_document_offsets, individual_paths
 from tokenloom_retro.project import DatabaseKind, RetroProject
@@ -54,10 +57,6 @@ def init_indexed_dataset_infos(config: Any) -> list[dict[str, Any]]:
 
     Args:
         config: settings with `retro_project_dir`, and `retro_gpt_data_path`, weights and prefixes by turns.
-
-    Raises:
-        ConfigError: weights and prefixes are not by turns.
-        DatasetNotFoundError: a pair is not there.
     """
     blend = list(config.retro_gpt_data_path)
     if len(blend) % 2:
@@ -74,37 +73,20 @@ def get_indexed_dataset_infos_path(project_dir: str) -> str:
 
 
 def save_indexed_dataset_infos(project_dir: str, indexed_dataset_infos: Infos) -> None:
-    """Writes the list of data sets, without the opened pairs; the file appears whole.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
+    """Writes the list of data sets, without the opened pairs; the file appears whole."""
     infos = [{name: value for name, value in info.items() if name != "dataset"} for info in indexed_dataset_infos]
-    pending = PendingFile(get_indexed_dataset_infos_path(project_dir))
-    pending.write(json.dumps(infos, indent=4).encode())
-    pending.publish()
+    publish_bytes(get_indexed_dataset_infos_path(project_dir), json.dumps(infos, indent=4).encode(), durable=True)
 
 
 def load_indexed_datasets(project_dir: str, indexed_dataset_infos: Infos) -> None:
-    """Opens the pairs of data sets, as `dataset` of each.
-
-    Raises:
-        DatasetNotFoundError: one is not there.
-        DatasetFormatError: one is damaged.
-    """
+    """Opens the pairs of data sets, as `dataset` of each."""
     project = RetroProject(project_dir)
     for info in indexed_dataset_infos:
         info["dataset"] = IndexedDataset(project.data_prefix(info["prefix"]))
 
 
 def get_indexed_dataset_infos(project_dir: str) -> list[dict[str, Any]]:
-    """Returns the data sets of a project, with the opened pairs.
-
-    Raises:
-        StorageError: the list cannot be read.
-        DatasetFormatError: it is no such list, or a pair is damaged.
-        DatasetNotFoundError: a pair is not there.
-    """
+    """Returns the data sets of a project, with the opened pairs."""
     infos = [dataclasses.asdict(info) for info in RetroProject(project_dir).infos]
     load_indexed_datasets(project_dir, infos)
     return infos
@@ -121,12 +103,7 @@ def get_individual_db_paths(project_dir: str, prefix: str) -> list[str]:
 
 
 def get_individual_chunk_db(project_dir: str, ds_id: int, ds_info: Mapping[str, Any]) -> NDArray[np.uint32]:
-    """Returns the chunks of one data set, uint32[num_chunks, 5].
-
-    Raises:
-        StorageError: a file cannot be read.
-        DatasetFormatError: there are more or fewer than `n_chunks`.
-    """
+    """Returns the chunks of one data set, uint32[num_chunks, 5]."""
     chunks = individual_chunks(RetroProject(project_dir), ds_info["prefix"], number=ds_id)
     if len(chunks) != ds_info["n_chunks"]:
         folder = get_individual_db_dir(project_dir, ds_info["prefix"])
@@ -139,9 +116,6 @@ def get_individual_doc_offsets(project_dir: str, ds_id: int, ds_info: Mapping[st
     """Returns where the chunks of each document of one data set end: uint64[num_documents, 3].
 
     A row is the number of the data set, that of the document, and the chunks up to its end.
-
-    Raises:
-        StorageError: a file cannot be read.
     """
     return individual_document_offsets(RetroProject(project_dir), ds_info["prefix"], number=ds_id)
 
@@ -170,18 +144,15 @@ def get_merged_dataset(
 
     Raises:
         ConfigError: there is no such kind.
-        StorageError: the file cannot be read, or was not written to its end.
-        DatasetFormatError: it is of other data than the list of data sets says.
     """
     if db_type not in _KINDS:
         message = f"expected one of {', '.join(_KINDS)} as `db_type`, found {db_type!r}"
         raise ConfigError(message)
-    kind = db_type
     project = RetroProject(project_dir)
     if not indexed_dataset_infos:
-        return project.database(kind, chunk_length=chunk_length, eod_token_id=eod_token_id)
+        return project.database(db_type, chunk_length=chunk_length, eod_token_id=eod_token_id)
     pairs = [info["dataset"] for info in indexed_dataset_infos]
-    return DBDataset.open(project.merged_path(kind), pairs, chunk_length=chunk_length, eod_token_id=eod_token_id)
+    return DBDataset.open(project.merged_path(db_type), pairs, chunk_length=chunk_length, eod_token_id=eod_token_id)
 
 
 def get_merged_sampled_dataset(
