@@ -47,8 +47,6 @@ def test_documents_are_named_with_empty_ones(prefix):
     assert sample["text"].tolist() == [token for document in order for token in DOCUMENTS[document]][:12]
     assert sample["document_ids"].dtype == np.int64
     assert sample["document_ids"].tolist() == order
-    documents, offsets = texts.documents_of([0, 0])
-    assert (documents.tolist(), offsets.tolist()) == (order * 2, [0, 4, 8])
 
 
 def test_texts_are_those_of_gpt_samples(tmp_path, rng):
@@ -65,7 +63,6 @@ def test_texts_are_those_of_gpt_samples(tmp_path, rng):
         assert (found[:, 1:] == expected["labels"]).all()
     position = int(rng.integers(len(texts)))
     assert (found[position] == texts[position]["text"]).all()
-    assert (texts.texts([position, position]) == found[position]).all()
 
 
 @pytest.mark.parametrize(("pad", "filler"), [(None, -1), (3, 3), (EOD, EOD)])
@@ -75,6 +72,8 @@ def test_a_text_that_is_too_short_is_filled_up(prefix, pad, filler):
     texts = make_texts(prefix, split=Split.valid, sequence_length=30, **changes)
     assert texts[0]["text"][-18:].tolist() == [filler] * 18
     assert texts.batch([0])["text"].tolist() == [texts[0]["text"].tolist()]
+    named = make_texts(prefix, split=Split.valid, sequence_length=30, return_document_ids=True, **changes)
+    assert named[0]["text"].tolist() == texts[0]["text"].tolist()
 
 
 def test_a_query_of_a_users_own_is_asked(prefix):
@@ -88,8 +87,6 @@ def test_a_query_of_a_users_own_is_asked(prefix):
     assert texts.batch([0])["text"].tolist() == [[4, EOD, 3, 2, 1]]
     texts.config.return_document_ids = True
     assert texts[0]["document_ids"].tolist() == [1, 0]
-    documents, offsets = texts.documents_of([0, 0])
-    assert (documents.tolist(), offsets.tolist()) == ([1, 0, 1, 0], [0, 2, 4])
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.outputs import BatchLayout, Output
 from tokenloom.datasets.pair_samples import PairSamples
-from tokenloom.datasets.shortcuts import BATCH, ask_each, must_ask
 from tokenloom.datasets.slot_counts import SlotCounts
 from tokenloom.datasets.splits import SplitMatrix, split_text
 from tokenloom.datasets.tensors import Sample
@@ -163,42 +162,6 @@ class MultiSplitGPTDataset(GPTDataset):
         sizes = np.diff(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])[row_offsets])
         texts[np.arange(width) < sizes[:, None]] = tokens
         return texts
-
-    def texts(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """Returns the texts of samples, int64[num_samples, sequence_length + 1], whether these name documents or not.
-
-        Raises:
-            IndexError: there is no such sample.
-        """
-        if not BATCH.free(self) and must_ask(self, BATCH):
-            return np.stack([np.asarray(sample["text"]) for sample in ask_each(self, positions)])
-        texts = self._texts(self._rows(positions)[0])
-        self.order.check()
-        return texts
-
-    def documents_of(self, positions: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the documents of many samples, those of `document_ids`.
-
-        Args:
-            positions: integers[num_samples].
-
-        Returns:
-            documents: int64[num_documents], those of one sample after those of the other.
-            offsets: int64[num_samples + 1]; sample i has documents [offsets[i], offsets[i + 1]).
-
-        Raises:
-            IndexError: there is no such sample.
-        """
-        rows, _ = self._rows(positions)
-        if self._overrides_query():
-            found = [np.asarray(self._query_document_sample_shuffle_indices(row)[1]) for row in rows.tolist()]
-            offsets = np.cumsum([0, *map(len, found)], dtype=np.int64)
-            return np.concatenate([np.empty(0, dtype=np.int64), *found]), offsets
-        try:
-            spans = self.order.spans(rows, keep_empty=True)
-        except IndexError as error:
-            raise self._damaged(error) from error
-        return spans.documents, spans.row_offsets
 
     def slot_counts(self, positions: NDArray[np.integer[Any]]) -> SlotCounts:
         """Raises: a text says nothing of loss.
