@@ -57,26 +57,6 @@ def test_chunks_are_filled_up_with_the_token_that_ends_documents(database):
     assert database[0]["text"].dtype == np.int64
 
 
-def test_many_are_gathered_in_any_order_and_shape(database):
-    found = database.gather(np.array([[7, -1, 0], [0, 6, -1]]))
-    assert found.shape == (2, 3, 4)
-    assert found.dtype == np.int64
-    assert found.tolist() == [
-        [[34, 9, 9, 9], [9, 9, 9, 9], [1, 2, 3, 4]],
-        [[1, 2, 3, 4], [30, 31, 32, 33], [9, 9, 9, 9]],
-    ]
-    assert database.gather(np.empty((0, 3), dtype=np.int64)).shape == (0, 3, 4)
-
-
-def test_what_follows_ends_with_the_document(database):
-    ids = np.array([[0, 1, 2], [3, 7, -1]])
-    assert database.following(ids, 3).tolist() == [
-        [[0, 1, -1], [1, -1, -1], [2, -1, -1]],
-        [[3, 4, 5], [7, -1, -1], [-1, -1, -1]],
-    ]
-    assert database.following(ids, 1).tolist() == ids[..., None].tolist()
-
-
 @given(data=st.data())
 def test_gathered_chunks_are_those_of_the_documents(tmp_path_factory, data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))

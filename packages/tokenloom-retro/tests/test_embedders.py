@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 from retro_making import EOD, LetterEmbedder, letters, maker
 from tests.support import write_corpus
-from tokenizers import Tokenizer
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
@@ -93,17 +91,6 @@ print(as_embedder("wordllama").embed(["a text"]).shape, "wordllama" in sys.modul
 @pytest.fixture(scope="module")
 def embedder():
     return WordLlama()
-
-
-def test_vectors_are_means_of_those_of_tokens(embedder):
-    tokenizer = Tokenizer.from_file(os.path.join(FOLDER, "tokenizers", "l2_supercat_tokenizer_config.json"))
-    tokenizer.no_padding()
-    for text, vector, count in zip(TEXTS, embedder.embed(TEXTS), embedder.count_tokens(TEXTS), strict=True):
-        ids = tokenizer.encode(text, add_special_tokens=False).ids
-        assert count == len(ids)
-        mean = embedder._vectors[ids].astype(np.float64).mean(axis=0) if ids else np.zeros(256)
-        length = np.sqrt((mean**2).sum()) or 1
-        assert np.allclose(vector, mean / length, rtol=0, atol=1e-6)
 
 
 def test_it_never_goes_online():

@@ -87,11 +87,6 @@ def left_of(neighbors, own, *, groups=None, num_saved=3, chunk_documents=CHUNK_D
     return found.tolist()
 
 
-def test_neighbors_of_the_same_document_are_left_out():
-    assert left_of([[0, 2, 1, 3]], [(0, 0, 7)]) == [[2, 3, -1]]
-    assert left_of([[4, 3, 2, 1]], [(0, 0, 9)]) == [[4, 3, 2]]
-
-
 def test_a_sample_may_have_several_documents_and_several_chunks():
     own = [(5, 0, 7), (5, 1, 9), (6, 0, 8), (5, 0, 7)]
     found = left_of([[0, 1, 2, 3, 4]] * 3, own, groups=[5, 6, 5], num_saved=4)

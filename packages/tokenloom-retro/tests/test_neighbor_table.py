@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from retro_projects import write_neighbors
 
-from tokenloom.errors import DatasetFormatError, StorageError
+from tokenloom.errors import DatasetFormatError
 from tokenloom_retro.block_files import BlockPathMap
 from tokenloom_retro.neighbor_table import NeighborTable
 
@@ -27,15 +27,6 @@ def open_table(folder, *, block_size=2, num_neighbors=2, num_database_chunks=8):
 def folder(tmp_path):
     write_neighbors(tmp_path / "train_x", NEIGHBORS, block_size=2)
     return tmp_path / "train_x"
-
-
-def test_rows_are_those_of_the_files(folder):
-    table = open_table(folder)
-    assert len(table) == 5
-    assert table.rows([4, 0, 1, 4]).tolist() == [[7, 0], [3, 1], [0, -1], [7, 0]]
-    assert table.rows(np.array([], dtype=np.int64)).shape == (0, 2)
-    assert open_table(folder, num_neighbors=3).rows([2]).tolist() == [[5, 6, 7]]
-    table.check()
 
 
 @given(st.data())
@@ -67,12 +58,3 @@ def test_neighbors_beyond_the_database_are_told(tmp_path, wrong):
     message = f"`{folder}/00002-00004.hdf5`: expected neighbors below 8, the chunks of the database, found"
     with pytest.raises(DatasetFormatError, match=f"^{re.escape(f'{message} [2, {wrong}] of chunk 3')}\n"):
         table.rows([0, 3])
-
-
-def test_a_truncated_file_is_told(folder):
-    path = folder / "00002-00004.hdf5"
-    os.truncate(path, os.path.getsize(path) - 1)
-    table = open_table(folder)
-    for ask in (lambda: table.rows([2]), table.check):
-        with pytest.raises(StorageError, match=r"cannot read `neighbors` of `.*00002-00004.hdf5`: .*truncated file"):
-            ask()

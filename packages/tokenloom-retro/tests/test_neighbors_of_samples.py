@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from retro_projects import CHUNK_LENGTH, split_datasets, write_neighbors, write_project
-from tests.support import EOD, StandInTokenizer, random_documents
+from tests.support import EOD, StandInTokenizer
 
 from tokenloom.errors import ConfigError, DataMismatchWarning, StorageError, TokenizerError
 from tokenloom_retro.assembled import RetroSettings, get_retro_datasets
@@ -104,19 +104,6 @@ def test_a_tokenizer_with_fewer_ids_is_told(tmp_path):
         TokenizerError, match=r"expected tokens in \[0, 40\), found \d+\nhint: the database was built wi"
     ):
         prepared.read()
-
-
-def test_short_empty_and_ended_documents_have_few_chunks_or_none(tmp_path, rng):
-    short = [[EOD], [], [1], [2, EOD], [EOD, EOD], [3, 4, 5, EOD], [6, 7, 8, 10, 11, EOD]] * 6
-    drawn = random_documents(rng, count=30, longest=3, vocab_size=9)
-    # One at either end, so that no split is without tokens: that is refused before anything is read.
-    corpora = {"short": short, "drawn": [[1], *drawn, [2]]}
-    prepared = Prepared(tmp_path, corpora=corpora)
-    train, _, _ = prepared.read()
-    batch = train.batch(range(12))
-    assert ((batch["neighbor_tokens"] >= 0) & (batch["neighbor_tokens"] < 100)).all()
-    missing = np.repeat(batch["neighbor_chunks"] == -1, CHUNK_LENGTH, axis=-1)
-    assert (batch["neighbor_tokens"][missing] == EOD).all()
 
 
 SAME_DOCUMENTS = [[1, 2, 3, 4, 5, 6, EOD]] * 40

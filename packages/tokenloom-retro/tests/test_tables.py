@@ -21,7 +21,6 @@ from tokenloom_retro.chunk_table import (
     documents_in,
     individual_chunks,
     individual_paths,
-    num_sampled_chunks,
     num_train_chunks,
 )
 from tokenloom_retro.project import RetroProject
@@ -54,12 +53,6 @@ def test_a_chunk_without_tokens_for_the_embedder_is_invalid():
     assert block.doc_offsets.tolist() == [[5, 1], [6, 1], [7, 3]]
     assert [array.dtype for array in (block.chunks_valid, block.doc_offsets)] == [np.uint32, np.uint64]
     assert [num_train_chunks(block.chunks_valid, number) for number in (0, 6, 7, 8, 99)] == [0, 1, 1, 3, 3]
-
-
-def test_sampled_chunks_are_shared_out_by_weight():
-    assert num_sampled_chunks(100, [1.0]) == [100]
-    assert num_sampled_chunks(100, [0.3, 0.3, 0.4]) == [30, 30, 40]
-    assert num_sampled_chunks(10, [1, 1, 1]) == [3, 3, 3]
 
 
 BLOCKS = {
