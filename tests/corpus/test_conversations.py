@@ -17,7 +17,7 @@ from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, 
 from tests.support import few_examples
 
 from tokenloom.corpus.chat import ChatSummary, preprocess_chat
-from tokenloom.errors import ConfigError, OutputExistsError
+from tokenloom.errors import ConfigError, OutputExistsError, StuckRecordError
 from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.jobs.ray_runner import RayRunner
@@ -172,3 +172,17 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path, rng, work)
     names = ["out.bin", "out.idx", "out.origins", "out.rejected.jsonl", "out.roles"]
     assert sorted(files_of(tmp_path / "out")) == names
     assert list((tmp_path / "work").iterdir()) == []
+
+
+LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+
+
+def test_a_template_that_loops_on_the_first_record_is_named_with_the_limit(tmp_path, tokenizer):
+    path = write_lines(tmp_path / "chat.jsonl", [talk(1)])
+    template = tmp_path / "template.jinja"
+    template.write_text(LOOPS)
+    message = r"template\.jinja takes longer than 0\.5 seconds for the first record of `.*chat\.jsonl`"
+    with pytest.raises(StuckRecordError, match=message) as caught:
+        run(path, tmp_path / "out", tokenizer, chat_template=str(template), record_timeout_seconds=0.5)
+    assert "`record_timeout_seconds`" in caught.value.hint
+    assert leftovers(tmp_path, path, template) == []

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.preprocess.corpus import byte_level_json, make_tokenizer
 from tests.preprocess.talks import TWO_TURNS
 
 from tokenloom.inputs.parsing import UnusableLineError
-from tokenloom.preprocess.chat_templates import JinjaTemplate
+from tokenloom.preprocess.chat_templates import JinjaTemplate, TemplateSource
 from tokenloom.preprocess.template_limits import RenderLimits
 
 FLOOD = "it makes a value of more than 1000000 bytes"
@@ -30,6 +29,6 @@ STEPS = "it takes more than 20000 steps"
 )
 def test_a_template_that_floods_loops_or_fails_is_a_reason(template, text):
     limits = RenderLimits(max_rendered_bytes=1_000_000, max_render_steps=20_000)
-    loaded = JinjaTemplate("it", template, make_tokenizer(byte_level_json()), limits=limits)
+    loaded = JinjaTemplate(TemplateSource(name="it", source=template), limits=limits)
     with pytest.raises(UnusableLineError, match=re.escape(text)):
         loaded.render(TWO_TURNS)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from tokenloom.cli.values import byte_count, signed_number
+from tokenloom.cli.values import byte_count, number, signed_number
+from tokenloom.corpus.settings import RECORD_TIMEOUT_SECONDS
 from tokenloom.inputs.limits import LEAST_SHARD_BYTES
 from tokenloom.numbers import bytes_text
 
@@ -35,6 +36,18 @@ def add_job_options(
     )
     group.add_argument("--work-folder", metavar="FOLDER", help="folder of what is not finished (default PREFIX.job)")
     return group
+
+
+def add_record_timeout(group: argparse._ArgumentGroup) -> None:
+    """Declares how long a record may take."""
+    group.add_argument(
+        "--record-timeout",
+        type=number,
+        default=RECORD_TIMEOUT_SECONDS,
+        metavar="SECONDS",
+        help="most time for the records that a thread takes at once, and for one alone; one that takes longer is bad "
+        "(default %(default)g)",
+    )
 
 
 def add_runner_options(parser: argparse.ArgumentParser, *, threads: int) -> argparse._ArgumentGroup:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tokenloom.cli import console
-from tokenloom.cli.job_options import add_job_options, job_of
+from tokenloom.cli.job_options import add_job_options, add_record_timeout, job_of
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.reference_options import (
     add_reference_preprocessing,
@@ -124,14 +124,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 def _add_work(parser: argparse.ArgumentParser) -> None:
     kept = CorpusSettings()
     group = add_job_options(parser, threads=8, shard_bytes=kept.shard_bytes)
-    group.add_argument(
-        "--record-timeout",
-        type=number,
-        default=kept.record_timeout_seconds,
-        metavar="SECONDS",
-        help="most time for the records that a thread takes at once, and for one alone; one that takes longer is bad "
-        "(default %(default)g)",
-    )
+    add_record_timeout(group)
     group.add_argument(
         "--worker-timeout",
         type=number,

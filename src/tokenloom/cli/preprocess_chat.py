@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from tokenloom.cli import console
-from tokenloom.cli.job_options import add_job_options, job_of
+from tokenloom.cli.job_options import add_job_options, add_record_timeout, job_of
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.reference_options import say_without_effect
 from tokenloom.cli.tokenising_options import add_read_limits, add_tokenising_options, read_limits_of, tokenizer_of
@@ -56,7 +56,7 @@ def add_parser(commands: Any) -> None:
     )
     add_read_limits(parser)
     add_tokenising_options(parser)
-    add_job_options(parser, threads=4, shard_bytes=CHAT_SHARD_BYTES)
+    add_record_timeout(add_job_options(parser, threads=4, shard_bytes=CHAT_SHARD_BYTES))
     add_json(
         parser,
         "prefix, num_documents, num_sequences, num_tokens, num_answer_tokens, num_blank_lines, num_rejected, "
@@ -86,6 +86,7 @@ def run(options: argparse.Namespace) -> int:
             max_rendered_bytes=options.max_rendered_bytes, max_render_steps=options.max_render_steps
         ),
         read_limits=read_limits_of(options),
+        record_timeout_seconds=options.record_timeout,
         shard_bytes=options.shard_size,
         origins=not options.no_origins,
         document_hashes=options.document_hashes,

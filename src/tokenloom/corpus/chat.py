@@ -15,7 +15,7 @@ from tokenloom.corpus.finished import own_manifest
 from tokenloom.corpus.job import run_job
 from tokenloom.corpus.one_pair import OnePairSettings
 from tokenloom.corpus.plan import JobPlan, plan_job
-from tokenloom.corpus.settings import CHAT_SHARD_BYTES, BadRecordBudget
+from tokenloom.corpus.settings import CHAT_SHARD_BYTES, RECORD_TIMEOUT_SECONDS, BadRecordBudget
 from tokenloom.errors import OutputExistsError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.roles import PartKind, read_roles
@@ -109,7 +109,7 @@ def preprocess_chat(
     overwrite: bool = False,
     render_limits: RenderLimits | None = None,
     read_limits: ReadLimits | None = None,
-    record_timeout_seconds: float = 600.0,
+    record_timeout_seconds: float = RECORD_TIMEOUT_SECONDS,
     progress: Callable[[int, int, int], None] | None = None,
     num_processes: int | None = None,
     runner: Runner | None = None,
@@ -145,7 +145,8 @@ def preprocess_chat(
         render_limits: limits of what the template may do for one conversation: a record for which it does more is a bad
             one.
         read_limits: limits of what reading the input may take.
-        record_timeout_seconds: most time that a thread may take for the records it is given at once.
+        record_timeout_seconds: most time that a thread may take for the records it is given at once, and that the
+            template may take for the first records, as the job is planned.
         progress: called often with the bytes read, of how many, and the tokens so far, from the calling thread.
         num_processes: number of processes on this machine; None for one per four threads.
         runner: does the shards in another way, such as `RayRunner`.
@@ -163,7 +164,7 @@ def preprocess_chat(
         OutputExistsError: there is another dataset under the output prefix, and no `overwrite`.
         OutputBusyError: another process writes the same output.
         InputError: a line is bad, the file is damaged, or it holds no conversations.
-        StuckRecordError: the tokenizer does not come to an end with some of the records.
+        StuckRecordError: the template or the tokenizer does not come to an end with some of the records.
         TokenizerError: the tokenizer is not one of Hugging Face, there is no template or no end-of-document
             token, or the engine asked for cannot be used.
         WorkerError: processes keep dying.
@@ -221,7 +222,7 @@ def preprocess_chat(
         num_rejected=done.num_rejected,
         rejected_path=next(iter(done.rejected_paths), None),
         schema=recipe.schema,
-        template=recipe.template_name or "none",
+        template="none" if recipe.template is None else recipe.template.name,
         dtype=done.dtype,
         engine=done.engine,
         engine_reason=done.engine_reason,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,11 +20,11 @@ from tokenloom.inputs.cut import whole_file
 from tokenloom.inputs.limits import ReadLimits
 from tokenloom.inputs.reading import BegunReader, open_within
 from tokenloom.inputs.record_format import SliceReader
-from tokenloom.preprocess.chat_templates import load_chat_template, template_of
+from tokenloom.preprocess.chat_templates import TemplateSource, find_chat_template
 from tokenloom.preprocess.conversation_blocks import ConversationTokenizer
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.refusals import Isolating
-from tokenloom.preprocess.rendering import Renderer, schema_of
+from tokenloom.preprocess.rendering import Renderer, first_texts, schema_of
 from tokenloom.preprocess.schemas import SCHEMAS, Schema
 from tokenloom.preprocess.spans import SpanEncoder
 from tokenloom.preprocess.template_limits import RenderLimits
@@ -44,19 +43,19 @@ class ConversationRecipe(OnePairRecipe):
     Attributes:
         tokenizer: tokenizer that names the ids.
         schema: schema of the records, the same in all shards.
-        template_name, template_source: name and source of what renders conversations; None for texts, which need no
-            template.
+        template: what renders conversations; None for texts, which need no template.
         render_limits: limits of what a template may do; None for the usual.
         engine: asked for.
+        sample: texts of the beginning, by which engines are compared.
         stream: its reader, which has begun, where it can be read once only; None otherwise.
     """
 
     tokenizer: HuggingFaceTokenizer
     schema: Schema
-    template_name: str | None
-    template_source: str | None
+    template: TemplateSource | None
     render_limits: RenderLimits | None
     engine: EngineName
+    sample: Sequence[str]
     stream: BegunReader | None
 
     is_multimodal = False
@@ -77,9 +76,9 @@ class ConversationRecipe(OnePairRecipe):
     def options(self, _key: str, _split: str | None) -> dict[str, Any]:
         """Returns what the manifest says of how the dataset was made."""
         template = None
-        if self.template_source is not None:
-            sha256 = hashlib.sha256(self.template_source.encode()).hexdigest()
-            template = {"name": self.template_name, "sha256": sha256}
+        if self.template is not None:
+            sha256 = hashlib.sha256(self.template.source.encode()).hexdigest()
+            template = {"name": self.template.name, "sha256": sha256}
         options: dict[str, Any] = {
             "schema": self.schema,
             "chat_template": template,
@@ -96,21 +95,13 @@ class ConversationRecipe(OnePairRecipe):
         special_tokens = self.tokenizer.special_tokens_dict  # which templates may name
         return {"recipe": "conversations", "special_tokens": special_tokens, **self.options("", None)}
 
-    def making(self, first: InputSlice, *, num_workers: int) -> Making:
+    def making(self, _first: InputSlice, *, num_workers: int) -> Making:
         """Returns what one process works with."""
-        template = None
-        if self.template_name is not None and self.template_source is not None:
-            template = template_of(self.template_name, self.template_source, self.tokenizer, limits=self.render_limits)
-        render = Renderer(template, schema=self.schema)
-        if self.stream is not None:
-            sample = self.stream.first
-        else:
-            with closing(open_within(first, self.limits, block_bytes=_BLOCK_BYTES)) as reader:
-                sample = BegunReader(reader).first
-        choice = choose_engine(self.engine, self.tokenizer, render.texts(sample))
+        choice = choose_engine(self.engine, self.tokenizer, self.sample)
         encoder = SpanEncoder(self.tokenizer, choice, num_workers=num_workers)
+        template = None if self.template is None else self.template.compiled(self.render_limits)
         work = ConversationTokenizer(
-            render,
+            Renderer(template, schema=self.schema),
             encoder,
             dtype=self.dtype,
             eod=self.tokenizer.eod,
@@ -165,17 +156,24 @@ def conversation_recipe(
     if schema is None:  # not in this thread: an interruption would hit `orjson` as it starts
         with worker_threads(1) as executor:
             schema = executor.submit(schema_of, begun.first).result()
-    template = None if schema == "text" else load_chat_template(tokenizer, chat_template, limits=render_limits)
+    template = None if schema == "text" else find_chat_template(tokenizer, chat_template)
+    sample = first_texts(
+        begun.first,
+        template,
+        schema=schema,
+        limits=render_limits,
+        timeout_seconds=settings.record_timeout_seconds,
+    )
     return ConversationRecipe(
         settings=settings,
         limits=limits,
         inputs=inputs,
         tokenizer=tokenizer,
         schema=schema,
-        template_name=None if template is None else template.name,
-        template_source=None if template is None else template.source,
+        template=template,
         render_limits=render_limits,
         engine=engine,
+        sample=sample,
         stream=begun if file.is_stream else None,
     )
 

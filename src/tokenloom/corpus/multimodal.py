@@ -12,7 +12,12 @@ from tokenloom.corpus.job import run_job
 from tokenloom.corpus.one_pair import OnePairSettings
 from tokenloom.corpus.plan import plan_job
 from tokenloom.corpus.progress import CorpusProgress
-from tokenloom.corpus.settings import IMAGE_FOLDER_SHARD_BYTES, IMAGE_RECORD_SHARD_BYTES, BadRecordBudget
+from tokenloom.corpus.settings import (
+    IMAGE_FOLDER_SHARD_BYTES,
+    IMAGE_RECORD_SHARD_BYTES,
+    RECORD_TIMEOUT_SECONDS,
+    BadRecordBudget,
+)
 from tokenloom.errors import ConfigError
 from tokenloom.inputs import InputFile
 from tokenloom.inputs.detect import inspect_input
@@ -24,8 +29,6 @@ from tokenloom.preprocess.recording import input_record
 from tokenloom.preprocess.threads import number_of_workers
 from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
-
-_RECORD_TIMEOUT_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +137,7 @@ def preprocess_multimodal(
             shard_bytes=(IMAGE_FOLDER_SHARD_BYTES if is_folder else IMAGE_RECORD_SHARD_BYTES)
             if shard_bytes is None
             else shard_bytes,
-            record_timeout_seconds=_RECORD_TIMEOUT_SECONDS,
+            record_timeout_seconds=RECORD_TIMEOUT_SECONDS,
             origins=origins,
             document_hashes=document_hashes,
         ),

@@ -21,6 +21,7 @@ from tokenloom.numbers import checked_number, parse_integer, parse_percentage, q
 from tokenloom.setting_types import check_types
 from tokenloom.tokenizers.kinds import ENGINES, EngineName
 
+RECORD_TIMEOUT_SECONDS = 600.0
 CHAT_SHARD_BYTES = 64 << 20
 IMAGE_RECORD_SHARD_BYTES = 1 << 20
 """Shard of records that lead to images: each image may have some 100 kB."""
@@ -134,7 +135,7 @@ class CorpusSettings:
     max_record_bytes: int = RECORD_BYTES
     max_window_bytes: int = WINDOW_BYTES
     block_bytes: int | None = None
-    record_timeout_seconds: float = 600.0
+    record_timeout_seconds: float = RECORD_TIMEOUT_SECONDS
     worker_timeout_seconds: float = 120.0
     one_pair_per_file: bool = False
     exact_prefix: bool = False

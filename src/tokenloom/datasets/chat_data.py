@@ -22,7 +22,7 @@ from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.roles import SequenceRoles, has_roles, read_roles, roles_path, text_roles
 from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
 from tokenloom.order.arrays import refuse_to_build_now
-from tokenloom.preprocess.chat_templates import load_chat_template
+from tokenloom.preprocess.chat_templates import find_chat_template
 from tokenloom.progress import waiting_for
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.local import MappedFile
@@ -182,7 +182,7 @@ def _tokenized(path: str, config: SFTDatasetConfig) -> str:
 def _template_source(tokenizer: HuggingFaceTokenizer, config: SFTDatasetConfig) -> str | None:
     """Returns the text of the template, None where there is none: texts need none, and else tokenizing says so."""
     try:
-        return load_chat_template(tokenizer, config.chat_template).source
+        return find_chat_template(tokenizer, config.chat_template).source
     except TokenizerError:
         if config.chat_template is not None:
             raise

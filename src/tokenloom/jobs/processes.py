@@ -92,7 +92,7 @@ def work_in_processes(
                 _LOGGER.warning("%s; another takes its place", message)
                 children.start()
             elif "error" in news:
-                raise _error_of(news["error"])
+                raise error_of(news["error"])
             else:
                 child.shard = None if news["is_done"] else news["shard"]
                 book.tell(news["shard"], work.counts(**news["counts"]), is_done=news["is_done"])
@@ -259,7 +259,7 @@ def main() -> None:
             told, told_of = time.monotonic(), number
             send({"shard": number, "counts": asdict(counts), "is_done": is_done})
 
-    with _errors_told(send):
+    with errors_told(send):
         with open(descriptor_path(int(sys.argv[1])), "rb") as order:  # opened anew, to stand at its beginning
             work, path, num_workers, queries = _unpickled(order)
         remember(queries)
@@ -271,7 +271,7 @@ def main() -> None:
 
 
 @contextmanager
-def _errors_told(send: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+def errors_told(send: Callable[[dict[str, Any]], None]) -> Iterator[None]:
     """Tells errors of ours to the parent; others are bugs, and printed as such."""
     try:
         yield
@@ -292,7 +292,8 @@ def _beat(send: Callable[[dict[str, Any]], None], seconds: float) -> None:
         time.sleep(seconds)
 
 
-def _error_of(told: dict[str, Any]) -> Exception:
+def error_of(told: dict[str, Any]) -> Exception:
+    """Returns the error that a process told of, see `errors_told`."""
     if told["kind"] == "FolderGoneError":
         return FolderGoneError()
     kind: type[TokenloomError] = getattr(errors, told["kind"])

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tokenloom.errors import TokenizerError
@@ -39,8 +39,6 @@ class ChatTemplate(Protocol):
     """Renders conversations; safe from several threads, and deterministic."""
 
     name: str
-    source: str
-    """What decides the result: equal for equal templates."""
 
     def render(self, conversation: Conversation) -> list[Part]:
         """Returns the parts of a conversation, in order; none is empty.
@@ -50,42 +48,72 @@ class ChatTemplate(Protocol):
         """
 
 
-def load_chat_template(
-    tokenizer: HuggingFaceTokenizer, template: str | None = None, *, limits: RenderLimits | None = None
-) -> ChatTemplate:
-    """Returns a template.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateSource:
+    """A template that was found, and not looked at.
+
+    Attributes:
+        name: name of it, for messages.
+        source: the template in Jinja, or `chatml`: equal for equal templates.
+        special_tokens: the special tokens that it may name, by their names.
+    """
+
+    name: str
+    source: str
+    special_tokens: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it is no code from elsewhere."""
+        return self.source == BUILT_IN
+
+    def compiled(self, limits: RenderLimits | None = None) -> ChatTemplate:
+        """Returns what renders.
+
+        Args:
+            limits: most that the template may do for one conversation; None for those that `RenderLimits` names.
+
+        Raises:
+            TokenizerError: it is not Jinja.
+            MissingExtraError: it is in Jinja, and `jinja2` is not installed.
+        """
+        return ChatML() if self.is_built_in else JinjaTemplate(self, limits=limits)
+
+
+def find_chat_template(tokenizer: HuggingFaceTokenizer, template: str | None = None) -> TemplateSource:
+    """Returns a template, as it stands.
 
     Args:
         tokenizer: whose special tokens the template may name.
         template: `chatml` for the one built in; the path of a file with a Jinja template; or None for the
             tokenizer's own: `chat_template.jinja` beside it, or `chat_template` in its `tokenizer_config.json`.
-        limits: most that the template may do for one conversation; None for those that `RenderLimits` names.
 
     Raises:
-        TokenizerError: there is none, it cannot be read, or is not Jinja.
-        MissingExtraError: it is in Jinja, and `jinja2` is not installed.
+        TokenizerError: there is none, or it cannot be read.
     """
     if template == BUILT_IN:
-        return ChatML()
-    if template is not None:
-        return JinjaTemplate(template, _read(template), tokenizer, limits=limits)
-    folder = os.path.dirname(tokenizer.path)
-    path = os.path.join(folder, _TEMPLATE_FILE)
-    if tokenizer.knows_its_file and os.path.isfile(path):
-        return JinjaTemplate(path, _read(path), tokenizer, limits=limits)
+        return TemplateSource(name=BUILT_IN, source=BUILT_IN)
+    special_tokens = {role: tokenizer.backend.id_to_token(i) for role, i in tokenizer.special_tokens_dict.items()}
+    path = os.path.join(os.path.dirname(tokenizer.path), _TEMPLATE_FILE) if template is None else template
+    if template is not None or (tokenizer.knows_its_file and os.path.isfile(path)):
+        return TemplateSource(name=path, source=_read(path), special_tokens=special_tokens)
     source = _chosen(tokenizer.config.get("chat_template"))
     if source is None:
         message = f"tokenizer `{tokenizer.path}` has no chat template"
         hint = f"use the built-in one, {BUILT_IN!r}, or name a file with a template in Jinja"
         raise TokenizerError(message, hint=hint)
-    return JinjaTemplate(f"the chat template of `{tokenizer.path}`", source, tokenizer, limits=limits)
+    name = f"the chat template of `{tokenizer.path}`"
+    return TemplateSource(name=name, source=source, special_tokens=special_tokens)
 
 
-def template_of(
-    name: str, source: str, tokenizer: HuggingFaceTokenizer, *, limits: RenderLimits | None = None
-) -> ChatTemplate:
-    """Returns a template that was loaded elsewhere, by its name and source."""
-    return ChatML() if name == BUILT_IN else JinjaTemplate(name, source, tokenizer, limits=limits)
+def load_chat_template(tokenizer: HuggingFaceTokenizer, template: str | None = None) -> ChatTemplate:
+    """Returns what renders by a template; see `find_chat_template`.
+
+    Raises:
+        TokenizerError: there is none, it cannot be read, or is not Jinja.
+        MissingExtraError: it is in Jinja, and `jinja2` is not installed.
+    """
+    return find_chat_template(tokenizer, template).compiled()
 
 
 def _chosen(entry: Any) -> str | None:
@@ -109,7 +137,6 @@ class ChatML:
     """`<|im_start|>role`, a newline, the content and `<|im_end|>` for each turn, and a newline between turns."""
 
     name = BUILT_IN
-    source = BUILT_IN
 
     def render(self, conversation: Conversation) -> list[Part]:
         parts: list[Part] = []
@@ -137,27 +164,20 @@ class JinjaTemplate:
     it may call `raise_exception`. It knows no time of day (`strftime_now`): the text follows from the conversation.
 
     Args:
-        name: name of it, for messages.
-        source: the template.
-        tokenizer: whose special tokens it may name.
+        template: the template, as it stands.
         limits: most that it may do for one conversation; None for those that `RenderLimits` names.
     """
 
-    def __init__(
-        self, name: str, source: str, tokenizer: HuggingFaceTokenizer, *, limits: RenderLimits | None = None
-    ) -> None:
-        self.name = name
-        self.source = source
-        self._special_tokens = {
-            role: tokenizer.backend.id_to_token(i) for role, i in tokenizer.special_tokens_dict.items()
-        }
+    def __init__(self, template: TemplateSource, *, limits: RenderLimits | None = None) -> None:
+        self.name = name = template.name
+        self._special_tokens = template.special_tokens
         self._limits = RenderLimits() if limits is None else limits
         jinja = require("jinja2", extra="chat")
         self._environment = sandbox()
         try:
             with self._environment.metered(Meter(self._limits)):  # constants are worked out as it is compiled
-                self._template = self._environment.from_string(source)
-                self._has_markers = has_generation_block(self._environment, source)
+                self._template = self._environment.from_string(template.source)
+                self._has_markers = has_generation_block(self._environment, template.source)
         except jinja.TemplateSyntaxError as error:
             message = f"{name} is not a Jinja template: {error.message} in line {error.lineno}"
             raise TokenizerError(message) from error

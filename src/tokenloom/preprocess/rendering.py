@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import dataclass
+from typing import Any
 
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ConfigError, StuckRecordError, WorkerError
 from tokenloom.indexed.roles import PartKind
 from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.left_out import LeftOut, left_out_of
 from tokenloom.inputs.records import BadLine, UnusableLineError, bad_line, records_of
-from tokenloom.preprocess.chat_templates import ChatTemplate
+from tokenloom.jobs.processes import error_of, errors_told
+from tokenloom.preprocess.chat_templates import ChatTemplate, TemplateSource
+from tokenloom.preprocess.refusals import singles
 from tokenloom.preprocess.schemas import Record, Schema, detect_schema, read_record
+from tokenloom.preprocess.template_limits import RenderLimits
+
+_MOST_SECONDS = 1e6  # as much as a poll can wait
 
 
 def schema_of(block: Block | None) -> Schema:
@@ -96,10 +111,6 @@ class Renderer:
             left_out=left_out_of(left_out),
         )
 
-    def texts(self, block: Block | None) -> list[str]:
-        """Returns the texts of a block; bad lines are left to the run itself."""
-        return [] if block is None else [sequence.text for sequence in self(block).sequences]
-
     def _sequences(self, record: Record) -> list[Rendered]:
         if record.text is not None:
             return [Rendered([record.text], [PartKind.text])]
@@ -116,3 +127,82 @@ class Renderer:
             )
             for parts in rendered
         ]
+
+
+def first_texts(
+    block: Block | None,
+    template: TemplateSource | None,
+    *,
+    schema: Schema,
+    limits: RenderLimits | None,
+    timeout_seconds: float,
+) -> list[str]:
+    """Returns the texts of the first block of an input; bad records are left to the run itself.
+
+    A template from elsewhere is compiled, and renders, in a process of its own, which ends with the time: the records
+    that it was done with by then are returned.
+
+    Args:
+        block: the block; None if there is none.
+        template: template of conversations; None for the schema `text`.
+        schema: schema of the records.
+        limits: limits of what the template may do for one conversation.
+        timeout_seconds: time for the block.
+
+    Raises:
+        StuckRecordError: the template was done with no record by then.
+        WorkerError: the process died of the first record.
+        TokenizerError: the template is not Jinja.
+        MissingExtraError: it is in Jinja, and `jinja2` is not installed.
+    """
+    if template is None or template.is_built_in:
+        render = Renderer(None if template is None else template.compiled(), schema=schema)
+        return [] if block is None else [sequence.text for sequence in render(block).sequences]
+    command = [sys.executable, "-c", "from tokenloom.preprocess.rendering import main; main()"]
+    order = pickle.dumps((block, template, schema, limits, timeout_seconds))
+    is_late = False
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdout is not None
+        try:
+            process.stdout.read(1)  # to start is no work of the template's
+            told, _ = process.communicate(order, timeout=min(timeout_seconds, _MOST_SECONDS))
+        except subprocess.TimeoutExpired:
+            is_late = True
+            process.kill()
+            told, _ = process.communicate()
+        finally:
+            process.kill()
+    news = [json.loads(line) for line in told.splitlines(keepends=True) if line.endswith(b"\n")]
+    if news and "error" in news[-1]:
+        raise error_of(news[-1]["error"])
+    texts = [text for each in news for text in each["texts"]]
+    if is_late and not texts:
+        message = f"{template.name} takes longer than {timeout_seconds:g} seconds for the first record{_of(block)}"
+        raise StuckRecordError(message, hint="correct the template, or raise `record_timeout_seconds`")
+    if process.returncode and not texts:
+        message = f"{template.name} ended its process ({process.returncode}) at the first record{_of(block)}"
+        raise WorkerError(message, hint="correct the template")
+    return texts
+
+
+def _of(block: Block | None) -> str:
+    return "" if block is None else f" of `{block.path}`"
+
+
+def main() -> None:
+    """What the process does: renders the records of a block, and tells the texts of each on its standard output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the parent too, which ends us
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever is printed must not be taken for news
+    out.write("\n")
+    block, template, schema, limits, timeout_seconds = pickle.load(sys.stdin.buffer)
+    most = math.ceil(min(timeout_seconds, _MOST_SECONDS) + time.process_time()) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most))  # so that it ends without its parent too
+
+    def send(news: dict[str, Any]) -> None:
+        print(json.dumps(news), file=out)
+
+    with errors_told(send):
+        render = Renderer(template.compiled(limits), schema=schema)
+        for single in () if block is None else singles([block]):
+            send({"texts": [sequence.text for sequence in render(single[0]).sequences]})
