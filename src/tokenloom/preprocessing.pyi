@@ -16,4 +16,3 @@ from .preprocess.selection import first_occurrences as first_occurrences
 from .preprocess.selection import hash_of_text as hash_of_text
 from .preprocess.selection import split_of as split_of
 from .preprocess.sentences import SentenceSplitter as SentenceSplitter
-from .preprocess.template_limits import RenderLimits as RenderLimits

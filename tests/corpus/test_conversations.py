@@ -177,12 +177,32 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path, rng, work)
 LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
 
-def test_a_template_that_loops_on_the_first_record_is_named_with_the_limit(tmp_path, tokenizer):
+@pytest.mark.parametrize("source", [LOOPS, "{{ 9 ** (9 ** 9) }}"])  # the second lets no other thread run
+def test_a_template_that_loops_on_the_first_record_is_named_with_the_limit(tmp_path, tokenizer, source):
     path = write_lines(tmp_path / "chat.jsonl", [talk(1)])
     template = tmp_path / "template.jinja"
-    template.write_text(LOOPS)
+    template.write_text(source)
     message = r"template\.jinja takes longer than 0\.5 seconds for the first record of `.*chat\.jsonl`"
     with pytest.raises(StuckRecordError, match=message) as caught:
         run(path, tmp_path / "out", tokenizer, chat_template=str(template), record_timeout_seconds=0.5)
     assert "`record_timeout_seconds`" in caught.value.hint
     assert leftovers(tmp_path, path, template) == []
+
+
+@pytest.mark.slow
+def test_a_record_on_which_a_template_loops_is_set_aside_by_the_next_call(tmp_path, tokenizer):
+    template = tmp_path / "template.jinja"
+    template.write_text(
+        "{% for m in messages %}{{ m.content }}{% if m.content == 'loop' %}" + LOOPS + "{% endif %}{% endfor %}"
+    )
+    talks = [
+        {"messages": [{"role": "user", "content": said}, {"role": "assistant", "content": "b"}]}
+        for said in ("a", "loop", "c")
+    ]
+    path = write_lines(tmp_path / "chat.jsonl", talks)
+    options = {"chat_template": str(template), "record_timeout_seconds": 0.5}
+    with pytest.raises(StuckRecordError, match=r"tokenising `.*chat\.jsonl` from line 1 on takes longer than 0\.5"):
+        run(path, tmp_path / "out", tokenizer, **options)
+    summary = run(path, tmp_path / "out", tokenizer, **options)
+    assert (summary.num_documents, summary.num_rejected) == (2, 1)
+    assert json.loads(Path(summary.rejected_path).read_text())["line"] == 2

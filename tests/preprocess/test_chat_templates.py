@@ -118,3 +118,20 @@ def test_jinja_is_asked_for_by_name(tmp_path, monkeypatch):
 def test_markers_that_do_not_pair_are_a_reason(tmp_path, template):
     with pytest.raises(UnusableLineError, match="marks what is generated inside of what is, or without an end"):
         parts_of(template, TWO_TURNS, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "fails: roles must alternate"),
+        ("{{ messages[9].content + 1 }}", "fails: list object has no element 9"),
+        ("{{ messages.append(1) }}", "fails: access to attribute 'append' of 'list' object is unsafe"),
+        ("{{ ''.__class__.__mro__ }}", "fails: access to attribute '__class__' of 'str' object is unsafe"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "fails: RecursionError"),
+        ("{{ 1 / 0 }}", "fails: ZeroDivisionError"),
+        ("{{ messages | random }}", "is not a Jinja template: No filter named 'random'"),
+    ],
+)
+def test_a_template_that_fails_or_breaks_out_is_a_reason(tmp_path, template, text):
+    with pytest.raises((UnusableLineError, TokenizerError), match=text):
+        parts_of(template, TWO_TURNS, tmp_path)

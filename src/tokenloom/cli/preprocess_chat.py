@@ -10,10 +10,7 @@ from tokenloom.cli.job_options import add_job_options, add_record_timeout, job_o
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.reference_options import say_without_effect
 from tokenloom.cli.tokenising_options import add_read_limits, add_tokenising_options, read_limits_of, tokenizer_of
-from tokenloom.cli.values import byte_count, count
 from tokenloom.corpus.settings import CHAT_SHARD_BYTES
-from tokenloom.numbers import bytes_text
-from tokenloom.preprocess.template_limits import RenderLimits
 
 # Repeated: asking for help must not import the tokenizers.
 _SCHEMAS = ("messages", "sharegpt", "alpaca", "text")
@@ -38,22 +35,6 @@ def add_parser(commands: Any) -> None:
         help="chatml, which is built in, or a file with a Jinja template (default: the tokenizer's own)",
     )
     parser.add_argument("--schema", choices=_SCHEMAS, help="form of the records (default: told from their columns)")
-    kept = RenderLimits()
-    parser.add_argument(
-        "--max-rendered-bytes",
-        type=byte_count,
-        default=kept.max_rendered_bytes,
-        metavar="SIZE",
-        help=f"most bytes of a conversation as text (default {bytes_text(kept.max_rendered_bytes)})",
-    )
-    parser.add_argument(
-        "--max-render-steps",
-        type=count,
-        default=kept.max_render_steps,
-        metavar="N",
-        help="most turns of loops, calls and filters that a template may take for one conversation "
-        "(default %(default)s)",
-    )
     add_read_limits(parser)
     add_tokenising_options(parser)
     add_record_timeout(add_job_options(parser, threads=4, shard_bytes=CHAT_SHARD_BYTES))
@@ -82,9 +63,6 @@ def run(options: argparse.Namespace) -> int:
         schema=options.schema,
         engine=options.engine,
         skip_bad_lines=options.skip_bad_lines,
-        render_limits=RenderLimits(
-            max_rendered_bytes=options.max_rendered_bytes, max_render_steps=options.max_render_steps
-        ),
         read_limits=read_limits_of(options),
         record_timeout_seconds=options.record_timeout,
         shard_bytes=options.shard_size,

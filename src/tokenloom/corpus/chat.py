@@ -26,7 +26,6 @@ from tokenloom.jobs.running import Runner
 from tokenloom.preprocess.recording import input_record
 from tokenloom.preprocess.rejected import rejected_path
 from tokenloom.preprocess.schemas import Schema
-from tokenloom.preprocess.template_limits import RenderLimits
 from tokenloom.preprocess.threads import number_of_workers
 from tokenloom.rendering.card import HasFacts
 from tokenloom.setting_types import checked_output_prefix, checked_path
@@ -107,7 +106,6 @@ def preprocess_chat(
     engine: EngineName = "auto",
     skip_bad_lines: bool = False,
     overwrite: bool = False,
-    render_limits: RenderLimits | None = None,
     read_limits: ReadLimits | None = None,
     record_timeout_seconds: float = RECORD_TIMEOUT_SECONDS,
     progress: Callable[[int, int, int], None] | None = None,
@@ -142,8 +140,6 @@ def preprocess_chat(
         skip_bad_lines: whether lines and rows without conversations are set aside in `PREFIX.rejected.jsonl`.
         overwrite: replace a dataset that is there and was not made by this very call; it stays whole until the new one
             is.
-        render_limits: limits of what the template may do for one conversation: a record for which it does more is a bad
-            one.
         read_limits: limits of what reading the input may take.
         record_timeout_seconds: most time that a thread may take for the records it is given at once, and that the
             template may take for the first records, as the job is planned.
@@ -190,7 +186,6 @@ def preprocess_chat(
         chat_template=chat_template,
         schema=schema,
         engine=engine,
-        render_limits=render_limits,
         limits=read_limits or ReadLimits(),
     )
     plan = plan_job(recipe, admit(os.fspath(output_prefix)), [file])

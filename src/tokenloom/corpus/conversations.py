@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ from tokenloom.preprocess.refusals import Isolating
 from tokenloom.preprocess.rendering import Renderer, first_texts, schema_of
 from tokenloom.preprocess.schemas import SCHEMAS, Schema
 from tokenloom.preprocess.spans import SpanEncoder
-from tokenloom.preprocess.template_limits import RenderLimits
 from tokenloom.preprocess.threads import worker_threads
 from tokenloom.tokenizers.engines import choose_engine
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
@@ -44,7 +43,6 @@ class ConversationRecipe(OnePairRecipe):
         tokenizer: tokenizer that names the ids.
         schema: schema of the records, the same in all shards.
         template: what renders conversations; None for texts, which need no template.
-        render_limits: limits of what a template may do; None for the usual.
         engine: asked for.
         sample: texts of the beginning, by which engines are compared.
         stream: its reader, which has begun, where it can be read once only; None otherwise.
@@ -53,7 +51,6 @@ class ConversationRecipe(OnePairRecipe):
     tokenizer: HuggingFaceTokenizer
     schema: Schema
     template: TemplateSource | None
-    render_limits: RenderLimits | None
     engine: EngineName
     sample: Sequence[str]
     stream: BegunReader | None
@@ -79,16 +76,13 @@ class ConversationRecipe(OnePairRecipe):
         if self.template is not None:
             sha256 = hashlib.sha256(self.template.source.encode()).hexdigest()
             template = {"name": self.template.name, "sha256": sha256}
-        options: dict[str, Any] = {
+        return {
             "schema": self.schema,
             "chat_template": template,
             "append_eod": "where it is not the last token already",
             **self.limits.recorded(),
             **self.hash_options(),
         }
-        if self.render_limits not in (None, RenderLimits()):  # which decide what is a bad record
-            options["render_limits"] = asdict(self.render_limits)
-        return options
 
     def of_shards(self) -> dict[str, Any]:
         """Returns what decides what a shard holds."""
@@ -99,7 +93,7 @@ class ConversationRecipe(OnePairRecipe):
         """Returns what one process works with."""
         choice = choose_engine(self.engine, self.tokenizer, self.sample)
         encoder = SpanEncoder(self.tokenizer, choice, num_workers=num_workers)
-        template = None if self.template is None else self.template.compiled(self.render_limits)
+        template = None if self.template is None else self.template.compiled()
         work = ConversationTokenizer(
             Renderer(template, schema=self.schema),
             encoder,
@@ -133,7 +127,6 @@ def conversation_recipe(
     chat_template: str | None,
     schema: Schema | None,
     engine: EngineName,
-    render_limits: RenderLimits | None,
     limits: ReadLimits,
 ) -> ConversationRecipe:
     """Returns the recipe for the conversations of a file, of which no more than the beginning is read.
@@ -142,7 +135,7 @@ def conversation_recipe(
         file: file with the conversations.
         tokenizer: tokenizer that names the ids.
         settings, inputs, limits: see `OnePairRecipe`.
-        chat_template, schema, engine, render_limits: see `preprocess_chat`.
+        chat_template, schema, engine: see `preprocess_chat`.
 
     Raises:
         TokenloomError: see `preprocess_chat`.
@@ -157,13 +150,7 @@ def conversation_recipe(
         with worker_threads(1) as executor:
             schema = executor.submit(schema_of, begun.first).result()
     template = None if schema == "text" else find_chat_template(tokenizer, chat_template)
-    sample = first_texts(
-        begun.first,
-        template,
-        schema=schema,
-        limits=render_limits,
-        timeout_seconds=settings.record_timeout_seconds,
-    )
+    sample = first_texts(begun.first, template, schema=schema, timeout_seconds=settings.record_timeout_seconds)
     return ConversationRecipe(
         settings=settings,
         limits=limits,
@@ -171,7 +158,6 @@ def conversation_recipe(
         tokenizer=tokenizer,
         schema=schema,
         template=template,
-        render_limits=render_limits,
         engine=engine,
         sample=sample,
         stream=begun if file.is_stream else None,

@@ -18,13 +18,13 @@ from tokenloom.errors import TokenizerError
 from tokenloom.inputs.records import UnusableLineError, checked_text
 from tokenloom.optional import require
 from tokenloom.preprocess.schemas import Conversation, Message
-from tokenloom.preprocess.template_limits import LimitError, Meter, RenderLimits
-from tokenloom.preprocess.template_sandbox import BEGIN, END, has_generation_block, sandbox
 from tokenloom.tokenizers.failures import in_words, shortened
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 BUILT_IN = "chatml"
 _TEMPLATE_FILE = "chat_template.jinja"
+_BEGIN, _END = "\ufdd0", "\ufdd1"
+"""Noncharacters of Unicode, for use inside a program: they mark what `{% generation %}` encloses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +67,14 @@ class TemplateSource:
         """Whether it is no code from elsewhere."""
         return self.source == BUILT_IN
 
-    def compiled(self, limits: RenderLimits | None = None) -> ChatTemplate:
+    def compiled(self) -> ChatTemplate:
         """Returns what renders.
-
-        Args:
-            limits: most that the template may do for one conversation; None for those that `RenderLimits` names.
 
         Raises:
             TokenizerError: it is not Jinja.
             MissingExtraError: it is in Jinja, and `jinja2` is not installed.
         """
-        return ChatML() if self.is_built_in else JinjaTemplate(self, limits=limits)
+        return ChatML() if self.is_built_in else JinjaTemplate(self)
 
 
 def find_chat_template(tokenizer: HuggingFaceTokenizer, template: str | None = None) -> TemplateSource:
@@ -162,22 +159,20 @@ class JinjaTemplate:
 
     It sees `messages`, `add_generation_prompt`, `tools` and `documents` (none), and the special tokens by their names;
     it may call `raise_exception`. It knows no time of day (`strftime_now`): the text follows from the conversation.
+    It is given neither a limit of memory nor of time here.
 
     Args:
         template: the template, as it stands.
-        limits: most that it may do for one conversation; None for those that `RenderLimits` names.
     """
 
-    def __init__(self, template: TemplateSource, *, limits: RenderLimits | None = None) -> None:
+    def __init__(self, template: TemplateSource) -> None:
         self.name = name = template.name
         self._special_tokens = template.special_tokens
-        self._limits = RenderLimits() if limits is None else limits
         jinja = require("jinja2", extra="chat")
-        self._environment = sandbox()
+        environment = _sandbox()
         try:
-            with self._environment.metered(Meter(self._limits)):  # constants are worked out as it is compiled
-                self._template = self._environment.from_string(template.source)
-                self._has_markers = has_generation_block(self._environment, template.source)
+            self._template = environment.from_string(template.source)
+            self._has_markers = _has_generation_block(environment, template.source)
         except jinja.TemplateSyntaxError as error:
             message = f"{name} is not a Jinja template: {error.message} in line {error.lineno}"
             raise TokenizerError(message) from error
@@ -186,36 +181,34 @@ class JinjaTemplate:
             raise TokenizerError(message) from error
 
     def render(self, conversation: Conversation) -> list[Part]:
-        meter = Meter(self._limits)
         try:
-            with self._environment.metered(meter):
-                return self._parts(conversation.messages, meter)
+            return self._parts(conversation.messages)
         except UnusableLineError:
             raise
         except Exception as error:  # a template may raise anything
             jinja = require("jinja2", extra="chat")
-            said = str(error) if isinstance(error, (jinja.TemplateError, LimitError)) else in_words(error)
+            said = str(error) if isinstance(error, jinja.TemplateError) else in_words(error)
             reason = f"{self.name} fails: {shortened(said)}"
             raise UnusableLineError(reason) from error
 
-    def _parts(self, messages: Sequence[Message], meter: Meter) -> list[Part]:
+    def _parts(self, messages: Sequence[Message]) -> list[Part]:
         if self._has_markers:
             said = json.dumps(messages, ensure_ascii=False, default=str)
-            if BEGIN in said or END in said:
+            if _BEGIN in said or _END in said:
                 reason = "it holds the noncharacters U+FDD0 or U+FDD1, which mark generations here"
                 raise UnusableLineError(reason)
-            return self._marked_parts(self._text(messages, meter, prompt=False))
-        return self._parts_by_turn(messages, meter)
+            return self._marked_parts(self._text(messages, prompt=False))
+        return self._parts_by_turn(messages)
 
-    def _parts_by_turn(self, messages: Sequence[Message], meter: Meter) -> list[Part]:
-        whole = self._text(messages, meter, prompt=False)
+    def _parts_by_turn(self, messages: Sequence[Message]) -> list[Part]:
+        whole = self._text(messages, prompt=False)
         parts: list[Part] = []
         done = 0
         for index, message in enumerate(messages):
             if message["role"] != "assistant":
                 continue
-            before = self._text(messages[:index], meter, prompt=True)
-            after = whole if index + 1 == len(messages) else self._text(messages[: index + 1], meter, prompt=False)
+            before = self._text(messages[:index], prompt=True)
+            after = whole if index + 1 == len(messages) else self._text(messages[: index + 1], prompt=False)
             if not (done <= len(before) <= len(after) and whole.startswith(before) and whole.startswith(after)):
                 reason = (
                     f"{self.name} is not stable: what it makes of the first {index + 1} turns does not begin what it "
@@ -229,8 +222,7 @@ class JinjaTemplate:
             done = len(after)
         return [part for part in [*parts, Part(whole[done:], is_answer=False)] if part.text]
 
-    def _text(self, messages: Sequence[Message], meter: Meter, *, prompt: bool) -> str:
-        meter.begin()
+    def _text(self, messages: Sequence[Message], *, prompt: bool) -> str:
         text: str = self._template.render(
             messages=list(messages),
             add_generation_prompt=prompt,
@@ -242,10 +234,60 @@ class JinjaTemplate:
 
     def _marked_parts(self, text: str) -> list[Part]:
         parts: list[Part] = []
-        for number, piece in enumerate(text.split(BEGIN)):
-            answer, end, prompt = piece.partition(END) if number else ("", "", piece)
-            if bool(number) != bool(end) or END in prompt:
+        for number, piece in enumerate(text.split(_BEGIN)):
+            answer, end, prompt = piece.partition(_END) if number else ("", "", piece)
+            if bool(number) != bool(end) or _END in prompt:
                 reason = f"{self.name} marks what is generated inside of what is, or without an end"
                 raise UnusableLineError(reason)
             parts += [Part(answer, is_answer=True), Part(prompt, is_answer=False)]
         return [part for part in parts if part.text]
+
+
+def _sandbox() -> Any:
+    """Returns the environment that chat templates expect: trimmed blocks, loop controls, generation markers."""
+    extensions = require("jinja2.ext", extra="chat")
+    environment = require("jinja2.sandbox", extra="chat").ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[extensions.loopcontrols, _generation_extension()]
+    )
+    environment.filters["tojson"] = _to_json
+    del environment.filters["random"], environment.globals["lipsum"]  # the text follows from the conversation
+    environment.globals["raise_exception"] = _raise_exception
+    return environment
+
+
+def _generation_extension() -> Any:
+    """Returns the extension for `{% generation %}`: marks what the block renders to."""
+    nodes = require("jinja2.nodes", extra="chat")
+    extensions = require("jinja2.ext", extra="chat")
+
+    class Generation(extensions.Extension):  # type: ignore[name-defined, misc]
+        tags = {"generation"}  # noqa: RUF012 - Jinja's own declaration
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.CallBlock(self.call_method("_mark"), [], [], body).set_lineno(line)
+
+        def _mark(self, caller: Any) -> str:
+            return f"{_BEGIN}{caller()}{_END}"
+
+    return Generation
+
+
+def _has_generation_block(environment: Any, source: str) -> bool:
+    """Whether a template marks what the assistant says."""
+    nodes = require("jinja2.nodes", extra="chat")
+    return any(
+        isinstance(block.call.node, nodes.ExtensionAttribute) and block.call.node.name == "_mark"
+        for block in environment.parse(source).find_all(nodes.CallBlock)
+    )
+
+
+def _to_json(value: Any, indent: int | None = None, separators: Any = None, **options: Any) -> str:
+    """Not Jinja's own, which escapes for HTML."""
+    return json.dumps(value, ensure_ascii=False, indent=indent, separators=separators, **options)
+
+
+def _raise_exception(message: str) -> None:
+    error: type[Exception] = require("jinja2", extra="chat").TemplateError
+    raise error(message)

@@ -23,7 +23,6 @@ from tokenloom.jobs.processes import error_of, errors_told
 from tokenloom.preprocess.chat_templates import ChatTemplate, TemplateSource
 from tokenloom.preprocess.refusals import singles
 from tokenloom.preprocess.schemas import Record, Schema, detect_schema, read_record
-from tokenloom.preprocess.template_limits import RenderLimits
 
 _MOST_SECONDS = 1e6  # as much as a poll can wait
 
@@ -134,7 +133,6 @@ def first_texts(
     template: TemplateSource | None,
     *,
     schema: Schema,
-    limits: RenderLimits | None,
     timeout_seconds: float,
 ) -> list[str]:
     """Returns the texts of the first block of an input; bad records are left to the run itself.
@@ -146,7 +144,6 @@ def first_texts(
         block: the block; None if there is none.
         template: template of conversations; None for the schema `text`.
         schema: schema of the records.
-        limits: limits of what the template may do for one conversation.
         timeout_seconds: time for the block.
 
     Raises:
@@ -159,7 +156,7 @@ def first_texts(
         render = Renderer(None if template is None else template.compiled(), schema=schema)
         return [] if block is None else [sequence.text for sequence in render(block).sequences]
     command = [sys.executable, "-c", "from tokenloom.preprocess.rendering import main; main()"]
-    order = pickle.dumps((block, template, schema, limits, timeout_seconds))
+    order = pickle.dumps((block, template, schema, timeout_seconds))
     is_late = False
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
         assert process.stdout is not None
@@ -195,7 +192,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever is printed must not be taken for news
     out.write("\n")
-    block, template, schema, limits, timeout_seconds = pickle.load(sys.stdin.buffer)
+    block, template, schema, timeout_seconds = pickle.load(sys.stdin.buffer)
     most = math.ceil(min(timeout_seconds, _MOST_SECONDS) + time.process_time()) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (most, most))  # so that it ends without its parent too
 
@@ -203,6 +200,6 @@ def main() -> None:
         print(json.dumps(news), file=out)
 
     with errors_told(send):
-        render = Renderer(template.compiled(limits), schema=schema)
+        render = Renderer(template.compiled(), schema=schema)
         for single in () if block is None else singles([block]):
             send({"texts": [sequence.text for sequence in render(single[0]).sequences]})
