@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.jobs.numbers import NumberBook, NumberPlan, NumberWork
 
 from tokenloom.jobs.folder import JobFolder
-from tokenloom.jobs.worker import work_on_shards
+from tokenloom.jobs.processes import work_on_shards
 
 PLAN = NumberPlan(4)
 

@@ -9,7 +9,7 @@ from tokenloom.corpus.preview import preview_corpus
 from tokenloom.corpus.run import preprocess_corpus
 from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import TokenizerError
-from tokenloom.preprocess.template_tokens import TemplateTokens
+from tokenloom.preprocess.document_tokens import TemplateTokens
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 

@@ -19,8 +19,8 @@ from tokenloom.errors import ConfigError, StorageError
 from tokenloom.jobs import folder as folder_module
 from tokenloom.jobs import folder_contents
 from tokenloom.jobs.folder import FolderGoneError, JobFolder
+from tokenloom.jobs.processes import work_on_shards
 from tokenloom.jobs.running import do_and_assemble
-from tokenloom.jobs.worker import work_on_shards
 from tokenloom.storage.atomic import PendingFile, publish_bytes
 from tokenloom.storage.publishing import FileGroup, OutputLock, publish_together, recover
 

@@ -134,7 +134,7 @@ def refuse_template(options: argparse.Namespace, tokenizer: TextTokenizer) -> No
     Raises:
         ConfigError: it is one, and nobody has said that they are to be left out.
     """
-    from tokenloom.preprocess.template_tokens import TemplateTokens
+    from tokenloom.preprocess.document_tokens import TemplateTokens
 
     if has_template(options) and TemplateTokens.of(tokenizer) != TemplateTokens():
         message = f"the template of `{tokenizer.path}` puts special tokens around texts, which this command does not"

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 from tokenloom.corpus.assembly import assemble
 from tokenloom.corpus.finished import finished_summary, require_own_outputs
-from tokenloom.corpus.parts import damaged_parts
+from tokenloom.corpus.part_files import damaged_parts
 from tokenloom.corpus.plan import CorpusFolder, JobPlan, PlannedShard
 from tokenloom.corpus.progress import CorpusProgress, Counts, ProgressBook
 from tokenloom.corpus.report import ShardReport
+from tokenloom.corpus.shard import CorpusWork
 from tokenloom.corpus.summary import CorpusSummary, OutputSummary, corpus_summary
-from tokenloom.corpus.work import CorpusWork
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.indexed.layout import bin_path
 from tokenloom.jobs.folder import FolderGoneError

@@ -33,7 +33,7 @@ class ShardReport:
         text_hashes_crc32: checksums of the hashes of the texts under each key; None without.
         engine, engine_reason: what tokenized, and why.
         seconds: the shard took.
-        boot_id: boot id of the machine that did it, see `parts`.
+        boot_id: boot id of the machine that did it, see `damaged_parts`.
         numbers: further ones of the recipe, by name.
     """
 

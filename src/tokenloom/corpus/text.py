@@ -28,14 +28,12 @@ from tokenloom.inputs.parsing import parse_block
 from tokenloom.inputs.reading import open_slice
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.overrides import overrides
-from tokenloom.preprocess.blocks import BlockTokenizer
-from tokenloom.preprocess.bundles import bundled
-from tokenloom.preprocess.document_tokens import DocumentTokens
+from tokenloom.preprocess.blocks import BlockTokenizer, bundled
+from tokenloom.preprocess.document_tokens import DocumentTokens, TemplateTokens
 from tokenloom.preprocess.recording import input_records
 from tokenloom.preprocess.refusals import Isolating
 from tokenloom.preprocess.selection import DocumentHashes, first_occurrences, split_of
 from tokenloom.preprocess.sentences import SentenceSplitter
-from tokenloom.preprocess.template_tokens import TemplateTokens
 from tokenloom.setting_types import checked_output_prefix, checked_path
 from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.engines import EngineChoice, choose_engine

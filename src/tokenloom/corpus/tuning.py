@@ -14,8 +14,8 @@ from tokenloom.corpus.job import corpus_runner
 from tokenloom.corpus.plan import CorpusFolder, JobPlan
 from tokenloom.corpus.progress import CorpusProgress, ProgressBook
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
+from tokenloom.corpus.shard import CorpusWork
 from tokenloom.corpus.text import plan_corpus
-from tokenloom.corpus.work import CorpusWork
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.inputs.limits import LEAST_SHARD_BYTES
 from tokenloom.machine import usable_processors

@@ -23,9 +23,12 @@ import fcntl
 import json
 import logging
 import os
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
+from pathlib import Path
 from typing import Any, Generic
 
 from tokenloom.errors import ConfigError, StorageError
@@ -41,7 +44,6 @@ from tokenloom.jobs.folder_contents import (
     remove_own,
     require_own_folder,
 )
-from tokenloom.jobs.leases import Silence, touched
 from tokenloom.jobs.protocols import ReportT, ShardT, SharedPlan
 from tokenloom.machine import boot_id
 from tokenloom.storage.atomic import PendingFile, remove_pending, storage_errors
@@ -51,6 +53,8 @@ _LOGGER = logging.getLogger(__name__)
 _MOST_ATTEMPTS = 100
 """Attempts to join: each fails only because somebody else left at that very moment."""
 _OWNER_BYTES = 100
+_MOST_SECONDS_BETWEEN_TOUCHES = 5.0
+_SECONDS_BETWEEN_LOOKS = 0.1
 
 
 class FolderGoneError(Exception):
@@ -317,7 +321,7 @@ class JobFolder(Generic[ShardT, ReportT]):
         """
         name = f"{shard.key}.lock"
         path = os.path.join(self.path, name)
-        silence = Silence(path, self._plan.worker_timeout_seconds)
+        silence = _Silence(path, self._plan.worker_timeout_seconds)
         while True:
             with self.lock(name, wait=False, pending=[self.part_prefix(shard)]) as descriptor:
                 is_free = descriptor is not None and self.report(shard) is None
@@ -325,7 +329,7 @@ class JobFolder(Generic[ShardT, ReportT]):
                 if is_free and descriptor is not None and not _is_at(descriptor, path):
                     raise FolderGoneError
                 if descriptor is not None or not wait:
-                    with touched(descriptor if is_free else None, silence.timeout_seconds):
+                    with _touched(descriptor if is_free else None, silence.timeout_seconds):
                         yield is_free
                     return
             if self.report(shard) is not None:
@@ -397,3 +401,61 @@ class JobFolder(Generic[ShardT, ReportT]):
 def _is_at(descriptor: int, path: str) -> bool:
     with storage_errors("look at", path):
         return is_file_at(descriptor, path)
+
+
+@contextmanager
+def _touched(descriptor: int | None, timeout_seconds: float) -> Iterator[None]:
+    """Touches an open file again and again, from a thread of its own; None for no file.
+
+    Args:
+        descriptor: descriptor of the file.
+        timeout_seconds: time after which its holder is taken for frozen.
+    """
+    if descriptor is None:
+        yield
+        return
+    ended = threading.Event()
+    seconds = min(_MOST_SECONDS_BETWEEN_TOUCHES, timeout_seconds / 8)
+
+    def touch() -> None:
+        while not ended.wait(seconds):
+            with suppress(OSError):
+                os.utime(descriptor)
+
+    thread = threading.Thread(target=touch, name="tokenloom-lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()  # before the descriptor is closed, and means another file
+
+
+class _Silence:
+    """How long a file was not touched, by the clock of who waits: those of other machines may be wrong.
+
+    Args:
+        path: path of the file.
+        timeout_seconds: time that is too long.
+    """
+
+    def __init__(self, path: str, timeout_seconds: float) -> None:
+        self.timeout_seconds = timeout_seconds
+        self._path = path
+        self._seen: int | None = None
+        self._waited = 0.0
+
+    def is_too_long(self) -> bool:
+        """Waits a moment; whether the file has not been touched for too long. Time in which we stand still is none.
+
+        Raises:
+            StorageError: the disk failed.
+        """
+        began = time.monotonic()
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+        passed = min(time.monotonic() - began, 2 * _SECONDS_BETWEEN_LOOKS)
+        with storage_errors("look at", self._path), suppress(FileNotFoundError):
+            now = Path(self._path).stat().st_mtime_ns
+            self._waited = self._waited + passed if now == self._seen else 0.0
+            self._seen = now
+        return self._waited > self.timeout_seconds

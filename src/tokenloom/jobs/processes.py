@@ -18,16 +18,17 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict
+from functools import partial
 from typing import IO, Any
 
 from tokenloom import errors
 from tokenloom.errors import ConfigError, StuckRecordError, TokenloomError, WorkerError
 from tokenloom.jobs.folder import FolderGoneError, JobFolder
-from tokenloom.jobs.protocols import Book, CountsT, ReportT, ShardT, SharedWork
-from tokenloom.jobs.worker import work_on_shards
+from tokenloom.jobs.protocols import Book, CountsT, ReportT, ShardT, SharedWork, Tell, Worker
 from tokenloom.machine import descriptor_path
+from tokenloom.progress import waiting_for
 from tokenloom.storage.secrets import known_queries, remember
 
 _LOGGER = logging.getLogger(__name__)
@@ -316,3 +317,54 @@ def _end_of(child: _Child) -> str:
         return "showed no sign of life, or of an end"
     cause = f"signal {-child.returncode}" if child.returncode < 0 else f"exit status {child.returncode}"
     return f"died ({cause})"
+
+
+def work_on_shards(
+    work: SharedWork[ShardT, ReportT, CountsT],
+    folder: JobFolder[ShardT, ReportT],
+    *,
+    num_workers: int,
+    tell: Tell[CountsT],
+    waits_aloud: bool = True,
+) -> None:
+    """Returns when all shards of the job are done, by this process or by others.
+
+    First come the shards that are free, then those that others hold: it waits for these, and does what a dead process
+    leaves behind.
+
+    Args:
+        work: the job's plan, and what does its shards.
+        folder: folder of the job, joined.
+        num_workers: threads.
+        tell: hears of every step.
+        waits_aloud: whether it is said that others are waited for; not of one of several processes, where these are
+            the others.
+
+    Raises:
+        FolderGoneError: the job was finished meanwhile.
+        TokenloomError: a shard cannot be done.
+    """
+    told: set[int] = set()
+    with ExitStack() as stack:
+        worker: Worker[ShardT, ReportT, CountsT] | None = None
+        for wait in (False, True):
+            for shard in work.plan.shards:
+                number = shard.number
+                if number in told:
+                    continue
+                if (report := folder.report(shard)) is None:
+                    with ExitStack() as claim:
+                        what = f"shard {number}, which another process works on"
+                        with waiting_for(what) if waits_aloud else nullcontext():
+                            is_ours = claim.enter_context(folder.claimed(shard, wait=wait))
+                        if is_ours:
+                            tell(number, work.counts())
+                            if worker is None:
+                                worker = stack.enter_context(work.worker(num_workers))
+                            with folder.gone_told():
+                                report = worker.run(shard, folder.part_prefix(shard), progress=partial(tell, number))
+                        else:
+                            report = folder.report(shard)
+                if report is not None:
+                    told.add(number)
+                    tell(number, work.counts_of(report, shard), is_done=True)

@@ -10,9 +10,8 @@ from typing import Protocol, TypeVar
 
 from tokenloom.errors import ConfigError
 from tokenloom.jobs.folder import JobFolder
-from tokenloom.jobs.processes import work_in_processes
+from tokenloom.jobs.processes import work_in_processes, work_on_shards
 from tokenloom.jobs.protocols import Book, CountsT, ReportT, ShardT, SharedWork
-from tokenloom.jobs.worker import work_on_shards
 from tokenloom.machine import usable_processors
 from tokenloom.numbers import checked_integer
 from tokenloom.progress import NOTHING_WRITTEN, waiting_for

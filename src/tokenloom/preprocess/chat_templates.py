@@ -9,19 +9,32 @@ end. A template for which that does not hold (one that drops reasoning from earl
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Mapping, Sequence
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from tokenloom.errors import TokenizerError
-from tokenloom.inputs.records import UnusableLineError, checked_text
+from tokenloom.errors import StuckRecordError, TokenizerError, WorkerError
+from tokenloom.inputs.records import UnusableLineError, checked_text, records_of
+from tokenloom.jobs.processes import error_of, errors_told
 from tokenloom.optional import require
-from tokenloom.preprocess.schemas import Conversation, Message
+from tokenloom.preprocess.schemas import Conversation, Message, Schema, read_record
 from tokenloom.tokenizers.failures import in_words, shortened
-from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
+
+if TYPE_CHECKING:
+    from tokenloom.inputs.blocks import Block
+    from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 BUILT_IN = "chatml"
+_MOST_SECONDS = 1e6  # as much as a poll can wait
 _TEMPLATE_FILE = "chat_template.jinja"
 _BEGIN, _END = "\ufdd0", "\ufdd1"
 """Noncharacters of Unicode, for use inside a program: they mark what `{% generation %}` encloses."""
@@ -128,6 +141,96 @@ def _read(path: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         message = f"cannot read chat template `{path}`: {error}"
         raise TokenizerError(message, hint=f"name a file, or the built-in template {BUILT_IN!r}") from error
+
+
+def first_texts(
+    block: Block | None,
+    template: TemplateSource | None,
+    *,
+    schema: Schema,
+    timeout_seconds: float,
+) -> list[str]:
+    """Returns the texts of the first block of an input; bad records are left to the run itself.
+
+    A template from elsewhere is compiled, and renders, in a process of its own, which ends with the time: the records
+    that it was done with by then are returned.
+
+    Args:
+        block: the block; None if there is none.
+        template: template of conversations; None for the schema `text`.
+        schema: schema of the records.
+        timeout_seconds: time for the block.
+
+    Raises:
+        StuckRecordError: the template was done with no record by then.
+        WorkerError: the process died of the first record.
+        TokenizerError: the template is not Jinja.
+        MissingExtraError: it is in Jinja, and `jinja2` is not installed.
+    """
+    if template is None or template.is_built_in:
+        render = None if template is None else template.compiled()
+        return [text for texts in _texts_of(block, render, schema) for text in texts]
+    command = [sys.executable, "-c", "from tokenloom.preprocess.chat_templates import main; main()"]
+    order = pickle.dumps((block, template, schema, timeout_seconds))
+    is_late = False
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdout is not None
+        try:
+            process.stdout.read(1)  # to start is no work of the template's
+            told, _ = process.communicate(order, timeout=min(timeout_seconds, _MOST_SECONDS))
+        except subprocess.TimeoutExpired:
+            is_late = True
+            process.kill()
+            told, _ = process.communicate()
+        finally:
+            process.kill()
+    news = [json.loads(line) for line in told.splitlines(keepends=True) if line.endswith(b"\n")]
+    if news and "error" in news[-1]:
+        raise error_of(news[-1]["error"])
+    texts = [text for each in news for text in each["texts"]]
+    if is_late and not texts:
+        message = f"{template.name} takes longer than {timeout_seconds:g} seconds for the first record{_of(block)}"
+        raise StuckRecordError(message, hint="correct the template, or raise `record_timeout_seconds`")
+    if process.returncode and not texts:  # for want of memory, say
+        message = f"{template.name} ended its process ({process.returncode}) at the first record{_of(block)}"
+        raise WorkerError(message, hint="correct the template")
+    return texts
+
+
+def _of(block: Block | None) -> str:
+    return "" if block is None else f" of `{block.path}`"
+
+
+def main() -> None:
+    """What the process does: renders the records of a block, and tells the texts of each on its standard output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the parent too, which ends us
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever is printed must not be taken for news
+    out.write("\n")
+    block, template, schema, timeout_seconds = pickle.load(sys.stdin.buffer)
+    most = math.ceil(min(timeout_seconds, _MOST_SECONDS) + time.process_time()) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most))  # so that it ends without its parent too
+
+    def send(news: dict[str, Any]) -> None:
+        print(json.dumps(news), file=out)
+
+    with errors_told(send):
+        for texts in _texts_of(block, template.compiled(), schema):
+            send({"texts": texts})
+
+
+def _texts_of(block: Block | None, template: ChatTemplate | None, schema: Schema) -> Iterator[list[str]]:
+    """Yields the texts of each record of a block; none of one that is bad."""
+    for record in () if block is None else records_of(block):
+        texts: list[str] = []
+        with suppress(UnusableLineError):
+            found = read_record(record.value, schema)
+            if template is not None:
+                rendered = [template.render(conversation) for conversation in found.conversations]
+                texts = ["".join(part.text for part in parts) for parts in rendered]
+            elif found.text is not None:
+                texts = [found.text]
+        yield texts
 
 
 class ChatML:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenloom.preprocess.document_tokens import DocumentTokens
+from tokenloom.preprocess.document_tokens import DocumentTokens, TemplateTokens
 from tokenloom.preprocess.sentences import SentenceSplitter
-from tokenloom.preprocess.template_tokens import TemplateTokens
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _SHOWN_IDS = 8
