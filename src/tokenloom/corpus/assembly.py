@@ -17,7 +17,6 @@ from tokenloom.corpus.finished import require_own_outputs
 from tokenloom.corpus.part_files import DonePart, part_hashes, part_pair
 from tokenloom.corpus.plan import CorpusFolder, JobPlan, PlannedOutput
 from tokenloom.corpus.recipe import Mask, Recipe
-from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.report import ShardReport
 from tokenloom.corpus.shard import ALLOW_MORE
 from tokenloom.corpus.summary import OutputSummary, dataset_summary
@@ -139,8 +138,8 @@ def _output_files(plan: JobPlan, output: PlannedOutput, parts: Sequence[DonePart
             for part in parts
         ]
         ledger = _ledger(parts, split)
-        make = manifest_maker(
-            plan.recipe, output.files, key=planned.key, split=planned.split, ledger=ledger, engine=engines
+        make = plan.recipe.manifest_maker(
+            output.files, key=planned.key, split=planned.split, ledger=ledger, engine=engines
         )
         beside = BesidePair(planned, parts, origins=origins, has_hashes=plan.settings.document_hashes)
         try:

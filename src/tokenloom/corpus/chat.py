@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +14,12 @@ import numpy as np
 
 from tokenloom.corpus.finished import own_manifest
 from tokenloom.corpus.job import run_job
-from tokenloom.corpus.one_pair import OnePairRecipe, OnePairSettings
 from tokenloom.corpus.plan import JobPlan, plan_job
-from tokenloom.corpus.recipe import Making
-from tokenloom.corpus.settings import CHAT_SHARD_BYTES, RECORD_TIMEOUT_SECONDS, BadRecordBudget
+from tokenloom.corpus.recipe import Making, OneInputRecipe
+from tokenloom.corpus.settings import CHAT_SHARD_BYTES, RECORD_TIMEOUT_SECONDS, BadRecordBudget, JobSettings
 from tokenloom.errors import ConfigError, InputError, OutputExistsError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import DType
-from tokenloom.indexed.manifest.contents import InputRecord
 from tokenloom.indexed.roles import PartKind, read_roles
 from tokenloom.indexed.writing.outputs import existing_path
 from tokenloom.inputs import InputFile, InputSlice
@@ -56,11 +55,10 @@ _REASON = "which tokens belong to an answer is told by their offsets, which othe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationRecipe(OnePairRecipe):
+class ConversationRecipe(OneInputRecipe):
     """The recipe for conversations; see `Recipe`.
 
     Attributes:
-        tokenizer: tokenizer that names the ids.
         schema: schema of the records, the same in all shards.
         template: what renders conversations; None for texts, which need no template.
         engine: asked for.
@@ -75,20 +73,13 @@ class ConversationRecipe(OnePairRecipe):
     sample: Sequence[str]
     stream: BegunReader | None
 
-    is_multimodal = False
     has_roles = True
-    compares_bytes = False
     threads_per_process = 4  # rendering is Python, and one thread at a time does it
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of the tokens."""
         return np.dtype(DType.optimal_dtype(self.tokenizer.vocab_size))
-
-    @property
-    def document_tokens(self) -> DocumentTokens:
-        """What is added to each sequence that does not end with it."""
-        return DocumentTokens(eod=self.tokenizer.eod)
 
     def options(self, _key: str, _split: str | None) -> dict[str, Any]:
         """Returns what the manifest says of how the dataset was made."""
@@ -101,7 +92,7 @@ class ConversationRecipe(OnePairRecipe):
             "chat_template": template,
             "append_eod": "where it is not the last token already",
             **self.limits.recorded(),
-            **self.hash_options(),
+            **self.settings.of_hashes(),
         }
 
     def of_shards(self) -> dict[str, Any]:
@@ -136,53 +127,6 @@ class ConversationRecipe(OnePairRecipe):
         """Returns the error for an input without conversations."""
         message = f"{inputs} holds no conversations: {num_blank} blank lines, {num_bad} bad lines{first}"
         return InputError(message, hint="expected one JSON object per line, or one conversation per row")
-
-
-def conversation_recipe(
-    file: InputFile,
-    tokenizer: HuggingFaceTokenizer,
-    *,
-    settings: OnePairSettings,
-    inputs: tuple[InputRecord, ...],
-    chat_template: str | None,
-    schema: Schema | None,
-    engine: EngineName,
-    limits: ReadLimits,
-) -> ConversationRecipe:
-    """Returns the recipe for the conversations of a file, of which no more than the beginning is read.
-
-    Args:
-        file: file with the conversations.
-        tokenizer: tokenizer that names the ids.
-        settings, inputs, limits: see `OnePairRecipe`.
-        chat_template, schema, engine: see `preprocess_chat`.
-
-    Raises:
-        TokenloomError: see `preprocess_chat`.
-    """
-    if schema is not None and schema not in SCHEMAS:
-        message = f"expected a schema out of {', '.join(SCHEMAS)}, got {schema!r}"
-        raise ConfigError(message)
-    begun = BegunReader(open_within(whole_file(file), limits, block_bytes=_BLOCK_BYTES))
-    if not file.is_stream:
-        begun.close()
-    with worker_threads(1) as executor:  # in this thread, an interruption would hit `orjson` as it starts
-        found = executor.submit(schema_of, begun.first)
-        found.exception()
-    schema = found.result() if schema is None else schema
-    template = None if schema == "text" else find_chat_template(tokenizer, chat_template)
-    sample = first_texts(begun.first, template, schema=schema, timeout_seconds=settings.record_timeout_seconds)
-    return ConversationRecipe(
-        settings=settings,
-        limits=limits,
-        inputs=inputs,
-        tokenizer=tokenizer,
-        schema=schema,
-        template=template,
-        engine=engine,
-        sample=sample,
-        stream=begun if file.is_stream else None,
-    )
 
 
 def _one_by_one(blocks: Iterable[Block]) -> Iterator[list[Block]]:
@@ -323,21 +267,33 @@ def preprocess_chat(
     path = admit(checked_path("input_path", input_path, example="such as `chat.jsonl`"))
     output_prefix = checked_output_prefix("output_prefix", output_prefix)
     file = inspect_input(path, default_format="jsonl")
-    recipe = conversation_recipe(
-        file,
-        require_hugging_face(load_tokenizer(tokenizer), reason=_REASON),
-        settings=OnePairSettings(
-            bad_records=BadRecordBudget(most=None if skip_bad_lines else 0),
-            shard_bytes=shard_bytes,
-            record_timeout_seconds=record_timeout_seconds,
-            origins=origins,
-            document_hashes=document_hashes,
-        ),
-        inputs=(input_record(path),),
-        chat_template=chat_template,
+    known = require_hugging_face(load_tokenizer(tokenizer), reason=_REASON)
+    settings = JobSettings(
+        bad_records=BadRecordBudget(most=None if skip_bad_lines else 0),
+        shard_bytes=shard_bytes,
+        record_timeout_seconds=record_timeout_seconds,
+        origins=origins,
+        document_hashes=document_hashes,
+    )
+    inputs = (input_record(path),)
+    if schema is not None and schema not in SCHEMAS:
+        message = f"expected a schema out of {', '.join(SCHEMAS)}, got {schema!r}"
+        raise ConfigError(message)
+    limits = read_limits or ReadLimits()
+    begun, found = _begun(file, limits)
+    schema = found.result() if schema is None else schema
+    template = None if schema == "text" else find_chat_template(known, chat_template)
+    recipe = ConversationRecipe(
+        settings=settings,
+        tokenizer=known,
+        document_tokens=DocumentTokens(eod=known.eod),
+        limits=limits,
+        inputs=inputs,
         schema=schema,
+        template=template,
         engine=engine,
-        limits=read_limits or ReadLimits(),
+        sample=first_texts(begun.first, template, schema=schema, timeout_seconds=record_timeout_seconds),
+        stream=begun if file.is_stream else None,
     )
     plan = plan_job(recipe, admit(os.fspath(output_prefix)), [file])
     if not overwrite:
@@ -375,6 +331,17 @@ def preprocess_chat(
         seconds=done.seconds,
         was_complete=done.was_complete,
     )
+
+
+def _begun(file: InputFile, limits: ReadLimits) -> tuple[BegunReader, Future[Schema]]:
+    """Returns the reader of a file that has read its beginning, and the schema of that, or why there is none."""
+    begun = BegunReader(open_within(whole_file(file), limits, block_bytes=_BLOCK_BYTES))
+    if not file.is_stream:
+        begun.close()
+    with worker_threads(1) as executor:  # in this thread, an interruption would hit `orjson` as it starts
+        found = executor.submit(schema_of, begun.first)
+        found.exception()
+    return begun, found
 
 
 def _require_same_bad_records(plan: JobPlan, *, skips: bool) -> None:

@@ -20,6 +20,7 @@ from tokenloom.indexed.document_hashes import write_document_hashes
 from tokenloom.indexed.manifest.contents import Manifest, PairFacts
 from tokenloom.indexed.origins import OriginFile, OriginRuns, write_runs
 from tokenloom.indexed.writing.outputs import AnyPending
+from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.left_out import documents_between
 from tokenloom.preprocess.selection import DocumentHashes
 
@@ -42,7 +43,7 @@ class DocumentOrigins:
     def of(cls, recipe: Recipe, output: PlannedOutput, parts: Sequence[DonePart]) -> DocumentOrigins:
         """Returns those of an output, from the reports of its parts."""
         recorded = recipe.recorded(output.files)
-        units = {file.path: recipe.unit(file) for file in output.files}
+        units = {file.path: recipe.unit or FORMATS[file.format].unit for file in output.files}
         numbers = {record.path: number for number, record in enumerate(recorded)}
         num_records: dict[int, int] = defaultdict(int)
         slices: list[list[tuple[int, int]]] = []

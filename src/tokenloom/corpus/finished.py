@@ -6,7 +6,6 @@ import logging
 
 from tokenloom.corpus.plan import JobPlan, PlannedOutput
 from tokenloom.corpus.recipe import PlannedDataset
-from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.summary import CorpusSummary, DatasetSummary, OutputSummary, corpus_summary, dataset_summary
 from tokenloom.errors import InputError, TokenloomError
 from tokenloom.indexed.document_hashes import hashes_path
@@ -135,5 +134,5 @@ def own_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset) 
 
 def _is_of(plan: JobPlan, output: PlannedOutput, dataset: PlannedDataset, found: Manifest) -> bool:
     key, split, engine = dataset.key, dataset.split, found.engine or ""
-    make = manifest_maker(plan.recipe, output.files, key=key, split=split, ledger=found.ledger, engine=engine)
+    make = plan.recipe.manifest_maker(output.files, key=key, split=split, ledger=found.ledger, engine=engine)
     return is_of_same_run(found, make(found.pair))

@@ -14,22 +14,20 @@ from typing import Any
 import numpy as np
 
 from tokenloom.corpus.job import run_job
-from tokenloom.corpus.one_pair import OnePairRecipe, OnePairSettings
 from tokenloom.corpus.plan import plan_job
 from tokenloom.corpus.progress import CorpusProgress
-from tokenloom.corpus.recipe import Making
+from tokenloom.corpus.recipe import Making, OneInputRecipe
 from tokenloom.corpus.settings import (
     IMAGE_FOLDER_SHARD_BYTES,
     IMAGE_RECORD_SHARD_BYTES,
     RECORD_TIMEOUT_SECONDS,
     BadRecordBudget,
+    JobSettings,
 )
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.blocks import Block
-from tokenloom.inputs.cut import cut_inputs
 from tokenloom.inputs.detect import inspect_input
-from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.limits import ReadLimits
 from tokenloom.inputs.reading import open_within
 from tokenloom.inputs.record_format import SliceReader
@@ -58,48 +56,42 @@ _MOST_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImageRecipe(OnePairRecipe):
+class ImageRecipe(OneInputRecipe):
     """The recipe for texts with images; see `Recipe`.
 
     Attributes:
-        tokenizer: tokenizer that names the ids.
         path: path of the input.
         is_folder: whether that is a folder of pairs, and not a file of records.
         text_key, image_key: keys of text and path in a record.
-        append_eod: whether `eod` ends each text that has tokens.
         pad_length: length of texts; None to leave them.
         pairs_at_once: number of pairs that a thread takes at once, after the first.
     """
 
-    tokenizer: TextTokenizer
     path: str
     is_folder: bool
     text_key: str
     image_key: str
-    append_eod: bool
     pad_length: int | None
     pairs_at_once: int = 1
 
     dtype = np.dtype(np.int32)
     is_multimodal = True
-    has_roles = False
     compares_bytes = True
-    threads_per_process = 8
 
     @property
-    def document_tokens(self) -> DocumentTokens:
-        """What is added to each text."""
-        return DocumentTokens(eod=self.tokenizer.eod if self.append_eod else None)
+    def unit(self) -> str | None:
+        """What a record is: a pair of files, of a folder."""
+        return PairBlock.unit if self.is_folder else None
 
     def options(self, _key: str, _split: str | None) -> dict[str, Any]:
         """Returns what the manifest says of how the dataset was made."""
         return {
             "text_key": None if self.is_folder else self.text_key,
             "image_key": None if self.is_folder else self.image_key,
-            "append_eod": self.append_eod,
+            "append_eod": self.document_tokens.eod is not None,
             "pad_length": self.pad_length,
             **self.limits.recorded(),
-            **self.hash_options(),
+            **self.settings.of_hashes(),
         }
 
     def of_shards(self) -> dict[str, Any]:
@@ -110,11 +102,7 @@ class ImageRecipe(OnePairRecipe):
         """Returns the shards of a file, or of a folder."""
         if self.is_folder:
             return cut_folder(self.path, shard_bytes=self.settings.shard_bytes)
-        return cut_inputs(files, shard_bytes=self.settings.shard_bytes)
-
-    def unit(self, file: InputFile) -> str:
-        """Returns what a record is: a pair of files of a folder, or what it is elsewhere."""
-        return PairBlock.unit if self.is_folder else FORMATS[file.format].unit
+        return OneInputRecipe.cut(self, files)
 
     def making(self, _first: InputSlice, *, num_workers: int) -> Making:
         """Returns what one process works with."""
@@ -293,7 +281,7 @@ def preprocess_multimodal(
     record = input_record(path)
     file = _folder_file(path, record.num_bytes) if is_folder else inspect_input(path, default_format="jsonl")
     recipe = ImageRecipe(
-        settings=OnePairSettings(
+        settings=JobSettings(
             bad_records=BadRecordBudget(most=None if skip_bad_lines else 0),
             shard_bytes=(IMAGE_FOLDER_SHARD_BYTES if is_folder else IMAGE_RECORD_SHARD_BYTES)
             if shard_bytes is None
@@ -309,7 +297,7 @@ def preprocess_multimodal(
         is_folder=is_folder,
         text_key=text_key,
         image_key=image_key,
-        append_eod=append_eod,
+        document_tokens=DocumentTokens(eod=tokenizer.eod if append_eod else None),
         pad_length=pad_length,
     )
     recipe = replace(recipe, pairs_at_once=sampled_pairs_at_once(recipe, file))

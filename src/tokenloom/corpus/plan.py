@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tokenloom.corpus.recipe import JobSettings, PlannedDataset, Recipe
+from tokenloom.corpus.recipe import PlannedDataset, Recipe
 from tokenloom.corpus.report import ShardReport
+from tokenloom.corpus.settings import JobSettings
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.jobs.folder import JobFolder
@@ -118,7 +119,7 @@ class JobPlan:
 
     def description(self) -> dict[str, Any]:
         """Returns what processes that share the job must agree on, but for the inputs, as values for JSON."""
-        return _description(self.recipe) | {"job": self.recipe.of_job()}
+        return _description(self.recipe) | {"job": self.settings.of_job()}
 
     def input_keys(self) -> list[str]:
         """Returns a short hash of each input file, sorted."""
@@ -158,7 +159,7 @@ def plan_job(recipe: Recipe, prefix: str, files: Sequence[InputFile], *, ignored
     settled = _hash(_description(recipe))
     outputs: list[PlannedOutput] = []
     number = 0
-    for own_prefix, group in recipe.groups(prefix, files):
+    for own_prefix, group, datasets in recipe.outputs(prefix, files):
         cut = list(recipe.cut(group))
         units = Counter[InputFile]()
         for slice_ in (slice_ for slices in cut for slice_ in slices):
@@ -173,7 +174,6 @@ def plan_job(recipe: Recipe, prefix: str, files: Sequence[InputFile], *, ignored
             key = _hash([settled, [_described(slice_) for slice_ in slices], nonce])
             shards.append(PlannedShard(number=number, slices=slices, num_bytes=num_bytes, key=key))
             number += 1
-        datasets = tuple(recipe.datasets(own_prefix))
         outputs.append(PlannedOutput(prefix=own_prefix, datasets=datasets, shards=tuple(shards)))
     return JobPlan(prefix=prefix, recipe=recipe, files=tuple(files), ignored=ignored, outputs=tuple(outputs))
 

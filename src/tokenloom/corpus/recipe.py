@@ -1,30 +1,35 @@
 """What a job asks of a recipe, which knows what a record is: text, a conversation, a text and its image.
 
 The job knows files, shards, processes, parts and datasets. A recipe says which files are read and where they may be
-cut, what becomes of blocks of their records, and what decides it. A fourth recipe needs a class with these members and
-a function that plans with it; nothing in the job itself.
+cut, what becomes of blocks of their records, and what decides it. A fourth recipe needs a class with the methods of
+`Recipe` that have no body and a function that plans with it; nothing in the job itself.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.corpus.settings import BadRecordBudget
+from tokenloom.corpus.settings import JobSettings
 from tokenloom.errors import InputError
-from tokenloom.indexed.manifest.contents import InputRecord
+from tokenloom.indexed.manifest.contents import DocumentLedger, InputRecord, Manifest, PairFacts
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.blocks import Block
+from tokenloom.inputs.cut import cut_inputs
+from tokenloom.inputs.limits import ReadLimits
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.preprocess.blocks import TokenizedBlock
 from tokenloom.preprocess.document_tokens import DocumentTokens
-from tokenloom.preprocess.recording import RecordedTokenizer
+from tokenloom.preprocess.recording import input_records, manifest_of_run
 from tokenloom.preprocess.refusals import Isolating
 from tokenloom.preprocess.selection import DocumentHashes
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 Mask = NDArray[np.bool_]
 
@@ -66,101 +71,69 @@ class Making:
     work: Isolating[TokenizedBlock]
 
 
-class JobSettings(Protocol):
-    """What the job itself asks of the settings of any recipe; see `CorpusSettings`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe(ABC):
+    """How records become datasets. Picklable, and the same in every process of a job.
+
+    Without more, all files become one dataset, under the very prefix, without choosing among its documents.
+
+    Attributes:
+        settings: settings of the job.
+        tokenizer: tokenizer that names the ids.
+        document_tokens: what is added to each document.
+        dtype: dtype of the tokens.
+        is_multimodal: whether each sequence has a mode.
+        has_roles: whether roles go with each pair.
+        hashes_documents: whether the documents of a part are hashed, for `select`.
+        compares_bytes: whether records lead to files that are not among the inputs. What is there is then compared with
+            what the job makes now, byte by byte, instead of being taken for it because the inputs are the same.
+        threads_per_process: most threads that one process feeds.
+        unit: what a record is, where the format of its file does not say.
+    """
+
+    settings: JobSettings
+    tokenizer: TextTokenizer
+    document_tokens: DocumentTokens
+
+    is_multimodal: ClassVar[bool] = False
+    has_roles: ClassVar[bool] = False
+    compares_bytes: ClassVar[bool] = False
 
     @property
-    def bad_records(self) -> BadRecordBudget:
-        """How many are set aside."""
-
-    @property
-    def origins(self) -> bool:
-        """Whether the record of each document is written beside the pairs."""
-
-    @property
-    def document_hashes(self) -> bool:
-        """Whether the hash of each document's text is written beside the pairs."""
-
-    @property
-    def shard_bytes(self) -> int:
-        """Size of a shard."""
-
-    @property
-    def record_timeout_seconds(self) -> float:
-        """Most time that a thread may take for the records it is given at once."""
-
-    @property
-    def worker_timeout_seconds(self) -> float:
-        """Time after which a silent process loses its shard."""
-
-
-class Recipe(Protocol):
-    """How records become datasets. Picklable, and the same in every process of a job."""
-
-    @property
-    def settings(self) -> JobSettings:
-        """What of the settings the job itself needs."""
-
-    @property
-    def tokenizer(self) -> RecordedTokenizer:
-        """The tokenizer that names the ids."""
-
-    @property
-    def document_tokens(self) -> DocumentTokens:
-        """What is added to each document, for the manifest."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the tokens."""
-
-    @property
-    def is_multimodal(self) -> bool:
-        """Whether each sequence has a mode."""
-
-    @property
-    def has_roles(self) -> bool:
-        """Whether roles go with each pair."""
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]: ...
 
     @property
     def hashes_documents(self) -> bool:
-        """Whether the documents of a part are hashed, for `select`."""
-
-    @property
-    def compares_bytes(self) -> bool:
-        """Whether records lead to files that are not among the inputs.
-
-        What is there is then compared with what the job makes now, byte by byte, instead of being taken for it because
-        the inputs are the same.
-        """
+        return False
 
     @property
     def threads_per_process(self) -> int:
-        """Most threads that one process feeds."""
+        return 8
 
+    @property
+    def unit(self) -> str | None:
+        return None
+
+    @abstractmethod
     def of_shards(self) -> dict[str, Any]:
         """Returns what decides what a shard holds, as values for JSON, but for tokenizer and document tokens."""
 
-    def of_job(self) -> dict[str, Any]:
-        """Returns what else processes that share a job must agree on."""
-
+    @abstractmethod
     def options(self, key: str, split: str | None) -> Mapping[str, Any]:
         """Returns what the manifest of a dataset says of how it was made."""
 
-    def groups(self, prefix: str, files: Sequence[InputFile]) -> list[tuple[str, Sequence[InputFile]]]:
-        """Returns the outputs of a job: the prefix of each, and the files it is made of."""
-
-    def datasets(self, prefix: str) -> Iterator[PlannedDataset]:
-        """Yields the datasets of an output, split by split, in each key by key."""
+    def outputs(
+        self, prefix: str, files: Sequence[InputFile]
+    ) -> Iterator[tuple[str, Sequence[InputFile], tuple[PlannedDataset, ...]]]:
+        """Yields the outputs of a job: prefix, files and datasets of each, split by split, in each key by key."""
+        yield prefix, files, (PlannedDataset(prefix=prefix),)
 
     def cut(self, files: Sequence[InputFile]) -> Iterable[tuple[InputSlice, ...]]:
         """Returns the shards of some files, in order: a function of the files and `shard_bytes` alone."""
+        return cut_inputs(files, shard_bytes=self.settings.shard_bytes)
 
-    def recorded(self, files: Sequence[InputFile]) -> tuple[InputRecord, ...]:
-        """Returns what the manifest says of the files of an output."""
-
-    def unit(self, file: InputFile) -> str:
-        """Returns what a record of a file is: `line`, `row`, `file`, or `pair` of a folder."""
-
+    @abstractmethod
     def making(self, first: InputSlice, *, num_workers: int) -> Making:
         """Returns what one process works with, for so many threads.
 
@@ -176,6 +149,7 @@ class Recipe(Protocol):
             slices: slices of the shard.
             numbers: numbers of the recipe, from the shard's report.
         """
+        return True
 
     def select(
         self, hashes: Sequence[DocumentHashes]
@@ -184,7 +158,9 @@ class Recipe(Protocol):
 
         Only asked where `hashes_documents`.
         """
+        raise NotImplementedError
 
+    @abstractmethod
     def nothing_found(self, inputs: str, *, num_blank: int, num_bad: int, first: str) -> InputError:
         """Returns the error for inputs without a single document.
 
@@ -193,3 +169,51 @@ class Recipe(Protocol):
             num_blank, num_bad: blank lines, and bad records.
             first: first of the bad records, in words, or nothing.
         """
+
+    def recorded(self, files: Sequence[InputFile]) -> tuple[InputRecord, ...]:
+        """Returns what the manifest says of the files of an output."""
+        return input_records(files)
+
+    def manifest_maker(
+        self,
+        files: Sequence[InputFile],
+        *,
+        key: str,
+        split: str | None,
+        ledger: DocumentLedger,
+        engine: str,
+    ) -> Callable[[PairFacts], Manifest]:
+        """Returns what makes the manifest of a dataset once its files are written.
+
+        Args:
+            files: files that were read for it, in order.
+            key, split: key and split of the dataset.
+            ledger: ledger of its documents.
+            engine: name of the engine that tokenized.
+        """
+        return partial(
+            manifest_of_run,
+            tokenizer=self.tokenizer,
+            added=self.document_tokens,
+            options=self.options(key, split),
+            ledger=ledger,
+            inputs=self.recorded(files),
+            engine=engine or None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneInputRecipe(Recipe):
+    """The base of recipes that read a single input; see `Recipe`.
+
+    Attributes:
+        limits: limits of what reading the input may take.
+        inputs: what the manifest says of the input, as it was when the job was planned.
+    """
+
+    limits: ReadLimits
+    inputs: tuple[InputRecord, ...]
+
+    def recorded(self, files: Sequence[InputFile]) -> tuple[InputRecord, ...]:
+        """Returns what the manifest says of the input."""
+        return self.inputs

@@ -87,7 +87,34 @@ class BadRecordBudget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CorpusSettings:
+class JobSettings:
+    """What any job asks of settings; see `CorpusSettings`."""
+
+    bad_records: BadRecordBudget = field(default_factory=BadRecordBudget)
+    shard_bytes: int = 256 << 20
+    record_timeout_seconds: float = RECORD_TIMEOUT_SECONDS
+    worker_timeout_seconds: float = 120.0
+    origins: bool = True
+    document_hashes: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks the settings."""
+        check_types(self)
+        check_shard_bytes(self.shard_bytes)
+        for name in ("record_timeout_seconds", "worker_timeout_seconds"):
+            checked_number(name, getattr(self, name), above=0)
+
+    def of_hashes(self) -> dict[str, Any]:
+        """Returns what is said of the hashes of documents, where they are asked for."""
+        return {"document_hashes": True} if self.document_hashes else {}
+
+    def of_job(self) -> dict[str, Any]:
+        """Returns what processes that share a job must agree on, as values for JSON."""
+        return {"shard_bytes": self.shard_bytes}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusSettings(JobSettings):
     """How a corpus becomes datasets.
 
     Attributes:
@@ -128,27 +155,21 @@ class CorpusSettings:
     drop_duplicates: bool = False
     shares: Mapping[str, float] = field(default_factory=dict)
     split_seed: int = 0
-    bad_records: BadRecordBudget = field(default_factory=BadRecordBudget)
     engine: EngineName = "auto"
-    shard_bytes: int = 256 << 20
     memory_bytes: int = MEMORY_BYTES
     max_record_bytes: int = RECORD_BYTES
     max_window_bytes: int = WINDOW_BYTES
     block_bytes: int | None = None
-    record_timeout_seconds: float = RECORD_TIMEOUT_SECONDS
-    worker_timeout_seconds: float = 120.0
     one_pair_per_file: bool = False
     exact_prefix: bool = False
-    origins: bool = True
-    document_hashes: bool = False
 
     def __post_init__(self) -> None:
-        check_types(self)
+        """Checks the settings."""
+        JobSettings.__post_init__(self)
         self._require(bool(self.keys) and len(set(self.keys)) == len(self.keys), "distinct keys, at least one", "keys")
         self._require(self.engine in ENGINES, f"an engine out of {', '.join(ENGINES)}", "engine")
         formats = (None, *FORMATS)
         self._require(self.input_format in formats, f"a format out of {', '.join(FORMATS)}", "input_format")
-        check_shard_bytes(self.shard_bytes)
         check_limits(
             max_record_bytes=self.max_record_bytes,
             max_window_bytes=self.max_window_bytes,
@@ -156,8 +177,6 @@ class CorpusSettings:
         )
         in_range = self.block_bytes is None or 1 <= self.block_bytes <= _MAX_BLOCK_BYTES
         self._require(in_range, f"block_bytes from 1 to {_MAX_BLOCK_BYTES}", "block_bytes")
-        for name in ("record_timeout_seconds", "worker_timeout_seconds"):
-            self._require(0 < getattr(self, name) < math.inf, f"{name} above 0", name)
         if self.keep_newlines and not self.split_sentences:
             message = "expected `split_sentences` with `keep_newlines`, found none"
             raise ConfigError(message, hint="without, texts are not touched, and nothing needs to be kept")
@@ -203,7 +222,7 @@ class CorpusSettings:
             "hashes_documents": self.hashes_documents,
             **recorded_limits(self.max_record_bytes),
             "engine": self.engine,
-            **({"document_hashes": True} if self.document_hashes else {}),
+            **self.of_hashes(),
             **({"template_tokens": True} if self.template_tokens else {}),
         }
 
@@ -218,8 +237,9 @@ class CorpusSettings:
 
     def of_job(self) -> dict[str, Any]:
         """Returns what processes that share a job must agree on, as values for JSON."""
-        return self.of_datasets() | {
-            "shard_bytes": self.shard_bytes,
+        return {
+            **self.of_datasets(),
+            **JobSettings.of_job(self),
             "one_pair_per_file": self.one_pair_per_file,
             **({"exact_prefix": True} if self.exact_prefix else {}),
         }

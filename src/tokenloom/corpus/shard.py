@@ -19,7 +19,6 @@ from tokenloom.corpus.part_files import FilesBeside, part_pair
 from tokenloom.corpus.plan import JobPlan, PlannedShard
 from tokenloom.corpus.progress import Counts
 from tokenloom.corpus.recipe import Making
-from tokenloom.corpus.recording import manifest_maker
 from tokenloom.corpus.report import ShardReport
 from tokenloom.errors import StuckRecordError
 from tokenloom.indexed.layout import bin_path, idx_path
@@ -295,7 +294,7 @@ class _Part:
         files = tuple(slice_.file for slice_ in shard.slices)
         for number, builder in enumerate(self.builders):
             key = self.plan.columns[number]
-            make = manifest_maker(self.plan.recipe, files, key=key, split=None, ledger=ledger, engine=engine)
+            make = self.plan.recipe.manifest_maker(files, key=key, split=None, ledger=ledger, engine=engine)
             if self.plan.recipe.is_multimodal:
                 make = partial(_with_largest_token, make, None if self.largest_token < 0 else self.largest_token)
             roles = self.roles[number] if self.roles else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -14,23 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.corpus.plan import JobPlan, plan_job
-from tokenloom.corpus.recipe import Making, Mask, PlannedDataset
+from tokenloom.corpus.recipe import Making, Mask, PlannedDataset, Recipe
 from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.layout import DType
-from tokenloom.indexed.manifest.contents import InputRecord
 from tokenloom.inputs import STDIN, InputFile, InputSlice
-from tokenloom.inputs.cut import cut_inputs
 from tokenloom.inputs.detect import formats_by_name, split_suffix
 from tokenloom.inputs.find import find_inputs
-from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.parsing import parse_block
 from tokenloom.inputs.reading import open_slice
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.overrides import overrides
 from tokenloom.preprocess.blocks import BlockTokenizer, bundled
 from tokenloom.preprocess.document_tokens import DocumentTokens, TemplateTokens
-from tokenloom.preprocess.recording import input_records
 from tokenloom.preprocess.refusals import Isolating
 from tokenloom.preprocess.selection import DocumentHashes, first_occurrences, split_of
 from tokenloom.preprocess.sentences import SentenceSplitter
@@ -51,21 +47,14 @@ _MOST_NAME_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextRecipe:
+class TextRecipe(Recipe):
     """The recipe for text; see `Recipe`.
 
     Attributes:
         settings: settings of the user's.
-        tokenizer: tokenizer that names the ids.
-        document_tokens: added to each document.
     """
 
     settings: CorpusSettings
-    tokenizer: TextTokenizer
-    document_tokens: DocumentTokens
-    is_multimodal: bool = False
-    has_roles: bool = False
-    compares_bytes: bool = False
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -97,23 +86,22 @@ class TextRecipe:
         """Returns what decides what a shard holds."""
         return self.settings.of_shards()
 
-    def of_job(self) -> dict[str, Any]:
-        """Returns what else processes must agree on."""
-        return self.settings.of_job()
-
     def options(self, key: str, split: str | None) -> dict[str, Any]:
         """Returns what the manifest of a dataset says of how it was made."""
         return self.settings.of_datasets() | {"key": key, "split": split}
 
-    def groups(self, prefix: str, files: Sequence[InputFile]) -> list[tuple[str, Sequence[InputFile]]]:
-        """Returns one output, or one for each file."""
+    def outputs(
+        self, prefix: str, files: Sequence[InputFile]
+    ) -> Iterator[tuple[str, Sequence[InputFile], tuple[PlannedDataset, ...]]]:
+        """Yields one output, or one for each file, with a dataset for each split and key."""
         if not self.settings.one_pair_per_file:
-            return [(prefix, files)]
-        names = _names_of_own(files)
-        return [(os.path.join(prefix, name), [file]) for name, file in zip(names, files, strict=True)]
+            yield prefix, files, tuple(self._datasets(prefix))
+            return
+        for name, file in zip(_names_of_own(files), files, strict=True):
+            own_prefix = os.path.join(prefix, name)
+            yield own_prefix, [file], tuple(self._datasets(own_prefix))
 
-    def datasets(self, prefix: str) -> Iterator[PlannedDataset]:
-        """Yields a dataset for each split and key."""
+    def _datasets(self, prefix: str) -> Iterator[PlannedDataset]:
         splits: list[tuple[int | None, str | None]] = list(enumerate(self.settings.shares)) or [(None, None)]
         for split_number, split in splits:
             for column, key in enumerate(self.settings.keys):
@@ -122,18 +110,6 @@ class TextRecipe:
                     names += [key.replace("/", "_"), self.settings.level]
                 name = "_".join(names)
                 yield PlannedDataset(prefix=name, key=key, column=column, split=split, split_number=split_number)
-
-    def cut(self, files: Sequence[InputFile]) -> Iterable[tuple[InputSlice, ...]]:
-        """Returns the shards of some files."""
-        return cut_inputs(files, shard_bytes=self.settings.shard_bytes)
-
-    def recorded(self, files: Sequence[InputFile]) -> tuple[InputRecord, ...]:
-        """Returns what the manifest says of files."""
-        return input_records(files)
-
-    def unit(self, file: InputFile) -> str:
-        """Returns what a record of a file is."""
-        return FORMATS[file.format].unit
 
     def open(self, slice_: InputSlice, *, block_bytes: int, max_record_bytes: int | None = None) -> SliceReader:
         """Returns the reader of a slice, within the limits of the settings; see `open_slice`."""
@@ -183,10 +159,6 @@ class TextRecipe:
             bundles=partial(bundled, num_bytes=block_bytes),
             work=Isolating(work, work.rejected),
         )
-
-    def is_current(self, _slices: Sequence[InputSlice], _numbers: Mapping[str, int]) -> bool:
-        """Returns that records lead to nothing else."""
-        return True
 
     def select(
         self, hashes: Sequence[DocumentHashes]

@@ -4,62 +4,43 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any
 
 from tokenloom.indexed.manifest.contents import DocumentLedger, InputRecord, Manifest, PairFacts
 from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity, identity_of
 from tokenloom.inputs import STDIN, InputFile
+from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.kinds import KINDS
-
-
-class RecordedTokenizer(Protocol):
-    """What a manifest says of a tokenizer."""
-
-    @property
-    def sha256(self) -> str:
-        """Its fingerprint, in hex."""
-
-    @property
-    def path(self) -> str:
-        """Path as it was named."""
-
-    @property
-    def vocab_size(self) -> int:
-        """One more than its largest id."""
-
-    def detokenize(self, ids: Sequence[int]) -> str:
-        """Returns the text of ids, special tokens spelled out."""
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 
 def manifest_of_run(
     pair: PairFacts,
     *,
-    tokenizer: RecordedTokenizer,
+    tokenizer: TextTokenizer,
+    added: DocumentTokens,
     options: Mapping[str, Any],
     ledger: DocumentLedger,
     inputs: Iterable[InputRecord],
     engine: str | None = None,
-    bos: int | None = None,
-    eod: int | None = None,
 ) -> Manifest:
     """Returns the manifest of a pair that was just written.
 
     Args:
         pair: what its files hold, from `IndexedDatasetBuilder.finalize`.
         tokenizer: tokenizer that made the tokens.
+        added: the ids that were put before and after each document.
         options: all that decided the bytes besides tokenizer and input, by name: values of JSON.
         ledger: what became of each document.
         inputs: the files that were read.
         engine: name of the engine that tokenized.
-        bos: the id that was put before each document; None for nothing.
-        eod: the id that was put after each document; None for nothing.
     """
 
     def special(number: int | None) -> SpecialToken | None:
@@ -67,7 +48,7 @@ def manifest_of_run(
 
     return Manifest(
         pair=pair,
-        tokenizer=_located(identity_of(tokenizer, bos=special(bos), eod=special(eod))),
+        tokenizer=_located(identity_of(tokenizer, bos=special(added.bos), eod=special(added.eod))),
         options=options,
         ledger=ledger,
         inputs=tuple(inputs),
