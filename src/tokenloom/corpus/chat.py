@@ -38,7 +38,7 @@ from tokenloom.preprocess.refusals import Isolating
 from tokenloom.preprocess.rejected import rejected_path
 from tokenloom.preprocess.schemas import SCHEMAS, Schema
 from tokenloom.preprocess.spans import SpanEncoder
-from tokenloom.preprocess.threads import number_of_workers, worker_threads
+from tokenloom.preprocess.threads import worker_threads
 from tokenloom.rendering.card import HasFacts
 from tokenloom.setting_types import checked_output_prefix, checked_path
 from tokenloom.storage.publishing import exists_error
@@ -263,7 +263,6 @@ def preprocess_chat(
         StorageError: reading or writing failed.
     """
     started = time.monotonic()
-    number_of_workers(num_workers)
     path = admit(checked_path("input_path", input_path, example="such as `chat.jsonl`"))
     output_prefix = checked_output_prefix("output_prefix", output_prefix)
     file = inspect_input(path, default_format="jsonl")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tokenloom.corpus.assembly import assemble
@@ -15,7 +15,7 @@ from tokenloom.corpus.plan import CorpusFolder, JobPlan, PlannedShard
 from tokenloom.corpus.progress import CorpusProgress, Counts, ProgressBook
 from tokenloom.corpus.report import ShardReport
 from tokenloom.corpus.shard import CorpusWork
-from tokenloom.corpus.summary import CorpusSummary, OutputSummary, corpus_summary
+from tokenloom.corpus.summary import CorpusSummary, corpus_summary
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.indexed.layout import bin_path
 from tokenloom.jobs.folder import FolderGoneError
@@ -71,68 +71,73 @@ def run_job(
         TokenloomError: see `preprocess_corpus`.
     """
     book = ProgressBook(plan.shards, progress)
+    run = runner or corpus_runner(plan, num_processes=num_processes, num_workers=num_workers)
+    folder = CorpusFolder(_folder_path(plan, work_folder), plan)
+    makes_again = makes_again or plan.recipe.compares_bytes
     with if_stopped(lambda: book.done_words):
-        return _run_job(
-            plan,
-            book,
-            run=runner or corpus_runner(plan, num_processes=num_processes, num_workers=num_workers),
-            work_folder=work_folder,
-            restart=restart,
-            overwrite=overwrite,
-            makes_again=makes_again,
-            started=started,
-        )
+        _check_output_folder(plan)
+        if restart:
+            require_own_outputs(plan, overwrite=overwrite)
+            folder.restart()
+        while True:
+            if not (restart or makes_again) and (found := _finished(plan, started)) is not None:
+                folder.remove_remains()
+                return found
+            require_own_outputs(plan, overwrite=overwrite)
+            try:
+                with folder.joined():
+                    looks = not (restart or makes_again)
+                    return _work(plan, folder, run, book, looks=looks, overwrite=overwrite, started=started)
+            except FolderGoneError as error:
+                found, known = _finished(plan, started), folder.known_reports()
+                if found is not None and (known or not plan.recipe.compares_bytes):
+                    return replace(found, reports=known)
+                if found is None:
+                    message = f"`{folder.path}` was removed while this job was working in it"
+                    raise StorageError(message, hint="run the same command again") from error
+            # Finished by others, who told too little of it to say what they did.
+            restart, makes_again = False, plan.recipe.compares_bytes
+            folder = CorpusFolder(folder.path, plan)
 
 
-def _run_job(
+def _work(
     plan: JobPlan,
+    folder: CorpusFolder,
+    run: Runner,
     book: ProgressBook,
     *,
-    run: Runner,
-    work_folder: str | os.PathLike[str] | None,
-    restart: bool,
+    looks: bool,
     overwrite: bool,
-    makes_again: bool,
     started: float,
 ) -> JobResult:
-    _check_output_folder(plan)
-    makes_again = makes_again or plan.recipe.compares_bytes
-    folder = CorpusFolder(_folder_path(plan, work_folder), plan)
-    if restart:
-        require_own_outputs(plan, overwrite=overwrite)
-        folder.restart()
-    elif not makes_again and (found := _finished(plan, started)) is not None:
-        folder.remove_remains()
+    """Does what of a job is missing, in its folder, which is joined; `looks` first whether others have finished it."""
+    num_reused = sum(_is_reusable(plan, folder, shard, book) for shard in plan.shards)
+    if looks and not num_reused and (found := _finished(plan, started)) is not None:
         return found
-    require_own_outputs(plan, overwrite=overwrite)
-    try:
-        with folder.joined():
-            num_reused = sum(_is_reusable(plan, folder, shard, book) for shard in plan.shards)
-            # Somebody may have finished the job between the first look and joining.
-            if not (num_reused or restart or makes_again) and (found := _finished(plan, started)):
-                return found
-            _LOGGER.info("%d of %d shards were done before", num_reused, len(plan.shards))
-            with book.shown():
-                done = _work(plan, folder, run, book, overwrite=overwrite)
-        return _result(plan, *done, num_reused=num_reused, seconds=time.monotonic() - started)
-    except FolderGoneError as error:
-        found = _finished(plan, started)
-        reports = folder.known_reports()
-        if found is not None and (reports or not plan.recipe.compares_bytes):
-            return replace(found, reports=reports)
-        if found is None:
-            message = f"`{folder.path}` was removed while this job was working in it"
-            raise StorageError(message, hint="run the same command again") from error
-    return _run_job(  # finished by others, who told too little of it to say what they did
+    _LOGGER.info("%d of %d shards were done before", num_reused, len(plan.shards))
+    with book.shown():
+        reports, (outputs, were_there) = do_and_assemble(
+            CorpusWork(plan),
+            folder,
+            book,
+            run=run,
+            damaged=lambda: damaged_parts(plan, folder),
+            assemble=lambda reports: assemble(plan, folder, reports, overwrite=overwrite),
+            pending=[] if is_remote(plan.prefix) else [output.prefix for output in plan.outputs],
+        )
+    engines = {report.engine: report.engine_reason for report in reports}
+    summary = corpus_summary(
         plan,
-        book,
-        run=run,
-        work_folder=work_folder,
-        restart=False,
-        overwrite=overwrite,
-        makes_again=False,
-        started=started,
+        outputs,
+        num_shards_reused=num_reused,
+        was_complete=were_there,
+        num_doubled=sum(report.num_doubled for report in reports),
+        num_text_bytes=sum(report.num_text_bytes for report in reports),
+        engine=", ".join(engines),
+        engine_reason="; ".join(engines.values()),
+        seconds=time.monotonic() - started,
     )
+    return JobResult(summary=summary, reports=tuple(reports))
 
 
 def _is_reusable(plan: JobPlan, folder: CorpusFolder, shard: PlannedShard, book: ProgressBook) -> bool:
@@ -167,27 +172,6 @@ def corpus_runner(plan: JobPlan, *, num_processes: int | None, num_workers: int 
     )
 
 
-def _work(
-    plan: JobPlan, folder: CorpusFolder, run: Runner, book: ProgressBook, *, overwrite: bool
-) -> tuple[list[ShardReport], list[OutputSummary], bool]:
-    """Returns the reports of all shards, what became of them, and whether that was there, once the folder is gone."""
-    reports, (outputs, were_there) = do_and_assemble(
-        CorpusWork(plan),
-        folder,
-        book,
-        run=run,
-        damaged=lambda: damaged_parts(plan, folder),
-        assemble=lambda reports: assemble(plan, folder, reports, overwrite=overwrite),
-        pending=_written(plan),
-    )
-    return reports, outputs, were_there
-
-
-def _written(plan: JobPlan) -> list[str]:
-    """Returns what the paths begin with that the assembly writes here."""
-    return [] if is_remote(plan.prefix) else [output.prefix for output in plan.outputs]
-
-
 def _check_output_folder(plan: JobPlan) -> None:
     """Looks before the work whether the datasets can be written; their folder is made, where there is none.
 
@@ -213,27 +197,3 @@ def _folder_path(plan: JobPlan, work_folder: str | os.PathLike[str] | None) -> s
     if is_remote(plan.prefix):
         return os.path.join(scratch_folder(plan.prefix), name)
     return f"{plan.prefix.rstrip(os.sep)}.job"
-
-
-def _result(
-    plan: JobPlan,
-    reports: Sequence[ShardReport],
-    outputs: Sequence[OutputSummary],
-    were_there: bool,  # noqa: FBT001 - the last of what `_work` returns
-    *,
-    num_reused: int,
-    seconds: float,
-) -> JobResult:
-    engines = {report.engine: report.engine_reason for report in reports}
-    summary = corpus_summary(
-        plan,
-        outputs,
-        num_shards_reused=num_reused,
-        was_complete=were_there,
-        num_doubled=sum(report.num_doubled for report in reports),
-        num_text_bytes=sum(report.num_text_bytes for report in reports),
-        engine=", ".join(engines),
-        engine_reason="; ".join(engines.values()),
-        seconds=seconds,
-    )
-    return JobResult(summary=summary, reports=tuple(reports))

@@ -45,7 +45,6 @@ from tokenloom.preprocess.image_blocks import (
 )
 from tokenloom.preprocess.recording import input_record
 from tokenloom.preprocess.refusals import Isolating, singles
-from tokenloom.preprocess.threads import number_of_workers
 from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
@@ -274,7 +273,6 @@ def preprocess_multimodal(
         StorageError: reading or writing failed.
     """
     started = time.monotonic()
-    number_of_workers(num_workers)
     _check_padding(pad_length, append_eod=append_eod)
     path = admit(os.fspath(input_path))
     is_folder = os.path.isdir(path)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +20,10 @@ from tokenloom.indexed.checksums import pair_facts, path_checksum
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.roles import read_roles, roles_path
-from tokenloom.inputs.left_out import LeftOut, joined_left_out, none_left_out, num_left_out
+from tokenloom.inputs.left_out import LeftOut, none_left_out
 from tokenloom.machine import boot_id
-from tokenloom.preprocess.blocks import TokenizedBlock
 from tokenloom.preprocess.rejected import rejected_path
 from tokenloom.preprocess.selection import DocumentHashes
-from tokenloom.storage.atomic import publish_bytes
 from tokenloom.storage.local import map_file
 
 
@@ -60,7 +57,7 @@ def part_left_out(part_prefix: str, report: ShardReport) -> LeftOut:
 
     Args:
         part_prefix: what the names of the part's files begin with.
-        report: report of the shard, which `problem_beside` has passed.
+        report: report of the shard, whose part is not damaged.
     """
     if report.records_crc32 is None:
         return none_left_out()
@@ -103,90 +100,6 @@ class DonePart:
         return mine if self.kept is None else mine & self.kept
 
 
-@dataclass(slots=True, kw_only=True)
-class FilesBeside:
-    """What goes beside the pairs of a part, collected block by block, and written in the end.
-
-    Attributes:
-        num_columns: pairs of the part.
-        hashes_records: whether the texts of a document under all keys are hashed.
-        hashes_texts: whether the texts under each key are.
-        records_crc32, hashes_crc32, text_hashes_crc32: see `ShardReport`; set by `publish`.
-    """
-
-    num_columns: int
-    hashes_records: bool
-    hashes_texts: bool
-    records_crc32: int | None = None
-    hashes_crc32: int | None = None
-    text_hashes_crc32: tuple[int, ...] | None = None
-    num_records: int = 0
-    _left_out: list[tuple[LeftOut, int]] = field(default_factory=list)
-    _hashes: list[DocumentHashes] = field(default_factory=list)
-    _text_hashes: list[tuple[DocumentHashes, ...]] = field(default_factory=list)
-
-    def add(self, block: TokenizedBlock) -> None:
-        """Takes note of the next block."""
-        num_records = block.num_records
-        assert num_left_out(block.left_out) == block.num_blank_lines + len(block.bad_lines)
-        if len(block.left_out) or not self._left_out:
-            self._left_out.append((block.left_out, num_records))
-        else:  # which keeps nothing of blocks with nothing unusual
-            left_out, num_before = self._left_out[-1]
-            self._left_out[-1] = (left_out, num_before + num_records)
-        self.num_records += num_records
-        if self.hashes_records and block.hashes is not None:
-            self._hashes.append(block.hashes)
-        if self.hashes_texts:
-            self._text_hashes.append(tuple(column.hashes for column in block.columns if column.hashes is not None))
-
-    def publish(self, part_prefix: str) -> None:
-        """Makes the files appear."""
-        left_out = joined_left_out(self._left_out)
-        if len(left_out):
-            self.records_crc32 = _published(records_path(part_prefix), [left_out])
-        if self.hashes_records:
-            self.hashes_crc32 = _published(part_hashes_path(part_prefix), self._hashes)
-        if self.hashes_texts:
-            self.text_hashes_crc32 = tuple(
-                _published(part_hashes_path(part_prefix, number), [each[number] for each in self._text_hashes])
-                for number in range(self.num_columns)
-            )
-
-
-def problem_beside(part_prefix: str, report: ShardReport, *, needs_records: bool) -> str | None:
-    """Returns what is wrong with these files of a part; None for nothing.
-
-    Args:
-        part_prefix: what the names of the part's files begin with.
-        report: report of the shard.
-        needs_records: whether it must be known which records gave no document.
-
-    Raises:
-        StorageError: one of them is missing.
-    """
-    expected: dict[str, int | None] = {
-        part_hashes_path(part_prefix): report.hashes_crc32,
-        records_path(part_prefix): report.records_crc32,
-    }
-    for number, text_crc32 in enumerate(report.text_hashes_crc32 or ()):
-        expected[part_hashes_path(part_prefix, number)] = text_crc32
-    for path, crc32 in expected.items():
-        if crc32 is not None and zlib.crc32(map_file(path).data) != crc32:
-            return f"`{path}` does not hold what its report says"
-    has_records = report.records_crc32 is not None or not (report.num_blank_lines or report.num_rejected)
-    if needs_records and not has_records:  # the version that did the shard kept no such list
-        return "which of its records gave no document was not noted"
-    return None
-
-
-def _published(path: str, arrays: Sequence[LeftOut | DocumentHashes]) -> int:
-    """Writes arrays as one file, and returns its checksum."""
-    data = b"".join(each.tobytes() for each in arrays)
-    publish_bytes(path, data)
-    return zlib.crc32(data)
-
-
 def damaged_parts(plan: JobPlan, folder: CorpusFolder) -> list[tuple[PlannedShard, str]]:
     """Returns the shards whose files are not what was written, and in what.
 
@@ -214,10 +127,23 @@ def _problem(plan: JobPlan, folder: CorpusFolder, shard: PlannedShard, here: str
 
 
 def _problem_beside(plan: JobPlan, report: ShardReport, prefix: str) -> str | None:
-    """Returns what is wrong with the files beside the pairs."""
-    problem = problem_beside(prefix, report, needs_records=plan.settings.origins)
-    if problem is not None:
-        return problem
+    """Returns what is wrong with the files beside the pairs; None for nothing.
+
+    Raises:
+        StorageError: one of them is missing.
+    """
+    expected: dict[str, int | None] = {
+        part_hashes_path(prefix): report.hashes_crc32,
+        records_path(prefix): report.records_crc32,
+    }
+    for number, text_crc32 in enumerate(report.text_hashes_crc32 or ()):
+        expected[part_hashes_path(prefix, number)] = text_crc32
+    for path, crc32 in expected.items():
+        if crc32 is not None and zlib.crc32(map_file(path).data) != crc32:
+            return f"`{path}` does not hold what its report says"
+    has_records = report.records_crc32 is not None or not (report.num_blank_lines or report.num_rejected)
+    if plan.settings.origins and not has_records:  # the version that did the shard kept no such list
+        return "which of its records gave no document was not noted"
     if report.num_rejected and not os.path.exists(rejected_path(prefix)):
         return f"`{rejected_path(prefix)}` is missing"
     return None

@@ -7,15 +7,16 @@ memory, so that blocks are never copied between processes. More come from more p
 from __future__ import annotations
 
 import time
+import zlib
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
 
 from tokenloom.corpus.journal import JournaledWork, ShardJournal, condemn, places_at
-from tokenloom.corpus.part_files import FilesBeside, part_pair
+from tokenloom.corpus.part_files import part_hashes_path, part_pair, records_path
 from tokenloom.corpus.plan import JobPlan, PlannedShard
 from tokenloom.corpus.progress import Counts
 from tokenloom.corpus.recipe import Making
@@ -26,6 +27,7 @@ from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFa
 from tokenloom.indexed.roles import RolesWriter
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.inputs.blocks import Block
+from tokenloom.inputs.left_out import LeftOut, joined_left_out, num_left_out
 from tokenloom.inputs.lines import count_lines_before
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.inputs.records import BadLine
@@ -33,6 +35,7 @@ from tokenloom.machine import boot_id
 from tokenloom.preprocess.blocks import TokenizedBlock
 from tokenloom.preprocess.refusals import stuck_error
 from tokenloom.preprocess.rejected import RejectedLines
+from tokenloom.preprocess.selection import DocumentHashes
 from tokenloom.preprocess.threads import StuckError, in_order, worker_threads
 from tokenloom.storage.atomic import publish_bytes
 from tokenloom.tokenizers.engines import one_thread_per_call
@@ -100,10 +103,7 @@ class ShardWorker:
                     part.write(block)
                 if progress is not None:
                     progress(part.counts(num_file_bytes=reading.position, num_text_bytes=reading.num_text_bytes))
-            part.publish_files(shard, engine=self._making.engine)
-            report = self._report(shard, part, reading, seconds=time.monotonic() - started)
-            publish_bytes(f"{part_prefix}.json", report.to_json())
-            return report
+            return part.publish(reading, self._making, started=started)
 
     def _tokenized(self, bundles: Iterator[list[Block]], journal: ShardJournal) -> Iterator[list[TokenizedBlock]]:
         """Yields what becomes of bundles, in order."""
@@ -112,7 +112,6 @@ class ShardWorker:
             yield from in_order(
                 self._executor,
                 JournaledWork(self._making.work, journal),
-                None,
                 bundles,
                 num_ahead=self._num_workers + 1,
                 timeout_seconds=seconds,
@@ -121,26 +120,6 @@ class ShardWorker:
         except StuckError as error:
             hint = "the same command again finds the record, and treats it as a bad one"
             raise stuck_error(error.given, seconds, hint=hint) from error
-
-    def _report(self, shard: PlannedShard, part: _Part, reading: _Reading, *, seconds: float) -> ShardReport:
-        return ShardReport(
-            key=shard.key,
-            slice_rows=tuple(reading.num_rows),
-            num_documents=part.num_documents,
-            num_blank_lines=part.num_blank_lines,
-            num_rejected=part.rejected.count,
-            num_doubled=part.num_doubled,
-            num_text_bytes=reading.num_text_bytes,
-            num_tokens=part.num_tokens,
-            hashes_crc32=part.beside.hashes_crc32,
-            records_crc32=part.beside.records_crc32,
-            text_hashes_crc32=part.beside.text_hashes_crc32,
-            engine=self._making.engine,
-            engine_reason=self._making.engine_reason,
-            seconds=seconds,
-            boot_id=boot_id(),
-            numbers=dict(part.numbers),
-        )
 
 
 @contextmanager
@@ -203,21 +182,18 @@ class _Part:
     num_blank_lines: int = 0
     num_doubled: int = 0
     num_tokens: int = 0
+    left_out: list[tuple[LeftOut, int]] = field(default_factory=list)
+    hashes: list[DocumentHashes] = field(default_factory=list)
+    text_hashes: list[tuple[DocumentHashes, ...]] = field(default_factory=list)
     numbers: Counter[str] = field(default_factory=Counter)
     largest_token: int = -1
     builders: list[IndexedDatasetBuilder] = field(default_factory=list)
     roles: list[RolesWriter] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
-    beside: FilesBeside = field(init=False)
     rejected: RejectedLines = field(init=False)
 
     def __enter__(self) -> Self:
         recipe = self.plan.recipe
-        self.beside = FilesBeside(
-            num_columns=len(self.plan.columns),
-            hashes_records=recipe.hashes_documents,
-            hashes_texts=self.plan.settings.document_hashes,
-        )
         with ExitStack() as stack:  # undoes what was opened if one fails
             for number in range(len(self.plan.columns)):
                 path = bin_path(part_pair(self.prefix, number))
@@ -249,7 +225,15 @@ class _Part:
         for writer, column in zip(self.roles, block.columns, strict=bool(self.roles)):
             if (parts := column.roles) is not None:
                 writer.append(parts.counts, parts.stops, parts.kinds, lengths=column.lengths)
-        self.beside.add(block)
+        assert num_left_out(block.left_out) == block.num_blank_lines + len(block.bad_lines)
+        if len(block.left_out) or not self.left_out:
+            self.left_out.append((block.left_out, block.num_records))
+        else:  # which keeps nothing of blocks with nothing unusual
+            left_out, num_before = self.left_out[-1]
+            self.left_out[-1] = (left_out, num_before + block.num_records)
+        if block.hashes is not None:
+            self.hashes.append(block.hashes)
+        self.text_hashes.append(tuple(column.hashes for column in block.columns if column.hashes is not None))
         self.num_documents += block.num_documents
         self.num_blank_lines += block.num_blank_lines
         self.num_doubled += block.num_doubled
@@ -283,24 +267,61 @@ class _Part:
             num_rejected=self.rejected.count,
         )
 
-    def publish_files(self, shard: PlannedShard, *, engine: str) -> None:
-        """Makes the files appear, all but the report."""
+    def publish(self, reading: _Reading, making: Making, *, started: float) -> ShardReport:
+        """Makes the files appear, then the report, and returns that."""
+        recipe = self.plan.recipe
         ledger = DocumentLedger(
             num_read=self.num_documents + self.num_blank_lines + self.rejected.count,
             num_kept=self.num_documents,
             num_blank=self.num_blank_lines,
             num_rejected=self.rejected.count,
         )
-        files = tuple(slice_.file for slice_ in shard.slices)
+        files = tuple(slice_.file for slice_ in self.shard.slices)
         for number, builder in enumerate(self.builders):
             key = self.plan.columns[number]
-            make = self.plan.recipe.manifest_maker(files, key=key, split=None, ledger=ledger, engine=engine)
-            if self.plan.recipe.is_multimodal:
+            make = recipe.manifest_maker(files, key=key, split=None, ledger=ledger, engine=making.engine)
+            if recipe.is_multimodal:
                 make = partial(_with_largest_token, make, None if self.largest_token < 0 else self.largest_token)
             roles = self.roles[number] if self.roles else None
             builder.publish(builder.prepare(idx_path(part_pair(self.prefix, number)), manifest=make, roles=roles))
-        self.beside.publish(self.prefix)
+        left_out = joined_left_out(self.left_out)
+        records_crc32 = _publish_arrays(records_path(self.prefix), [left_out]) if len(left_out) else None
+        hashes_crc32 = text_hashes_crc32 = None
+        if recipe.hashes_documents:
+            hashes_crc32 = _publish_arrays(part_hashes_path(self.prefix), self.hashes)
+        if self.plan.settings.document_hashes:
+            text_hashes_crc32 = tuple(
+                _publish_arrays(part_hashes_path(self.prefix, number), [each[number] for each in self.text_hashes])
+                for number in range(len(self.builders))
+            )
         self.rejected.publish()
+        report = ShardReport(
+            key=self.shard.key,
+            slice_rows=tuple(reading.num_rows),
+            num_documents=self.num_documents,
+            num_blank_lines=self.num_blank_lines,
+            num_rejected=self.rejected.count,
+            num_doubled=self.num_doubled,
+            num_text_bytes=reading.num_text_bytes,
+            num_tokens=self.num_tokens,
+            hashes_crc32=hashes_crc32,
+            records_crc32=records_crc32,
+            text_hashes_crc32=text_hashes_crc32,
+            engine=making.engine,
+            engine_reason=making.engine_reason,
+            seconds=time.monotonic() - started,
+            boot_id=boot_id(),
+            numbers=dict(self.numbers),
+        )
+        publish_bytes(f"{self.prefix}.json", report.to_json())
+        return report
+
+
+def _publish_arrays(path: str, arrays: Sequence[LeftOut | DocumentHashes]) -> int:
+    """Writes arrays as one file, and returns its checksum."""
+    data = b"".join(each.tobytes() for each in arrays)
+    publish_bytes(path, data)
+    return zlib.crc32(data)
 
 
 def _with_largest_token(

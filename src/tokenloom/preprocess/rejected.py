@@ -34,13 +34,7 @@ class RejectedLines:
         self._target = rejected_path(prefix)
         self._skip = skip
         self._file: PendingFile | PendingObject | None = None
-        self.first_reason: str = ""
         self.count: int = 0
-
-    @property
-    def path(self) -> str | None:
-        """Where the records are; None if there are none."""
-        return self._target if self.count else None
 
     def add(self, bad_line: BadLine) -> None:
         """Sets a record aside.
@@ -56,7 +50,6 @@ class RejectedLines:
             raise bad_line.error(message, hint=hint)
         if self._file is None:
             self._file = open_pending(self._target)
-            self.first_reason = f"; the first is {bad_line.place}: {bad_line.reason}"
         record: dict[str, object] = {"file": bad_line.path, **number, "reason": bad_line.reason}
         try:
             record["text"] = bad_line.data.decode("utf-8")
@@ -64,11 +57,6 @@ class RejectedLines:
             record["base64"] = base64.b64encode(bad_line.data).decode("ascii")
         self._file.write(json_line(record))
         self.count += 1
-
-    @property
-    def files(self) -> tuple[PendingFile | PendingObject, ...]:
-        """The file to appear beside the outputs, if there are bad records."""
-        return () if self._file is None else (self._file,)
 
     def publish(self) -> None:
         """Makes the file appear; without bad records, removes that of an earlier run."""

@@ -11,10 +11,6 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-from tokenloom.errors import ConfigError
-from tokenloom.machine import usable_processors
-from tokenloom.numbers import checked_integer
-
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
@@ -87,19 +83,6 @@ def _work_off(tasks: queue.SimpleQueue[_Task | None]) -> None:
         del future, function, arguments, named  # not held while waiting
 
 
-def number_of_workers(wanted: int | None) -> int:
-    """Returns how many threads are to tokenize; None asks for one per usable processor.
-
-    Raises:
-        ConfigError: fewer than one are wanted.
-    """
-    workers = usable_processors() if wanted is None else checked_integer("the number of workers", wanted)
-    if workers < 1:
-        message = f"expected at least 1 worker, got {workers!r}"
-        raise ConfigError(message)
-    return workers
-
-
 @contextmanager
 def worker_threads(count: int) -> Iterator[WorkerThreads]:
     """Leaves without starting what waits; blocks being worked on are finished, and their results dropped."""
@@ -113,44 +96,36 @@ def worker_threads(count: int) -> Iterator[WorkerThreads]:
 def in_order(
     executor: WorkerThreads,
     work: Callable[[Given], Made],
-    first: Given | None,
-    rest: Iterable[Given],
+    blocks: Iterable[Given],
     *,
     num_ahead: int,
-    timeout_seconds: float | None = None,
-    pulse: Callable[[], object] | None = None,
+    timeout_seconds: float,
+    pulse: Callable[[], object],
 ) -> Iterator[Made]:
     """Yields what is made of the blocks, in order; at most `num_ahead` are read and not yielded.
 
     Args:
         executor: whose threads work.
         work: safe from several threads.
-        first: a block that was read before the others; None if there is none.
-        rest: the others.
+        blocks: what it is given.
         num_ahead: bounds the memory.
-        timeout_seconds: time to wait for one block; None for ever.
-        pulse: returns something else whenever a block makes progress, and the time begins anew; None if it cannot.
+        timeout_seconds: time to wait for one block.
+        pulse: returns something else whenever a block makes progress, and the time begins anew.
 
     Raises:
         StuckError: the time has passed; the thread is left behind.
     """
-    running: deque[tuple[Future[Made], Given | None]] = deque()
-
-    def submit(block: Given) -> None:
-        kept = block if timeout_seconds is not None else None
-        running.append((executor.submit(work, block), kept))
+    running: deque[tuple[Future[Made], Given]] = deque()
 
     def next_result() -> Made:
         future, block = running.popleft()
-        if timeout_seconds is not None and not _is_done(future, timeout_seconds, pulse):
+        if not _is_done(future, timeout_seconds, pulse):
             executor.leave()
             raise StuckError(block)
         return future.result()
 
-    if first is not None:
-        submit(first)
-    for block in rest:
-        submit(block)
+    for block in blocks:
+        running.append((executor.submit(work, block), block))
         del block  # the thread's to drop
         if len(running) > num_ahead:
             yield next_result()
@@ -158,7 +133,7 @@ def in_order(
         yield next_result()
 
 
-def _is_done(future: Future[Any], timeout_seconds: float, pulse: Callable[[], object] | None) -> bool:
+def _is_done(future: Future[Any], timeout_seconds: float, pulse: Callable[[], object]) -> bool:
     """Waits until something is done; whether that is so. Time in which this process was stopped does not count."""
     look = min(_SECONDS_OF_A_LOOK, timeout_seconds / 4)
     waited, seen = 0.0, None
@@ -168,7 +143,7 @@ def _is_done(future: Future[Any], timeout_seconds: float, pulse: Callable[[], ob
             future.exception(timeout=look)
         except TimeoutError:
             waited += min(time.monotonic() - began, 2 * look)
-        if pulse is not None and (now := pulse()) != seen:
+        if (now := pulse()) != seen:
             waited, seen = 0.0, now
         if waited > timeout_seconds:
             return future.done()
