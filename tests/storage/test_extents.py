@@ -105,7 +105,7 @@ def test_a_file_of_another_size_is_named(files, mmap, size):
     assert caught.value.message == (
         f"`{files[2].path}` is not the file that `all.catalogue` was written for: expected {PAGE} bytes, found {size}"
     )
-    assert caught.value.hint == "it was truncated or replaced; put it back, or write `all.catalogue` again"
+    assert caught.value.hint == "`all.catalogue` names it; put it back, or write `all.catalogue` again"
 
 
 @pytest.mark.parametrize("read", ["read", "open_parts"])

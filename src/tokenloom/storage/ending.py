@@ -24,11 +24,6 @@ _THREAD = threading.local()
 _ON_END: list[Callable[[], None]] = []
 
 
-def is_ending() -> bool:
-    """Whether the interpreter has begun to end: the main thread is done."""
-    return ENDING.is_set()
-
-
 def at_end(function: Callable[[], None]) -> None:
     """Has a function called when the interpreter begins to end, before threads are waited for."""
     _ON_END.append(function)
@@ -43,7 +38,7 @@ def submit(executor: Executor, function: Callable[[], T]) -> Future[T]:
     try:
         return executor.submit(_work, function)
     except RuntimeError as error:
-        if not is_ending():
+        if not ENDING.is_set():
             raise
         message = "nothing is read any more: the interpreter is ending"
         raise StorageError(message) from error
@@ -79,7 +74,7 @@ def daemons_stopped() -> Iterator[None]:
     try:
         yield
     except (StorageError, CancelledError):
-        if is_ending() and _is_left_alone(threading.current_thread()):
+        if ENDING.is_set() and _is_left_alone(threading.current_thread()):
             threading.Event().wait()
         raise
 

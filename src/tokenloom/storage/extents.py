@@ -220,6 +220,7 @@ class ExtentSource:
         self.files = files
         self.extents = extents
         self.recorded_in = recorded_in
+        self._hint = f"`{recorded_in}` names it; put it back, or write `{recorded_in}` again"
         self.remote_paths: list[str] = [file.path for file in files if is_remote(file.path)]
         self._is_mapped = mmap and not self.remote_paths
         self._settings = settings
@@ -331,7 +332,7 @@ class ExtentSource:
         try:
             source = PositionalFile(file.path)
         except StorageError as error:
-            raise StorageError(error.message, hint=self._missing_hint()) from error
+            raise StorageError(error.message, hint=self._hint) from error
         self._compare(file, source.read, num_bytes=source.num_bytes, modified_ns=source.version.modified_ns)
         return source
 
@@ -345,7 +346,7 @@ class ExtentSource:
         try:
             data, found = kernels.map_extents([file.path for file in self.files], places, num_bytes=self.num_bytes)
         except OSError as error:
-            hint = self._missing_hint()
+            hint = self._hint
             if error.errno == errno.ENOMEM:
                 hint = (
                     f"`{self.recorded_in}` takes up to {2 * len(self.files)} mappings: raise vm.max_map_count, merge "
@@ -362,9 +363,6 @@ class ExtentSource:
         self.known.take(found, self.files)
         return data
 
-    def _missing_hint(self) -> str:
-        return f"`{self.recorded_in}` names it; put it back, or write `{self.recorded_in}` again"
-
     def _compare(
         self, file: RecordedFile, read: Callable[[int, int], Bytes], *, num_bytes: int, modified_ns: int
     ) -> None:
@@ -376,8 +374,7 @@ class ExtentSource:
             expected, found = "the bytes that it had then", f"others, {num_bytes} of them as before"
         recorded = f"the file that `{self.recorded_in}` was written for"
         message = f"`{file.path}` is not {recorded}: expected {expected}, found {found}"
-        hint = f"it was truncated or replaced; put it back, or write `{self.recorded_in}` again"
-        raise StorageError(message, hint=hint)
+        raise StorageError(message, hint=self._hint)
 
 
 def extents_of(source: ByteSource) -> Extents:

@@ -158,8 +158,13 @@ class RemoteFile:
         self._last_stop = offset + length
         if is_next and length <= self.settings.block_bytes:
             data, waited = self._read_by_block(storage, offset, length)
-        else:
-            data, waited = self._read_exactly(storage, offset, length), True
+        else:  # a large range in parts that are fetched at the same time
+            stop, step = offset + length, self.settings.block_bytes
+            fetch = partial(storage.fetch, self.address, self.version)
+            data = _joined(
+                storage.together([partial(fetch, at, min(at + step, stop)) for at in range(offset, stop, step)])
+            )
+            waited = True
         self._book(length, num_reads=1, started=started if waited else None)
         return data
 
@@ -181,7 +186,7 @@ class RemoteFile:
             has_waited = has_waited or waited
             begin = max(offset, start)
             parts.append(_cut(piece, begin, min(offset + length, start + size) - begin))
-        return (parts[0] if len(parts) == 1 else np.concatenate(parts)), has_waited
+        return _joined(parts), has_waited
 
     def _aligned_block(self, storage: ObjectStorage, start: int) -> tuple[Piece, bool]:
         if (last := self._last_block) is not None and last[0] == start:
@@ -189,17 +194,6 @@ class RemoteFile:
         piece = self._load_block(storage, start, min(start + self.settings.block_bytes, self.num_bytes))
         self._last_block = (start, piece.bytes)
         return piece, not piece.was_cached
-
-    def _read_exactly(self, storage: ObjectStorage, offset: int, length: int) -> Bytes:
-        """Returns a range that nobody announced, large ones in parts that are fetched at the same time."""
-        step = self.settings.block_bytes
-        starts = range(offset, offset + length, step)
-        tasks = [
-            partial(storage.fetch, self.address, self.version, start, min(start + step, offset + length))
-            for start in starts
-        ]
-        parts = storage.together(tasks)
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _read_at_once(self, storage: ObjectStorage, keys: Sequence[Key]) -> list[Bytes]:
         """Returns ranges that nobody announced, fetched at the same time."""
@@ -217,3 +211,7 @@ def _is_expected(storage: ObjectStorage, key: Key) -> bool:
 
 def _cut(piece: Piece, offset: int, length: int) -> Bytes:
     return piece.bytes[offset - piece.start : offset - piece.start + length]
+
+
+def _joined(parts: Sequence[Bytes]) -> Bytes:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.storage.ending import is_ending
+from tokenloom.storage.ending import ENDING
 
 T = TypeVar("T")
 
@@ -172,7 +172,7 @@ class ReadAhead(Generic[T]):
             self._waiting.clear()
 
     def _start_waiting(self) -> None:
-        if self._is_starting or is_ending():  # a chunk came at once, and this is its callback; or it is too late
+        if self._is_starting or ENDING.is_set():  # a chunk came at once, and this is its callback; or it is too late
             return
         self._is_starting = True
         try:
