@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenloom.indexed.origins import OriginFile, OriginRuns, Origins, write_origins
+from tokenloom.indexed.origins import OriginFile, OriginRuns, Origins, write_runs
 
 ASKED = 10_000
 
@@ -39,7 +39,7 @@ def a_file_each(num_documents: int) -> Origins:
 
 def measured(origins: Origins, folder: Path, repeats: int, rng: np.random.Generator) -> tuple[float, float, float, int]:
     """Returns seconds to locate documents, again, seconds to find the documents of a record, and bytes of the file."""
-    file, checksum = write_origins(origins, str(folder / "pair"), index_start_crc32=0)
+    file, checksum = write_runs(str(folder / "pair"), origins.files, origins.pieces(), index_start_crc32=0)
     file.discard()
     first, again, back = [], [], []
     for _ in range(repeats):

@@ -18,7 +18,7 @@ from tokenloom.corpus.chat import preprocess_chat
 from tokenloom.corpus.multimodal import preprocess_multimodal
 from tokenloom.corpus.run import preprocess_corpus
 from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
-from tokenloom.indexed.counts import sequence_counts
+from tokenloom.indexed.prefixes import sequence_counts
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
 from tokenloom.storage.atomic import PendingFile

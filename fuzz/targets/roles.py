@@ -23,7 +23,8 @@ def _written() -> bytes:
     writer = RolesWriter(_PREFIX, tokenizer_sha256="ab" * 32)
     stops, kinds = np.array([1, 3, 2, 1, 3, 4], dtype=np.int32), np.array([0, 1, 2, 0, 1, 0], dtype=np.uint8)
     writer.append(np.array([2, 1, 3]), stops, kinds)
-    writer.publish()
+    pair = IndexedDataset(_PREFIX)
+    writer.write(len(pair), pair.byte_source, pair.index_source())[0].publish()
     return (_SCRATCH.path / "pair.roles").read_bytes()
 
 

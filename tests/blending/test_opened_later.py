@@ -12,7 +12,7 @@ from tokenloom.blending import builder as plain_builder
 from tokenloom.datasets import config as plain_config
 from tokenloom.datasets import gpt as plain_gpt
 from tokenloom.errors import DatasetNotFoundError, IndexCacheError
-from tokenloom.indexed.counts import sequence_counts
+from tokenloom.indexed.prefixes import sequence_counts
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.megatron.core.datasets import blended_megatron_dataset_builder, gpt_dataset
 

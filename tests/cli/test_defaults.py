@@ -22,7 +22,7 @@ from tokenloom.corpus.run import preprocess_corpus
 from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import OutputExistsError
 from tokenloom.indexed.writing.catalogue_builder import build_catalogue
-from tokenloom.indexed.writing.merge import merge_datasets
+from tokenloom.indexed.writing.concatenate import merge_datasets
 from tokenloom.numbers import bytes_text, parse_bytes
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom_look.target import SampleSettings

@@ -10,7 +10,7 @@ from tests.cli.runs import run, write_run
 
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.contents import index_start_crc32
-from tokenloom.indexed.origins import OriginFile, OriginRuns, Origins, write_origins
+from tokenloom.indexed.origins import OriginFile, OriginRuns, write_runs
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.run.run import Run
 
@@ -34,9 +34,9 @@ def path(tmp_path, capsys):
     )
     prefix = str(tmp_path / "data" / "code")
     pair = IndexedDataset(prefix)
-    origins = Origins.from_runs([file], OriginRuns.of([(0, 2, 50)]))
+    runs = [OriginRuns.of([(0, 2, 50)])]
     start = index_start_crc32(pair.index.header, pair.index.arrays.lengths)
-    write_origins(origins, prefix, index_start_crc32=start)[0].publish()
+    write_runs(prefix, [file], runs, index_start_crc32=start)[0].publish()
     run(capsys, "run", "lock", path)
     return path
 

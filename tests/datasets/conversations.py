@@ -48,8 +48,7 @@ def write_conversations(prefix: str | os.PathLike[str], conversations: list[Conv
                 np.array([stop for _, stop, _ in parts], dtype=np.int32),
                 np.array([kind for _, _, kind in parts], dtype=np.uint8),
             )
-        builder.finalize(f"{name}.idx")
-    roles.publish()
+        builder.finalize(f"{name}.idx", roles=roles)
     return name
 
 

@@ -8,7 +8,13 @@ import warnings
 import numpy as np
 import pytest
 from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
-from tests.indexed.manifest.manifests import SHA256, make_manifest, make_tokenizer_identity, write_recorded
+from tests.indexed.manifest.manifests import (
+    SHA256,
+    make_manifest,
+    make_tokenizer_identity,
+    write_manifest,
+    write_recorded,
+)
 from tests.support import (
     MASKING,
     StandInTokenizer,
@@ -31,7 +37,7 @@ from tokenloom import (
 )
 from tokenloom.indexed.checksums import pair_facts
 from tokenloom.indexed.manifest.contents import DocumentLedger
-from tokenloom.indexed.manifest.file import manifest_path, write_manifest
+from tokenloom.indexed.manifest.file import manifest_path
 
 OTHER = "cd" * 32
 CORPUS = [[[10, 11, 12], [13, 9]], [[14, 9]]]

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from tests.indexed.manifest.manifests import write_manifest
 
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.document_hashes import read_document_hashes, write_document_hashes
 from tokenloom.indexed.manifest.contents import FileChecksum, index_start_crc32
-from tokenloom.indexed.manifest.file import read_manifest, write_manifest
-from tokenloom.indexed.origins import OriginFile, OriginRuns, Origins, read_origins, write_origins
+from tokenloom.indexed.manifest.file import read_manifest
+from tokenloom.indexed.origins import OriginFile, OriginRuns, Origins, read_origins, write_runs
 
 Records = list[tuple[int, int]]
 """File and record of each document; (-1, 0) where they are not known."""
@@ -63,7 +64,7 @@ def add_origins(prefix: str, origins: Origins | None = None) -> None:
     if origins is None:
         records = [(0, 2 + number) for number in range(IndexedDataset(prefix).num_documents)]
         origins = Origins.from_runs(files_of(f"{prefix}.jsonl"), runs_of_records(records))
-    file, checksum = write_origins(origins, prefix, index_start_crc32=start_of(prefix))
+    file, checksum = write_runs(prefix, origins.files, origins.pieces(), index_start_crc32=start_of(prefix))
     file.publish()
     _record(prefix, "origins", checksum)
 

@@ -40,9 +40,8 @@ from tokenloom import (
     verify_dataset,
 )
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
-from tokenloom.indexed.counts import sequence_counts
 from tokenloom.indexed.identity import dataset_identity
-from tokenloom.indexed.prefixes import expand_prefixes, prefixes_in
+from tokenloom.indexed.prefixes import expand_prefixes, prefixes_in, sequence_counts
 
 PAGE = 65536
 

@@ -8,8 +8,7 @@ from tests.indexed.pairs import (
 )
 
 from tokenloom.errors import DatasetNotFoundError, StorageError
-from tokenloom.indexed.counts import sequence_counts
-from tokenloom.indexed.prefixes import prefixes_in
+from tokenloom.indexed.prefixes import prefixes_in, sequence_counts
 
 
 def test_prefixes_of_a_folder_are_sorted_by_name(tmp_path):

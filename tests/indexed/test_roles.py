@@ -91,10 +91,10 @@ def test_missing_roles_are_named(tmp_path):
 
 def test_the_roles_of_another_number_of_sequences_are_not_written(tmp_path):
     prefix = write_pair(tmp_path / "pair", [[[1]]])
-    writer = RolesWriter(str(prefix))
+    dataset, writer = IndexedDataset(prefix), RolesWriter(str(prefix))
     writer.append(np.array([1, 1]), np.array([1, 1], dtype=np.int32), np.array([0, 1], dtype=np.uint8))
     with pytest.raises(DatasetFormatError, match="expected the parts of 1 sequences, found those of 2"):
-        writer.publish()
+        writer.write(1, dataset.byte_source, dataset.index_source())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import struct
 import numpy as np
 import pytest
 from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
-from tests.indexed.manifest.manifests import make_manifest, write_recorded
+from tests.indexed.manifest.manifests import make_manifest, write_manifest, write_recorded
 from tests.indexed.pairs import write_pair
 from tests.support import make_dataset
 
@@ -18,7 +18,7 @@ from tokenloom.errors import ChangedFileError, DatasetFormatError
 from tokenloom.indexed.checksums import path_checksum
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.contents import DocumentLedger, FileChecksum
-from tokenloom.indexed.manifest.file import read_manifest, write_manifest
+from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.indexed.verify import check_sum, index_problems, verify_dataset
 
 HEADER_BYTES = 34

@@ -10,7 +10,7 @@ from tokenloom.cli.dataset_options import RESULT_KEYS, add_dataset_options, chos
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.values import byte_count
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.writing.merge import merge_datasets
+from tokenloom.indexed.writing.concatenate import merge_datasets
 
 
 def add_parser(commands: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.run_options import add_data_options, data_settings
-from tokenloom.indexed.counts import sequence_counts
+from tokenloom.indexed.prefixes import sequence_counts
 from tokenloom.storage.publishing import write_report
 
 

@@ -27,8 +27,7 @@ from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFacts
 from tokenloom.indexed.manifest.file import manifest_bytes
 from tokenloom.indexed.roles import roles_path
-from tokenloom.indexed.writing.checked_inputs import check_inputs
-from tokenloom.indexed.writing.concatenate import write_pending
+from tokenloom.indexed.writing.concatenate import check_inputs, write_pending
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
 from tokenloom.indexed.writing.outputs import (
     MOST_LOCKED,

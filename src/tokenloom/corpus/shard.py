@@ -283,7 +283,7 @@ class _Part:
             if recipe.is_multimodal:
                 make = partial(_with_largest_token, make, None if self.largest_token < 0 else self.largest_token)
             roles = self.roles[number] if self.roles else None
-            builder.publish(builder.prepare(idx_path(part_pair(self.prefix, number)), manifest=make, roles=roles))
+            builder.finalize(idx_path(part_pair(self.prefix, number)), manifest=make, roles=roles)
         left_out = joined_left_out(self.left_out)
         records_crc32 = _publish_arrays(records_path(self.prefix), [left_out]) if len(left_out) else None
         hashes_crc32 = text_hashes_crc32 = None

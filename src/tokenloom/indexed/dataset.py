@@ -29,7 +29,6 @@ from tokenloom.indexed.lengths import (
     DatasetStatistics,
     LengthHistogram,
     damaged_lengths,
-    dataset_statistics,
     length_histogram,
 )
 from tokenloom.indexed.manifest.file import ManifestHead, read_manifest_head, read_manifest_head_once
@@ -602,14 +601,7 @@ class IndexedDataset(HasFacts):
 
     def statistics(self) -> DatasetStatistics:
         """Returns counts and the length distribution; one pass over the lengths, which must add up to the tokens."""
-        return dataset_statistics(
-            self.index.arrays.lengths,
-            num_documents=self.num_documents,
-            num_tokens=self.num_tokens,
-            dtype=self.dtype,
-            modes=self.index.arrays.modes,
-            path=self.idx_path,
-        )
+        return DatasetStatistics.of(self)
 
     def length_histogram(self) -> LengthHistogram:
         """Returns how many sequences there are of each length; one pass over the lengths, which must add up.

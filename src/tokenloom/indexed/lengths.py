@@ -1,8 +1,8 @@
-"""How long sequences and documents are, counted from indices: of one pair, or of any number of them."""
+"""How long the sequences of datasets are, counted from their indices in one pass and little memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,56 +60,35 @@ class DatasetStatistics:
     histogram: tuple[tuple[int, int, int], ...]
     modes: tuple[tuple[int, int, int], ...] = ()
 
+    @staticmethod
+    def of(dataset: IndexedDataset) -> DatasetStatistics:
+        """Returns the statistics of a dataset; one pass over its lengths.
 
-def dataset_statistics(
-    lengths: NDArray[np.int32],
-    *,
-    num_documents: int,
-    num_tokens: int,
-    dtype: np.dtype[Any],
-    modes: NDArray[np.int8] | None = None,
-    path: str = "index",
-) -> DatasetStatistics:
-    """Returns the statistics of a dataset whose sequences have these lengths: int32[num_sequences].
-
-    Args:
-        lengths: lengths of its sequences.
-        num_documents: documents.
-        num_tokens: number of tokens of all sequences.
-        dtype: dtype of the tokens.
-        modes: int8[num_sequences], of a multimodal dataset.
-        path: path of the index, for messages.
-
-    Raises:
-        DatasetFormatError: the lengths are not those of so many tokens.
-    """
-    empty = len(lengths) == 0
-    if (found := int(lengths.sum(dtype=np.int64))) != num_tokens or (not empty and int(lengths.min()) < 0):
-        raise damaged_lengths(path, num_tokens, found)
-    return DatasetStatistics(
-        num_sequences=len(lengths),
-        num_documents=num_documents,
-        num_tokens=num_tokens,
-        num_bytes=num_tokens * dtype.itemsize,
-        dtype=dtype.name,
-        shortest=0 if empty else int(lengths.min()),
-        longest=0 if empty else int(lengths.max()),
-        mean_length=0.0 if empty else num_tokens / len(lengths),
-        num_empty=int(np.count_nonzero(lengths == 0)),
-        percentiles=() if empty else _percentiles(lengths),
-        histogram=() if empty else _doublings(lengths),
-        modes=() if modes is None else _count_modes(lengths, modes),
-    )
+        Raises:
+            DatasetFormatError: the lengths are not those of so many tokens.
+        """
+        lengths, modes, num_tokens = dataset.sequence_lengths, dataset.index.arrays.modes, dataset.num_tokens
+        empty = len(lengths) == 0
+        if (found := int(lengths.sum(dtype=np.int64))) != num_tokens or (not empty and int(lengths.min()) < 0):
+            raise damaged_lengths(dataset.idx_path, num_tokens, found)
+        return DatasetStatistics(
+            num_sequences=len(lengths),
+            num_documents=dataset.num_documents,
+            num_tokens=num_tokens,
+            num_bytes=num_tokens * dataset.dtype.itemsize,
+            dtype=dataset.dtype.name,
+            shortest=0 if empty else int(lengths.min()),
+            longest=0 if empty else int(lengths.max()),
+            mean_length=0.0 if empty else num_tokens / len(lengths),
+            num_empty=int(np.count_nonzero(lengths == 0)),
+            percentiles=() if empty else _percentiles(lengths),
+            histogram=() if empty else _doublings(lengths),
+            modes=() if modes is None else _count_modes(lengths, modes),
+        )
 
 
 def damaged_lengths(path: str, num_tokens: int, found: int) -> DatasetFormatError:
-    """Returns the error for lengths that are not those of so many tokens.
-
-    Args:
-        path: path of the index.
-        num_tokens: tokens of the data.
-        found: what the lengths add up to.
-    """
+    """Returns the error for lengths in an index that add up to `found`, not to the tokens of the data."""
     message = f"`{path}`: expected lengths from 0 on that add up to {num_tokens} tokens, found {found}"
     return DatasetFormatError(message, hint="the index is damaged: `tokenloom verify` says where")
 
@@ -200,126 +179,3 @@ def length_histogram(blocks: Iterable[NDArray[Any]], *, edges: Int64s = _EDGES, 
     counts[: len(starts)] += np.add.reduceat(few, starts)
     tokens[: len(starts)] += np.add.reduceat(few * np.arange(_FEW), starts)
     return LengthHistogram(edges=edges, counts=counts, tokens=tokens)
-
-
-class DocumentLengths:
-    """How long documents are, of one pair or of many together: 10^7 in 0.12 s, any number of them in 2 MB.
-
-    Lengths below 65,536 are counted one by one, longer ones in 64 steps of each power of two, so that percentiles are
-    exact up to there and within 1.6 % beyond.
-
-    Args:
-        datasets: the pairs.
-
-    Raises:
-        DatasetFormatError: an index is damaged: its lengths do not add up to its tokens.
-
-    Attributes:
-        longest: tokens of the longest document, its number, and the number of the pair as it was added; None if none.
-        shortest: the same of the shortest document that has tokens.
-    """
-
-    _STEPS = 64
-
-    def __init__(self, datasets: Iterable[IndexedDataset] = ()) -> None:
-        self.longest: tuple[int, int, int] | None = None
-        self.shortest: tuple[int, int, int] | None = None
-        self._num_pairs = 0
-        steps = np.arange(self._STEPS, 2 * self._STEPS)
-        edges = np.concatenate([np.arange(_FEW), *(steps << shift for shift in range(10, 57)), [2**63 - 1]])
-        self._histogram = length_histogram([], edges=edges)
-        for dataset in datasets:
-            self.add(dataset)
-
-    def add(self, dataset: IndexedDataset) -> None:
-        """Counts the documents of a pair too; one pass over its index.
-
-        Raises:
-            DatasetFormatError: the index is damaged: its lengths do not add up to its tokens.
-        """
-        lengths, boundaries = dataset.sequence_lengths, dataset.document_indices
-        before = self.num_tokens
-        for start in range(0, dataset.num_documents, _BLOCK):
-            found = _document_lengths(lengths, boundaries[start : start + _BLOCK + 1])
-            self._histogram += length_histogram([found], edges=self._histogram.edges, name=f"`{dataset.idx_path}`")
-            place = int(found.argmax())
-            if self.longest is None or found[place] > self.longest[0]:
-                self.longest = int(found[place]), start + place, self._num_pairs
-            place = int(np.where(found == 0, np.iinfo(np.int64).max, found).argmin())
-            if found[place] and (self.shortest is None or found[place] < self.shortest[0]):
-                self.shortest = int(found[place]), start + place, self._num_pairs
-        if (tokens := self.num_tokens - before) != dataset.num_tokens:
-            raise damaged_lengths(dataset.idx_path, dataset.num_tokens, tokens)
-        self._num_pairs += 1
-
-    @property
-    def num_documents(self) -> int:
-        """All documents."""
-        return self._histogram.num_sequences
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of all of them."""
-        return self._histogram.num_tokens
-
-    @property
-    def num_empty(self) -> int:
-        """Documents without tokens."""
-        return int(self._histogram.counts[0])
-
-    @property
-    def commonest(self) -> tuple[int, int]:
-        """The length below 65,536 that most documents with tokens have, and how many; 0 documents if there is none."""
-        length = 1 + int(self._histogram.counts[1:_FEW].argmax())
-        return length, int(self._histogram.counts[length])
-
-    @property
-    def mean(self) -> float:
-        """Tokens of a document, on average; 0 if there are none."""
-        return self.num_tokens / self.num_documents if self.num_documents else 0.0
-
-    def percentiles(self, percents: Sequence[float]) -> list[int]:
-        """Returns the lengths that so many percent of the documents do not exceed; none without documents."""
-        if not self.num_documents:
-            return []
-        ranks = np.ceil(np.array(percents) / 100 * self.num_documents).clip(1, self.num_documents)
-        bins = np.searchsorted(np.cumsum(self._histogram.counts), ranks)
-        return [int(start) for start in self._histogram.edges[bins]]
-
-    def share_of_tokens_in_longest(self, share: float) -> float:
-        """Returns which share of the tokens the longest documents hold, if so large a share of all is taken."""
-        if not self.num_tokens:
-            return 0.0
-        counts, tokens = self._histogram.counts[::-1], self._histogram.tokens[::-1]
-        above = np.cumsum(counts)
-        place = int(np.searchsorted(above, wanted := share * self.num_documents))
-        before = int(above[place - 1]) if place else 0
-        part = (wanted - before) / max(1, int(counts[place]))
-        return float((tokens[:place].sum() + part * tokens[place]) / self.num_tokens)
-
-    def histogram(self) -> LengthHistogram:
-        """Returns documents with tokens by length, in four steps of each power of two."""
-        if self.shortest is None or self.longest is None:
-            empty = np.empty(0, dtype=np.int64)
-            return LengthHistogram(edges=np.array([1]), counts=empty, tokens=empty)
-        fine = self._histogram
-        steps = [1, 2, 3, *(step << shift for shift in range(60) for step in range(4, 8))]
-        first = np.searchsorted(steps, self.shortest[0], side="right") - 1
-        last = np.searchsorted(steps, self.longest[0], side="right")
-        edges = np.array(steps[first : last + 1], dtype=np.int64)
-        places = np.searchsorted(fine.edges, edges)
-        counts, tokens = (np.concatenate([[0], np.cumsum(each)])[places] for each in (fine.counts, fine.tokens))
-        return LengthHistogram(edges=edges, counts=np.diff(counts), tokens=np.diff(tokens))
-
-
-def _document_lengths(lengths: NDArray[np.int32], boundaries: Int64s) -> Int64s:
-    """Returns the tokens of consecutive documents: int64[num_documents]."""
-    first, stop = int(boundaries[0]), int(boundaries[-1])
-    rows = np.diff(boundaries)
-    if stop - first == len(rows) and bool((rows == 1).all()):
-        return lengths[first:stop].astype(np.int64)
-    sums = np.zeros(len(rows), dtype=np.int64)
-    filled = np.flatnonzero(rows > 0)
-    if len(filled):  # `reduceat` takes an empty stretch for one of a single row
-        sums[filled] = np.add.reduceat(lengths[first:stop], boundaries[filled] - first, dtype=np.int64)
-    return sums

@@ -14,7 +14,6 @@ import struct
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -275,7 +274,7 @@ def parse_origins(data: NDArray[np.uint8], *, name: str) -> tuple[Origins, int]:
         raise damaged(expected="counts that fit its size", found=counts)
     packed, directory = data[table_at:directory_at].tobytes(), data[directory_at:]
     cleared = header[:_CRC_AT] + bytes(4) + header[_CRC_AT + 4 :]
-    if (found := _crc(cleared, packed, directory.data)) != crc:
+    if (found := crc32(directory, crc32(packed, crc32(cleared)))) != crc:
         raise damaged(expected=f"CRC-32 {crc:08x} of header, table and directory", found=f"{found:08x}")
     try:
         files = from_members(_Table, parse_json(_unpacked(packed, table_bytes), most_bytes=_MOST_TABLE_BYTES)).files
@@ -294,23 +293,6 @@ def parse_origins(data: NDArray[np.uint8], *, name: str) -> tuple[Origins, int]:
     return Origins(files, blocks), index_start
 
 
-def write_origins(
-    origins: Origins, prefix: str, *, index_start_crc32: int, durable: bool = True
-) -> tuple[PendingFile | PendingObject, FileChecksum]:
-    """Writes `PREFIX.origins`, and returns the file, which has no name yet, and its checksum.
-
-    Args:
-        origins: origins of all documents of the pair.
-        prefix: prefix of the pair.
-        index_start_crc32: that of the pair, as `PairFacts` has it; `checksums.start_crc32_of` reads it from an index.
-        durable: whether it survives a loss of power once it is published.
-
-    Raises:
-        StorageError: writing failed.
-    """
-    return write_runs(prefix, origins.files, origins.pieces(), index_start_crc32=index_start_crc32, durable=durable)
-
-
 def write_runs(
     prefix: str,
     files: Collection[OriginFile],
@@ -319,13 +301,16 @@ def write_runs(
     index_start_crc32: int,
     durable: bool = True,
 ) -> tuple[PendingFile | PendingObject, FileChecksum]:
-    """Writes the same from runs as they come, which are not kept, but for 64 bytes per 256 of them.
+    """Writes `PREFIX.origins` from runs as they come, which are not kept, but for 64 bytes per 256 of them.
+
+    Returns the file, which has no name yet, and its checksum.
 
     Args:
         prefix: prefix of the pair.
         files: the files that runs are of; more may be there with each run.
         runs: those of all documents, in order.
-        index_start_crc32, durable: see `write_origins`.
+        index_start_crc32: that of the pair, as `PairFacts` has it; `checksums.start_crc32_of` reads it from an index.
+        durable: whether it survives a loss of power once it is published.
 
     Raises:
         ConfigError: a run is of a file or of records that cannot be; or there are so many files that no reader would
@@ -350,7 +335,9 @@ def write_runs(
         write(directory)
         counts = encoder.num_documents, encoder.num_runs, len(files), len(packed), len(table)
         header = HEADER.pack(MAGIC, VERSION, 0, index_start_crc32, 0, *counts)
-        header = HEADER.pack(MAGIC, VERSION, _crc(header, packed, directory), index_start_crc32, 0, *counts)
+        header = HEADER.pack(
+            MAGIC, VERSION, crc32(directory, crc32(packed, crc32(header))), index_start_crc32, 0, *counts
+        )
         with storage_errors("write", file.path):
             file.stream.flush()
             write_at(file.stream.fileno(), memoryview(header), 0)
@@ -435,10 +422,3 @@ def _unpacked(packed: bytes, num_bytes: int) -> bytes:
         message = f"expected {num_bytes} bytes, found others"
         raise UnusableJsonError(message)
     return data
-
-
-def _crc(*parts: Any) -> int:
-    value = 0
-    for part in parts:
-        value = crc32(part, value)
-    return value

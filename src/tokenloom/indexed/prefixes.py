@@ -1,4 +1,4 @@
-"""The datasets that folders, globs and lists stand for."""
+"""The datasets that folders, globs and lists stand for, and the counts of many."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from tokenloom.errors import ConfigError, DatasetNotFoundError
 from tokenloom.indexed.catalogue import catalogue_path
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
+from tokenloom.indexed.layout import HEADER_BYTES, bin_path, idx_path, parse_header, prefix_of
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
-from tokenloom.storage.resolve import exists, names_in
+from tokenloom.storage.resolve import exists, names_in, read_start
 from tokenloom.storage.secrets import admit
 
 
@@ -94,3 +94,20 @@ def prefixes_listed(path: str) -> list[str]:
     """Returns the entries of a text file, one a line, without empty lines and those that begin with `#`."""
     with storage_errors("read", path), open(path, encoding="utf-8") as lines:
         return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def sequence_counts(prefixes: Sequence[str]) -> dict[str, list[int]]:
+    """Returns {prefix: [sequences, document boundaries]}, what `sequences_per_dataset` of a configuration takes.
+
+    One read of 34 bytes per pair.
+
+    Raises:
+        StorageError: an index cannot be opened.
+        DatasetFormatError: a header is foreign or truncated.
+    """
+    counts = {}
+    for prefix in map(prefix_of, prefixes):
+        path = idx_path(prefix)
+        header = parse_header(read_start(path, HEADER_BYTES), path=path)
+        counts[prefix] = [header.num_sequences, header.num_boundaries]
+    return counts

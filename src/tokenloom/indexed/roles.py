@@ -273,16 +273,6 @@ class RolesWriter:
         self._stops.append(stops)
         self._kinds.append(kinds)
 
-    def publish(self) -> None:
-        """Writes the file beside a pair that is there, whose manifest then says nothing of it.
-
-        Raises:
-            DatasetFormatError: the parts are not those of as many sequences as the pair has.
-            StorageError: writing failed.
-        """
-        dataset = IndexedDataset(self._prefix)
-        self.write(len(dataset), dataset.byte_source, dataset.index_source())[0].publish()
-
     def write(
         self, num_sequences: int, tokens: ByteSource, index: ByteSource
     ) -> tuple[PendingFile | PendingObject, FileChecksum]:

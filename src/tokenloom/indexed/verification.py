@@ -15,7 +15,7 @@ import logging
 import mmap
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tokenloom.errors import DatasetFormatError, StorageError, TokenloomError
@@ -39,8 +39,6 @@ _LOGGER = logging.getLogger(__name__)
 
 _VERSION = 2
 _FLAG_BYTES = 1 << 14
-_MOST_ROUNDS = 3
-"""Attempts at one pair that changes while it is read."""
 _NICENESS = 10
 _PATIENCE_AT_EXIT_SECONDS = 10.0
 
@@ -118,7 +116,7 @@ class Verification:
         return bool(done)
 
     def __reduce__(self) -> tuple[Callable[..., Verification], tuple[Any, ...]]:
-        return _again, (self._folder, dict(self._added))
+        return verification, (self._folder, dict(self._added))
 
     def _run(self) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # of this thread alone
@@ -145,34 +143,31 @@ class Verification:
 
     def _verify(self, prefix: str) -> None:
         """Raises what is wrong with a pair: as somebody found who looked at the same files, or by looking at them."""
-        for _ in range(_MOST_ROUNDS):
-            dataset = IndexedDataset(prefix, mmap=False, object_storage=self._added[prefix])
-            facts = _facts_of(dataset)
-            identity = _identity_of(dataset, facts)
-            if facts is None and not self._warned:
-                self._warned = True
-                _LOGGER.warning("`%s` has no manifest: nothing says what its tokens should be (told once)", prefix)
-            path = os.path.join(self._folder, f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json")
-            with waiting_for(f"{path}.lock", self._stopping.wait) as is_locked:
-                if self._stopping.is_set():
-                    raise _StoppedError
-                if (record := _read_record(path, identity)) is None:
-                    problem = self._read(dataset)
-                    again = IndexedDataset(prefix, object_storage=self._added[prefix])
-                    if _identity_of(again, _facts_of(again)) != identity:
-                        continue
-                    if is_locked:
-                        _write_record(path, identity, None if problem is None else problem.message)
-                elif (message := record["problem"]) is None:
+        settings = self._added[prefix]
+        dataset = IndexedDataset(prefix, mmap=False, object_storage=settings)
+        facts = _facts_of(dataset)
+        identity = _identity_of(dataset, facts)
+        if facts is None and not self._warned:
+            self._warned = True
+            _LOGGER.warning("`%s` has no manifest: nothing says what its tokens should be (told once)", prefix)
+        path = os.path.join(self._folder, f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json")
+        with waiting_for(f"{path}.lock", self._stopping.wait) as is_locked:
+            if self._stopping.is_set():
+                raise _StoppedError
+            if (record := _read_record(path, identity)) is not None:
+                if (message := record["problem"]) is None:
                     return
-                else:
-                    hint = f"found before, see `{path}`; write the pair again, or remove that file to look again"
-                    problem = DatasetFormatError(str(message), hint=hint)
-                if problem is not None:
-                    raise problem
-                return
-        message = f"`{prefix}` was written to {_MOST_ROUNDS} times while it was verified"
-        raise StorageError(message, hint="train on data that nobody writes")
+                hint = f"found before, see `{path}`; write the pair again, or remove that file to look again"
+                raise DatasetFormatError(str(message), hint=hint)
+            problem = self._read(dataset)
+            again = IndexedDataset(prefix, object_storage=settings)
+            if _identity_of(again, _facts_of(again)) != identity:
+                message = f"`{prefix}` was written to while it was verified"
+                raise StorageError(message, hint="train on data that nobody writes")
+            if is_locked:
+                _write_record(path, identity, None if problem is None else problem.message)
+            if problem is not None:
+                raise problem
 
     def _read(self, dataset: IndexedDataset) -> DatasetFormatError | None:
         """Reads all of a pair and returns what is wrong."""
@@ -205,20 +200,16 @@ class Verification:
 _VERIFICATIONS: dict[str, Verification] = {}
 
 
-def verification(folder: str) -> Verification:
+def verification(folder: str, pairs: Mapping[str, ObjectStorageSettings | None] | None = None) -> Verification:
     """Returns the verification whose results are kept in a folder, one per process.
 
     Args:
         folder: made if need be.
+        pairs: prefixes that are added to it, and their settings of object storage.
     """
-    if (known := _VERIFICATIONS.get(folder)) is not None:
-        return known
-    return _VERIFICATIONS.setdefault(folder, Verification(folder))
-
-
-def _again(folder: str, added: dict[str, ObjectStorageSettings | None]) -> Verification:
-    found = verification(folder)
-    for prefix, settings in added.items():
+    if (found := _VERIFICATIONS.get(folder)) is None:
+        found = _VERIFICATIONS.setdefault(folder, Verification(folder))
+    for prefix, settings in (pairs or {}).items():
         found.add(prefix, settings)
     return found
 

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from tokenloom.indexed.manifest.contents import DocumentLedger, FileChecksum, InputRecord, Manifest, PairFacts
+from tokenloom.indexed.manifest.file import manifest_bytes, manifest_path
 from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
+from tokenloom.storage.atomic import publish_bytes
 
 SHA256 = "ab" * 32
 
@@ -73,3 +75,8 @@ def write_recorded(
             manifest=lambda pair: make_manifest(**{"pair": pair, "ledger": ledger} | changes),
         )
     return os.fspath(prefix)
+
+
+def write_manifest(prefix: str | os.PathLike[str], manifest: Manifest) -> None:
+    """Writes the manifest of a pair that is there."""
+    publish_bytes(manifest_path(os.fspath(prefix)), manifest_bytes(manifest))

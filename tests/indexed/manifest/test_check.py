@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.faults import dies_at
-from tests.indexed.manifest.manifests import make_manifest, make_tokenizer_identity, write_recorded
+from tests.indexed.manifest.manifests import make_manifest, make_tokenizer_identity, write_manifest, write_recorded
 from tests.indexed.pairs import read_pair, write_pair
 from tests.support import contents
 
@@ -21,7 +21,7 @@ from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.check import manifest_head_of, manifest_of
 from tokenloom.indexed.manifest.contents import DocumentLedger
-from tokenloom.indexed.manifest.file import manifest_path, read_manifest, write_manifest
+from tokenloom.indexed.manifest.file import manifest_path, read_manifest
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.indexed.manifest.manifests import make_facts, make_manifest, make_tokenizer_identity
+from tests.indexed.manifest.manifests import make_facts, make_manifest, make_tokenizer_identity, write_manifest
 
 from tokenloom.errors import DatasetFormatError, StorageError
 from tokenloom.indexed.manifest import file as manifest_file
@@ -25,7 +25,6 @@ from tokenloom.indexed.manifest.file import (
     parse_manifest,
     read_manifest,
     read_manifest_head,
-    write_manifest,
 )
 from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity
 

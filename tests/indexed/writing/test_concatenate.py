@@ -124,11 +124,12 @@ def test_any_selection_is_what_the_builder_writes(tmp_path_factory, data, dtype,
 
 def add_roles(prefix, *, tokenizer="ab" * 32):
     """Gives each sequence of n tokens n parts, of kinds by turns."""
-    lengths = IndexedDataset(prefix).sequence_lengths.astype(np.int64)
+    dataset = IndexedDataset(prefix)
+    lengths = dataset.sequence_lengths.astype(np.int64)
     writer = RolesWriter(prefix, tokenizer_sha256=tokenizer)
     stops = np.concatenate([np.arange(1, length + 1) for length in lengths]).astype(np.int32)
     writer.append(lengths, stops, ((stops - 1) % 3).astype(np.uint8))
-    writer.publish()
+    writer.write(len(dataset), dataset.byte_source, dataset.index_source())[0].publish()
 
 
 @pytest.mark.parametrize("write", ["merge", "catalogue"])

@@ -1,4 +1,4 @@
-"""Origins and hashes of pairs that are joined, cut, catalogued and appended."""
+"""Origins and hashes of pairs that are joined, cut and catalogued."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from tests.indexed.writing.pairs import part
 
 from tokenloom import IndexedDatasetBuilder, build_catalogue, merge_datasets, write_concatenated
 from tokenloom.errors import OutputExistsError
-from tokenloom.indexed.manifest.contents import combine_manifests
 from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.indexed.origins import OriginRuns, Origins, read_origins
 from tokenloom.indexed.verify import verify_dataset
 
-WAYS = ["merge", "catalogue", "append"]
+WAYS = ["merge", "catalogue"]
 
 
 @pytest.fixture
@@ -33,18 +32,9 @@ def pairs(tmp_path):
 def join(prefixes: list[str], output: str, way: str) -> str:
     if way == "merge":
         merge_datasets(prefixes, output)
-    elif way == "catalogue":
-        build_catalogue(prefixes, output)
     else:
-        with IndexedDatasetBuilder(f"{output}.bin", dtype=np.uint16, checksums=True) as builder:
-            for prefix in prefixes:
-                builder.add_index(prefix)
-            builder.finalize(f"{output}.idx", manifest=lambda pair: _manifest_of(prefixes, pair))
+        build_catalogue(prefixes, output)
     return output
-
-
-def _manifest_of(prefixes, pair):
-    return combine_manifests([read_manifest(prefix) for prefix in prefixes], pair=pair)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -72,17 +62,16 @@ def test_documents_of_pairs_without_origins_are_not_known(tmp_path, pairs, way):
     assert verify_dataset(output).ok
 
 
-def test_documents_added_one_by_one_are_not_known(tmp_path, pairs):
+def test_what_lies_beside_a_pair_that_a_builder_appends_is_left_there(tmp_path, pairs, caplog):
     add_origins(pairs[0])
     add_hashes(pairs[0])
     with IndexedDatasetBuilder(f"{tmp_path}/all.bin", dtype=np.uint16) as builder:
-        builder.add_document([7], [1])
         builder.add_index(pairs[0])
-        builder.add_document([8], [1])
         builder.finalize(f"{tmp_path}/all.idx")
-    file = f"{pairs[0]}.jsonl"
-    assert origins_beside(f"{tmp_path}/all") == [None, (file, 2), (file, 3), (file, 4), None]
-    assert hashes_beside(f"{tmp_path}/all") is None
+    assert (origins_beside(f"{tmp_path}/all"), hashes_beside(f"{tmp_path}/all")) == (None, None)
+    assert caplog.messages == [
+        f"the ['origins', 'hashes'] of `{pairs[0]}` are not appended with it: `merge_datasets` joins them"
+    ]
 
 
 def test_pieces_of_a_wanted_size_have_the_origins_of_their_documents(tmp_path):

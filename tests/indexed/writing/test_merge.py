@@ -23,7 +23,7 @@ from tests.support import few_examples
 
 from tokenloom import IndexedDataset
 from tokenloom.errors import ConfigError, DatasetFormatError, OutputExistsError
-from tokenloom.indexed.writing.merge import merge_datasets
+from tokenloom.indexed.writing.concatenate import merge_datasets
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def test_the_answer_says_how_it_looked_and_shows_the_match_as_text(ask_pair):
     assert (found["cursor"], found["searched_tokens"]) == (None, found["total_tokens"])
     assert asked_on(ask_pair, text="strip() + 17\n")["matches"][0]["document"] == 17
     assert {ask_pair("search", text=text)["method"] for text in ("a", "return text.strip() + 17")} == {
-        "text by tables",
+        "text by decoding",
         "text by ids",
     }
 

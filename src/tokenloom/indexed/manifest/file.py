@@ -22,7 +22,7 @@ from tokenloom.indexed.manifest.tokenizer_identity import TokenizerIdentity
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import publish_bytes, storage_errors
 from tokenloom.storage.json_files import UnusableJsonError, parse_json
-from tokenloom.storage.resolve import open_pending, read_start
+from tokenloom.storage.resolve import read_start
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.typed_json import Crc32, from_members, members_of
 from tokenloom.storage.versions import open_regular, read_at_most
@@ -106,20 +106,6 @@ class _Totals:
 def manifest_path(prefix: str) -> str:
     """Returns the path of the manifest of a prefix."""
     return prefix + ".manifest.json"
-
-
-def write_manifest(prefix: str, manifest: Manifest) -> None:
-    """Writes the manifest of a prefix; it appears whole.
-
-    Whoever writes the pair too lets both appear together, see `PendingDataset`.
-
-    Raises:
-        ConfigError: it lists so many inputs that no reader would take it.
-        StorageError: writing failed.
-    """
-    data = manifest_bytes(manifest)
-    with open_pending(manifest_path(prefix)) as file:
-        file.write(data)
 
 
 def read_manifest(prefix: str, *, settings: ObjectStorageSettings | None = None) -> Manifest | None:

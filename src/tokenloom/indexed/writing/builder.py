@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -18,20 +19,21 @@ from tokenloom.indexed import layout
 from tokenloom.indexed.checksums import PairTally
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.manifest.contents import CopiedTokens, Manifest, PairFacts
+from tokenloom.indexed.manifest.contents import SIDECARS, CopiedTokens, Manifest, PairFacts, sidecar_path
 from tokenloom.indexed.manifest.file import manifest_bytes
 from tokenloom.indexed.roles import RolesWriter
-from tokenloom.indexed.writing.checked_inputs import open_checked
-from tokenloom.indexed.writing.concatenate import put_piece
+from tokenloom.indexed.writing.concatenate import open_checked, put_piece
 from tokenloom.indexed.writing.index_writer import write_records
-from tokenloom.indexed.writing.joined_sidecars import AppendedSidecars, WrittenSidecars
+from tokenloom.indexed.writing.joined_sidecars import WrittenSidecars
 from tokenloom.indexed.writing.kept_documents import byte_pieces
 from tokenloom.indexed.writing.outputs import PendingDataset, publish_datasets
 from tokenloom.kernels import RecordBuilder
 from tokenloom.setting_types import checked_path
 from tokenloom.storage.local import ByteSource, MappedFile
 from tokenloom.storage.publishing import OutputLock, canonical_name
-from tokenloom.storage.resolve import open_pending
+from tokenloom.storage.resolve import exists, open_pending
+
+_LOGGER = logging.getLogger(__name__)
 
 _FLUSH_BYTES = 4 << 20  # larger writes measured no faster
 _LONGEST = 2**31 - 1  # lengths are stored as int32
@@ -87,7 +89,6 @@ class IndexedDatasetBuilder:
         self._add = self._records.add
         self._tally = PairTally(self.dtype) if checksums else None
         self._copied_tokens: CopiedTokens | None = None
-        self._appended = AppendedSidecars()
         self._durable = durable
         self._overwrite = overwrite
         self._exclusive = exclusive
@@ -202,8 +203,8 @@ class IndexedDatasetBuilder:
     def add_index(self, path_prefix: str | os.PathLike[str]) -> None:
         """Appends a whole dataset: its documents as they are, its bytes by a kernel-level copy.
 
-        Every row of its index, and what lies beside it, are checked first; origins and hashes go with the documents.
-        Its tokens are not read, as the manifest of the result says.
+        Every row of its index is checked first. Its tokens are not read, as the manifest of the result says, and what
+        lies beside it is left there, which is logged: `merge_datasets` joins that, too.
 
         Raises:
             DatasetNotFoundError: one of the files does not exist.
@@ -216,7 +217,8 @@ class IndexedDatasetBuilder:
             message = f"`{layout.idx_path(prefix)}`: expected tokens of dtype {self.dtype}, found {dataset.dtype}"
             hint = "datasets of one dtype only can be merged; tokenize one of them again"
             raise DatasetFormatError(message, hint=hint)
-        self._appended.append(dataset, first_document=self.num_documents)
+        if beside := [name for name in SIDECARS if exists(sidecar_path(prefix, name))]:
+            _LOGGER.warning("the %s of `%s` are not appended with it: `merge_datasets` joins them", beside, prefix)
         self._records.add_rows(arrays.lengths, arrays.boundaries[1:], arrays.modes)
         self._flush()
         try:
@@ -236,37 +238,25 @@ class IndexedDatasetBuilder:
         self._copied_tokens = "unverified" if unverified else "inherited"
 
     def finalize(
-        self, idx_path: str | os.PathLike[str], *, manifest: Callable[[PairFacts], Manifest] | None = None
-    ) -> None:
-        """Writes the index and makes the pair appear, with its manifest, as `publish_datasets` does.
-
-        Args:
-            idx_path: where the index will be.
-            manifest: makes the manifest of the pair from what its files hold; needs `checksums`. None for none.
-
-        Raises:
-            OutputExistsError: there is another pair, and `overwrite` is false.
-            OutputBusyError: another process writes a pair of this index.
-            StorageError: writing failed; what was there is there again.
-        """
-        self.publish(self.prepare(idx_path, manifest=manifest))
-
-    def prepare(
         self,
         idx_path: str | os.PathLike[str],
         *,
         manifest: Callable[[PairFacts], Manifest] | None = None,
         roles: RolesWriter | None = None,
         sidecars: Callable[[ByteSource], WrittenSidecars] | None = None,
-    ) -> PendingDataset:
-        """Completes all files of the pair, and returns what `publish` makes appear.
+    ) -> None:
+        """Writes the index and makes the pair appear, with what lies beside it, as `publish_datasets` does.
 
         Args:
             idx_path: where the index will be.
             manifest: makes the manifest of the pair from what its files hold; needs `checksums`. None for none.
             roles: roles of all sequences; None for none.
-            sidecars: takes the written index and writes the other files beside the pair; None for the origins and
-                hashes of the pairs that were added.
+            sidecars: takes the written index, and writes origins and hashes; None for none.
+
+        Raises:
+            OutputExistsError: there is another pair, and `overwrite` is false.
+            OutputBusyError: another process writes a pair of this index.
+            StorageError: writing failed; what was there is there again.
         """
         self._check_open()
         self._finished = True
@@ -283,25 +273,14 @@ class IndexedDatasetBuilder:
             self._bin_file.sync()
             pending = PendingDataset(prefix=layout.prefix_of(path), tokens=self._bin_file, index=index_file)
             index = MappedFile(index_file.readable_path)
-            if sidecars is None:
-                written = None
-                if roles is not None:
-                    written = roles.write(self.num_sequences, MappedFile(self._bin_file.readable_path), index)
-                beside = self._appended.write(
-                    pending.prefix, self.num_documents, index, roles=written, durable=self._durable
-                )
-            else:
-                beside = sidecars(index)
+            beside = WrittenSidecars() if sidecars is None else sidecars(index)
             stack.callback(beside.discard)
+            if roles is not None:
+                tokens = MappedFile(self._bin_file.readable_path)
+                beside.add("roles", roles.write(self.num_sequences, tokens, index))
             pending.add_beside(beside.files)
             if manifest is not None:
                 pending.manifest = manifest_bytes(manifest(beside.facts(self._facts(index))))
-            stack.pop_all()
-        return pending
-
-    def publish(self, pending: PendingDataset) -> None:
-        """Makes a prepared pair appear, as `finalize` does."""
-        try:
             publish_datasets(
                 [pending],
                 overwrite=self._overwrite,
@@ -309,8 +288,6 @@ class IndexedDatasetBuilder:
                 exclusive=self._exclusive,
                 locks=self._locks.values(),
             )
-        finally:
-            self._release()
 
     def _facts(self, index: MappedFile) -> PairFacts:
         if self._tally is None:

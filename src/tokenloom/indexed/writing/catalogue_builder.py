@@ -12,11 +12,10 @@ from tokenloom.indexed.catalogue import Catalogue, CataloguePart, catalogue_path
 from tokenloom.indexed.checksums import PairTally
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import DType, Header, bin_path, idx_path, prefix_of
-from tokenloom.indexed.manifest.combining import combined_manifest
+from tokenloom.indexed.manifest.check import combined_manifest
 from tokenloom.indexed.manifest.file import manifest_bytes
 from tokenloom.indexed.opening import inputs_stay
-from tokenloom.indexed.writing.checked_inputs import check_output, checked_inputs
-from tokenloom.indexed.writing.concatenate import tell_nothing_to_do
+from tokenloom.indexed.writing.concatenate import check_output, checked_inputs, tell_nothing_to_do
 from tokenloom.indexed.writing.index_writer import IndexWriter
 from tokenloom.indexed.writing.joined_sidecars import JoinedSidecars
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart, Selection
@@ -132,7 +131,7 @@ def _write(
             if manifest is not None:
                 tally.add_pair(dataset)
             for section in dataset.sections:
-                rows.move_to(next(starts))
+                rows.pointer = next(starts)
                 chosen = ConcatenatedPart(prefix=each.prefix, documents=section.documents)
                 for block in Selection(dataset, chosen).blocks():
                     rows.add_boundaries(rows.num_rows + np.cumsum(block.counts))

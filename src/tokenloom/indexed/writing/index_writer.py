@@ -25,32 +25,22 @@ class IndexWriter:
         file: empty file to be written. It is not published.
         header: header with the final counts.
         multimodal: whether there are modes.
+
+    Attributes:
+        num_rows: sequences written so far.
+        pointer: where the next sequence begins, in bytes; may be set to somewhere else than where the last one ended.
     """
 
     def __init__(self, file: PendingFile | PendingObject, header: Header, *, multimodal: bool) -> None:
         self._file = file
         self._header = header
         self._multimodal = multimodal
-        self._num_rows = 0
+        self.num_rows: int = 0
         self._num_boundaries = 0
-        self._pointer = 0
+        self.pointer: int = 0
         file.write(header.pack())
         file.sync()
         self.add_boundaries(np.zeros(1, dtype=np.int64))
-
-    @property
-    def num_rows(self) -> int:
-        """Sequences written so far."""
-        return self._num_rows
-
-    @property
-    def pointer(self) -> int:
-        """Where the next sequence begins, in bytes."""
-        return self._pointer
-
-    def move_to(self, pointer: int) -> None:
-        """Says where the next sequence begins, in bytes, if not where the last one ended."""
-        self._pointer = pointer
 
     def add_rows(self, lengths: NDArray[np.int32], modes: NDArray[np.int8] | None = None) -> None:
         """Appends sequences that lie back to back.
@@ -61,16 +51,16 @@ class IndexWriter:
         """
         if not len(lengths):
             return
-        header, row = self._header, self._num_rows
-        ends = np.cumsum(lengths, dtype=np.int64) * header.dtype.itemsize + self._pointer
-        pointers = np.concatenate([np.array([self._pointer], dtype=np.int64), ends[:-1]])
+        header, row = self._header, self.num_rows
+        ends = np.cumsum(lengths, dtype=np.int64) * header.dtype.itemsize + self.pointer
+        pointers = np.concatenate([np.array([self.pointer], dtype=np.int64), ends[:-1]])
         self._put(header.lengths_offset + 4 * row, lengths)
         self._put(header.pointers_offset + 8 * row, pointers)
         if self._multimodal:
             assert modes is not None
             self._put(header.modes_offset + row, modes)
-        self._num_rows += len(lengths)
-        self._pointer = int(ends[-1])
+        self.num_rows += len(lengths)
+        self.pointer = int(ends[-1])
 
     def add_boundaries(self, ends: NDArray[np.int64]) -> None:
         """Appends the ends of documents: int64[count], the sequences before each; the first boundary, 0, is there."""
@@ -84,7 +74,7 @@ class IndexWriter:
             StorageError: there were other counts than the header says.
         """
         expected = self._header.num_sequences, self._header.num_boundaries
-        if (found := (self._num_rows, self._num_boundaries)) != expected:
+        if (found := (self.num_rows, self._num_boundaries)) != expected:
             message = f"`{self._file.path}`: expected {expected} sequences and boundaries, found {found}"
             raise StorageError(message, hint="an input changed while it was read")
         self._file.sync()

@@ -100,53 +100,6 @@ def write_sidecars(
     return written
 
 
-class AppendedSidecars:
-    """The origins and the hashes of pairs that are appended to one that is being built.
-
-    Documents that are added otherwise come from nowhere that is known, and with one of them there are no hashes.
-    """
-
-    def __init__(self) -> None:
-        self._origins: list[OriginsPart] = []
-        self._hashes: list[NDArray[np.uint64]] = []
-        self._num_documents = 0
-        self._num_hashed = 0
-
-    def append(self, pair: IndexedDataset, *, first_document: int) -> None:
-        """Takes what lies beside a pair.
-
-        Args:
-            pair: the pair.
-            first_document: documents that are there before its own.
-
-        Raises:
-            DatasetFormatError: a file is damaged, or belongs to other data.
-        """
-        origins, hashes = read_origins(pair.path_prefix), read_document_hashes(pair.path_prefix, is_checked=True)
-        self._origins.append((None, range(self._num_documents, first_document), None))
-        self._origins.append((origins, range(pair.num_documents), None))
-        self._num_documents = first_document + pair.num_documents
-        if hashes is not None and self._num_hashed == first_document:
-            self._hashes.append(hashes)
-            self._num_hashed += len(hashes)
-
-    def write(
-        self, prefix: str, num_documents: int, index: ByteSource, *, roles: Written | None, durable: bool
-    ) -> WrittenSidecars:
-        """Writes the files of the pair, which has so many documents; see `write_sidecars`."""
-        parts: list[OriginsPart] = [*self._origins, (None, range(self._num_documents, num_documents), None)]
-        are_known = any(origins is not None for origins, _, _ in parts)
-        has_hashes = bool(self._hashes) and self._num_hashed == num_documents
-        return write_sidecars(
-            prefix,
-            index,
-            roles=roles,
-            origins=joined_origins(parts) if are_known else None,
-            hashes=self._hashes if has_hashes else None,
-            durable=durable,
-        )
-
-
 class JoinedSidecars:
     """What becomes of the files beside the inputs. Memory: the table of origins, and for roles 8 bytes per sequence.
 

@@ -12,12 +12,12 @@ from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.document_hashes import read_document_hashes
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
-from tokenloom.indexed.manifest.combining import combined_manifest
+from tokenloom.indexed.manifest.check import combined_manifest
 from tokenloom.indexed.opening import inputs_stay
 from tokenloom.indexed.origins import OriginRuns, Origins, read_origins
 from tokenloom.indexed.roles import has_roles
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
-from tokenloom.indexed.writing.checked_inputs import check_inputs, check_output
+from tokenloom.indexed.writing.concatenate import check_inputs, check_output
 from tokenloom.indexed.writing.joined_sidecars import WrittenSidecars, write_sidecars
 from tokenloom.progress import task
 from tokenloom.storage.local import ByteSource
@@ -71,8 +71,7 @@ def write_reordered(
                     builder.append_block(tokens, lengths.astype(np.int32), document_ends=np.cumsum(counts))
                     advance(len(documents))
             write = partial(_write_sidecars, prefix, order, target, durable=durable)
-            pending = builder.prepare(idx_path(target), manifest=manifest, sidecars=write)
-            builder.publish(pending)
+            builder.finalize(idx_path(target), manifest=manifest, sidecars=write)
     return IndexedDataset(target)
 
 

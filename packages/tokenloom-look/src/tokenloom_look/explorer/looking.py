@@ -19,7 +19,6 @@ from tokenloom.rendering.plain import printable
 from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.lock import RunLock
 from tokenloom_look.explorer.queries import NotThereError, Query
-from tokenloom_look.explorer.text_scan import vocabulary_texts
 from tokenloom_look.target import Target, TargetKind
 
 PREVIEW_TOKENS = 64
@@ -56,15 +55,6 @@ class Looking:
     def origins(self) -> SourceOrigins:
         """Which records documents were made of."""
         return SourceOrigins(self.target.pair_rows, object_storage=self.target.object_storage)
-
-    @cached_property
-    def vocabulary(self) -> list[str]:
-        """What each token adds to a text: some seconds for the largest vocabularies.
-
-        Raises:
-            ConfigError: the tokenizer cannot decode it.
-        """
-        return vocabulary_texts(self.target.tokenizer)
 
     @property
     def lock(self) -> RunLock | None:

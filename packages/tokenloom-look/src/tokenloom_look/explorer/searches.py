@@ -1,10 +1,9 @@
 """Texts and ids, looked for in all documents: a while at a time, with a cursor that says where to go on.
 
 A text is found where a document, decoded, has it, letter by letter, however it is cut into tokens. Where enough of its
-tokens are the same whatever stands around it, their ids are compared; of shorter texts, such as a word, tokens are
-looked up in tables of what they spell; what may be a match is decoded. Short texts without a letter of ASCII are looked
-for by decoding everything, which takes a hundred times as long. All find the same, but for text that was tokenized
-otherwise than its tokens in the midst of other text, as with dropout, which comparing ids does not find.
+tokens are the same whatever stands around it, their ids are compared. Shorter texts, such as a word, are looked for by
+decoding everything, which takes a hundred times as long. Both find the same, but for text that was tokenized otherwise
+than its tokens in the midst of other text, as with dropout, which comparing ids does not find.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from tokenloom.numbers import items_of, parse_integer, quoted
 from tokenloom.run.audit.token_scan import TOKENS_AT_ONCE, StableIds, places_of_ids, stretches
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query
-from tokenloom_look.explorer.text_scan import TextScan, seed_of
 from tokenloom_look.html import element, joined
 
 SECONDS = 0.3
@@ -38,9 +36,6 @@ _MOST_IDS = 256
 _MOST_KEPT = 8
 _MOST_CHARACTERS = 2000
 _DECODED_AT_ONCE = 2048
-_LOOKED_UP_AT_ONCE = 1 << 20
-_SPARE = 8
-"""Tokens that may stand within a text and add nothing to it."""
 _AROUND = 24
 """Tokens before and behind a match that are shown."""
 
@@ -136,8 +131,6 @@ class _Sought:
     ids: tuple[int, ...] = ()
     text: str = ""
     stable: StableIds | None = None
-    scan: TextScan | None = None
-    seed: str = ""
     tokenizer: Any = None
 
     @classmethod
@@ -161,9 +154,7 @@ class _Sought:
         try:
             stable = StableIds.of(text, tokenizer)
         except ConfigError:  # too short for it; the answer says by `method` what is done instead
-            seed = seed_of(text)
-            scan = TextScan(seed, looking.vocabulary) if seed else None
-            return cls(text=text, scan=scan, seed=seed, tokenizer=tokenizer)
+            return cls(text=text, tokenizer=tokenizer)
         return cls(text=text, ids=stable.ids, stable=stable, tokenizer=tokenizer)
 
     @property
@@ -171,49 +162,13 @@ class _Sought:
         """How it is looked for."""
         if self.ids:
             return "ids" if self.stable is None else "text by ids"
-        return "text by decoding" if self.scan is None else "text by tables"
+        return "text by decoding"
 
     def stages(self, pair: OpenPair, row: int, start: int, until: float) -> Iterator[_Stage]:
         """Yields what is found in a pair from a place on; a stage ends early when it is `until`."""
         if self.ids:
             return self._stages_of_ids(pair, row, start, until)
-        if self.scan is not None:
-            return self._stages_of_tables(pair, self.scan, row, start, until)
         return self._stages_of_text(pair, row, start)
-
-    def _stages_of_tables(self, pair: OpenPair, scan: TextScan, row: int, start: int, until: float) -> Iterator[_Stage]:
-        lengths, overlap = pair.data.sequence_lengths, len(self.seed) + _SPARE
-        for span in stretches(lengths, overlap=overlap, row=row, start=start, at_once=_LOOKED_UP_AT_ONCE):
-            found = scan.places(span.tokens_of(pair.data))
-            ends = np.cumsum(span.lengths)
-            pieces = np.searchsorted(ends, found, side="right")
-            begins = span.starts[pieces] + found - (ends[pieces] - span.lengths[pieces])
-            places: list[_Place] = []
-            for at, begin in zip(span.rows[pieces].tolist(), begins.tolist(), strict=True):
-                if len(places) > _MOST_MATCHES or (at == span.next_row and begin >= span.next_start):
-                    break
-                if _is_image(pair, at):
-                    continue
-                if (at, begin) > (row, start) and time.monotonic() >= until:
-                    yield _Stage(places, at, begin)
-                    return
-                place = self._place_around(pair, at, begin)
-                if place is not None and (not places or (at, place[0]) > places[-1][:2]):
-                    places.append(_Place(at, *place, begin))
-            yield _Stage(places, span.next_row, span.next_start)
-
-    def _place_around(self, pair: OpenPair, row: int, begin: int) -> tuple[int, int] | None:
-        """Returns the tokens that hold the text whose seed begins in a token; None if it is not there."""
-        before, behind = self.text.split(self.seed, 1)
-        first = max(0, begin - len(before.encode(errors="replace")) - (_SPARE if before else 1))
-        stop = begin + len((self.seed + behind).encode(errors="replace")) + _SPARE
-        stop = min(int(pair.data.sequence_lengths[row]), stop)
-        found = pair.data.get(row, first, stop - first)
-        tokens = (found[0] if pair.data.multimodal else found).tolist()
-        for start, end in _places(self.text, tokens, self.tokenizer):
-            if first + start <= begin < first + end:
-                return first + start, first + end
-        return None
 
     def _stages_of_ids(self, pair: OpenPair, row: int, start: int, until: float) -> Iterator[_Stage]:
         for found in places_of_ids(pair.data, self.ids, row=row, start=start, at_once=TOKENS_AT_ONCE):

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.indexed.catalogue import CataloguePart
-from tokenloom.indexed.lengths import DocumentLengths
 from tokenloom.rendering.words import counted, size
 from tokenloom_look.html import Cell, Markup, element, facts, joined, table
+from tokenloom_look.report.document_lengths import DocumentLengths
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.run_pieces import largest_rows
 from tokenloom_look.report.section import Chart, Section, Series

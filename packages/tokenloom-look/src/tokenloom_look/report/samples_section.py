@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.lengths import DocumentLengths
 from tokenloom.inspect.shown import Shown
 from tokenloom_look.html import Markup, element, joined
+from tokenloom_look.report.document_lengths import DocumentLengths
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Section
 from tokenloom_look.shown_html import legend_html, shown_html

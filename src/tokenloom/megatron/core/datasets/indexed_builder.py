@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import DatasetFormatError, TokenRangeError
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
-from tokenloom.indexed.writing.checked_inputs import open_checked
+from tokenloom.indexed.writing.concatenate import open_checked
 from tokenloom.indexed.writing.kept_documents import FilePiece, byte_pieces
 from tokenloom.indexed.writing.outputs import dataset_paths
 from tokenloom.megatron.core.datasets.indexed_index import IndexWriter
