@@ -1,6 +1,8 @@
 from .corpus.chat import ChatSummary as ChatSummary
 from .corpus.chat import preprocess_chat as preprocess_chat
+from .corpus.preview import DocumentPreview as DocumentPreview
 from .corpus.preview import preview_corpus as preview_corpus
+from .corpus.preview import preview_documents as preview_documents
 from .corpus.progress import CorpusProgress as CorpusProgress
 from .corpus.run import preprocess_corpus as preprocess_corpus
 from .corpus.settings import BadRecordBudget as BadRecordBudget
@@ -10,8 +12,6 @@ from .corpus.tuning import find_optimal_workers as find_optimal_workers
 from .inputs.find import find_inputs as find_inputs
 from .jobs.ray_runner import RayRunner as RayRunner
 from .preprocess.document_tokens import DocumentTokens as DocumentTokens
-from .preprocess.preview import DocumentPreview as DocumentPreview
-from .preprocess.preview import preview_documents as preview_documents
 from .preprocess.selection import first_occurrences as first_occurrences
 from .preprocess.selection import hash_of_text as hash_of_text
 from .preprocess.selection import split_of as split_of

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenloom.corpus.image_folder import write_image_records
+from tokenloom.corpus.multimodal import write_image_records
 from tokenloom.errors import OutputExistsError
 
 

@@ -6,7 +6,7 @@ import os
 import threading
 from pathlib import Path
 
-from tests.jobs.numbers import NumberBook, NumberPlan, NumberWork
+from tests.jobs.numbers import NumberBook, NumberCounts, NumberPlan, NumberWork
 
 from tokenloom.jobs.folder import JobFolder
 from tokenloom.jobs.processes import work_on_shards
@@ -19,7 +19,7 @@ def folder_at(path: Path, plan: NumberPlan = PLAN) -> JobFolder:
 
 
 def work(folder: JobFolder, book: NumberBook, plan: NumberPlan = PLAN) -> None:
-    work_on_shards(NumberWork(plan), folder, num_workers=1, tell=book.tell)
+    work_on_shards(NumberWork(plan), folder, num_workers=1, book=book)
 
 
 def test_what_is_done_is_told_of_and_not_done_again(tmp_path: Path):
@@ -34,19 +34,20 @@ def test_what_is_done_is_told_of_and_not_done_again(tmp_path: Path):
 
 
 def test_a_shard_that_another_holds_comes_last_and_is_waited_for(tmp_path: Path):
-    folder, other, book = folder_at(tmp_path), folder_at(tmp_path), NumberBook()
     is_at_the_end = threading.Event()
 
-    def tell(number: int, counts, *, is_done: bool = False) -> None:
-        book.tell(number, counts, is_done=is_done)
-        if number == 3 and is_done:
-            is_at_the_end.set()
+    class Watched(NumberBook):
+        def tell(self, number: int, counts: NumberCounts, *, is_done: bool = False) -> None:
+            super().tell(number, counts, is_done=is_done)
+            if number == 3 and is_done:
+                is_at_the_end.set()
 
+    folder, other, book = folder_at(tmp_path), folder_at(tmp_path), Watched()
     with other.joined(), folder.joined():
         with other.claimed(PLAN.shards[1], wait=False) as is_theirs:
             assert is_theirs
             thread = threading.Thread(
-                target=work_on_shards, args=(NumberWork(PLAN), folder), kwargs={"num_workers": 1, "tell": tell}
+                target=work_on_shards, args=(NumberWork(PLAN), folder), kwargs={"num_workers": 1, "book": book}
             )
             thread.start()
             assert is_at_the_end.wait(60)

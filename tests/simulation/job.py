@@ -165,7 +165,7 @@ class _Book:
 
 
 def _do_shards(work: _Work, folder: _Folder, book: _Book) -> None:
-    work_on_shards(work, folder, num_workers=1, tell=book.tell)
+    work_on_shards(work, folder, num_workers=1, book=book)
 
 
 class _Work:

@@ -20,7 +20,7 @@ import numpy as np
 
 from tests.simulation.disk import Inode, OpenFile, failure
 from tests.simulation.scheduler import CrashError, World
-from tokenloom.jobs import folder, leases
+from tokenloom.jobs import folder
 from tokenloom.order import cache
 from tokenloom.storage import atomic, copying, json_files, local, locks, publishing, versions
 
@@ -407,12 +407,12 @@ class Modules:
 
     @contextmanager
     def touched(self, descriptor: int | None, timeout_seconds: float) -> Iterator[None]:
-        """`leases.touched`, without its thread: who looks at the file finds it touched if its holder is not frozen."""
+        """`folder._touched`, without its thread: who looks at the file finds it touched if its holder is not frozen."""
         if descriptor is None:
             yield
             return
         opened = self.os.opened(descriptor)
-        touch = opened.inode, min(leases._MOST_SECONDS_BETWEEN_TOUCHES, timeout_seconds / 8)
+        touch = opened.inode, min(folder._MOST_SECONDS_BETWEEN_TOUCHES, timeout_seconds / 8)
         opened.owner.touched.append(touch)
         try:
             yield
@@ -429,7 +429,7 @@ def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator
     """Puts the stand-ins into the modules of storage, and into more that use nothing else of the system."""
     stand_ins = Modules(world)
     changes: dict[tuple[types.ModuleType, str], object] = {}
-    for module in (atomic, json_files, local, locks, publishing, versions, leases, *more):
+    for module in (atomic, json_files, local, locks, publishing, versions, folder, *more):
         for name in ("os", "fcntl", "time", "secrets"):
             if hasattr(module, name):
                 changes[module, name] = getattr(stand_ins, name)
@@ -437,8 +437,8 @@ def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator
     changes[atomic, "has_descriptor_paths"] = lambda: world.has_unnamed_files
     changes[atomic, "_CAN_LINK_UNNAMED"] = {}
     changes[atomic, "_can_link_unnamed"] = lambda *_: True
-    changes[locks, "Path"] = changes[leases, "Path"] = stand_ins.path
-    changes[folder, "touched"] = stand_ins.touched
+    changes[locks, "Path"] = changes[folder, "Path"] = stand_ins.path
+    changes[folder, "_touched"] = stand_ins.touched
     changes[local, "kernels"] = types.SimpleNamespace(map_file=stand_ins.map_file)
     changes[copying, "os"] = stand_ins.os
     changes[copying, "kernels"] = types.SimpleNamespace(start_writing_back=lambda *_: None)

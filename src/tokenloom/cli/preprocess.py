@@ -29,8 +29,8 @@ from tokenloom.errors import ConfigError
 from tokenloom.inputs.formats import FORMATS  # whose names cost nothing: help must not import the readers
 
 if TYPE_CHECKING:
+    from tokenloom.corpus.preview import DocumentPreview
     from tokenloom.corpus.summary import CorpusSummary
-    from tokenloom.preprocess.preview import DocumentPreview
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _SHOWN_CHARACTERS = 200

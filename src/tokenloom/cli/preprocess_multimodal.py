@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _input(options: argparse.Namespace) -> str:
     """Returns the one input; where images come in a folder of their own, the records that name them."""
-    from tokenloom.corpus.image_folder import write_image_records
+    from tokenloom.corpus.multimodal import write_image_records
 
     names = [*options.inputs, *([options.named_input] if options.named_input else [])]
     if len(names) != 1:

@@ -15,7 +15,7 @@ import numpy as np
 from tokenloom.corpus.finished import own_manifest
 from tokenloom.corpus.job import run_job
 from tokenloom.corpus.plan import JobPlan, plan_job
-from tokenloom.corpus.recipe import Making, OneInputRecipe
+from tokenloom.corpus.recipe import Making, Recipe
 from tokenloom.corpus.settings import CHAT_SHARD_BYTES, RECORD_TIMEOUT_SECONDS, BadRecordBudget, JobSettings
 from tokenloom.errors import ConfigError, InputError, OutputExistsError
 from tokenloom.indexed.dataset import IndexedDataset
@@ -31,13 +31,12 @@ from tokenloom.inputs.reading import BegunReader, open_within
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.jobs.running import Runner
 from tokenloom.preprocess.chat_templates import TemplateSource, find_chat_template, first_texts
-from tokenloom.preprocess.conversation_blocks import ConversationTokenizer, Renderer, schema_of
+from tokenloom.preprocess.conversation_blocks import ConversationTokenizer, SpanEncoder, schema_of
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.recording import input_record
 from tokenloom.preprocess.refusals import Isolating
 from tokenloom.preprocess.rejected import rejected_path
 from tokenloom.preprocess.schemas import SCHEMAS, Schema
-from tokenloom.preprocess.spans import SpanEncoder
 from tokenloom.preprocess.threads import worker_threads
 from tokenloom.rendering.card import HasFacts
 from tokenloom.setting_types import checked_output_prefix, checked_path
@@ -55,10 +54,11 @@ _REASON = "which tokens belong to an answer is told by their offsets, which othe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationRecipe(OneInputRecipe):
+class ConversationRecipe(Recipe):
     """The recipe for conversations; see `Recipe`.
 
     Attributes:
+        limits: limits of what reading the input may take.
         schema: schema of the records, the same in all shards.
         template: what renders conversations; None for texts, which need no template.
         engine: asked for.
@@ -67,6 +67,7 @@ class ConversationRecipe(OneInputRecipe):
     """
 
     tokenizer: HuggingFaceTokenizer
+    limits: ReadLimits
     schema: Schema
     template: TemplateSource | None
     engine: EngineName
@@ -106,7 +107,8 @@ class ConversationRecipe(OneInputRecipe):
         encoder = SpanEncoder(self.tokenizer, choice, num_workers=num_workers)
         template = None if self.template is None else self.template.compiled()
         work = ConversationTokenizer(
-            Renderer(template, schema=self.schema),
+            template,
+            self.schema,
             encoder,
             dtype=self.dtype,
             eod=self.tokenizer.eod,

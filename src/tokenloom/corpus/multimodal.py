@@ -16,7 +16,7 @@ import numpy as np
 from tokenloom.corpus.job import run_job
 from tokenloom.corpus.plan import plan_job
 from tokenloom.corpus.progress import CorpusProgress
-from tokenloom.corpus.recipe import Making, OneInputRecipe
+from tokenloom.corpus.recipe import Making, Recipe
 from tokenloom.corpus.settings import (
     IMAGE_FOLDER_SHARD_BYTES,
     IMAGE_RECORD_SHARD_BYTES,
@@ -45,6 +45,9 @@ from tokenloom.preprocess.image_blocks import (
 )
 from tokenloom.preprocess.recording import input_record
 from tokenloom.preprocess.refusals import Isolating, singles
+from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.json_files import UnusableJsonError, parse_json
+from tokenloom.storage.publishing import write_report
 from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
@@ -55,10 +58,11 @@ _MOST_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImageRecipe(OneInputRecipe):
+class ImageRecipe(Recipe):
     """The recipe for texts with images; see `Recipe`.
 
     Attributes:
+        limits: limits of what reading the input may take.
         path: path of the input.
         is_folder: whether that is a folder of pairs, and not a file of records.
         text_key, image_key: keys of text and path in a record.
@@ -66,6 +70,7 @@ class ImageRecipe(OneInputRecipe):
         pairs_at_once: number of pairs that a thread takes at once, after the first.
     """
 
+    limits: ReadLimits
     path: str
     is_folder: bool
     text_key: str
@@ -101,7 +106,7 @@ class ImageRecipe(OneInputRecipe):
         """Returns the shards of a file, or of a folder."""
         if self.is_folder:
             return cut_folder(self.path, shard_bytes=self.settings.shard_bytes)
-        return OneInputRecipe.cut(self, files)
+        return Recipe.cut(self, files)
 
     def making(self, _first: InputSlice, *, num_workers: int) -> Making:
         """Returns what one process works with."""
@@ -277,7 +282,10 @@ def preprocess_multimodal(
     path = admit(os.fspath(input_path))
     is_folder = os.path.isdir(path)
     record = input_record(path)
-    file = _folder_file(path, record.num_bytes) if is_folder else inspect_input(path, default_format="jsonl")
+    if is_folder:
+        file = InputFile(path=path, format="text-files", compression="none", num_bytes=record.num_bytes, version="")
+    else:
+        file = inspect_input(path, default_format="jsonl")
     recipe = ImageRecipe(
         settings=JobSettings(
             bad_records=BadRecordBudget(most=None if skip_bad_lines else 0),
@@ -328,10 +336,6 @@ def preprocess_multimodal(
     )
 
 
-def _folder_file(path: str, num_bytes: int) -> InputFile:
-    return InputFile(path=path, format="text-files", compression="none", num_bytes=num_bytes, version="")
-
-
 def _of_pairs(progress: Callable[[int], None]) -> Callable[[CorpusProgress], None]:
     told = 0
 
@@ -351,3 +355,52 @@ def _check_padding(pad_length: int | None, *, append_eod: bool) -> None:
     if pad_length is not None and not append_eod:
         message = "expected `append_eod` with `pad_length`, found none"
         raise ConfigError(message, hint="texts are filled up with the end-of-document token")
+
+
+def write_image_records(
+    texts_path: str, images_folder: str, output_path: str, *, image_key: str = "image", overwrite: bool = False
+) -> int:
+    """Writes each record again, with the path of its image: the n-th of the folder, by name. Returns their number.
+
+    The reference's tool pairs them in the order in which the filesystem lists the folder, which may differ between two
+    machines; here it is that of the names. Blank lines are left out.
+
+    Args:
+        texts_path: path of JSON lines.
+        images_folder: folder with as many files; names that begin with a dot do not count.
+        output_path: path of the records.
+        image_key: key of the path of the image.
+        overwrite: whether to replace a file that holds something else.
+
+    Raises:
+        InputError: a line is no JSON object, or there are more or fewer images.
+        OutputExistsError: the output is there, and holds something else.
+        StorageError: something cannot be read or written.
+    """
+    folder = os.path.abspath(images_folder)
+    with storage_errors("open", images_folder):
+        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    with storage_errors("open", texts_path), open(texts_path, "rb") as stream:
+        lines = [(number, line) for number, line in enumerate(stream, 1) if line.strip()]
+    if len(lines) != len(names):
+        message = f"`{texts_path}` has {len(lines)} records, and `{images_folder}` {len(names)} images"
+        raise InputError(message, hint="they are paired by their order, records by line and images by name")
+    rows = []
+    for (number, line), name in zip(lines, names, strict=True):
+        record = _object(line, f"line {number} of `{texts_path}`")
+        rows.append(json.dumps({**record, image_key: os.path.join(folder, name)}, ensure_ascii=False))
+    data = "".join(f"{row}\n" for row in rows).encode("utf-8", "surrogatepass")
+    write_report(output_path, data, overwrite=overwrite)
+    return len(rows)
+
+
+def _object(line: bytes, where: str) -> dict[str, object]:
+    try:
+        value = parse_json(line)
+    except UnusableJsonError as error:
+        message = f"{where} is not JSON: {error}"
+        raise InputError(message) from error
+    if not isinstance(value, dict):
+        message = f"{where}: expected an object, found {type(value).__name__}"
+        raise InputError(message)
+    return value

@@ -83,11 +83,6 @@ class JobPlan:
         """What of the settings the job itself needs."""
         return self.recipe.settings
 
-    @property
-    def is_folder(self) -> bool:
-        """Whether the prefix is a folder for the outputs of several files."""
-        return self.outputs[0].prefix != self.prefix
-
     @cached_property
     def shards(self) -> tuple[PlannedShard, ...]:
         """All shards, in the order of the corpus."""

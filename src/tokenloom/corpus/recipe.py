@@ -22,7 +22,6 @@ from tokenloom.indexed.manifest.contents import DocumentLedger, InputRecord, Man
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.cut import cut_inputs
-from tokenloom.inputs.limits import ReadLimits
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.preprocess.blocks import TokenizedBlock
 from tokenloom.preprocess.document_tokens import DocumentTokens
@@ -81,6 +80,7 @@ class Recipe(ABC):
         settings: settings of the job.
         tokenizer: tokenizer that names the ids.
         document_tokens: what is added to each document.
+        inputs: what the manifests say of the inputs; None for what their files are like.
         dtype: dtype of the tokens.
         is_multimodal: whether each sequence has a mode.
         has_roles: whether roles go with each pair.
@@ -94,6 +94,7 @@ class Recipe(ABC):
     settings: JobSettings
     tokenizer: TextTokenizer
     document_tokens: DocumentTokens
+    inputs: tuple[InputRecord, ...] | None = None
 
     is_multimodal: ClassVar[bool] = False
     has_roles: ClassVar[bool] = False
@@ -172,7 +173,7 @@ class Recipe(ABC):
 
     def recorded(self, files: Sequence[InputFile]) -> tuple[InputRecord, ...]:
         """Returns what the manifest says of the files of an output."""
-        return input_records(files)
+        return input_records(files) if self.inputs is None else self.inputs
 
     def manifest_maker(
         self,
@@ -200,20 +201,3 @@ class Recipe(ABC):
             inputs=self.recorded(files),
             engine=engine or None,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OneInputRecipe(Recipe):
-    """The base of recipes that read a single input; see `Recipe`.
-
-    Attributes:
-        limits: limits of what reading the input may take.
-        inputs: what the manifest says of the input, as it was when the job was planned.
-    """
-
-    limits: ReadLimits
-    inputs: tuple[InputRecord, ...]
-
-    def recorded(self, files: Sequence[InputFile]) -> tuple[InputRecord, ...]:
-        """Returns what the manifest says of the input."""
-        return self.inputs

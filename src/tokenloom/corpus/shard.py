@@ -33,7 +33,6 @@ from tokenloom.inputs.record_format import SliceReader
 from tokenloom.inputs.records import BadLine
 from tokenloom.machine import boot_id
 from tokenloom.preprocess.blocks import TokenizedBlock
-from tokenloom.preprocess.refusals import stuck_error
 from tokenloom.preprocess.rejected import RejectedLines
 from tokenloom.preprocess.selection import DocumentHashes
 from tokenloom.preprocess.threads import StuckError, in_order, worker_threads
@@ -118,8 +117,11 @@ class ShardWorker:
                 pulse=lambda: journal.num_begun,
             )
         except StuckError as error:
+            first: Block = error.given[0]
+            place = "" if first.unit == "file" else f" from {first.unit} {first.first_record} on"
+            message = f"tokenising `{first.path}`{place} takes longer than {seconds:g} seconds"
             hint = "the same command again finds the record, and treats it as a bad one"
-            raise stuck_error(error.given, seconds, hint=hint) from error
+            raise StuckRecordError(message, hint=hint) from error
 
 
 @contextmanager

@@ -176,16 +176,6 @@ class TextRecipe(Recipe):
         return InputError(message, hint="expected one JSON object per line, or another format with its own suffix")
 
 
-def text_recipe(tokenizer: TextTokenizer, settings: CorpusSettings) -> TextRecipe:
-    """Returns the recipe for text.
-
-    Raises:
-        MissingTokenError: the tokenizer has no `bos` or `eod` to add.
-    """
-    added = DocumentTokens.of(tokenizer, prepend_bos=settings.prepend_bos, append_eod=settings.append_eod)
-    return TextRecipe(settings=settings, tokenizer=tokenizer, document_tokens=added)
-
-
 def plan_corpus(
     names: Sequence[str | os.PathLike[str]],
     prefix: str | os.PathLike[str],
@@ -211,7 +201,9 @@ def plan_corpus(
         target = admit(checked_path("output_prefix", prefix))
     else:
         target = admit(checked_output_prefix("output_prefix", prefix))
-    plan = plan_job(text_recipe(tokenizer, settings), target, found.files, ignored=found.ignored)
+    added = DocumentTokens.of(tokenizer, prepend_bos=settings.prepend_bos, append_eod=settings.append_eod)
+    recipe = TextRecipe(settings=settings, tokenizer=tokenizer, document_tokens=added)
+    plan = plan_job(recipe, target, found.files, ignored=found.ignored)
     _check_names([dataset for output in plan.outputs for dataset in output.datasets])
     return plan
 

@@ -26,7 +26,7 @@ from typing import IO, Any
 from tokenloom import errors
 from tokenloom.errors import ConfigError, StuckRecordError, TokenloomError, WorkerError
 from tokenloom.jobs.folder import FolderGoneError, JobFolder
-from tokenloom.jobs.protocols import Book, CountsT, ReportT, ShardT, SharedWork, Tell, Worker
+from tokenloom.jobs.protocols import Book, CountsT, ReportT, ShardT, SharedWork, Worker
 from tokenloom.machine import descriptor_path
 from tokenloom.progress import waiting_for
 from tokenloom.storage.secrets import known_queries, remember
@@ -246,29 +246,37 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever a library prints must not be taken for news
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    told = 0.0
-    told_of: int | None = None
-    lock = threading.Lock()
-
-    def send(news: dict[str, Any]) -> None:
-        with lock:
-            print(json.dumps(news), file=out)
-
-    def tell(number: int, counts: Any, *, is_done: bool = False) -> None:
-        nonlocal told, told_of
-        if is_done or number != told_of or time.monotonic() - told > _SECONDS_BETWEEN_NEWS:
-            told, told_of = time.monotonic(), number
-            send({"shard": number, "counts": asdict(counts), "is_done": is_done})
-
-    with errors_told(send):
+    parent = _Parent(out)
+    with errors_told(parent.send):
         with open(descriptor_path(int(sys.argv[1])), "rb") as order:  # opened anew, to stand at its beginning
             work, path, num_workers, queries = _unpickled(order)
         remember(queries)
         seconds = min(_SECONDS_BETWEEN_BEATS, work.plan.worker_timeout_seconds / 8)
-        threading.Thread(target=_beat, args=(send, seconds), daemon=True).start()
+        threading.Thread(target=_beat, args=(parent.send, seconds), daemon=True).start()
         folder: JobFolder[Any, Any] = JobFolder(path, work.plan)
         with folder.joined(makes=False):
-            work_on_shards(work, folder, num_workers=num_workers, tell=tell, waits_aloud=False)
+            work_on_shards(work, folder, num_workers=num_workers, book=parent, waits_aloud=False)
+
+
+class _Parent:
+    """The process that started this one; a `Book`, which is told by lines of JSON, and not too often."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self._out = out
+        self._lock = threading.Lock()
+        self._told = 0.0
+        self._told_of: int | None = None
+
+    def send(self, news: dict[str, Any]) -> None:
+        """Tells it something."""
+        with self._lock:
+            print(json.dumps(news), file=self._out)
+
+    def tell(self, number: int, counts: Any, *, is_done: bool = False) -> None:
+        """Tells it how far the shard of a number is."""
+        if is_done or number != self._told_of or time.monotonic() - self._told > _SECONDS_BETWEEN_NEWS:
+            self._told, self._told_of = time.monotonic(), number
+            self.send({"shard": number, "counts": asdict(counts), "is_done": is_done})
 
 
 @contextmanager
@@ -324,7 +332,7 @@ def work_on_shards(
     folder: JobFolder[ShardT, ReportT],
     *,
     num_workers: int,
-    tell: Tell[CountsT],
+    book: Book[CountsT],
     waits_aloud: bool = True,
 ) -> None:
     """Returns when all shards of the job are done, by this process or by others.
@@ -336,7 +344,7 @@ def work_on_shards(
         work: the job's plan, and what does its shards.
         folder: folder of the job, joined.
         num_workers: threads.
-        tell: hears of every step.
+        book: hears of every step.
         waits_aloud: whether it is said that others are waited for; not of one of several processes, where these are
             the others.
 
@@ -349,7 +357,7 @@ def work_on_shards(
         worker: Worker[ShardT, ReportT, CountsT] | None = None
         for wait in (False, True):
             for shard in work.plan.shards:
-                number = shard.number
+                number, prefix = shard.number, folder.part_prefix(shard)
                 if number in told:
                     continue
                 if (report := folder.report(shard)) is None:
@@ -358,13 +366,13 @@ def work_on_shards(
                         with waiting_for(what) if waits_aloud else nullcontext():
                             is_ours = claim.enter_context(folder.claimed(shard, wait=wait))
                         if is_ours:
-                            tell(number, work.counts())
+                            book.tell(number, work.counts())
                             if worker is None:
                                 worker = stack.enter_context(work.worker(num_workers))
                             with folder.gone_told():
-                                report = worker.run(shard, folder.part_prefix(shard), progress=partial(tell, number))
+                                report = worker.run(shard, prefix, progress=partial(book.tell, number))
                         else:
                             report = folder.report(shard)
                 if report is not None:
                     told.add(number)
-                    tell(number, work.counts_of(report, shard), is_done=True)
+                    book.tell(number, work.counts_of(report, shard), is_done=True)

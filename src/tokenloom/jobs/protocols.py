@@ -122,15 +122,8 @@ class SharedWork(Protocol[ShardT, ReportT, _CountsOut]):
         """
 
 
-class Tell(Protocol[_CountsIn]):
-    """Hears how far a shard is."""
-
-    def __call__(self, number: int, counts: _CountsIn, *, is_done: bool = False) -> None:
-        """Takes note of the number of a shard, what was done of it, and whether that is all."""
-
-
 class Book(Protocol[_CountsIn]):
-    """Adds up what processes tell of their shards."""
+    """Hears how far shards are."""
 
     def tell(self, number: int, counts: _CountsIn, *, is_done: bool = False) -> None:
         """Notes how far the shard of a number is; what was told of it before is forgotten."""

@@ -74,7 +74,7 @@ def local_runner(
         suspects = any(os.path.exists(folder.journal_path(shard)) for shard in work.plan.shards)
         is_alone = work.plan.reads_streams or not suspects  # this process must not die of a record
         if processes == 1 and is_alone:
-            work_on_shards(work, folder, num_workers=workers, tell=book.tell)
+            work_on_shards(work, folder, num_workers=workers, book=book)
         else:
             work_in_processes(work, folder, num_processes=processes, num_workers=workers, book=book)
 

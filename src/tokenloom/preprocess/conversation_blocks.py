@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,117 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, RefusedTextError
 from tokenloom.indexed.roles import PartKind
 from tokenloom.inputs.blocks import Block
-from tokenloom.inputs.left_out import LeftOut, left_out_of
+from tokenloom.inputs.left_out import left_out_of
 from tokenloom.inputs.parsing import Texts
 from tokenloom.inputs.records import BadLine, UnusableLineError, bad_line, records_of
 from tokenloom.preprocess.blocks import Column, PartsOfSequences, TokenizedBlock
 from tokenloom.preprocess.chat_templates import ChatTemplate
 from tokenloom.preprocess.schemas import Record, Schema, detect_schema, read_record
 from tokenloom.preprocess.selection import DocumentHashes, hash_documents
-from tokenloom.preprocess.spans import SpanEncoder
+from tokenloom.storage.json_files import parse_json
+from tokenloom.tokenizers.engine_pool import EnginePool
+from tokenloom.tokenizers.engines import EngineChoice
+from tokenloom.tokenizers.failures import refusals, require_sound
+from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
+from tokenloom.tokenizers.text_tokenizer import Encoded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedParts:
+    """The ids of some texts.
+
+    Attributes:
+        tokens: integers[sum(lengths)], of all texts back to back.
+        lengths: int64[num_texts].
+        part_stops: int64[num_parts], the tokens of its text that end by the end of each part.
+    """
+
+    tokens: NDArray[Any]
+    lengths: NDArray[np.int64]
+    part_stops: NDArray[np.int64]
+
+
+class SpanEncoder:
+    """Encodes texts that are made of parts; safe from several threads.
+
+    A text is encoded as a whole, so that its ids are those of the text, and a token belongs to the part in which it
+    ends. The fast engine says nothing of positions. With a byte-level tokenizer none is needed: its tokens spell the
+    bytes of the text, so their lengths in the vocabulary add up to positions. Where they do not add up to the whole
+    text (a tokenizer that normalises, say), the block is encoded by `tokenizers`, which does tell.
+
+    Args:
+        tokenizer: names the ids.
+        choice: the engine.
+        num_workers: threads that will call.
+    """
+
+    def __init__(self, tokenizer: HuggingFaceTokenizer, choice: EngineChoice, *, num_workers: int) -> None:
+        self._vocab_size = tokenizer.vocab_size
+        self._with_offsets = tokenizer.with_whole_offsets()
+        self._token_bytes = None if choice.name == tokenizer.engine_name else token_bytes(tokenizer)
+        self._engines = EnginePool(tokenizer, choice, num_workers=num_workers)
+
+    def encode(self, texts: Sequence[Sequence[str]], *, number: int) -> EncodedParts:
+        """Returns the ids of texts, each given as its parts.
+
+        Args:
+            texts: texts of one block.
+            number: any; it selects the text by which a fast engine is checked.
+
+        Raises:
+            RefusedTextError: the tokenizer fails on a text.
+            TokenizerError: the engines disagree.
+        """
+        if self._token_bytes is not None and (found := self._by_bytes(texts, self._token_bytes, number)) is not None:
+            return found
+        return self._by_offsets(texts)
+
+    def _by_bytes(
+        self, texts: Sequence[Sequence[str]], lengths_in_bytes: NDArray[np.int64], number: int
+    ) -> EncodedParts | None:
+        """Returns the ids by the engine chosen, or None where its tokens do not spell the bytes of the texts."""
+        part_bytes = np.array([len(part.encode()) for parts in texts for part in parts], dtype=np.int64)
+        part_ends = np.cumsum(part_bytes)
+        counts = np.array([len(parts) for parts in texts], dtype=np.int64)
+        text_ends = np.concatenate([np.zeros(1, dtype=np.int64), part_ends])[np.cumsum(counts)]
+        encoded = self._engines.encode(
+            ["".join(parts) for parts in texts], num_bytes=int(part_bytes.sum()), number=number
+        )
+        token_ends = np.cumsum(lengths_in_bytes[encoded.tokens])
+        stops = np.cumsum(encoded.lengths)
+        if not np.array_equal(np.concatenate([np.zeros(1, dtype=np.int64), token_ends])[stops], text_ends):
+            return None
+        part_stops = np.searchsorted(token_ends, part_ends, side="right") - np.repeat(stops - encoded.lengths, counts)
+        return EncodedParts(tokens=encoded.tokens, lengths=encoded.lengths, part_stops=part_stops)
+
+    def _by_offsets(self, texts: Sequence[Sequence[str]]) -> EncodedParts:
+        with refusals("`tokenizers`"):
+            encodings = self._with_offsets.encode_batch(["".join(parts) for parts in texts], add_special_tokens=False)
+        tokens: list[NDArray[Any]] = [np.empty(0, dtype=np.uint32)]
+        part_stops: list[NDArray[Any]] = [np.empty(0, dtype=np.int64)]
+        for parts, encoding in zip(texts, encodings, strict=True):
+            tokens.append(np.array(encoding.ids, dtype=np.uint32))
+            ends = np.array([end for _, end in encoding.offsets], dtype=np.int64)
+            part_stops.append(np.searchsorted(ends, list(accumulate(map(len, parts))), side="right"))
+        encoded = Encoded(np.concatenate(tokens), np.array([len(row) for row in tokens[1:]], dtype=np.int64))
+        require_sound(encoded, num_texts=len(texts), vocab_size=self._vocab_size)
+        return EncodedParts(
+            tokens=encoded.tokens,
+            lengths=encoded.lengths,
+            part_stops=np.concatenate(part_stops),
+        )
+
+
+def token_bytes(tokenizer: HuggingFaceTokenizer) -> NDArray[np.int64] | None:
+    """Returns the bytes of text that each token of a byte-level tokenizer spells, int64[vocab_size], or None."""
+    if (parse_json(tokenizer.data, most_bytes=len(tokenizer.data)).get("decoder") or {}).get("type") != "ByteLevel":
+        return None
+    lengths = np.zeros(tokenizer.vocab_size, dtype=np.int64)
+    for token, number in tokenizer.backend.get_vocab(with_added_tokens=False).items():
+        lengths[number] = len(token)  # one character stands for each byte
+    for number, added in tokenizer.backend.get_added_tokens_decoder().items():
+        lengths[number] = len(added.content.encode())
+    return lengths
 
 
 def schema_of(block: Block | None) -> Schema:
@@ -49,61 +153,89 @@ class Rendered:
         return "".join(self.parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RenderedBlock:
-    """The sequences of a block as text; `owners` names the document of each, `left_out` the records that gave none."""
+    """The sequences of a block as text.
 
-    sequences: list[Rendered]
-    owners: list[int]
-    num_documents: int
-    num_blank_lines: int
-    bad_lines: list[BadLine]
-    left_out: LeftOut
+    Attributes:
+        sequences: of all its documents, one after the other.
+        owners: the number of the document of each.
+        num_documents, num_blank_lines: number of documents, and of lines of nothing but white space.
+        bad_lines: records without a document.
+        left_out: the numbers of the records that gave none, from 0.
+    """
+
+    sequences: list[Rendered] = field(default_factory=list)
+    owners: list[int] = field(default_factory=list)
+    num_documents: int = 0
+    num_blank_lines: int = 0
+    bad_lines: list[BadLine] = field(default_factory=list)
+    left_out: list[int] = field(default_factory=list)
 
 
-class Renderer:
-    """Turns blocks of lines into texts; safe from several threads.
+class ConversationTokenizer:
+    """Turns blocks into arrays, one at a time; safe from several threads.
 
     Args:
         template: template of conversations; None for the schema `text`, which needs none.
         schema: schema of the records.
+        encoder: makes ids of what is rendered.
+        dtype: dtype of the tokens.
+        eod: ends each sequence whose last token it is not already.
+        hash_texts: whether to hash the texts of each document, as they are rendered.
     """
 
-    def __init__(self, template: ChatTemplate | None, *, schema: Schema) -> None:
+    def __init__(
+        self,
+        template: ChatTemplate | None,
+        schema: Schema,
+        encoder: SpanEncoder,
+        *,
+        dtype: np.dtype[Any],
+        eod: int,
+        hash_texts: bool = False,
+    ) -> None:
         self._template = template
         self._schema = schema
+        self._encoder = encoder
+        self._dtype = dtype
+        self._eod = eod
+        self._hash_texts = hash_texts
 
-    def __call__(self, block: Block) -> RenderedBlock:
-        """Returns the texts of a block; lines without any are listed, not raised."""
-        sequences: list[Rendered] = []
-        owners: list[int] = []
-        bad_lines: list[BadLine] = []
-        left_out: list[int] = []
-        num_blank_lines = num_documents = 0
+    def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
+        """Returns the tokens and roles of a block.
+
+        Raises:
+            RefusedTextError: the tokenizer refuses a text, or makes no token of it.
+            TokenizerError: the engines disagree.
+        """
+        [block] = bundle
+        return self._tokenized(self._rendered(block), number=block.first_record)
+
+    def rejected(self, bad_line: BadLine) -> TokenizedBlock:
+        """Returns what comes out of a block with nothing but a bad record."""
+        return self._tokenized(RenderedBlock(bad_lines=[bad_line], left_out=[0]), number=0)
+
+    def _rendered(self, block: Block) -> RenderedBlock:
+        """Returns the texts of a block; records without any are listed, not raised."""
+        made = RenderedBlock()
         for number, record in enumerate(records_of(block)):
             if record.is_blank:
-                num_blank_lines += 1
-                left_out.append(number)
+                made.num_blank_lines += 1
+                made.left_out.append(number)
                 continue
             try:
                 if isinstance(record.value, UnusableLineError):
                     raise record.value
                 found = self._sequences(read_record(record.value, self._schema))
             except UnusableLineError as error:
-                bad_lines.append(bad_line(block, record, str(error)))
-                left_out.append(number)
+                made.bad_lines.append(bad_line(block, record, str(error)))
+                made.left_out.append(number)
                 continue
-            owners += [num_documents] * len(found)
-            sequences += found
-            num_documents += 1
-        return RenderedBlock(
-            sequences=sequences,
-            owners=owners,
-            num_documents=num_documents,
-            num_blank_lines=num_blank_lines,
-            bad_lines=bad_lines,
-            left_out=left_out_of(left_out),
-        )
+            made.owners += [made.num_documents] * len(found)
+            made.sequences += found
+            made.num_documents += 1
+        return made
 
     def _sequences(self, record: Record) -> list[Rendered]:
         if record.text is not None:
@@ -121,49 +253,6 @@ class Renderer:
             )
             for parts in rendered
         ]
-
-
-class ConversationTokenizer:
-    """Turns blocks into arrays, one at a time; safe from several threads.
-
-    Args:
-        render: makes texts of parts of a block.
-        encoder: makes ids of these.
-        dtype: dtype of the tokens.
-        eod: ends each sequence whose last token it is not already.
-        hash_texts: whether to hash the texts of each document, as they are rendered.
-    """
-
-    def __init__(
-        self, render: Renderer, encoder: SpanEncoder, *, dtype: np.dtype[Any], eod: int, hash_texts: bool = False
-    ) -> None:
-        self._render = render
-        self._encoder = encoder
-        self._dtype = dtype
-        self._eod = eod
-        self._hash_texts = hash_texts
-
-    def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
-        """Returns the tokens and roles of a block.
-
-        Raises:
-            RefusedTextError: the tokenizer refuses a text, or makes no token of it.
-            TokenizerError: the engines disagree.
-        """
-        [block] = bundle
-        return self._tokenized(self._render(block), number=block.first_record)
-
-    def rejected(self, bad_line: BadLine) -> TokenizedBlock:
-        """Returns what comes out of a block with nothing but a bad record."""
-        rendered = RenderedBlock(
-            sequences=[],
-            owners=[],
-            num_documents=0,
-            num_blank_lines=0,
-            bad_lines=[bad_line],
-            left_out=left_out_of([0]),
-        )
-        return self._tokenized(rendered, number=0)
 
     def _tokenized(self, rendered: RenderedBlock, *, number: int) -> TokenizedBlock:
         encoded = self._encoder.encode([sequence.parts for sequence in rendered.sequences], number=number)
@@ -204,7 +293,7 @@ class ConversationTokenizer:
             num_documents=rendered.num_documents,
             num_blank_lines=rendered.num_blank_lines,
             bad_lines=rendered.bad_lines,
-            left_out=rendered.left_out,
+            left_out=left_out_of(rendered.left_out),
             numbers={"num_answer_tokens": int((part_stops - part_starts)[kinds != PartKind.prompt].sum())},
         )
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from tokenloom.errors import RefusedTextError, StuckRecordError
+from tokenloom.errors import RefusedTextError
 from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.records import BadLine, bad_line, records_of
 
@@ -59,13 +59,6 @@ def singles(bundle: Sequence[Block]) -> Iterator[list[Block]]:
         return
     for half in halves:
         yield from singles(half)
-
-
-def stuck_error(bundle: Sequence[Block], seconds: float, *, hint: str) -> StuckRecordError:
-    """Returns the error for blocks with which a thread does not come to an end in some seconds."""
-    first = bundle[0]
-    place = f"`{first.path}`" if first.unit == "file" else f"`{first.path}` from {first.unit} {first.first_record} on"
-    return StuckRecordError(f"tokenising {place} takes longer than {seconds:g} seconds", hint=hint)
 
 
 def sole_record(bundle: Sequence[Block], reason: str) -> BadLine:

@@ -7,6 +7,7 @@ in one thread, and threads do not make it faster, only processes do.
 from __future__ import annotations
 
 import re
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -47,7 +48,7 @@ class SentenceSplitter:
         self._model: Any = require("nupunkt", extra="sentences").load("default")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.keep_newlines,)
+        return partial(SentenceSplitter, keep_newlines=self.keep_newlines), ()
 
     def split(self, text: str) -> list[str]:
         """Returns the sentences of a text; none if it has nothing but white space, which only `keep_newlines` keeps."""
@@ -70,10 +71,6 @@ def split_texts(texts: Texts, splitter: SentenceSplitter) -> Texts:
     if texts.document_ends is not None:
         ends = np.concatenate([np.zeros(1, dtype=np.int64), ends])[texts.document_ends]
     return Texts(texts=[sentence for row in rows for sentence in row], document_ends=ends)
-
-
-def _rebuild(keep_newlines: bool) -> SentenceSplitter:  # noqa: FBT001 - called by pickle, which knows no keywords
-    return SentenceSplitter(keep_newlines=keep_newlines)
 
 
 def _without_long_words(text: str) -> str:
