@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import uuid
@@ -40,38 +39,3 @@ MOUNTINFO = """\
 32 22 0:42 / /data rw - tmpfs hides rw
 broken line
 """
-
-
-def test_mounts_are_read_as_they_are_written():
-    found = list(machine.mounts_in(MOUNTINFO.splitlines()))
-    assert [(mount.path, mount.kind) for mount in found] == [
-        ("/", "ext4"),
-        ("/proc", "proc"),
-        ("/data", "nfs4"),
-        ("/data/with blank", "lustre"),
-        ("/data", "tmpfs"),
-    ]
-    assert found[2].source == "server:/export/d"
-    assert {"nosuid", "vers=4.2"} <= found[2].options
-
-
-def test_a_path_lies_on_the_last_of_the_nearest_mounts():
-    found = list(machine.mounts_in(MOUNTINFO.splitlines()))
-    paths = {"/data/x": "hides", "/data/with blank/y": "10.0.0.1@tcp:/fs", "/database": "/dev/vda", "/": "/dev/vda"}
-    for path, source in paths.items():
-        mount = machine.mount_of(path, found)
-        assert mount is not None
-        assert mount.source == source
-    assert machine.mount_of("/data", []) is None
-
-
-def test_this_machine_says_what_it_has():
-    assert machine.mount_of(os.curdir, machine.mounts()) is not None
-    num_cores, quota = machine.allowed_cores()
-    assert num_cores == len(os.sched_getaffinity(0))
-    assert quota is None or quota > 0
-    memory = machine.memory()
-    assert 0 < memory.available_bytes <= memory.total_bytes
-    name, flags = machine.processor()
-    assert name == name.strip()
-    assert flags
