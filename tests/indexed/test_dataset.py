@@ -30,26 +30,26 @@ def dataset(prefix, request):
 
 
 def test_counts(dataset):
-    assert len(dataset) == dataset.index.header.num_sequences == 5
+    assert len(dataset) == len(dataset.index) == 5
     assert dataset.num_documents == 4
     assert dataset.num_tokens == 9
-    assert dataset.dtype == dataset.index.header.dtype == np.int32
+    assert dataset.dtype == dataset.index.dtype == np.int32
 
 
 def test_arrays_of_the_index(dataset):
     expected = {
-        "lengths": ([3, 1, 0, 4, 1], np.int32),
-        "pointers": ([0, 12, 16, 16, 32], np.int64),
-        "boundaries": ([0, 2, 2, 4, 5], np.int64),
+        "sequence_lengths": ([3, 1, 0, 4, 1], np.int32),
+        "sequence_pointers": ([0, 12, 16, 16, 32], np.int64),
+        "document_indices": ([0, 2, 2, 4, 5], np.int64),
     }
     for name, (values, dtype) in expected.items():
-        array = getattr(dataset.index.arrays, name)
+        array = getattr(dataset.index, name)
         assert array.tolist() == values
         assert array.dtype == dtype
         assert not array.flags.writeable
-    assert dataset.sequence_lengths.tolist() == expected["lengths"][0]
+    assert dataset.sequence_lengths.tolist() == expected["sequence_lengths"][0]
     assert dataset.document_indices is dataset.get_document_indices()
-    assert dataset.index.arrays.modes is None
+    assert dataset.index.sequence_modes is None
 
 
 def test_tokens_before_a_sequence(dataset):

@@ -175,6 +175,11 @@ class Index:
     arrays: IndexArrays
 
     @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the tokens."""
+        return self.header.dtype
+
+    @property
     def sequence_lengths(self) -> NDArray[np.int32]:
         """int32[num_sequences], tokens per sequence."""
         return self.arrays.lengths
@@ -183,6 +188,19 @@ class Index:
     def sequence_pointers(self) -> NDArray[np.int64]:
         """int64[num_sequences], byte offset of each sequence in the `.bin` file."""
         return self.arrays.pointers
+
+    @property
+    def document_indices(self) -> NDArray[np.int64]:
+        """int64[num_documents + 1], the sequence at which each document starts, and the end."""
+        return self.arrays.boundaries
+
+    @property
+    def sequence_modes(self) -> NDArray[np.int8] | None:
+        """int8[num_sequences], or None for text-only data."""
+        return self.arrays.modes
+
+    def __len__(self) -> int:
+        return self.header.num_sequences
 
 
 @cache

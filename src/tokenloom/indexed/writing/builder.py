@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenRangeError
 from tokenloom.indexed import layout
 from tokenloom.indexed.checksums import PairTally
-from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.manifest.contents import SIDECARS, CopiedTokens, Manifest, PairFacts, sidecar_path
 from tokenloom.indexed.manifest.file import manifest_bytes
@@ -226,16 +225,12 @@ class IndexedDatasetBuilder:
                 put_piece(piece, self._bin_file)
             if self._tally is not None:
                 self._tally.add_pair(dataset)
-                self._note_copied(dataset)
+                manifest = manifest_of(dataset)
+                unverified = manifest is None or "unverified" in (self._copied_tokens, manifest.pair.copied_tokens)
+                self._copied_tokens = "unverified" if unverified else "inherited"
         except BaseException:
             self.abort()
             raise
-
-    def _note_copied(self, dataset: IndexedDataset) -> None:
-        """Takes note of what is known of tokens that were copied."""
-        manifest = manifest_of(dataset)
-        unverified = manifest is None or "unverified" in (self._copied_tokens, manifest.pair.copied_tokens)
-        self._copied_tokens = "unverified" if unverified else "inherited"
 
     def finalize(
         self,

@@ -115,13 +115,14 @@ class Block:
 
     Attributes:
         num_documents: number of documents that are kept.
+        rows: the sequences of all documents of the block, the dropped ones included.
     """
 
     def __init__(self, dataset: IndexedDataset, documents: range, kept: NDArray[np.bool_] | None) -> None:
         self._dataset = dataset
         self._boundaries = np.array(dataset.document_indices[documents.start : documents.stop + 1])
         self._kept = None if kept is None or kept.all() else kept
-        self._rows = slice(int(self._boundaries[0]), int(self._boundaries[-1]))
+        self.rows: slice = slice(int(self._boundaries[0]), int(self._boundaries[-1]))
         self.num_documents: int = len(documents) if self._kept is None else int(np.count_nonzero(self._kept))
 
     @cached_property
@@ -134,25 +135,20 @@ class Block:
     def kept_rows(self) -> NDArray[np.bool_]:
         """bool[rows of the block], whether each belongs to a kept document."""
         if self._kept is None:
-            return np.ones(self._rows.stop - self._rows.start, dtype=np.bool_)
+            return np.ones(self.rows.stop - self.rows.start, dtype=np.bool_)
         return np.repeat(self._kept, np.diff(self._boundaries))
-
-    @property
-    def rows(self) -> slice:
-        """The sequences of all documents of the block, the dropped ones included."""
-        return self._rows
 
     @property
     def lengths(self) -> NDArray[np.int32]:
         """int32[kept sequences], tokens of each."""
-        lengths = self._dataset.sequence_lengths[self._rows]
+        lengths = self._dataset.sequence_lengths[self.rows]
         return lengths if self._kept is None else lengths[self.kept_rows]
 
     @property
     def modes(self) -> NDArray[np.int8] | None:
         """int8[kept sequences] of a multimodal dataset."""
         modes = self._dataset.index.arrays.modes
-        return None if modes is None else modes[self._rows][self.kept_rows]
+        return None if modes is None else modes[self.rows][self.kept_rows]
 
     def pieces(self) -> Iterator[Piece]:
         """Yields the bytes of the kept sequences, in order: long runs as they lie in files, short ones gathered."""
@@ -167,7 +163,7 @@ class Block:
 
     def _runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Returns the runs of kept rows: first row, one past the last, and bytes from the first to the last."""
-        edges = np.flatnonzero(np.diff(self.kept_rows.view(np.int8), prepend=0, append=0)) + self._rows.start
+        edges = np.flatnonzero(np.diff(self.kept_rows.view(np.int8), prepend=0, append=0)) + self.rows.start
         starts, stops = edges[::2], edges[1::2]
         index, itemsize = self._dataset.index, self._dataset.dtype.itemsize
         ends = index.sequence_pointers[stops - 1] + index.sequence_lengths[stops - 1].astype(np.int64) * itemsize
@@ -182,7 +178,7 @@ class Block:
             before = int(sums[first - 1]) if first else 0
             last = max(first + 1, int(np.searchsorted(sums, before + _GATHERED_BYTES, side="right")))
             begin, end = int(starts[first]), int(stops[last - 1])
-            rows = np.flatnonzero(self.kept_rows[begin - self._rows.start : end - self._rows.start]) + begin
+            rows = np.flatnonzero(self.kept_rows[begin - self.rows.start : end - self.rows.start]) + begin
             lengths = self._dataset.sequence_lengths[rows].astype(np.int64)
             yield self._dataset.gather(rows, np.zeros_like(rows), lengths).view(np.uint8)
             first = last

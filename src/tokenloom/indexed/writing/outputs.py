@@ -54,17 +54,6 @@ def existing_path(prefix: str) -> str | None:
     return next((path for path in dataset_paths(prefix) if exists(path)), None)
 
 
-def require_free(prefixes: Iterable[str]) -> None:
-    """Checks that there is no dataset under any of these prefixes, nor a part of one.
-
-    Raises:
-        OutputExistsError: there is.
-    """
-    for prefix in prefixes:
-        if (path := existing_path(prefix)) is not None:
-            raise exists_error(path)
-
-
 @dataclass(kw_only=True)
 class PendingDataset:
     """A dataset that is written, and does not appear before it is published.
@@ -233,8 +222,8 @@ def _upload(dataset: PendingDataset, *, overwrite: bool) -> None:
 
     When the tokens cannot be uploaded the old index is put back; the old tokens are still there then.
     """
-    if not overwrite:
-        require_free([dataset.prefix])
+    if not overwrite and (path := existing_path(dataset.prefix)) is not None:
+        raise exists_error(path)
     names = dataset.names()
     kept = keep_copy(dataset.index.path)
     files = dataset.files(durable=True)
