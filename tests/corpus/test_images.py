@@ -121,6 +121,7 @@ def test_what_is_finished_is_compared_with_the_images_of_now(folder):
 def test_killed_again_and_again_it_ends_with_the_same_bytes(folder, rng):
     (folder / "tokenizer.json").write_text(byte_level_json())
     lines = [{"text": f"text {number}", "image": f"pairs/{number % NUM_PAIRS:03d}.jpg"} for number in range(4000)]
+    lines = [line | {"note": "x" * 300} for line in lines]  # for many shards
     write_lines(folder / "pairs.jsonl", [*lines, b"{bad"])
     run(folder, "pairs.jsonl", "whole", tokenizer=make_tokenizer(byte_level_json()))
     (folder / "out").mkdir()
