@@ -205,21 +205,26 @@ def make_dataset(
 def forking_from(*modules: str) -> Iterator[Any]:
     """Yields a context whose processes are forks of one that has imported modules: 50 ms each, with torch, not 2 s.
 
-    A server that somebody has started before knows nothing of the modules, so it goes; it comes again afterwards.
+    It is a server of its own, with the environment of now; that of others goes on serving them afterwards.
     """
-    server = multiprocessing.forkserver._forkserver  # type: ignore[attr-defined]
-    before = server._preload_modules
-    server._stop()
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(modules))
+    from multiprocessing import forkserver
+
+    names = ("ensure_running", "get_inherited_fds", "connect_to_new_process", "set_forkserver_preload")
+    before = {name: getattr(forkserver, name) for name in ("_forkserver", *names)}
+    server = forkserver.ForkServer()
+    for name in names:
+        setattr(forkserver, name, getattr(server, name))
+    forkserver._forkserver = server  # type: ignore[attr-defined]
+    server.set_forkserver_preload(list(modules))
     try:
-        yield context
+        yield multiprocessing.get_context("forkserver")
     finally:
-        if server._forkserver_pid is not None:
+        for name, value in before.items():
+            setattr(forkserver, name, value)
+        if server._forkserver_pid is not None:  # type: ignore[attr-defined]
             # `_stop` waits for its end, which no forked worker that a test left may hold up by an inherited descriptor.
-            os.kill(server._forkserver_pid, signal.SIGTERM)
-        server._stop()
-        context.set_forkserver_preload(before)
+            os.kill(server._forkserver_pid, signal.SIGTERM)  # type: ignore[attr-defined]
+        server._stop()  # type: ignore[attr-defined]
 
 
 def contents(folder: str | os.PathLike[str]) -> dict[str, bytes]:
