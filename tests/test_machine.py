@@ -8,6 +8,7 @@ import uuid
 
 import numpy as np
 
+from tests.support import wait_until
 from tokenloom import machine
 
 
@@ -23,6 +24,24 @@ def test_processes_that_run_are_told_from_those_that_have_ended():
     process.kill()
     process.wait()
     assert not machine.is_running(process.pid)
+
+
+def test_a_process_that_ended_has_no_start_although_nobody_waited_for_it():
+    process = subprocess.Popen(["sleep", "60"])
+    start = machine.process_start(process.pid)
+    assert start is not None
+    assert int(start) >= int(machine.process_start(os.getpid()))
+    process.kill()
+    wait_until(lambda: machine.process_start(process.pid) is None)
+    assert machine.is_running(process.pid)  # as a zombie
+    process.wait()
+    assert machine.process_start(process.pid) is None
+
+
+def test_processes_of_a_user_in_a_container_share_a_namespace():
+    program = "from tokenloom.machine import process_namespace; print(process_namespace())"
+    there = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout.strip()
+    assert machine.process_namespace() == there
 
 
 def test_memory_of_its_own_is_counted():

@@ -40,6 +40,25 @@ def is_running(process: int) -> bool:
     return os.path.exists(f"/proc/{process}")
 
 
+def process_namespace() -> str:
+    """Returns what two processes share where each sees the other's start, as they do not across containers or users.
+
+    Raises:
+        OSError: the system does not say.
+    """
+    return f"{boot_id()}/{os.stat('/proc/self/ns/pid').st_ino}/{os.getuid()}"
+
+
+def process_start(process: int) -> str | None:
+    """Returns when a process of this number began, in ticks since boot; None if there is none, or it has ended."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as stream:
+            state, *fields = stream.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if state in b"ZXx" else fields[18].decode()  # its parent may not have waited for it yet
+
+
 @functools.cache
 def has_descriptor_paths() -> bool:
     """Whether `descriptor_path` leads anywhere."""
