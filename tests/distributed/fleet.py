@@ -166,6 +166,7 @@ class Member:
 
     def freeze(self) -> None:
         """Stops as a machine that swaps does, until the test says that it may go on."""
+        time.sleep(0.2)  # its thread says in what step it is
         self.note(f"frozen-{self.rank}")
         os.kill(os.getpid(), signal.SIGSTOP)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
 from tests.support import write_corpus
 
-from tokenloom.distributed.agreement import agree
 from tokenloom.distributed.building import build_together
 from tokenloom.distributed.ranks import current_ranks
+from tokenloom.distributed.steps import agree
 from tokenloom.errors import ConfigError
 
 pytest.importorskip("torch")
@@ -65,6 +66,14 @@ def test_the_default_device_does_not_matter(run):
 
 def test_process_groups_may_end_and_begin_again(run):
     assert run("end_and_begin_again", backend="stub").results == [["built by 0", "built by 0"]] * 4
+
+
+def test_ranks_that_were_in_different_numbers_of_groups_meet(run_fresh):
+    assert run_fresh("be_in_different_numbers_of_groups", silence=20).results == ["built by 0"] * 4
+
+
+def test_groups_that_follow_each_other_beside_one_store_do_not_read_each_others_keys(run_fresh):
+    assert run_fresh("meet_again_beside_the_same_store", silence=20).results == ["met"] * 4
 
 
 # --- hosts ------------------------------------------------------------------------------------------------------------
@@ -179,7 +188,7 @@ def test_a_rank_killed_during_the_build_fails_all_others(run_fresh, victim, back
     outcomes = run_fresh("die_while_building", victim=victim, backend=backend)
     if backend == "gloo by TCP" and victim == 0:  # the store dies with it, so who comes late cannot be told the name
         for outcome in outcomes.by_rank.values():
-            unsure = "rank 3 or the host of the store of `torch.distributed`, often rank 0,"
+            unsure = "the host of the store of `torch.distributed`, often rank 0,"
             outcome["message"] = outcome["message"].replace(unsure, "rank 0")
     check_survivors(outcomes, victim, "during ")
 
@@ -201,8 +210,11 @@ def test_after_a_death_ranks_may_end_while_another_still_builds(run_fresh):
     check_survivors(outcomes, 2, "during ")
 
 
-def test_a_rank_killed_before_it_came_fails_all_others(run_fresh):
-    check_survivors(run_fresh("die_long_before"), 1, "during choosing who builds")
+def test_a_rank_killed_before_it_came_fails_all_others_as_one_that_never_comes(run_fresh):
+    outcomes = run_fresh("die_long_before", silence=3)
+    assert [kind for kind, _ in outcomes.errors] == ["BuildError"] * 3
+    for _, message in outcomes.errors:
+        assert re.match(r"rank 1 has not come to choosing who builds \(auto\) within \d\.\d s", message), message
 
 
 @slow
@@ -210,6 +222,22 @@ def test_a_rank_killed_before_it_came_fails_all_others(run_fresh):
 def test_a_rank_killed_at_any_moment_fails_all_others(run_fresh, rng, victim):
     outcomes = run_fresh("die_at_any_moment", victim=victim, delay_seconds=float(rng.uniform(0, 0.05)))
     check_survivors(outcomes, victim, "during ")
+
+
+@pytest.mark.parametrize(("victim", "backend"), [(0, "gloo by TCP"), pytest.param(3, "gloo", marks=slow)])
+def test_a_rank_that_is_interrupted_fails_all_others_with_its_cause(run_fresh, victim, backend):
+    outcomes = run_fresh("be_interrupted", victim=victim, backend=backend)
+    assert outcomes.by_rank.pop(victim) == {"result": "interrupted"}
+    for _, message in outcomes.errors:
+        assert re.fullmatch(rf"rank {victim} on `\S+` \(pid \d+\) ended during .*: KeyboardInterrupt", message), message
+
+
+@pytest.mark.parametrize("victim", [1, 3])
+def test_a_rank_that_ends_early_fails_all_others(run_fresh, victim):
+    outcomes = run_fresh("end_early", victim=victim)
+    assert sorted(outcomes.by_rank) == [rank for rank in range(4) if rank != victim]
+    for _, message in outcomes.errors:
+        assert re.fullmatch(rf"rank {victim} on `\S+` \(pid \d+\) ended before this step: its process ended", message)
 
 
 # --- comparing --------------------------------------------------------------------------------------------------------
@@ -233,7 +261,7 @@ def test_ranks_with_other_batches_are_named(run):
 def test_without_torch_distributed_work_is_called_and_torch_stays_away(tmp_path):
     code = (
         "import sys\n"
-        "from tokenloom.distributed.agreement import agree\n"
+        "from tokenloom.distributed.steps import agree\n"
         "from tokenloom.distributed.building import build_together\n"
         "from tokenloom.distributed.ranks import current_ranks\n"
         "assert current_ranks() is None\n"

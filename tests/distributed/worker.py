@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import signal
@@ -25,12 +26,11 @@ from tests.support import StandInTokenizer, make_config, wait_until
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
 import tokenloom
-from tokenloom.distributed.agreement import agree
 from tokenloom.distributed.building import build_together
 from tokenloom.distributed.meeting import Meeting
 from tokenloom.distributed.ranks import HOST_VARIABLE
 from tokenloom.distributed.silence import set_rank_silence_seconds
-from tokenloom.distributed.steps import do_together
+from tokenloom.distributed.steps import agree, do_together
 from tokenloom.errors import IndexCacheError, TokenloomError
 from tokenloom.loading.digest import check_same_batches
 from tokenloom.order.array_order import SpanArrays
@@ -295,21 +295,21 @@ def differ_in_patience(me: Rank) -> Any:
 
 
 def succeed_and_look(me: Rank) -> Any:
-    """What is left in this process, and what a forked child has of it."""
+    """What there is in this process, and in a forked child."""
     sockets = count_sockets()
     me.build()
     me.build()
-    in_parent = (count_sockets() - sockets > 0, ranks_threads())
+    has_sockets, threads = count_sockets() > sockets, ranks_threads()
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
-        os.write(writing, f"{count_sockets() - sockets} {ranks_threads()}".encode())
+        os.write(writing, f"{ranks_threads()}".encode())
         os._exit(0)
     os.waitpid(child, 0)
     in_child = os.read(reading, 1000).decode()
     agree("the colour", "blue")  # the child did no harm
     dist.destroy_process_group()
     wait_until(lambda: not ranks_threads() and count_sockets() <= sockets)
-    return in_parent, in_child
+    return has_sockets, threads, in_child
 
 
 def build_longer_than_the_timeout(me: Rank) -> Any:
@@ -425,6 +425,52 @@ class OnceLying(Lying):
 def default_device_is_elsewhere(me: Rank) -> Any:
     with torch.device("meta"):
         return me.build()
+
+
+def be_in_different_numbers_of_groups(me: Rank) -> Any:
+    """Ranks 0 and 1 meet in a group of their own before all four meet."""
+    dist.destroy_process_group()
+    if me.rank < 2:
+        join(Group(world_size=2, shared=me.shared, backend="gloo"), me.rank, "pair")
+        agree("the colour", "blue")
+        dist.destroy_process_group()
+    join(Group(world_size=me.world_size, shared=me.shared, backend="gloo"), me.rank, "all")
+    return me.build()
+
+
+def meet_again_beside_the_same_store(me: Rank) -> Any:
+    """Two default groups in a row find the keys of each other."""
+    me.build()
+    dist.destroy_process_group()
+    for _ in range(2):
+        join(Group(world_size=me.world_size, shared=me.shared, backend="stub"), me.rank, "same")
+        agree("the colour", "blue")
+        dist.destroy_process_group()
+    return "met"
+
+
+def be_interrupted(me: Rank, victim: int) -> Any:
+    """One rank hears Ctrl-C while it builds."""
+
+    def work() -> Any:
+        if me.rank == victim:
+            raise KeyboardInterrupt
+        return me.work()
+
+    agree("the colour", "blue")
+    try:
+        return me.build(work)
+    except KeyboardInterrupt:
+        return "interrupted"
+
+
+def end_early(me: Rank, victim: int) -> Any:
+    """One rank ends as a program does, the others go on."""
+    agree("the colour", "blue")
+    if me.rank == victim:
+        atexit._run_exitfuncs()
+        os._exit(0)
+    return me.build()
 
 
 def end_and_begin_again(me: Rank) -> list[Any]:

@@ -18,8 +18,8 @@ from tests.reference.packing import round_up, sample
 from tests.support import wait_until
 from torch.distributed.device_mesh import init_device_mesh
 
-from tokenloom.distributed.agreement import agree
 from tokenloom.distributed.collectives import measure_traffic
+from tokenloom.distributed.steps import agree
 from tokenloom.errors import InputError
 from tokenloom.packing.batch import get_batch_on_this_rank_for_sequence_packing
 from tokenloom.packing.config import PackingConfig

@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.runner import SCENARIOS, run_seed, run_seeds
 from tests.simulation.scheduler import FailedError, World
-from tokenloom.distributed import seat
+from tokenloom.distributed import membership
 from tokenloom.jobs import folder
 from tokenloom.order import cache
 from tokenloom.storage import atomic, publishing
@@ -128,12 +128,31 @@ def lock_of_a_removed_folder_counts(monkeypatch):
 
 
 def silence_is_not_judged(monkeypatch):
-    monkeypatch.setattr(seat.Seat, "_judge_silence", lambda self: None)
+    monkeypatch.setattr(membership.Membership, "_judge_silence", lambda self: None)
 
 
-def ends_of_links_do_not_count(monkeypatch):
-    monkeypatch.setattr(seat.Seat, "lose", lambda self, rank: None)
-    monkeypatch.setattr(seat.Seat, "_judge_silence", lambda self: None)
+def deaths_and_silence_are_not_judged(monkeypatch):
+    monkeypatch.setattr(membership.Membership, "_judge_deaths", lambda self: False)
+    monkeypatch.setattr(membership.Membership, "_judge_silence", lambda self: None)
+
+
+def the_last_outcome_counts(monkeypatch):
+    def propose(self, outcome):
+        self._store.write(self._key("outcome", self._round), text := membership.json.dumps(outcome))
+        self._take(text)
+
+    monkeypatch.setattr(membership.Membership, "_propose", propose)
+
+
+def any_session_counts(monkeypatch):
+    real = membership.Membership._enter
+
+    def enter(self):
+        if self._session is None and (text := self._store.read("session")) is not None:
+            self._session = membership.json.loads(text)["name"]
+        return real(self)
+
+    monkeypatch.setattr(membership.Membership, "_enter", enter)
 
 
 PLANTED = [
@@ -150,7 +169,9 @@ PLANTED = [
     ("job", folder_is_emptied_whatever_is_in_it, 16),
     ("job", lock_of_a_removed_folder_counts, 421),
     ("ranks", silence_is_not_judged, 0),
-    ("ranks", ends_of_links_do_not_count, 0),
+    ("ranks", deaths_and_silence_are_not_judged, 0),
+    ("ranks", the_last_outcome_counts, 3961),
+    ("ranks", any_session_counts, 7),
 ]
 """Each with the first seed that finds it."""
 

@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from tokenloom.distributed.meeting import Attempt, Decision, Meeting, all_well
+from tokenloom.distributed.meeting import Attempt, Decision, Meeting, all_well, meeting_of
+from tokenloom.distributed.membership import Record
 from tokenloom.distributed.ranks import current_ranks
 from tokenloom.distributed.sameness import Description, digests_of, same_settings, tell_differences
-from tokenloom.distributed.seat import Record
 from tokenloom.errors import ConfigError
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ def build_together(
     steps = build_steps(
         work, look=look, is_built_on_rank=is_built_on_rank, folder=folder, builders=builders, describe=describe
     )
-    meeting = Meeting(ranks)
+    meeting = meeting_of(ranks)
     with meeting.attended(FIRST_STEP):
         return _drive(steps, meeting)
 

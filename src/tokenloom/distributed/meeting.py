@@ -1,24 +1,43 @@
 """Meetings of all ranks, which fail on all together and never leave one waiting.
 
-Every rank reports to one rank, which answers each; `seat` says how, `link` carries it.
+There is one meeting per process group of the run, from the first step of all ranks until the group, the process or the
+meeting ends. Its thread drives a `Membership`, so a rank that is late because it does something else is known to live.
 """
 
 from __future__ import annotations
 
+import atexit
+import logging
+import os
+import secrets
+import sys
+import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
-from tokenloom.distributed.link import error_of, link_of
+from tokenloom.distributed.membership import Membership, Record, StoreError
 from tokenloom.distributed.ranks import Ranks, name_rank, name_ranks
-from tokenloom.distributed.seat import Record
+from tokenloom.distributed.silence import SILENCE_VARIABLE, rank_silence_seconds
 from tokenloom.errors import BuildError, DivergenceError, TokenloomError
+from tokenloom.machine import process_namespace, process_start
+from tokenloom.progress import Wait, waiting_for
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Decision = Callable[[list[Record]], list[Record]]
 """Makes the answers from the reports, both by rank, or raises what all ranks are to raise."""
 
 _TEXT_CHARACTERS = 2000
+_FAREWELL_SECONDS = 0.5
+"""How long a rank that ends waits for others to learn of it."""
+_NOTE_SECONDS = 1.0
+_ADMIT_SECONDS = 0.1
+_ABSENT = "?"
+"""No value of ours."""
 
 
 class Attempt(Generic[T]):
@@ -62,69 +81,6 @@ def all_well(step: str) -> Decision:
     return decide
 
 
-def _same_step(records: Sequence[Record]) -> None:
-    steps: dict[str, list[int]] = {}
-    for rank, record in enumerate(records):
-        steps.setdefault(record["step"], []).append(rank)
-    if len(steps) > 1:
-        found = ", ".join(f"{name_ranks(ranks)} at {step!r}" for step, ranks in list(steps.items())[:8])
-        message = f"ranks are at different steps: {found}"
-        raise DivergenceError(message, hint="all ranks must build the same datasets in the same order")
-
-
-class Meeting:
-    """Brings the reports of all ranks to one of them, which answers each."""
-
-    def __init__(self, ranks: Ranks) -> None:
-        self._ranks = ranks
-        self._link = link_of(ranks)
-        self.lost_a_rank: bool = False
-        """Whether the last report failed because a rank died or was silent."""
-
-    @contextmanager
-    def attended(self, step: str, *, on_verdict: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Takes part in a step, within a `with` statement: others may wait for this rank, and it for them.
-
-        Args:
-            step: says in messages what is done.
-            on_verdict: called from another thread where meetings end before the step does, because a rank is lost.
-
-        Raises:
-            BuildError: meetings of these ranks have ended before.
-        """
-        with self._link.attended(step, on_verdict):
-            try:
-                yield
-            except (BuildError, DivergenceError):
-                raise
-            except BaseException:  # others must not wait for a rank that was interrupted
-                self._link.close()
-                raise
-
-    def begin(self, step: str) -> None:
-        """Says what this rank does from now on."""
-        self._link.begin(step)
-
-    def report(self, step: str, record: Record, decide: Decision, attempt: Attempt[Any] | None = None) -> Record:
-        """Returns the answer to this rank's report, or raises what `decide` raised, on all ranks alike.
-
-        Args:
-            step: must be the same on all ranks.
-            record: what this rank reports.
-            decide: makes the answers from the reports, by rank; called on the collecting rank only.
-            attempt: what this rank has done; its error is reported, and is the cause of the error that comes back.
-        """
-        self._link.begin(step)
-        answer = self._link.report(report_of(step, self._ranks.host, record, attempt))
-        if answer is None:
-            reports = self._link.reports()
-            answer = reports if isinstance(reports, dict) else self._link.answer_all(decided(reports, decide))
-        self.lost_a_rank = "lost" in answer
-        if "failure" in answer:
-            raise error_of(answer) from (None if attempt is None else attempt.error)
-        return answer
-
-
 def report_of(step: str, host: str, record: Record, attempt: Attempt[Any] | None) -> Record:
     """Returns all that a rank reports."""
     return {"step": step, "host": host, **record, **({} if attempt is None else attempt.record)}
@@ -138,3 +94,351 @@ def decided(reports: list[Record], decide: Decision) -> list[Record]:
     except (BuildError, DivergenceError) as error:
         failure = {"failure": type(error).__name__, "message": error.message, "hint": error.hint}
         return [failure] * len(reports)
+
+
+def error_of(answer: Record) -> BuildError | DivergenceError:
+    """Returns the error that an answer or a verdict stands for."""
+    kind = DivergenceError if answer["failure"] == "DivergenceError" else BuildError
+    return kind(answer["message"], hint=answer["hint"])
+
+
+def _same_step(records: Sequence[Record]) -> None:
+    steps: dict[str, list[int]] = {}
+    for rank, record in enumerate(records):
+        steps.setdefault(record["step"], []).append(rank)
+    if len(steps) > 1:
+        found = ", ".join(f"{name_ranks(ranks)} at {step!r}" for step, ranks in list(steps.items())[:8])
+        message = f"ranks are at different steps: {found}"
+        raise DivergenceError(message, hint="all ranks must build the same datasets in the same order")
+
+
+class GroupStore:
+    """The store of a process group, over a connection of its own: torch's calls may hold the other one for long.
+
+    Args:
+        group: the process group, whose life this does not prolong.
+    """
+
+    def __init__(self, group: weakref.ref[Any]) -> None:
+        self._group = group
+        self._store: Any = None
+
+    def read(self, key: str) -> str | None:
+        """Returns the value of a key, or None."""
+        # Of all calls that read, only this one waits neither for a key nor for a second answer of the store.
+        value = self._call("compare_set", key, _ABSENT, _ABSENT).decode()
+        return None if value == _ABSENT else value
+
+    def read_all(self, keys: Sequence[str]) -> list[str] | None:
+        """Returns the values of some keys, or None unless all are there."""
+        names = list(keys)
+        if names and not self._call("check", names):
+            return None
+        return [value.decode() for value in self._call("multi_get", names)] if names else []
+
+    def write(self, key: str, text: str) -> None:
+        """Sets a key."""
+        self._call("set", key, text)
+
+    def append(self, key: str, text: str) -> None:
+        """Adds to the value of a key, which may be new."""
+        self._call("append", key, text)
+
+    def propose(self, key: str, text: str) -> str:
+        """Sets a key unless it is there; returns its value."""
+        value: str = self._call("compare_set", key, "", text).decode()
+        return value
+
+    def delete(self, key: str) -> None:
+        """Removes a key, if it is there."""
+        self._call("delete_key", key)
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._store = None
+
+    def _call(self, name: str, key: str | list[str], *values: Any) -> Any:
+        try:
+            if self._store is None:
+                group = self._group()
+                if group is None:
+                    message = "the process group has ended"
+                    raise StoreError(message)
+                self._store = _store_of(group).clone()
+            prefixed = f"tokenloom/{key}" if isinstance(key, str) else [f"tokenloom/{each}" for each in key]
+            return getattr(self._store, name)(prefixed, *values)
+        except RuntimeError as error:
+            raise StoreError(str(error).splitlines()[0]) from error
+
+
+def _store_of(group: Any) -> Any:
+    # A group that is a backend of its own knows none; torch does.
+    return group.get_group_store() or sys.modules["torch.distributed.distributed_c10d"]._get_process_group_store(group)
+
+
+class Meeting:
+    """The steps of all ranks of a process group; see `meeting_of`.
+
+    Args:
+        ranks: this rank.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._dist = sys.modules["torch.distributed"]
+        self._group = weakref.ref(self._dist.group.WORLD)
+        self._ranks = ranks
+        self._store = GroupStore(self._group)
+        process = _this_process(ranks.host)
+        self._member = Membership(
+            ranks,
+            self._store,
+            process=process,
+            is_gone=lambda other: _has_ended(other, process["namespace"]),
+            nonce=secrets.token_hex(8),
+            silence_seconds=rank_silence_seconds(),
+            now=time.monotonic(),
+        )
+        self._changed = threading.Condition()
+        self._is_poked = False
+        self._num_turns = 0
+        self._reason: str | None = None
+        """Why this rank leaves; None as long as it stays."""
+        self._on_verdict: Callable[[], None] = lambda: None
+        self._decide: Decision = lambda _: []
+        self._failed: Exception | None = None
+        """What went wrong in a decision."""
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tokenloom-ranks", daemon=True)
+        self._thread.start()
+        threading.Thread(target=self._watch_store, name="tokenloom-store", daemon=True).start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is the meeting of the default process group of now."""
+        group = self._group()
+        return group is not None and group is self._dist.group.WORLD
+
+    @property
+    def lost_a_rank(self) -> bool:
+        """Whether the meeting has ended, because a rank died, left or was silent."""
+        return self._member.verdict is not None
+
+    @contextmanager
+    def attended(self, step: str, *, on_verdict: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Takes part in a step, within a `with` statement: others may wait for this rank, and it for them.
+
+        Args:
+            step: says in messages what is done.
+            on_verdict: called from another thread where the meeting ends before the step does, because a rank is lost.
+
+        Raises:
+            BuildError: the meeting of these ranks has ended before.
+        """
+        with self._changed:
+            if self._member.verdict is not None:
+                raise error_of(self._member.verdict)
+            self._on_verdict = on_verdict
+        try:
+            self.begin(step)
+            yield
+        except (BuildError, DivergenceError):
+            raise
+        except BaseException as error:  # others must not wait for a rank that was interrupted
+            self.close(type(error).__name__)
+            raise
+        finally:
+            with self._changed:
+                self._on_verdict = lambda: None
+                self._member.step = None
+                if self._member.is_awaited:
+                    self._poke()
+                while self._member.is_awaited and self._thread.is_alive():
+                    self._changed.wait(_NOTE_SECONDS)
+
+    def begin(self, step: str) -> None:
+        """Says what this rank does from now on."""
+        with self._changed:
+            self._member.attend(step)
+            self._poke()
+
+    def report(self, step: str, record: Record, decide: Decision, attempt: Attempt[Any] | None = None) -> Record:
+        """Returns the answer to this rank's report, or raises what `decide` raised, on all ranks alike.
+
+        Args:
+            step: must be the same on all ranks.
+            record: what this rank reports.
+            decide: makes the answers from the reports, by rank; called on the leading rank only.
+            attempt: what this rank has done; its error is reported, and is the cause of the error that comes back.
+        """
+        member = self._member
+        with self._changed:
+            member.attend(step)
+            self._decide = decide
+            member.answer, member.report = None, report_of(step, self._ranks.host, record, attempt)
+            self._poke()
+        if member.is_leader:  # only one rank says for whom all wait: a thousand would say the same
+            with waiting_for("other ranks", setting=f"{SILENCE_VARIABLE} bounds their silence") as wait:
+                answer = self._await_answer(wait)
+        else:
+            answer = self._await_answer(None)
+        if "failure" in answer:
+            raise error_of(answer) from (None if attempt is None else attempt.error)
+        return answer
+
+    def close(self, reason: str) -> None:
+        """Ends the meeting of all ranks; waits for them to learn of it, but not for long."""
+        with self._changed:
+            self._reason = self._reason or reason
+            self._poke()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(2 * _FAREWELL_SECONDS)
+
+    def _await_answer(self, wait: Wait | None) -> Record:
+        member = self._member
+        with self._changed:
+            while member.answer is None and member.verdict is None:
+                if self._failed is not None:
+                    raise self._failed
+                if wait is not None:
+                    wait.note = f"{name_ranks(member.unreported)} at {member.step}"
+                self._changed.wait(_NOTE_SECONDS)
+            answer = member.verdict if member.answer is None else member.answer
+        assert answer is not None
+        return answer
+
+    def _poke(self) -> None:
+        self._is_poked = True
+        self._changed.notify_all()
+
+    # --- the threads -------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except Exception as error:
+            logger.exception("the meeting of ranks broke")
+            self._reason = f"{type(error).__name__}: {error}"
+        with suppress(StoreError):
+            self._part()
+        self._end()
+        self._store.close()
+
+    def _part(self) -> None:
+        """Tells other ranks that this one leaves, and those that come late why the meeting has ended."""
+        member, stop = self._member, time.monotonic() + (0 if self._member.step is None else _FAREWELL_SECONDS)
+        # A group that ends between steps may have taken the store with it, whose client complains in many lines.
+        is_heard = self.is_current or member.step is not None
+        while member.verdict is None and is_heard:
+            member.leave(self._reason or "its process or its process group ended")
+            is_heard = time.monotonic() < stop
+            member.advance(time.monotonic())
+        self._end()
+        while member.is_awaited:
+            time.sleep(member.pause_seconds)
+            member.advance(time.monotonic())
+        with self._changed:
+            self._changed.notify_all()
+        while self._may_admit() and time.monotonic() < stop + member.silence_seconds:
+            time.sleep(_ADMIT_SECONDS)
+            member.admit()
+
+    def _turn(self) -> bool:
+        """Goes on as far as possible; returns whether there is to be another turn."""
+        member = self._member
+        member.advance(time.monotonic())
+        if member.reports is not None and member.answers is None and self._failed is None:
+            try:
+                member.answers = decided(member.reports, self._decide)
+            except Exception as error:  # noqa: BLE001  it is raised by who waits for the answer
+                self._failed = error
+            else:
+                return True
+        with self._changed:
+            self._num_turns += 1
+            if member.answer is not None or self._failed is not None or member.step is None:
+                self._changed.notify_all()
+            if not self._is_poked and member.verdict is None and (pause := member.pause_seconds) > 0:
+                self._changed.wait(pause)
+            self._is_poked = False
+        return member.verdict is None and self._goes_on
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._reason is None and self.is_current and threading.main_thread().is_alive()
+
+    def _may_admit(self) -> bool:
+        """Whether a member may come late, who is to learn of the verdict."""
+        return self._member.is_leader and bool(self._member.missing) and self._goes_on
+
+    def _watch_store(self) -> None:
+        """Ends the meeting where a call of the store does not return, as where its host is frozen."""
+        member, stuck_seconds, turns, now = self._member, 0.0, -1, time.monotonic()
+        while not self._is_over.wait(member.beat_seconds):
+            before, now = now, time.monotonic()
+            elapsed = min(now - before, 2 * member.beat_seconds)
+            stuck_seconds = stuck_seconds + elapsed if turns == self._num_turns else 0.0
+            turns = self._num_turns
+            if stuck_seconds > member.silence_seconds and member.step is not None:
+                member.judge_stuck_store()
+                self._end()
+
+    def _end(self) -> None:
+        with self._changed:
+            if self._is_over.is_set():
+                return
+            self._is_over.set()
+            if self._member.verdict is None:
+                message, hint = f"rank {self._ranks.rank} ended its meetings", f"the reason is {self._reason}"
+                self._member.verdict = {"failure": "BuildError", "message": message, "hint": hint, "lost": []}
+            on_verdict = self._on_verdict
+            self._changed.notify_all()
+        on_verdict()
+
+
+def _this_process(host: str) -> Record:
+    """Returns what other ranks need to name this process, and to see its end where they run beside it."""
+    process: Record = {"host": host, "pid": os.getpid(), "namespace": None}
+    with suppress(OSError):  # only Linux says
+        process |= {"namespace": process_namespace(), "start": process_start(os.getpid())}
+    return process
+
+
+def _has_ended(process: Record, namespace: str | None) -> bool:
+    """Whether a process is known to have ended: it must be in this namespace."""
+    return (
+        namespace is not None
+        and process["namespace"] == namespace
+        and process_start(process["pid"]) != process["start"]
+    )
+
+
+_meeting: Meeting | None = None
+_inherited: list[Meeting] = []
+
+
+def meeting_of(ranks: Ranks) -> Meeting:
+    """Returns the meeting of the process group of the run, made on first use."""
+    global _meeting
+    if _meeting is None or not _meeting.is_current:
+        if _meeting is not None:
+            _meeting.close("its process group ended")
+        _meeting = Meeting(ranks)
+    return _meeting
+
+
+def _close_meeting() -> None:
+    if _meeting is not None:
+        _meeting.close("its process ended")
+
+
+def _forget_meeting() -> None:
+    """Leaves the meeting to the parent; to end its store here would say in a file that the parent has ended."""
+    global _meeting
+    if _meeting is not None:
+        _inherited.append(_meeting)
+        _meeting = None
+
+
+atexit.register(_close_meeting)
+os.register_at_fork(after_in_child=_forget_meeting)

@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 
 from tokenloom.distributed.meeting import Decision
+from tokenloom.distributed.membership import Record
 from tokenloom.distributed.ranks import name_ranks
-from tokenloom.distributed.seat import Record
 from tokenloom.errors import DivergenceError
 
 Description = Mapping[str, Mapping[str, str]]

@@ -1,17 +1,41 @@
-"""Steps of a run in which ranks talk to each other: they end well on all ranks, or fail on all with one cause."""
+"""Steps in which ranks compare or talk to each other: they end well on all ranks, or fail on all with one cause."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from tokenloom.distributed.agreement import all_equal, record_of
 from tokenloom.distributed.collectives import ConnectionLostError, ConsequenceError, break_off_all
-from tokenloom.distributed.meeting import Attempt, Meeting
-from tokenloom.distributed.ranks import current_ranks
-from tokenloom.errors import BuildError
+from tokenloom.distributed.meeting import Attempt, Decision, all_well, meeting_of
+from tokenloom.distributed.membership import Record
+from tokenloom.distributed.ranks import current_ranks, name_ranks
+from tokenloom.errors import BuildError, DivergenceError
 
 T = TypeVar("T")
+
+
+def agree(name: str, value: str | Callable[[], str] | None) -> None:
+    """Compares a value, such as a digest, between all ranks; without `torch.distributed` there is nothing to compare.
+
+    Args:
+        name: says in messages what the value is.
+        value: this rank's value, or a function that computes it, whose failure then reaches every rank. None on a
+            rank that has none; it takes part without being compared.
+
+    Raises:
+        DivergenceError: the values differ; the message says which ranks hold which.
+        BuildError: a rank failed to compute its value, or died.
+    """
+    compute: Callable[[], str | None] = value if callable(value) else lambda: value
+    ranks = current_ranks()
+    if ranks is None or ranks.world_size == 1:
+        compute()
+        return
+    step, meeting = f"comparing {name}", meeting_of(ranks)
+    with meeting.attended(step):
+        attempt = Attempt(compute)
+        meeting.report(step, _record_of(attempt.result), _all_equal(step, name), attempt)
 
 
 def do_together(
@@ -42,19 +66,49 @@ def do_together(
     ranks = current_ranks()
     if ranks is None or ranks.world_size == 1:
         return work()
-    meeting = Meeting(ranks)
+    meeting = meeting_of(ranks)
     with meeting.attended(step, on_verdict=lambda: break_off_all(groups)):
         attempt = Attempt(work)
         if isinstance(attempt.error, (*breaks, ConnectionLostError)):
             break_off_all(groups)
         if attempt.error is None:
-            record = record_of(compare(attempt.result))  # type: ignore[arg-type]
+            record = _record_of(compare(attempt.result))  # type: ignore[arg-type]
         else:
             record = {"follows": True} if isinstance(attempt.error, ConsequenceError) else {}
         try:
-            meeting.report(step, record, all_equal(step, f"what they hold after {step}"), attempt)
+            meeting.report(step, record, _all_equal(step, f"what they hold after {step}"), attempt)
         except BuildError:
             if meeting.lost_a_rank:
                 break_off_all(groups)
             raise
     return attempt.result  # type: ignore[return-value]
+
+
+def _record_of(value: str | None) -> Record:
+    """Returns what a rank reports of a value that is to be compared; None is not compared."""
+    if value is None:
+        return {}
+    digest = hashlib.sha256(value.encode(errors="backslashreplace")).hexdigest()
+    return {"value": value[:100], "digest": digest}
+
+
+def _all_equal(step: str, name: str) -> Decision:
+    """Returns the decision that fails all ranks if one failed, or if the values that they report differ."""
+
+    def decide(records: list[Record]) -> list[Record]:
+        answers = all_well(step)(records)
+        holders: dict[str, list[int]] = {}
+        for rank, record in enumerate(records):
+            if "digest" in record:
+                holders.setdefault(record["digest"], []).append(rank)
+        if len(holders) > 1:
+            shown = sorted(holders.values(), key=len, reverse=True)
+            values = [f"{records[ranks[0]]['value']!r} on {name_ranks(ranks)}" for ranks in shown[:8]]
+            more = f", and {len(shown) - 8} further values" if len(shown) > 8 else ""
+            message = f"ranks differ in {name}: {', '.join(values)}{more}"
+            raise DivergenceError(
+                message, hint="compare the settings, the data and the package versions of these ranks"
+            )
+        return answers
+
+    return decide

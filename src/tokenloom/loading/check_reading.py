@@ -18,9 +18,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.distributed.meeting import Attempt, Decision, Meeting, all_well
+from tokenloom.distributed.meeting import Attempt, Decision, all_well, meeting_of
+from tokenloom.distributed.membership import Record
 from tokenloom.distributed.ranks import current_ranks, name_ranks
-from tokenloom.distributed.seat import Record
 from tokenloom.errors import ConfigError, DivergenceError
 from tokenloom.loading.batch_digest import RangeDigest, ReadingDigest
 from tokenloom.loading.read_batches import HasReadBatches, ReadBatches, Rereading, Stretch, behind
@@ -325,7 +325,7 @@ def _meet(step: str, work: Callable[[], Record], decide: Decision) -> Record:
         all_well(step)(records)
         return decide(records)
 
-    meeting = Meeting(ranks)
+    meeting = meeting_of(ranks)
     with meeting.attended(step):
         attempt = Attempt(work)
         return meeting.report(step, attempt.result or {}, decide_if_well, attempt)

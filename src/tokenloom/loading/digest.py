@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.shortcuts import batch_of
-from tokenloom.distributed.agreement import agree
+from tokenloom.distributed.steps import agree
 
 
 class BatchSource(Protocol):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import weakref
 
 import pytest
 from tests.support import write_corpus
 
-pytest.importorskip("torch")
+from tokenloom.distributed.meeting import GroupStore
+from tokenloom.distributed.membership import StoreError
+
+dist = pytest.importorskip("torch.distributed")
 
 slow = pytest.mark.slow
 
@@ -25,6 +29,55 @@ def check_frozen(outcomes, frozen, told):
         if rank not in frozen:
             assert "TOKENLOOM_RANK_SILENCE_SECONDS" in outcomes.by_rank[rank]["hint"]
         assert outcomes.by_rank[rank]["left"] == ([], 0)
+
+
+# --- the store -------------------------------------------------------------------------------------------------------
+
+
+class Grouped:
+    """A process group that knows its store."""
+
+    def __init__(self, store):
+        self.store = store
+
+    def get_group_store(self):
+        return self.store
+
+
+@pytest.mark.parametrize("kind", ["file", "memory", "TCP", "TCP with a prefix"])
+def test_no_call_of_the_store_waits_for_a_key(kind, tmp_path):
+    stores = {
+        "file": lambda: dist.FileStore(str(tmp_path / "store"), 1),
+        "memory": dist.HashStore,
+        "TCP": lambda: dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False),
+    }
+    made = stores[kind.split()[0]]()
+    group = Grouped(dist.PrefixStore("prefix", made) if "prefix" in kind else made)
+    store = GroupStore(weakref.ref(group))
+    assert store.read("one") is None
+    assert store.read("one") is None  # and reading made none
+    assert store.read_all([]) == []
+    store.write("one", "1")
+    assert store.read_all(["one", "two"]) is None
+    assert store.propose("two", '{"a": 2}') == '{"a": 2}'
+    assert store.propose("two", "other") == '{"a": 2}'
+    assert store.read_all(["one", "two"]) == ["1", '{"a": 2}']
+    store.append("lines", "a\n")
+    store.append("lines", "b\n")
+    assert store.read("lines") == "a\nb\n"
+    store.delete("lines")
+    store.delete("lines")
+    assert store.read("lines") is None
+
+
+def test_a_store_without_its_host_is_an_error():
+    made = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    group = Grouped(made)
+    store = GroupStore(weakref.ref(group))
+    assert store.read("one") is None
+    del made, group.store
+    with pytest.raises(StoreError):
+        store.read("one")
 
 
 # --- frozen -----------------------------------------------------------------------------------------------------------
@@ -61,22 +114,23 @@ def test_a_rank_that_was_frozen_before_it_came_is_named(run_fresh, victim):
 
 
 @slow
-def test_a_frozen_host_of_the_store_is_named_before_ranks_have_met(run_fresh):
-    outcomes = run_fresh("freeze", backend="gloo by TCP", frozen=(0,), who=(0,), when="before", silence=SILENCE_SECONDS)
+@pytest.mark.parametrize(("when", "step"), [("before", "choosing who builds (auto)"), ("working", "the build")])
+def test_a_frozen_host_of_the_store_is_named(run_fresh, when, step):
+    outcomes = run_fresh("freeze", backend="gloo by TCP", frozen=(0,), who=(0,), when=when, silence=SILENCE_SECONDS)
     assert [kind for kind, _ in outcomes.errors] == ["BuildError"] * 4
     for _, message in outcomes.errors[1:]:
         assert message == (
-            "the host of the store of `torch.distributed`, often rank 0, has not answered for 3.0 s during "
-            "choosing who builds (auto)"
+            "the host of the store of `torch.distributed`, often rank 0, has not answered for 3.0 s during " + step
         )
 
 
 @slow
-def test_a_frozen_host_of_the_store_is_named_as_a_rank_once_they_have_met(run_fresh):
+def test_a_frozen_host_of_the_store_does_not_hold_up_a_collective(run_fresh):
     outcomes = run_fresh(
-        "freeze", backend="gloo by TCP", frozen=(0,), who=(0,), when="working", silence=SILENCE_SECONDS
+        "freeze_in_a_collective", backend="gloo by TCP", frozen=(0,), victim=0, silence=SILENCE_SECONDS
     )
-    check_frozen(outcomes, (0,), SILENT)
+    assert [kind for kind, _ in outcomes.errors] == ["BuildError"] * 4
+    assert all("has not answered for 3.0 s during reducing" in message for _, message in outcomes.errors[1:])
 
 
 @slow
@@ -149,6 +203,7 @@ def test_ranks_that_would_wait_for_different_times_are_told(run):
     }
 
 
-def test_one_thread_stays_while_the_group_lives_and_forked_children_have_none_of_it(run_fresh):
-    outcomes = run_fresh("succeed_and_look")
-    assert outcomes.results == [((True, ["tokenloom-ranks"]), "0 []")] * 4
+@pytest.mark.parametrize(("backend", "has_sockets"), [("gloo", False), ("gloo by TCP", True)])
+def test_one_thread_stays_while_the_group_lives(run_fresh, backend, has_sockets):
+    outcomes = run_fresh("succeed_and_look", backend=backend)
+    assert outcomes.results == [(has_sockets, ["tokenloom-ranks"], "[]")] * 4

@@ -1,0 +1,440 @@
+"""Ranks in one process, without threads or sleeps: a generator with a seed says who goes on, and clocks run."""
+
+from __future__ import annotations
+
+from collections import deque
+from operator import itemgetter
+
+import numpy as np
+import pytest
+
+from tokenloom.distributed.building import Do, build_steps
+from tokenloom.distributed.meeting import Attempt, decided, error_of, report_of
+from tokenloom.distributed.membership import Membership, StoreError
+from tokenloom.distributed.ranks import Ranks
+from tokenloom.errors import BuildError, TokenloomError
+
+
+class DeadError(BaseException):
+    """Ends a rank where it is."""
+
+
+class SharedStore:
+    """What one rank sees of the store of all; it may die at a call, or be cut off."""
+
+    def __init__(self, values):
+        self.values = values
+        self.calls_left = None
+        """After which the rank dies."""
+        self.is_cut = False
+
+    def read(self, key):
+        self._call()
+        return self.values.get(key)
+
+    def read_all(self, keys):
+        self._call()
+        return [self.values[key] for key in keys] if all(key in self.values for key in keys) else None
+
+    def write(self, key, text):
+        self._call()
+        self.values[key] = text
+
+    def append(self, key, text):
+        self._call()
+        self.values[key] = self.values.get(key, "") + text
+
+    def propose(self, key, text):
+        self._call()
+        return self.values.setdefault(key, text)
+
+    def delete(self, key):
+        self._call()
+        self.values.pop(key, None)
+
+    def _call(self):
+        if self.calls_left is not None:
+            if self.calls_left == 0:
+                raise DeadError
+            self.calls_left -= 1
+        if self.is_cut:
+            raise StoreError("connection reset")
+
+
+class Simulated:
+    """One rank: its membership, the steps of a build, and a clock of its own."""
+
+    def __init__(self, rank, world, size, offset):
+        self.rank, self.world, self.offset = rank, world, offset
+        ranks = Ranks(rank=rank, world_size=size, host=f"host{rank // 2}")
+        self.host = ranks.host
+        self.store = SharedStore(world.values)
+        self.member = Membership(
+            ranks,
+            self.store,
+            process={"host": ranks.host, "pid": 100 + rank},
+            is_gone=lambda other: other["host"] == self.host and not world.ranks[other["pid"] - 100].is_alive,
+            nonce=f"{world.rng.integers(1 << 60):x}",
+            silence_seconds=60,
+            now=offset,
+        )
+        self.outcome = None
+        self.is_awake = self.is_alive = True
+        self.leaves = False
+        """Whether its process ends once it has built."""
+        self._steps = build_steps(
+            lambda: world.work(self),
+            look=lambda: world.look(self),
+            is_built_on_rank=lambda: True,
+            folder="cache",
+            builders="rank0",
+            describe=lambda _: {},
+        )
+        self._step, self._busy_until = None, None
+
+    def start(self):
+        self.member.attend("looking for what is built")
+        self._advance(lambda: next(self._steps))
+
+    def run(self):
+        """Goes on as far as it can without hearing more."""
+        try:
+            self.member.advance(self.world.now + self.offset)
+            while self.outcome is None and self._go_on():
+                self.member.advance(self.world.now + self.offset)
+            if self.outcome == "built" and self.leaves:
+                self.member.leave("its process ended")
+                self.is_alive = False
+        except DeadError:
+            self.is_alive = False
+
+    def _go_on(self):
+        if isinstance(self._step, Do):
+            if self._busy_until is None:
+                self.member.attend(self._step.step)
+                self._busy_until = self.world.now + self.world.seconds_of(self, self._step)
+            if self.world.now < self._busy_until:
+                return False
+            self._busy_until, attempt = None, Attempt(self._step.call)
+            self._advance(lambda: self._steps.send(attempt))
+            return True
+        if self.member.reports is not None and self.member.answers is None:
+            if self.world.rng.random() < 0.3:
+                return False  # a decision takes a while
+            self.member.answers = decided(self.member.reports, self._step.decide)
+            return True
+        answer = self.member.verdict if self.member.answer is None else self.member.answer
+        if answer is None:
+            return False
+        if "failure" in answer:
+            self._advance(lambda: self._steps.throw(error_of(answer)))
+        else:
+            self._advance(lambda: self._steps.send(answer))
+        return True
+
+    def _advance(self, go):
+        try:
+            self._step = go()
+        except StopIteration as end:
+            self.outcome = end.value
+            self.member.step = None
+        except TokenloomError as error:
+            self.outcome = error
+            self.member.step = None
+        else:
+            if not isinstance(self._step, Do):
+                self.member.attend(self._step.step)
+                self.member.answer = None
+                self.member.report = report_of(self._step.step, self.host, self._step.record, self._step.attempt)
+
+
+class World:
+    """Ranks, the store that they share, and what happens to them at some time."""
+
+    def __init__(self, rng, size=4, *, build_seconds=1.0, events=(), values=None):
+        self.rng, self.now, self.build_seconds = rng, 0.0, build_seconds
+        self.values = {} if values is None else values
+        self.built, self.events = False, deque(sorted(events, key=itemgetter(0)))
+        self.ranks = []
+        self.ranks += [Simulated(rank, self, size, float(rng.uniform(0, 1e6))) for rank in range(size)]
+        for rank in self.ranks:
+            rank.start()
+
+    def look(self, rank):
+        return "built" if self.built else None
+
+    def work(self, rank):
+        self.built = True
+        return "built"
+
+    def seconds_of(self, rank, step):
+        return self.build_seconds if step.step == "the build" else 0.0
+
+    def run(self, until):
+        while self.now < until and any(rank.is_alive and rank.outcome is None for rank in self.ranks):
+            self.now += float(self.rng.uniform(0.01, 0.9))
+            while self.events and self.events[0][0] <= self.now:
+                _, happen = self.events.popleft()
+                happen(self)
+            for number in self.rng.permutation(len(self.ranks)):
+                rank = self.ranks[number]
+                if rank.is_alive and rank.is_awake:
+                    rank.run()
+
+    def outcomes(self):
+        return [rank.outcome for rank in self.ranks]
+
+
+def freeze(number):
+    return lambda world: setattr(world.ranks[number], "is_awake", False)
+
+
+def wake(number):
+    return lambda world: setattr(world.ranks[number], "is_awake", True)
+
+
+def kill(number):
+    return lambda world: setattr(world.ranks[number], "is_alive", False)
+
+
+def kill_soon(number, num_calls):
+    """Kills a rank at one of its next calls of the store."""
+    return lambda world: setattr(world.ranks[number].store, "calls_left", num_calls)
+
+
+def cut(number):
+    return lambda world: setattr(world.ranks[number].store, "is_cut", True)
+
+
+def test_a_build_of_hours_is_waited_for(rng):
+    world = World(rng, build_seconds=4 * 3600)
+    world.run(5 * 3600)
+    assert world.outcomes() == ["built"] * 4
+    assert world.now > 4 * 3600
+
+
+@pytest.mark.parametrize("victim", [0, 1, 3])
+def test_a_frozen_rank_is_named_after_the_limit_and_fails_when_it_wakes(rng, victim):
+    world = World(rng, build_seconds=600, events=[(30, freeze(victim)), (400, wake(victim))])
+    world.run(399)
+    for rank in world.ranks:
+        if rank.rank != victim and rank.rank != 0:  # rank 0 builds
+            assert isinstance(rank.outcome, BuildError)
+            assert rank.outcome.message.startswith(
+                f"rank {victim} on `host{victim // 2}` (pid {100 + victim}) has been"
+            )
+    assert world.ranks[victim].outcome is None
+    world.run(1200)
+    assert {type(outcome) for outcome in world.outcomes()} == {BuildError}
+
+
+def test_a_rank_that_freezes_for_less_than_the_limit_goes_on(rng):
+    victim = int(rng.integers(4))
+    world = World(rng, build_seconds=600, events=[(30, freeze(victim)), (70, wake(victim))])
+    world.run(1200)
+    assert world.outcomes() == ["built"] * 4
+
+
+def test_an_observer_that_sleeps_does_not_take_others_for_silent(rng):
+    """As when a laptop is closed: all ranks stop together, and clocks jump."""
+    sleepers = [(30 + number / 1000, freeze(number)) for number in range(4)]
+    wakers = [(5000 + number / 10, wake(number)) for number in range(4)]
+    world = World(rng, build_seconds=60, events=sleepers + wakers)
+    world.run(6000)
+    assert world.outcomes() == ["built"] * 4
+
+
+def test_clocks_that_jump_do_not_matter(rng):
+    def jump(world):
+        for rank in world.ranks:
+            rank.offset += float(rng.uniform(-1e5, 1e5))
+
+    world = World(rng, build_seconds=100, events=[(20, jump), (40, jump), (60, jump)])
+    world.run(300)
+    assert world.outcomes() == ["built"] * 4
+
+
+@pytest.mark.parametrize("victim", [1, 2, 3])
+def test_a_death_is_known_at_once_to_a_rank_on_the_same_host_and_so_to_all(rng, victim):
+    world = World(rng, build_seconds=20, events=[(5, kill(victim))])
+    world.run(8)
+    for rank in world.ranks:
+        if rank.rank not in (0, victim):
+            assert rank.outcome.message.startswith(f"rank {victim} on `host{victim // 2}` (pid {100 + victim}) died or")
+
+
+def test_a_death_on_a_host_of_its_own_is_known_after_the_limit(rng):
+    world = World(rng, size=3, build_seconds=600, events=[(5, kill(2))])
+    world.run(60)
+    assert world.outcomes() == [None] * 3
+    world.run(90)
+    assert world.ranks[1].outcome.message.startswith("rank 2 on `host1` (pid 102) has been silent for 6")
+
+
+def test_a_rank_whose_store_is_gone_says_so_and_others_name_it(rng):
+    world = World(rng, build_seconds=600, events=[(5, cut(1))])
+    world.run(100)
+    assert world.ranks[1].outcome.message == (
+        "the host of the store of `torch.distributed`, often rank 0, died or ended during the build: connection reset"
+    )
+    for rank in (2, 3):
+        assert world.ranks[rank].outcome.message.startswith("rank 1 on `host0` (pid 101) has been silent for 6")
+
+
+def test_what_an_earlier_group_left_in_the_store_does_no_harm(rng):
+    values = {}
+    for build_seconds, events in ((5, ()), (30, [(10, kill(1))]), (5, ())):
+        world = World(rng, build_seconds=build_seconds, events=events, values=values)
+        world.run(200)
+    assert world.outcomes() == ["built"] * 4
+
+
+def test_keys_of_old_rounds_are_removed(rng):
+    world = World(rng, build_seconds=30)
+    world.run(100)
+    kinds = [key.split("/")[1] for key in world.values if "/" in key]
+    assert (kinds.count("outcome"), kinds.count("reports")) <= (3, 3)
+
+
+def members(*silences, gone=()):
+    values = {}
+    return [
+        Membership(
+            Ranks(rank=rank, world_size=len(silences), host="a"),
+            SharedStore(values),
+            process={"host": "a", "pid": rank},
+            is_gone=lambda process: process["pid"] in gone,
+            nonce=str(rank),
+            silence_seconds=seconds,
+            now=0.0,
+        )
+        for rank, seconds in enumerate(silences)
+    ]
+
+
+def advance(*those, now=0.0):
+    for member in (*those, *those, *those):
+        member.advance(now)
+
+
+def test_an_answer_counts_although_the_leader_ended_right_after_it():
+    member, leader = members(60, 60)
+    for each in (member, leader):
+        each.attend("the build")
+        each.report = {"step": "the build"}
+    advance(member, leader)
+    assert leader.reports == [{"step": "the build"}] * 2
+    leader.answers = [{"all": "well"}] * 2
+    leader.advance(0.0)
+    leader.leave("its process ended")
+    member.advance(0.0)
+    assert (member.answer, member.verdict) == ({"all": "well"}, None)
+    member.attend("the next step")
+    member.advance(1.0)
+    assert member.verdict["message"] == "rank 1 on `a` (pid 1) ended during the build: its process ended"
+
+
+def test_a_verdict_counts_although_the_leader_answers_right_after_it():
+    member, leader = members(60, 60)
+    for each in (member, leader):
+        each.attend("the build")
+        each.report = {"step": "the build"}
+    advance(member, leader)
+    member.leave("KeyboardInterrupt")
+    leader.answers = [{"all": "well"}] * 2
+    leader.advance(0.0)
+    assert leader.verdict == member.verdict
+    assert leader.verdict["message"] == "rank 0 on `a` (pid 0) ended during the build: KeyboardInterrupt"
+
+
+def test_who_would_wait_for_another_time_is_told_once_all_have_come():
+    ranks = members(30, 31, 31)
+    for rank in ranks:
+        rank.attend("the build")
+    advance(*ranks[:1], ranks[2])
+    assert ranks[2].verdict is None
+    advance(*ranks)
+    advance(*ranks, now=1.0)
+    assert {rank.verdict["failure"] for rank in ranks} == {"DivergenceError"}
+    assert ranks[0].verdict["message"] == (
+        "ranks differ in the seconds that a rank may be silent: 31 on rank 1, 30 on rank 0"
+    )
+
+
+def test_who_comes_when_the_meeting_has_ended_learns_why():
+    late, other, leader = members(60, 60, 60)
+    for member in (other, leader):
+        member.attend("the build")
+    advance(other, leader)
+    other.leave("KeyboardInterrupt")
+    advance(leader, now=1.0)
+    late.attend("the build")
+    late.advance(0.0)
+    leader.admit()
+    advance(late, now=1.0)
+    assert late.verdict == leader.verdict == other.verdict
+
+
+def test_who_leaves_because_of_a_death_blames_the_dead():
+    gone = set()
+    dead, leaving, leader = members(60, 60, 60, gone=gone)
+    for member in (dead, leaving, leader):
+        member.attend("the exchange")
+    for now in (0.0, 1.0):
+        advance(dead, leaving, leader, now=now)
+    gone.add(0)
+    leaving.leave("BrokenPipeError")
+    advance(leader, now=2.0)
+    assert leader.verdict["message"] == "rank 0 on `a` (pid 0) died or ended during the exchange"
+    assert leader.verdict["lost"] == [0]
+
+
+def test_the_leader_knows_for_whom_it_waits():
+    zero, one, leader = members(60, 60, 60)
+    for member in (zero, one, leader):
+        member.attend("the build")
+    assert leader.unreported == [0, 1]
+    one.report = {"step": "the build"}
+    for now in range(10):
+        advance(zero, one, leader, now=float(now))
+    assert (leader.unreported, leader.step) == ([0], "the build")
+
+
+def test_rank_0_is_awaited_until_others_have_read_what_it_has():
+    zero, one, leader = members(60, 60, 60)
+    for member in (zero, one, leader):
+        member.attend("the build")
+        member.report = {"step": "the build"}
+    advance(zero, one, leader)
+    leader.answers = [{}] * 3
+    advance(leader, zero, now=0.1)
+    zero.step = None
+    zero.advance(0.2)
+    assert (zero.answer, zero.is_awaited) == ({}, True)
+    one.advance(0.2)
+    zero.advance(0.3)
+    assert (one.answer, zero.is_awaited) == ({}, False)
+
+
+def test_whatever_happens_no_rank_waits_for_ever_and_no_two_ranks_disagree(rng):
+    for _ in range(200):
+        size = int(rng.integers(2, 6))
+        events = []
+        for _ in range(int(rng.integers(1, 4))):
+            happen = (freeze, kill, wake)[rng.integers(3)]
+            events.append((float(rng.uniform(0, 40)), happen(int(rng.integers(size)))))
+        world = World(rng, size, build_seconds=float(rng.uniform(0, 60)), events=events)
+        world.run(300)
+        outcomes = [rank.outcome for rank in world.ranks if rank.is_alive and rank.is_awake]
+        assert None not in outcomes
+        assert all(outcome == "built" or isinstance(outcome, BuildError) for outcome in outcomes)
+        assert len({outcome == "built" for outcome in outcomes}) <= 1
+
+
+def test_the_same_seed_gives_the_same_run():
+    def trace(seed):
+        world = World(np.random.default_rng(seed), build_seconds=600, events=[(30, freeze(1))])
+        world.run(200)
+        return [str(outcome) for outcome in world.outcomes()], world.now
+
+    assert trace(5) == trace(5)
