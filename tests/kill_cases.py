@@ -14,13 +14,13 @@ import numpy as np
 from tests.preprocess.corpus import make_tokenizer, word_level_json
 from tests.support import StandInTokenizer, make_dataset, small_shards
 from tokenloom import build_catalogue, merge_datasets, write_concatenated
-from tokenloom.corpus.chat import preprocess_chat
-from tokenloom.corpus.multimodal import preprocess_multimodal
-from tokenloom.corpus.run import preprocess_corpus
-from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
 from tokenloom.indexed.prefixes import sequence_counts
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
+from tokenloom.preprocess.chat import preprocess_chat
+from tokenloom.preprocess.multimodal import preprocess_multimodal
+from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
+from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.tokenizers.load import load_tokenizer
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from tests.support import make_config
 from tokenloom.blending.spec import get_blend_from_list
-from tokenloom.corpus.settings import BadRecordBudget
 from tokenloom.datasets.splits import parse_and_normalize_split
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer, checked_number, parse_bytes, parse_integer, parse_number
+from tokenloom.preprocess.settings import BadRecordBudget
 
 
 def refusal(call, *arguments, **settings):

@@ -17,8 +17,8 @@ from tests.indexed.pairs import write_pair
 from tokenloom import IndexedDataset, build_catalogue, preprocess_corpus
 from tokenloom.adapters import document_batches, sample_batches
 from tokenloom.adapters.arrow import DocumentRows
-from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.indexed.roles import PartKind, read_roles
+from tokenloom.preprocess.settings import CorpusSettings
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 CONVERSATIONS = [conversation((PROMPT, [1, 2]), (ANSWER, [3])), conversation(), conversation((ANSWER, [4, 5]))]

@@ -14,8 +14,8 @@ from tests.indexed.pairs import pair_bytes, write_pair
 
 from tokenloom import preprocess_corpus
 from tokenloom.adapters import documents_dataset, samples_dataset, save_for_preprocessing
-from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import ConfigError, OutputExistsError
+from tokenloom.preprocess.settings import CorpusSettings
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 pytestmark = pytest.mark.slow

@@ -16,14 +16,14 @@ from tests.support import write_corpus
 from tokenloom.adapters.arrow_files import export_documents
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.cli import build_parser, main
-from tokenloom.corpus.chat import preprocess_chat
-from tokenloom.corpus.multimodal import preprocess_multimodal
-from tokenloom.corpus.run import preprocess_corpus
-from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import OutputExistsError
 from tokenloom.indexed.writing.catalogue_builder import build_catalogue
 from tokenloom.indexed.writing.concatenate import merge_datasets
 from tokenloom.numbers import bytes_text, parse_bytes
+from tokenloom.preprocess.chat import preprocess_chat
+from tokenloom.preprocess.multimodal import preprocess_multimodal
+from tokenloom.preprocess.settings import CorpusSettings
+from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom_look.target import SampleSettings
 from tokenloom_retro.build import build_retro
@@ -87,11 +87,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("function", "place", "words"),
     [
-        (preprocess_corpus, "corpus.run.preprocess_corpus", "preprocess in.jsonl --output-prefix out --tokenizer ."),
-        (preprocess_chat, "corpus.chat.preprocess_chat", "preprocess-chat in.jsonl --output-prefix o --tokenizer ."),
+        (preprocess_corpus, "preprocess.text.preprocess_corpus", "preprocess in.jsonl --output-prefix out --tokenizer ."),
+        (preprocess_chat, "preprocess.chat.preprocess_chat", "preprocess-chat in.jsonl --output-prefix o --tokenizer ."),
         (
             preprocess_multimodal,
-            "corpus.multimodal.preprocess_multimodal",
+            "preprocess.multimodal.preprocess_multimodal",
             "preprocess-multimodal in.jsonl --output-prefix out --tokenizer .",
         ),
         (merge_datasets, "cli.merge.merge_datasets", "merge pair --output-prefix out"),

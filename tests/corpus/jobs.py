@@ -18,9 +18,9 @@ from tests.preprocess.corpus import (
     write_lines,
 )
 
-from tokenloom.corpus.run import preprocess_corpus
-from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
-from tokenloom.corpus.summary import CorpusSummary
+from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
+from tokenloom.preprocess.summary import CorpusSummary
+from tokenloom.preprocess.text import preprocess_corpus
 
 _SETTINGS = {field.name for field in fields(CorpusSettings)}
 

@@ -17,11 +17,10 @@ from tests.corpus.jobs import preprocess
 from tests.preprocess.corpus import documents_of, make_tokenizer, write_lines
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
-from tokenloom.corpus.run import preprocess_corpus
-from tokenloom.corpus.settings import CorpusSettings
-from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import InputError, StuckRecordError, TokenizerError
-from tokenloom.jobs.folder import JobFolder
+from tokenloom.preprocess.folder import JobFolder
+from tokenloom.preprocess.settings import CorpusSettings
+from tokenloom.preprocess.text import plan_corpus, preprocess_corpus
 from tokenloom.tokenizers.plain import ByteTokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded
 
@@ -138,8 +137,8 @@ def test_a_frozen_process_loses_its_shard_to_another(tmp_path: Path):
     (tmp_path / "in.jsonl").write_text((json.dumps({"text": "word " * 40}) + "\n") * 3000)
     script = (
         "import sys\n"
-        "from tokenloom.corpus.run import preprocess_corpus\n"
-        "from tokenloom.corpus.settings import CorpusSettings\n"
+        "from tokenloom.preprocess.text import preprocess_corpus\n"
+        "from tokenloom.preprocess.settings import CorpusSettings\n"
         "from tokenloom.tokenizers.load import load_tokenizer\n"
         "settings = CorpusSettings(worker_timeout_seconds=2, shard_bytes=64_000)\n"
         "tokenizer = load_tokenizer('byte')\n"

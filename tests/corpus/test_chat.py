@@ -23,7 +23,6 @@ from tests.preprocess.corpus import (
 )
 from tests.support import StandInTokenizer, few_examples
 
-from tokenloom.corpus.chat import preprocess_chat
 from tokenloom.datasets.chat_config import SFTDatasetConfig
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.sft import SFTDataset
@@ -32,6 +31,7 @@ from tokenloom.errors import ConfigError, InputError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.roles import PartKind, read_roles
 from tokenloom.inputs.limits import ReadLimits
+from tokenloom.preprocess.chat import preprocess_chat
 
 
 def messages(*contents):

@@ -16,11 +16,11 @@ from tests.inputs.corpora import write_parquet
 from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, write_lines
 from tests.support import few_examples
 
-from tokenloom.corpus.chat import ChatSummary, preprocess_chat
 from tokenloom.errors import ConfigError, OutputExistsError, StuckRecordError
 from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.indexed.verify import verify_dataset
-from tokenloom.jobs.ray_runner import RayRunner
+from tokenloom.preprocess.chat import ChatSummary, preprocess_chat
+from tokenloom.preprocess.ray_runner import RayRunner
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 SUFFIXES = (".bin", ".idx", ".roles", ".manifest.json", ".rejected.jsonl")

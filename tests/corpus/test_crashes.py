@@ -126,7 +126,7 @@ def test_a_process_that_is_killed_is_replaced(corpus: Path, tmp_path: Path):
 
 def is_ours(process: str) -> bool:
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it may go between the two calls that read it
-        return b"tokenloom.jobs.processes" in Path(f"/proc/{process}/cmdline").read_bytes()
+        return b"tokenloom.preprocess.processes" in Path(f"/proc/{process}/cmdline").read_bytes()
     return False
 
 

@@ -16,11 +16,11 @@ from tests.inputs.corpora import COMPRESSIONS, json_lines, write_arrow, write_pa
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, write_lines
 from tests.support import few_examples
 
-from tokenloom.corpus.chat import preprocess_chat
-from tokenloom.corpus.multimodal import preprocess_multimodal
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.document_hashes import read_document_hashes
 from tokenloom.indexed.images import item_to_image
+from tokenloom.preprocess.chat import preprocess_chat
+from tokenloom.preprocess.multimodal import preprocess_multimodal
 from tokenloom.preprocess.selection import hash_of_text
 from tokenloom.tokenizers.plain import ByteTokenizer
 

@@ -22,10 +22,10 @@ from tests.preprocess.corpus import (
 from tests.support import wait_until
 
 from tokenloom import merge_datasets
-from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
-from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import ConfigError, InputError, OutputExistsError, StorageError
-from tokenloom.jobs.folder import JobFolder
+from tokenloom.preprocess.folder import JobFolder
+from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
+from tokenloom.preprocess.text import plan_corpus
 
 ANY_NUMBER = BadRecordBudget(most=None)
 

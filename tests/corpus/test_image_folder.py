@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tokenloom.corpus.multimodal import write_image_records
 from tokenloom.errors import OutputExistsError
+from tokenloom.preprocess.multimodal import write_image_records
 
 
 @pytest.fixture

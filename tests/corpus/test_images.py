@@ -10,10 +10,10 @@ import pytest
 from tests.corpus.jobs import kill_until_it_ends
 from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, write_lines
 
-from tokenloom.corpus.multimodal import MultimodalSummary, preprocess_multimodal
 from tokenloom.errors import ConfigError, OutputExistsError
 from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.indexed.verify import verify_dataset
+from tokenloom.preprocess.multimodal import MultimodalSummary, preprocess_multimodal
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 NUM_PAIRS = 120

@@ -20,12 +20,12 @@ from tests.preprocess.corpus import (
 )
 from tests.support import few_examples
 
-from tokenloom.corpus.progress import CorpusProgress
-from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
-from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import ConfigError, InputError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.jobs.folder import JobFolder
+from tokenloom.preprocess.folder import JobFolder
+from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
+from tokenloom.preprocess.sharded import JobProgress
+from tokenloom.preprocess.text import plan_corpus
 
 DOCUMENTS = [f"document {number} " * (number % 5) for number in range(60)]
 
@@ -243,13 +243,13 @@ def test_a_disk_that_is_full_in_the_end_leaves_no_dataset(tmp_path: Path, tokeni
 
 def test_progress_tells_bytes_and_tokens(tmp_path: Path, tokenizer):
     path = write_lines(tmp_path / "in.jsonl", [{"text": f"document {number}"} for number in range(100)])
-    seen: list[CorpusProgress] = []
+    seen: list[JobProgress] = []
     summary = preprocess(path, tmp_path / "out", tokenizer, block_bytes=300, progress=seen.append)
     assert len(seen) > 5
-    assert [at.counts.num_tokens for at in seen] == sorted(at.counts.num_tokens for at in seen)
+    assert [at.counts["num_tokens"] for at in seen] == sorted(at.counts["num_tokens"] for at in seen)
     last = seen[-1]
-    assert last.counts.num_file_bytes == last.total_file_bytes == last.counts.num_text_bytes == path.stat().st_size
-    assert (last.counts.num_tokens, last.counts.num_documents) == (summary.num_tokens, 100)
+    assert last.counts["num_file_bytes"] == last.total == last.counts["num_text_bytes"] == path.stat().st_size
+    assert (last.counts["num_tokens"], last.counts["num_documents"]) == (summary.num_tokens, 100)
     assert (last.num_shards_done, last.num_shards) == (1, 1)
 
 

@@ -11,9 +11,9 @@ from tests.corpus.jobs import preprocess
 from tests.corpus.shard_reports import key_of, write_report
 
 from tokenloom import load_tokenizer
-from tokenloom.corpus.job_state import SILENT_SECONDS, job_state
 from tokenloom.errors import DatasetNotFoundError, InputError, StorageError
 from tokenloom.machine import boot_id
+from tokenloom.preprocess.job_state import SILENT_SECONDS, job_state
 
 NOW = 10_000.0
 GONE = 2**22 + 1

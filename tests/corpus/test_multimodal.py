@@ -9,10 +9,10 @@ import pytest
 from tests.indexed.pairs import pair_bytes
 from tests.preprocess.corpus import leftovers, write_lines
 
-from tokenloom.corpus.multimodal import preprocess_multimodal
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.images import MAX_IMAGE_BYTES, item_to_image
+from tokenloom.preprocess.multimodal import preprocess_multimodal
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 TOKENIZER = ByteTokenizer()

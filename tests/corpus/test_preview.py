@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from tests.preprocess.corpus import EOD, byte_level_json, make_sentencepiece, make_tokenizer
 
-from tokenloom.corpus.preview import DocumentPreview, preview_documents
 from tokenloom.preprocess.document_tokens import DocumentTokens
+from tokenloom.preprocess.preview import DocumentPreview, preview_documents
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 

@@ -27,12 +27,12 @@ from tests.preprocess.corpus import (
 )
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from tokenloom.corpus.settings import CorpusSettings
-from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import ConfigError, InputError, MissingTokenError, OutputExistsError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.indexed.verify import verify_dataset
+from tokenloom.preprocess.settings import CorpusSettings
+from tokenloom.preprocess.text import plan_corpus
 from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
 from tokenloom.tokenizers.recorded import recorded_tokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded

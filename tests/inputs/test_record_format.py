@@ -10,8 +10,6 @@ import pytest
 from tests.preprocess.corpus import documents_of
 from tests.support import small_shards
 
-from tokenloom.corpus.run import preprocess_corpus
-from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
 from tokenloom.errors import ConfigError
 from tokenloom.inputs import TEXT_KEY, InputFile, InputSlice
 from tokenloom.inputs.detect import formats_by_name, inspect_input
@@ -19,6 +17,8 @@ from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.formats.text_files import FileBlock
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat
 from tokenloom.inputs.streams import SliceStream
+from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
+from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 

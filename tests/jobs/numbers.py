@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tokenloom.errors import ConfigError, StorageError
-from tokenloom.jobs.folder import JobFolder
-from tokenloom.jobs.running import Runner, do_and_assemble
+from tokenloom.preprocess.folder import JobFolder
+from tokenloom.preprocess.sharded import Counts, Runner, RunShard, ShardedJob, do_and_assemble
 from tokenloom.storage.atomic import publish_bytes
 
 
@@ -25,14 +26,7 @@ class NumberShard:
 
 
 @dataclass(frozen=True)
-class NumberCounts:
-    """How many numbers were written."""
-
-    written: int = 0
-
-
-@dataclass(frozen=True)
-class NumberPlan:
+class NumberPlan(ShardedJob):
     """Shards of the numbers from 0; `dies_at` names one whose process dies the first `deaths` times.
 
     It dies when those before it are done: processes that die end the job, and what others are at is then lost.
@@ -44,8 +38,6 @@ class NumberPlan:
     dies_at: int = -1
     deaths: int = 0
     wrong_at: int = -1
-    worker_timeout_seconds: float = 60.0
-    reads_streams: bool = False
 
     @property
     def shards(self) -> Sequence[NumberShard]:
@@ -68,57 +60,30 @@ class NumberPlan:
             message = f"`{path}` is no report"
             raise StorageError(message) from error
 
+    @contextmanager
+    def worker(self, num_workers: int) -> Iterator[RunShard]:
+        yield self.square
 
-@dataclass(frozen=True)
-class NumberWork:
-    """What does the shards of a `NumberPlan`."""
-
-    plan: NumberPlan
-
-    def worker(self, num_workers: int) -> NumberWorker:
-        return NumberWorker(self.plan)
-
-    def counts(self, **numbers: int) -> NumberCounts:
-        return NumberCounts(**numbers)
-
-    def counts_of(self, report: dict[str, int], shard: NumberShard) -> NumberCounts:
-        return NumberCounts(1)
+    def counts_of(self, report: dict[str, int], shard: NumberShard) -> Counts:
+        return {"written": 1}
 
     def whereabouts(self, shard: NumberShard) -> str:
         return f"the number {shard.number}"
 
-    def records_at(self, journal_path: str) -> str:
-        return ""
-
-    def blame(self, journal_path: str, reason: str) -> str | None:
-        return None
-
-
-class NumberWorker:
-    """Writes the square of the number of a shard."""
-
-    def __init__(self, plan: NumberPlan) -> None:
-        self._plan = plan
-
-    def __enter__(self) -> NumberWorker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def run(
-        self, shard: NumberShard, part_prefix: str, *, progress: Callable[[NumberCounts], None] | None = None
+    def square(
+        self, shard: NumberShard, part_prefix: str, *, progress: Callable[[Counts], None] | None = None
     ) -> dict[str, int]:
-        if shard.number == self._plan.wrong_at:
+        """Writes the square of the number of a shard."""
+        if shard.number == self.wrong_at:
             message = f"the number {shard.number} cannot be squared"
             raise ConfigError(message, hint="leave it out")
-        if shard.number == self._plan.dies_at:
-            noted = Path(self._plan.folder) / "deaths"
+        if shard.number == self.dies_at:
+            noted = Path(self.folder) / "deaths"
             deaths = len(noted.read_text()) if noted.exists() else 0
-            if deaths < self._plan.deaths:
+            if deaths < self.deaths:
                 from tests.support import wait_until  # which imports much, and only who dies needs it
 
-                before = [Path(part_prefix).with_name(f"{one.key}.json") for one in self._plan.shards[: shard.number]]
+                before = [Path(part_prefix).with_name(f"{one.key}.json") for one in self.shards[: shard.number]]
                 wait_until(lambda: all(path.exists() for path in before), seconds=120)
                 noted.write_text("x" * (deaths + 1))
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -135,15 +100,15 @@ class NumberBook:
         self.told: dict[int, dict[str, int]] = {}
         self.done: list[int] = []
 
-    def tell(self, number: int, counts: NumberCounts, *, is_done: bool = False) -> None:
-        self.told[number] = asdict(counts)
+    def tell(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
+        self.told[number] = dict(counts)
         if is_done:
             self.done.append(number)
 
 
 def sum_of(plan: NumberPlan, path: Path, run: Runner, *, book: NumberBook | None = None) -> int:
     """Does the job in a folder and returns the sum, read from the parts."""
-    folder: JobFolder[NumberShard, dict[str, int]] = JobFolder(str(path), plan)
+    folder = JobFolder(str(path), plan)
 
     def damaged() -> list[tuple[NumberShard, str]]:
         found = []
@@ -155,7 +120,7 @@ def sum_of(plan: NumberPlan, path: Path, run: Runner, *, book: NumberBook | None
 
     with folder.joined():
         _, total = do_and_assemble(
-            NumberWork(plan),
+            plan,
             folder,
             book or NumberBook(),
             run=run,

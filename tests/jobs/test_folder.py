@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.faults import dies_at
-from tests.jobs.numbers import NumberPlan, NumberWork
+from tests.jobs.numbers import NumberPlan
 
 from tokenloom.errors import ConfigError, StorageError
-from tokenloom.jobs.folder import FolderGoneError, JobFolder
+from tokenloom.preprocess.folder import FolderGoneError, JobFolder
 
 PLAN = NumberPlan(3)
 
@@ -20,7 +20,7 @@ def folder_at(path: Path, plan: NumberPlan = PLAN) -> JobFolder:
 
 
 def do(folder: JobFolder, number: int) -> None:
-    NumberWork(PLAN).worker(1).run(PLAN.shards[number], folder.part_prefix(PLAN.shards[number]))
+    PLAN.square(PLAN.shards[number], folder.part_prefix(PLAN.shards[number]))
 
 
 def test_a_folder_in_which_nothing_is_done_goes_with_the_last_who_leaves(tmp_path: Path):

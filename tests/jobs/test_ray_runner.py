@@ -16,19 +16,19 @@ from tests.corpus.jobs import files_of, preprocess
 from tests.preprocess.corpus import byte_level_json, make_tokenizer, write_lines
 from tests.support import wait_until
 
-from tokenloom.corpus.plan import JobPlan
-from tokenloom.corpus.settings import CorpusSettings
-from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import ConfigError
-from tokenloom.jobs.folder import JobFolder
-from tokenloom.jobs.ray_runner import RayRunner
+from tokenloom.preprocess.folder import JobFolder
+from tokenloom.preprocess.plan import JobPlan
+from tokenloom.preprocess.ray_runner import RayRunner
+from tokenloom.preprocess.settings import CorpusSettings
+from tokenloom.preprocess.text import plan_corpus
 from tokenloom.tokenizers.load import load_tokenizer
 
 # In a process of its own: Ray leaves warnings and threads behind, and this one is to stay clean.
 SCRIPT = """
 import sys
 from tests.corpus.jobs import preprocess
-from tokenloom.jobs.ray_runner import RayRunner
+from tokenloom.preprocess.ray_runner import RayRunner
 from tokenloom.errors import InputError
 from tokenloom.tokenizers.load import load_tokenizer
 

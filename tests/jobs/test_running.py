@@ -9,8 +9,9 @@ import pytest
 from tests.jobs.numbers import NumberBook, NumberPlan, sum_of
 
 from tokenloom.errors import ConfigError, WorkerError
-from tokenloom.jobs.folder import JobFolder
-from tokenloom.jobs.running import Runner, local_runner
+from tokenloom.preprocess.folder import JobFolder
+from tokenloom.preprocess.processes import local_runner
+from tokenloom.preprocess.sharded import Runner
 
 
 def runner(num_processes: int) -> Runner:

@@ -6,10 +6,10 @@ import os
 import threading
 from pathlib import Path
 
-from tests.jobs.numbers import NumberBook, NumberCounts, NumberPlan, NumberWork
+from tests.jobs.numbers import NumberBook, NumberPlan
 
-from tokenloom.jobs.folder import JobFolder
-from tokenloom.jobs.processes import work_on_shards
+from tokenloom.preprocess.folder import JobFolder
+from tokenloom.preprocess.sharded import Counts, work_on_shards
 
 PLAN = NumberPlan(4)
 
@@ -19,7 +19,7 @@ def folder_at(path: Path, plan: NumberPlan = PLAN) -> JobFolder:
 
 
 def work(folder: JobFolder, book: NumberBook, plan: NumberPlan = PLAN) -> None:
-    work_on_shards(NumberWork(plan), folder, num_workers=1, book=book)
+    work_on_shards(plan, folder, num_workers=1, book=book)
 
 
 def test_what_is_done_is_told_of_and_not_done_again(tmp_path: Path):
@@ -37,7 +37,7 @@ def test_a_shard_that_another_holds_comes_last_and_is_waited_for(tmp_path: Path)
     is_at_the_end = threading.Event()
 
     class Watched(NumberBook):
-        def tell(self, number: int, counts: NumberCounts, *, is_done: bool = False) -> None:
+        def tell(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
             super().tell(number, counts, is_done=is_done)
             if number == 3 and is_done:
                 is_at_the_end.set()
@@ -47,11 +47,11 @@ def test_a_shard_that_another_holds_comes_last_and_is_waited_for(tmp_path: Path)
         with other.claimed(PLAN.shards[1], wait=False) as is_theirs:
             assert is_theirs
             thread = threading.Thread(
-                target=work_on_shards, args=(NumberWork(PLAN), folder), kwargs={"num_workers": 1, "book": book}
+                target=work_on_shards, args=(PLAN, folder), kwargs={"num_workers": 1, "book": book}
             )
             thread.start()
             assert is_at_the_end.wait(60)
-            NumberWork(PLAN).worker(1).run(PLAN.shards[1], other.part_prefix(PLAN.shards[1]))
+            PLAN.square(PLAN.shards[1], other.part_prefix(PLAN.shards[1]))
         thread.join()
         folder.remove()
     assert book.done == [0, 2, 3, 1]

@@ -14,11 +14,11 @@ from tests.preprocess.corpus import byte_level_json, make_tokenizer, write_lines
 from tests.support import StandInTokenizer
 
 from tokenloom import IndexedDataset, merge_datasets
-from tokenloom.corpus.multimodal import preprocess_multimodal
 from tokenloom.datasets.mock import MockGPTLowLevelDataset
 from tokenloom.datasets.multimodal import MockMultimodalDataset, MultimodalDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.indexed.images import item_to_image
+from tokenloom.preprocess.multimodal import preprocess_multimodal
 
 SETTINGS = {
     "random_seed": 1234,

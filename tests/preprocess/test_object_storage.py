@@ -11,8 +11,8 @@ from tests.corpus.jobs import preprocess
 from tests.preprocess.corpus import PAIR_SUFFIXES, byte_level_json, make_tokenizer
 
 from tokenloom import IndexedDataset, InputError, MissingObjectError
-from tokenloom.corpus.chat import preprocess_chat
 from tokenloom.indexed.origins import read_origins
+from tokenloom.preprocess.chat import preprocess_chat
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_the_result_is_that_of_local_files(bucket, text, tmp_path):
         source, bucket.url("out"), tokenizer, append_eod=True, input_format="jsonl", progress=seen.append
     )
     assert [each.num_tokens for each in summary.datasets] == [each.num_tokens for each in local.datasets]
-    assert seen[-1].total_file_bytes == len(gzip.compress(text)) == seen[-1].counts.num_file_bytes
+    assert seen[-1].total == len(gzip.compress(text)) == seen[-1].counts["num_file_bytes"]
     assert bucket.keys() == [*(f"out_text_document.{suffix}" for suffix in PAIR_SUFFIXES), "text"]
     for suffix in (".bin", ".idx"):
         assert bucket.get(f"out_text_document{suffix}") == (tmp_path / f"out_text_document{suffix}").read_bytes()

@@ -8,15 +8,15 @@ import pytest
 from tests.corpus.jobs import preprocess
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, write_lines
 
-from tokenloom.corpus.chat import preprocess_chat
-from tokenloom.corpus.multimodal import preprocess_multimodal
 from tokenloom.errors import StorageError
 from tokenloom.indexed.manifest.contents import DocumentLedger, InputRecord
 from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.inputs import InputFile
-from tokenloom.preprocess.recording import input_record, input_records
+from tokenloom.preprocess.chat import preprocess_chat
+from tokenloom.preprocess.multimodal import preprocess_multimodal
+from tokenloom.preprocess.recipe import input_record, input_records
 
 
 def test_json_lines_are_accounted_for(tmp_path: Path, words):

@@ -5,11 +5,11 @@ import json
 import pytest
 from tests.preprocess.corpus import EOD, byte_level_json, documents_of, make_tokenizer, write_lines
 
-from tokenloom.corpus.preview import preview_corpus
-from tokenloom.corpus.run import preprocess_corpus
-from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import TokenizerError
 from tokenloom.preprocess.document_tokens import TemplateTokens
+from tokenloom.preprocess.preview import preview_corpus
+from tokenloom.preprocess.settings import CorpusSettings
+from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 

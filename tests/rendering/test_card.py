@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.rendering.cards import tables_of, tags_of, text_of
 
 from tokenloom import pack_report
-from tokenloom.corpus.summary import CorpusSummary, DatasetSummary
 from tokenloom.packing.report import PackingQuality
+from tokenloom.preprocess.summary import CorpusSummary, DatasetSummary
 from tokenloom.rendering.card import HasFacts, card
 
 PAIR = DatasetSummary(

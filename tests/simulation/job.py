@@ -16,11 +16,9 @@ from tests.simulation.disk import Inode
 from tests.simulation.scheduler import Actor, FailedError, Faults, World
 from tests.simulation.system import simulated
 from tokenloom.errors import ConfigError, StorageError
-from tokenloom.jobs import folder as folder_module
-from tokenloom.jobs import folder_contents
-from tokenloom.jobs.folder import FolderGoneError, JobFolder
-from tokenloom.jobs.processes import work_on_shards
-from tokenloom.jobs.running import do_and_assemble
+from tokenloom.preprocess import folder as folder_module
+from tokenloom.preprocess.folder import FolderGoneError, JobFolder
+from tokenloom.preprocess.sharded import Book, Counts, RunShard, ShardedJob, do_and_assemble, work_on_shards
 from tokenloom.storage.atomic import PendingFile, publish_bytes
 from tokenloom.storage.publishing import FileGroup, OutputLock, publish_together, recover
 
@@ -29,17 +27,21 @@ _OUTPUT = "/out/set.bin"
 _KEY = "/out/set.idx"
 
 
-_Folder = JobFolder[Any, str]
-
-
-class _Plan:
-    """What the folder asks of a plan."""
+class _Plan(ShardedJob):
+    """A job whose parts say of which job they are."""
 
     def __init__(self, number: int, num_shards: int, worker_timeout_seconds: float) -> None:
         self.fingerprint = f"inputs {number}"
-        self.worker_timeout_seconds = worker_timeout_seconds
-        self.reads_streams = False
-        self.shards = [SimpleNamespace(key=f"{number:012x}{shard:012x}", number=shard) for shard in range(num_shards)]
+        self._timeout = worker_timeout_seconds
+        self._shards = [SimpleNamespace(key=f"{number:012x}{shard:012x}", number=shard) for shard in range(num_shards)]
+
+    @property
+    def shards(self) -> list[SimpleNamespace]:
+        return self._shards
+
+    @property
+    def worker_timeout_seconds(self) -> float:
+        return self._timeout
 
     def description(self) -> dict[str, Any]:
         return {"format": 1}
@@ -55,6 +57,23 @@ class _Plan:
         if type(told) is not str:
             raise StorageError(f"`{path}` is no report")
         return told
+
+    @contextmanager
+    def worker(self, num_workers: int) -> Iterator[RunShard]:
+        yield self.write_part
+
+    def write_part(self, shard: SimpleNamespace, part_prefix: str, *, progress: Callable[..., None]) -> str:
+        with PendingFile(f"{part_prefix}_0.bin", durable=False) as file:
+            file.write(self.part(shard))
+        publish_bytes(f"{part_prefix}.json", json.dumps(shard.key).encode())
+        return str(shard.key)
+
+    def counts_of(self, report: str, shard: SimpleNamespace) -> Counts:
+        assert report == shard.key
+        return {}
+
+    def whereabouts(self, shard: SimpleNamespace) -> str:
+        return shard.key
 
     def content(self) -> bytes:
         return b"".join(self.part(shard) for shard in self.shards)
@@ -75,7 +94,7 @@ class _Jobs:
 
     # --- what stands in for the work itself, which does not touch the folder but through these calls ------------------
 
-    def damaged_parts(self, plan: _Plan, folder: _Folder) -> list[tuple[SimpleNamespace, str]]:
+    def damaged_parts(self, plan: _Plan, folder: JobFolder) -> list[tuple[SimpleNamespace, str]]:
         found = []
         for shard in plan.shards:
             report = folder.report(shard)
@@ -85,7 +104,7 @@ class _Jobs:
                 found.append((shard, "damaged"))
         return found
 
-    def assemble(self, plan: _Plan, folder: _Folder) -> None:
+    def assemble(self, plan: _Plan, folder: JobFolder) -> None:
         world, name = self.world, self.world.current.name
         running = [actor for actor in world.actors if actor.name == self.assembling]
         if running and not (running[0].is_dead or running[0].is_done):
@@ -117,7 +136,7 @@ class _Jobs:
 
     def write(self, plan: _Plan, *, restart: bool) -> None:
         """Does what a job of shards does."""
-        folder: _Folder = JobFolder(_JOB, plan)
+        folder: JobFolder = JobFolder(_JOB, plan)
         if restart:
             folder.restart()
         elif self.is_finished(plan):
@@ -129,7 +148,7 @@ class _Jobs:
                 if not (num_reused or restart) and self.is_finished(plan):
                     return
                 do_and_assemble(
-                    _Work(plan),
+                    plan,
                     folder,
                     _Book(),
                     run=_do_shards,
@@ -160,47 +179,12 @@ class _Jobs:
 class _Book:
     """Hears of shards, and keeps nothing."""
 
-    def tell(self, number: int, counts: None, *, is_done: bool = False) -> None:
+    def tell(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
         pass
 
 
-def _do_shards(work: _Work, folder: _Folder, book: _Book) -> None:
-    work_on_shards(work, folder, num_workers=1, book=book)
-
-
-class _Work:
-    """What stands in for the work on shards."""
-
-    def __init__(self, plan: _Plan) -> None:
-        self.plan = plan
-
-    def worker(self, num_workers: int) -> _Worker:
-        return _Worker(self.plan)
-
-    def counts(self, **numbers: int) -> None:
-        assert not numbers
-
-    def counts_of(self, report: str, shard: SimpleNamespace) -> None:
-        assert report == shard.key
-
-
-class _Worker:
-    """Writes the part of a shard."""
-
-    def __init__(self, plan: _Plan) -> None:
-        self._plan = plan
-
-    def __enter__(self) -> _Worker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def run(self, shard: SimpleNamespace, part_prefix: str, *, progress: Callable[..., None]) -> str:
-        with PendingFile(f"{part_prefix}_0.bin", durable=False) as file:
-            file.write(self._plan.part(shard))
-        publish_bytes(f"{part_prefix}.json", json.dumps(shard.key).encode())
-        return str(shard.key)
+def _do_shards(job: ShardedJob, folder: JobFolder, book: Book) -> None:
+    work_on_shards(job, folder, num_workers=1, book=book)
 
 
 def _all_files(world: World, folder: str = "/out") -> list[str]:
@@ -242,7 +226,7 @@ def run(world: World) -> None:
     is_blocked = "/out/set.job/notes" in jobs.strange
     timeout = world.rng.choice((0.5, 3.0))
     plans = [_Plan(number, world.rng.randrange(1, 4), timeout) for number in range(2)]
-    with simulated(world, (folder_module, folder_contents)), _boot_told(jobs):
+    with simulated(world, (folder_module,)), _boot_told(jobs):
         for boot in range(world.rng.randrange(1, 4)):
             works: dict[str, Callable[[], None]] = {}
             restarts = world.rng.choice((0.05, 0.3, 0.7))

@@ -69,6 +69,7 @@ class Actor:
     def __init__(self, name: str, pid: int, work: Callable[[], Any]) -> None:
         self.name, self.pid, self.work = name, pid, work
         self.turn = _Turn()
+        self.thread = 0
         self.is_dead = self.is_done = False
         self.blocked: Callable[[], bool] | None = None
         self.wakes = 0.0
@@ -139,6 +140,7 @@ class World:
 
     def _live(self, actor: Actor) -> None:
         actor.turn.acquire()
+        actor.thread = threading.get_ident()
         try:
             if not actor.is_dead:
                 actor.outcome = actor.work()
@@ -197,7 +199,7 @@ class World:
             errors: with which it may fail.
         """
         actor = self.current
-        if actor is None or actor.is_dead:
+        if actor is None or actor.is_dead or actor.thread != threading.get_ident():  # a thread of a test before this
             raise CrashError
         self.num_steps += 1
         self.now += 0.0005

@@ -10,6 +10,7 @@ import gc
 import os
 import stat
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
@@ -20,8 +21,8 @@ import numpy as np
 
 from tests.simulation.disk import Inode, OpenFile, failure
 from tests.simulation.scheduler import CrashError, World
-from tokenloom.jobs import folder
 from tokenloom.order import cache
+from tokenloom.preprocess import folder
 from tokenloom.storage import atomic, copying, json_files, local, locks, publishing, versions
 
 _DESCRIPTOR_PATH = "/proc/self/fd/"
@@ -154,7 +155,7 @@ class SimulatedOs:
     def opened(self, descriptor: int) -> OpenFile:
         """Returns what a descriptor of this process leads to."""
         current = self.world.current
-        if current is None or current.is_dead:
+        if current is None or current.is_dead or current.thread != threading.get_ident():
             raise CrashError
         try:
             return current.files[descriptor]

@@ -7,8 +7,8 @@ import pytest
 from tests.simulation.runner import SCENARIOS, run_seed, run_seeds
 from tests.simulation.scheduler import FailedError, World
 from tokenloom.distributed import membership
-from tokenloom.jobs import folder
 from tokenloom.order import cache
+from tokenloom.preprocess import folder
 from tokenloom.storage import atomic, publishing
 
 NUM_SEEDS = {"publish": 100, "cache": 150, "job": 60, "ranks": 40}
@@ -173,15 +173,18 @@ PLANTED = [
     ("ranks", the_last_outcome_counts, 3961),
     ("ranks", any_session_counts, 7),
 ]
-"""Each with the first seed that finds it."""
+"""Each with a seed that finds it at once."""
+
+_MOST_SEEDS = 20_000
+"""Tried where that seed leads elsewhere now, as after a change of the calls."""
 
 
 @pytest.mark.parametrize(("scenario", "plant", "known"), PLANTED, ids=lambda value: getattr(value, "__name__", value))
 def test_planted_bugs_are_found(scenario, plant, known, monkeypatch):
     plant(monkeypatch)
-    tally = run_seeds(scenario, [known])
-    assert tally.failures, "try other seeds: `run_seeds(scenario, range(100_000), most_failures=1)` under the plant"
-    assert "TypeError" not in tally.failures[known], "what is planted does not fit"
+    tally = run_seeds(scenario, [known, *range(_MOST_SEEDS)], most_failures=1)
+    [failure] = tally.failures.values()
+    assert "TypeError" not in failure, "what is planted does not fit"
 
 
 def test_processes_that_wait_for_each_other_are_found():

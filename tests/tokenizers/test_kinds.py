@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from tests.preprocess.corpus import documents_of, write_lines
 
-from tokenloom.corpus.run import preprocess_corpus
-from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.preprocess.settings import CorpusSettings
+from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.tokenizers.kinds import KINDS, TokenizerKind, TokenizerOptions
 from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded, TokenRoles, joined, require_known_ids, well_known_roles

@@ -13,7 +13,7 @@ from retro_making import EOD, LetterEmbedder, LetterTokenizer, letters, maker, p
 from retro_whole import SETTINGS, build, copy_of, outputs_of, project
 
 from tokenloom.errors import OutputExistsError
-from tokenloom.jobs.running import local_runner
+from tokenloom.preprocess.processes import local_runner
 from tokenloom_retro.assembled import RetroSettings, get_retro_datasets
 from tokenloom_retro.build import retro_samples
 from tokenloom_retro.dataset import RetroDataset

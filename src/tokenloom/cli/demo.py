@@ -12,9 +12,9 @@ from tokenloom import demo
 from tokenloom.cli.drawing import print_shown, short_look
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.values import count
-from tokenloom.corpus.run import preprocess_corpus
-from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.inspect.shown_samples import shown_sample
+from tokenloom.preprocess.settings import CorpusSettings
+from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.storage.atomic import storage_errors
 
 _MOST_TOKENS = 80

@@ -6,12 +6,12 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from tokenloom.cli.values import byte_count, number, signed_number
-from tokenloom.corpus.settings import RECORD_TIMEOUT_SECONDS
 from tokenloom.inputs.limits import LEAST_SHARD_BYTES
 from tokenloom.numbers import bytes_text
+from tokenloom.preprocess.settings import RECORD_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
-    from tokenloom.jobs.running import Runner
+    from tokenloom.preprocess.sharded import Runner
 
 
 def add_job_options(
@@ -99,6 +99,6 @@ def runner_options_of(options: argparse.Namespace) -> dict[str, Any]:
 def _runner(options: argparse.Namespace) -> Runner | None:
     if options.runner == "local":
         return None
-    from tokenloom.jobs.ray_runner import RayRunner
+    from tokenloom.preprocess.ray_runner import RayRunner
 
     return RayRunner(address=options.ray_address, num_workers=options.workers or 1)

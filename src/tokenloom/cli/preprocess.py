@@ -24,13 +24,13 @@ from tokenloom.cli.tokenising_options import (
     tokenizer_of,
 )
 from tokenloom.cli.values import count, number, shares, signed_number
-from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.formats import FORMATS  # whose names cost nothing: help must not import the readers
+from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
 
 if TYPE_CHECKING:
-    from tokenloom.corpus.preview import DocumentPreview
-    from tokenloom.corpus.summary import CorpusSummary
+    from tokenloom.preprocess.preview import DocumentPreview
+    from tokenloom.preprocess.summary import CorpusSummary
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _SHOWN_CHARACTERS = 200
@@ -137,7 +137,7 @@ def _add_work(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Tokenizes and prints the summary."""
-    from tokenloom.corpus.run import preprocess_corpus
+    from tokenloom.preprocess.text import preprocess_corpus
 
     settle_preprocessing(options)
     tokenizer = tokenizer_of(options)
@@ -195,7 +195,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _show_documents(options: argparse.Namespace, settings: CorpusSettings, tokenizer: TextTokenizer) -> int:
-    from tokenloom.corpus.preview import preview_corpus
+    from tokenloom.preprocess.preview import preview_corpus
 
     preview = preview_corpus(options.inputs, options.output_prefix, tokenizer, settings, count=options.dry_run)
     if options.json:
@@ -238,7 +238,7 @@ def _shortened(text: str) -> str:
 
 
 def _show_trials(options: argparse.Namespace, settings: CorpusSettings, tokenizer: TextTokenizer) -> int:
-    from tokenloom.corpus.tuning import find_optimal_workers
+    from tokenloom.preprocess.tuning import find_optimal_workers
 
     def tell(number: int, total: int) -> None:
         print(f"trial {number + 1} of {total}", file=sys.stderr)

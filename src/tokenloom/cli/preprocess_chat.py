@@ -10,7 +10,7 @@ from tokenloom.cli.job_options import add_job_options, add_record_timeout, job_o
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.reference_options import say_without_effect
 from tokenloom.cli.tokenising_options import add_read_limits, add_tokenising_options, read_limits_of, tokenizer_of
-from tokenloom.corpus.settings import CHAT_SHARD_BYTES
+from tokenloom.preprocess.settings import CHAT_SHARD_BYTES
 
 # Repeated: asking for help must not import the tokenizers.
 _SCHEMAS = ("messages", "sharegpt", "alpaca", "text")
@@ -48,7 +48,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Tokenizes and prints the summary."""
-    from tokenloom.corpus.chat import preprocess_chat
+    from tokenloom.preprocess.chat import preprocess_chat
 
     if options.input and options.named_input:
         options.parser.error("expected INPUT or `--input`, found both")

@@ -11,8 +11,8 @@ from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.reference_options import add_without_effect, refuse_template, say_without_effect
 from tokenloom.cli.tokenising_options import add_read_limits, add_tokenising_options, read_limits_of, tokenizer_of
 from tokenloom.cli.values import count
-from tokenloom.corpus.settings import IMAGE_FOLDER_SHARD_BYTES, IMAGE_RECORD_SHARD_BYTES
 from tokenloom.numbers import bytes_text
+from tokenloom.preprocess.settings import IMAGE_FOLDER_SHARD_BYTES, IMAGE_RECORD_SHARD_BYTES
 
 
 def add_parser(commands: Any) -> None:
@@ -58,7 +58,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Writes the dataset and prints the summary."""
-    from tokenloom.corpus.multimodal import preprocess_multimodal
+    from tokenloom.preprocess.multimodal import preprocess_multimodal
 
     tokenizer = tokenizer_of(options)
     refuse_template(options, tokenizer)
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _input(options: argparse.Namespace) -> str:
     """Returns the one input; where images come in a folder of their own, the records that name them."""
-    from tokenloom.corpus.multimodal import write_image_records
+    from tokenloom.preprocess.multimodal import write_image_records
 
     names = [*options.inputs, *([options.named_input] if options.named_input else [])]
     if len(names) != 1:

@@ -13,7 +13,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.corpus.chat import preprocess_chat
 from tokenloom.datasets.chat_config import SFTDatasetConfig, as_chat_config
 from tokenloom.errors import ConfigError, OutputBusyError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
@@ -22,6 +21,7 @@ from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.roles import SequenceRoles, has_roles, read_roles, roles_path, text_roles
 from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
 from tokenloom.order.arrays import refuse_to_build_now
+from tokenloom.preprocess.chat import preprocess_chat
 from tokenloom.preprocess.chat_templates import find_chat_template
 from tokenloom.progress import waiting_for
 from tokenloom.storage.addresses import is_remote

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tokenloom.errors import StuckRecordError, TokenizerError, WorkerError
 from tokenloom.inputs.records import UnusableLineError, checked_text, records_of
-from tokenloom.jobs.processes import error_of, errors_told
 from tokenloom.optional import require
+from tokenloom.preprocess.processes import error_of, errors_told
 from tokenloom.preprocess.schemas import Conversation, Message, Schema, read_record
 from tokenloom.tokenizers.failures import in_words, shortened
 

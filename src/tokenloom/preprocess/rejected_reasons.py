@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tokenloom.preprocess.rejected import rejected_path
+from tokenloom.preprocess.bad_records import rejected_path
 from tokenloom.storage.json_files import parse_json
 from tokenloom.storage.resolve import exists, read_start
 from tokenloom.storage.settings import ObjectStorageSettings

@@ -30,9 +30,13 @@ class WorkerThreads(Executor):
 
     Args:
         count: number of threads.
+
+    Attributes:
+        count: likewise.
     """
 
     def __init__(self, count: int) -> None:
+        self.count: int = count
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._is_left = False
         self._threads = [

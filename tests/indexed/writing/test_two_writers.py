@@ -15,10 +15,10 @@ from tests.indexed.replaced import LENGTH, NUM_DOCUMENTS, read_on, token_of
 from tests.preprocess.corpus import write_lines
 
 from tokenloom import IndexedDataset, build_catalogue, merge_datasets, verify_dataset
-from tokenloom.corpus.run import preprocess_corpus
 from tokenloom.errors import ChangedFileError, ConfigError, OutputBusyError, OutputExistsError
 from tokenloom.indexed.opening import DatasetFiles
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
+from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.tokenizers.load import load_tokenizer
 
 TOKENIZER = load_tokenizer("byte")

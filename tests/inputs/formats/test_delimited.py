@@ -14,11 +14,11 @@ from tests.inputs.corpora import COMPRESSIONS, bad, documents, json_lines, open_
 from tests.preprocess.corpus import documents_of
 from tests.support import small_shards
 
-from tokenloom.corpus.run import preprocess_corpus
-from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import InputError
 from tokenloom.inputs.parsing import parse_block
 from tokenloom.inputs.records import records_of
+from tokenloom.preprocess.settings import CorpusSettings
+from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 ROWS = 'id,text,url\n1,one,u\n2,"two\nlines, and ""quotes""",u\n3,,u\n'

@@ -12,7 +12,6 @@ from tests.storage.hub import HubServer, Repository
 from tests.support import small_shards
 
 from tokenloom import preprocess_corpus
-from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import (
     AccessDeniedError,
     ConfigError,
@@ -21,6 +20,7 @@ from tokenloom.errors import (
     UnavailableError,
 )
 from tokenloom.inputs.find import find_inputs
+from tokenloom.preprocess.settings import CorpusSettings
 from tokenloom.storage.object_storage import close_storages
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.settings import ObjectStorageSettings

@@ -29,8 +29,8 @@ from tokenloom.inspect.open_pairs import OpenPairs, tokenizer_for
 from tokenloom.inspect.shown import Shown
 from tokenloom.inspect.shown_documents import shown_document
 from tokenloom.inspect.shown_samples import shown_sample
-from tokenloom.jobs.folder_contents import JOB
 from tokenloom.order.arrays import ArrayStore, DataOrigin
+from tokenloom.preprocess.folder import JOB
 from tokenloom.run.audit.pair_rows import PairRows
 from tokenloom.run.lock import lock_path
 from tokenloom.run.run import Run

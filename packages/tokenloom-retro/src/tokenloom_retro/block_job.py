@@ -1,4 +1,4 @@
-"""An output that is made block by block: rows `start` to `stop` into arrays, by whoever is free, as a job of `jobs`.
+"""An output that is made block by block: rows `start` to `stop` into arrays, by whoever is free, as a job in shards.
 
 Each block is a function of its rows and of what decides them; so a task may be killed anywhere, goes on where it was,
 and is shared by processes, machines and clusters like a corpus.
@@ -6,7 +6,6 @@ and is shared by processes, machines and clusters like a corpus.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -15,17 +14,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Self
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, StorageError
-from tokenloom.jobs.folder import FolderGoneError, JobFolder
-from tokenloom.jobs.running import Runner, do_and_assemble, done_words, local_runner
 from tokenloom.machine import usable_processors
-from tokenloom.progress import Task, if_stopped
+from tokenloom.preprocess.folder import FolderGoneError, JobFolder
+from tokenloom.preprocess.processes import local_runner
+from tokenloom.preprocess.sharded import (
+    Counts,
+    ProgressBook,
+    Runner,
+    RunShard,
+    ShardedJob,
+    do_and_assemble,
+    hash_of,
+)
+from tokenloom.progress import if_stopped
 from tokenloom.progress import task as shown_task
 from tokenloom.storage.atomic import publish_bytes
 from tokenloom.storage.json_files import UnusableJsonError, parse_json
@@ -125,39 +133,39 @@ def make_output(
         ConfigError: the job's folder belongs to a task with other settings.
         TokenloomError: a block cannot be made or written; what was made is kept.
     """
-    plan = _BlockPlan(task)
+    job = _BlockJob(task)
     run = runner or local_runner(
-        most_processes=max(1, len(plan.shards)),
+        most_processes=max(1, len(job.shards)),
         num_processes=num_processes,
         num_workers=num_workers,
         threads_per_process=_THREADS_PER_PROCESS,
     )
     make_folder_of(task.job_path)
-    folder: JobFolder[_Block, BlockReport] = JobFolder(task.job_path, plan)
+    folder = JobFolder(task.job_path, job)
     if (found := task.output.made_or_free(overwrite=overwrite)) is not None:
         folder.remove_remains()
         return found
     if restart:
         folder.restart()
-    book = _RowBook(plan)
+    book = ProgressBook(job, task.output.task, unit=task.unit, measure="num_rows", total=task.num_rows)
 
     def assemble(reports: Sequence[BlockReport]) -> OutputManifest:
-        paths = [_part_path(folder.part_prefix(block)) for block in plan.shards]
+        paths = [_part_path(folder.part_prefix(block)) for block in job.shards]
         with NewOutput(task.output) as output:
             counts = task.assemble(list(zip(reports, paths, strict=True)), output)
             return output.publish(counts, blocks=[report.arrays_crc32 for report in reports], overwrite=overwrite)
 
     try:
         with if_stopped(lambda: book.done_words), folder.joined(), book.shown():
-            for block in plan.shards:
+            for block in job.shards:
                 if folder.report(block) is not None:
-                    book.tell(block.number, _RowCounts(block.stop - block.start), is_done=True)
+                    book.tell(block.number, {"num_rows": block.stop - block.start}, is_done=True)
             _, manifest = do_and_assemble(
-                _BlockWork(plan),
+                job,
                 folder,
                 book,
                 run=run,
-                damaged=lambda: _damaged(plan, folder),
+                damaged=lambda: _damaged(job, folder),
                 assemble=assemble,
                 pending=[os.path.join(task.output.folder, "")],
             )
@@ -187,7 +195,7 @@ def differing_blocks(
     if not 0 < fraction <= 1:
         message = f"expected a fraction above 0 and at most 1, found {fraction!r}"
         raise ConfigError(message)
-    blocks = _BlockPlan(task).shards
+    blocks = _BlockJob(task).shards
     count = math.ceil(fraction * len(blocks))
     chosen = [blocks[number] for number in np.sort(np.random.default_rng(seed).permutation(len(blocks))[:count])]
     total = sum(block.stop - block.start for block in chosen)
@@ -210,38 +218,24 @@ class _Block:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class _RowCounts:
-    """How many rows of a block are made."""
-
-    num_rows: int = 0
-
-
 @dataclass(frozen=True)
-class _BlockPlan:
-    """The blocks of a task; see `jobs.protocols.SharedPlan`."""
+class _BlockJob(ShardedJob):
+    """The blocks of a task."""
 
     task: BlockTask
-    worker_timeout_seconds: float = 600.0
-    reads_streams: bool = False
+
+    shard_unit = "block"
 
     @cached_property
     def shards(self) -> tuple[_Block, ...]:
         identity = self.task.output.identity
         return tuple(
-            _Block(number, planned.start, planned.stop, _hash([_VERSION, identity, planned.start, planned.stop]))
+            _Block(number, planned.start, planned.stop, hash_of([_VERSION, identity, planned.start, planned.stop]))
             for number, planned in enumerate(planned_blocks("", self.task.num_rows, self.task.block_size))
         )
 
-    @cached_property
-    def fingerprint(self) -> str:
-        return _hash([self.description(), [block.key for block in self.shards]])
-
     def description(self) -> dict[str, Any]:
         return {"version": _VERSION, "task": self.task.output.task, **self.task.output.identity}
-
-    def input_keys(self) -> list[str]:
-        return []  # all inputs are part of what decides the blocks
 
     def read_report(self, data: bytes, *, path: str) -> BlockReport:
         try:
@@ -250,105 +244,48 @@ class _BlockPlan:
             message = f"`{path}` is not the report of a block: {str(error).removeprefix(': ')}"
             raise StorageError(message, hint="remove it; the block is then made again") from error
 
+    @contextmanager
+    def worker(self, num_workers: int) -> Iterator[RunShard]:
+        yield partial(_make_block, self.task.maker(num_workers))
 
-@dataclass(frozen=True, slots=True)
-class _BlockWork:
-    """What processes make blocks with; see `jobs.protocols.SharedWork`."""
-
-    plan: _BlockPlan
-
-    def worker(self, num_workers: int) -> _BlockWorker:
-        return _BlockWorker(self.plan.task.maker(num_workers))
-
-    def counts(self, **numbers: int) -> _RowCounts:
-        return _RowCounts(**numbers)
-
-    def counts_of(self, report: BlockReport, shard: _Block) -> _RowCounts:
-        return _RowCounts(shard.stop - shard.start)
+    def counts_of(self, report: BlockReport, shard: _Block) -> Counts:
+        return {"num_rows": shard.stop - shard.start}
 
     def whereabouts(self, shard: _Block) -> str:
-        return f"{self.plan.task.unit} {shard.start:,} to {shard.stop:,} of {self.plan.task.output.task}"
-
-    def records_at(self, journal_path: str) -> str:
-        return ""  # blocks keep no journal
-
-    def blame(self, journal_path: str, reason: str) -> str | None:
-        return None  # no row is ever left out because a process died
+        return f"{self.task.unit} {shard.start:,} to {shard.stop:,} of {self.task.output.task}"
 
 
-class _BlockWorker:
-    """Makes blocks into files of a job's folder; see `jobs.protocols.Worker`."""
+def _make_block(
+    make: MakeBlock, shard: _Block, part_prefix: str, *, progress: Callable[[Counts], None] | None = None
+) -> BlockReport:
+    """Makes a block into a file of a job's folder."""
+    num_made = 0
 
-    def __init__(self, make: MakeBlock) -> None:
-        self._make = make
+    def advance(count: int) -> None:
+        nonlocal num_made
+        num_made += count
+        if progress is not None:
+            progress({"num_rows": num_made})
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def run(
-        self, shard: _Block, part_prefix: str, *, progress: Callable[[_RowCounts], None] | None = None
-    ) -> BlockReport:
-        num_made = 0
-
-        def advance(count: int) -> None:
-            nonlocal num_made
-            num_made += count
-            if progress is not None:
-                progress(_RowCounts(num_made))
-
-        arrays = self._make(shard.start, shard.stop, advance)
-        path = _part_path(part_prefix)
-        write_arrays(path, arrays, durable=False)
-        report = BlockReport(
-            key=shard.key,
-            start=shard.start,
-            stop=shard.stop,
-            crc32=crc32_of(path),
-            arrays_crc32=_crc32_of_arrays(arrays),
-        )
-        data = json.dumps(versioned_members_of(report, _VERSION), indent=1).encode() + b"\n"
-        publish_bytes(f"{part_prefix}.json", data)
-        return report
+    arrays = make(shard.start, shard.stop, advance)
+    path = _part_path(part_prefix)
+    write_arrays(path, arrays, durable=False)
+    report = BlockReport(
+        key=shard.key,
+        start=shard.start,
+        stop=shard.stop,
+        crc32=crc32_of(path),
+        arrays_crc32=_crc32_of_arrays(arrays),
+    )
+    data = json.dumps(versioned_members_of(report, _VERSION), indent=1).encode() + b"\n"
+    publish_bytes(f"{part_prefix}.json", data)
+    return report
 
 
-class _RowBook:
-    """Adds up the rows that are made."""
-
-    def __init__(self, plan: _BlockPlan) -> None:
-        self._plan = plan
-        self._rows: dict[int, int] = {}
-        self._done: set[int] = set()
-        self._task: Task | None = None
-
-    @property
-    def done_words(self) -> str:
-        """How many blocks are made, and what that means to somebody who stops here."""
-        return done_words(len(self._done), len(self._plan.shards), "block")
-
-    def tell(self, number: int, counts: _RowCounts, *, is_done: bool = False) -> None:
-        """Notes how far the block of a number is."""
-        self._rows[number] = counts.num_rows
-        if is_done:
-            self._done.add(number)
-        if self._task is not None:
-            notes = [f"blocks {len(self._done):,} of {len(self._plan.shards):,}"]
-            self._task.tell(sum(self._rows.values()), notes=notes)
-
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        """Shows how far the task is, for as long as the `with` block lasts."""
-        task = self._plan.task
-        with shown_task(task.output.task, unit=task.unit, total=task.num_rows) as self._task:
-            yield
-
-
-def _damaged(plan: _BlockPlan, folder: JobFolder[_Block, BlockReport]) -> list[tuple[_Block, str]]:
+def _damaged(job: _BlockJob, folder: JobFolder) -> list[tuple[_Block, str]]:
     """Returns the blocks whose files are not what was written, and in what."""
     problems = []
-    for block in plan.shards:
+    for block in job.shards:
         report, path = folder.report(block), _part_path(folder.part_prefix(block))
         if report is None:
             problems.append((block, "its report is missing"))
@@ -369,7 +306,3 @@ def _crc32_of_arrays(arrays: Arrays) -> int:
 def _part_path(part_prefix: str) -> str:
     """Returns the path of the file of a block in the job's folder."""
     return f"{part_prefix}_0.hdf5"
-
-
-def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:24]

@@ -10,7 +10,7 @@ from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
 from tokenloom.errors import ConfigError
-from tokenloom.jobs.running import Runner
+from tokenloom.preprocess.sharded import Runner
 from tokenloom_retro.block_job import BlockTask, make_output
 from tokenloom_retro.database_build import build_database, chunk_task, database_output
 from tokenloom_retro.embedders import ChunkMaker, Embedder, EmbedFunction, as_chunk_maker

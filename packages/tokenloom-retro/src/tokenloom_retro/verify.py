@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from tokenloom.errors import TokenloomError
-from tokenloom.jobs.folder_contents import differences_of
+from tokenloom.preprocess.folder import differences_of
 from tokenloom.progress import task as shown_task
 from tokenloom_retro.block_job import differing_blocks
 from tokenloom_retro.build import outputs_of, retro_samples

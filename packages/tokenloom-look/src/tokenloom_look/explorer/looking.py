@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.corpus.report import ShardReport
 from tokenloom.errors import ConfigError
 from tokenloom.inspect.token_texts import Detokenizer, decoded
 from tokenloom.loading.topology import Topology
+from tokenloom.preprocess.part import ShardReport
 from tokenloom.rendering.plain import printable
 from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.lock import RunLock

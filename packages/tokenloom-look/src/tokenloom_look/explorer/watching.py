@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.corpus.job_state import JobState, job_state
 from tokenloom.errors import ConfigError, DatasetNotFoundError, StorageError
+from tokenloom.preprocess.job_state import JobState, job_state
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query
 from tokenloom_look.report.job_section import job_html

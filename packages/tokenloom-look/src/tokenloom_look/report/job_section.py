@@ -6,9 +6,9 @@ import os
 import time
 from collections.abc import Iterator
 
-from tokenloom.corpus.job_state import JobState, JobWorker, job_state
 from tokenloom.errors import StorageError
 from tokenloom.machine import boot_id
+from tokenloom.preprocess.job_state import JobState, JobWorker, job_state
 from tokenloom.preprocess.rejected_reasons import RejectedReasons
 from tokenloom.rendering.words import size
 from tokenloom_look.html import Cell, Markup, facts, joined, table

@@ -13,13 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.corpus.finished import require_own_outputs
-from tokenloom.corpus.part_files import DonePart, part_hashes, part_left_out, part_pair
-from tokenloom.corpus.plan import CorpusFolder, JobPlan, PlannedOutput
-from tokenloom.corpus.recipe import Mask, PlannedDataset, Recipe
-from tokenloom.corpus.report import ShardReport
-from tokenloom.corpus.shard import ALLOW_MORE
-from tokenloom.corpus.summary import OutputSummary, dataset_summary
 from tokenloom.errors import InputError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.document_hashes import write_document_hashes
@@ -42,8 +35,14 @@ from tokenloom.indexed.writing.outputs import (
 )
 from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.left_out import documents_between
-from tokenloom.preprocess.rejected import json_line, rejected_path
+from tokenloom.preprocess.bad_records import json_line, rejected_path
+from tokenloom.preprocess.folder import JobFolder
+from tokenloom.preprocess.part import DonePart, ShardReport, part_hashes, part_left_out, part_pair
+from tokenloom.preprocess.plan import JobPlan, PlannedOutput
+from tokenloom.preprocess.recipe import Mask, PlannedDataset, Recipe
 from tokenloom.preprocess.selection import DocumentHashes
+from tokenloom.preprocess.shard import ALLOW_MORE
+from tokenloom.preprocess.summary import OutputSummary, dataset_summary, require_own_outputs
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile, pending_link
 from tokenloom.storage.copies import PendingObject
@@ -189,7 +188,7 @@ def _runs_of(part: DonePart, slices: Sequence[tuple[int, int]]) -> OriginRuns:
 
 
 def assemble(
-    plan: JobPlan, folder: CorpusFolder, reports: Sequence[ShardReport], *, overwrite: bool
+    plan: JobPlan, folder: JobFolder, reports: Sequence[ShardReport], *, overwrite: bool
 ) -> tuple[list[OutputSummary], bool]:
     """Makes the datasets of a job appear, all or none, and returns what they hold, and whether they were there before.
 
@@ -242,7 +241,7 @@ def assemble(
     return outputs, were_there
 
 
-def _parts(plan: JobPlan, folder: CorpusFolder, reports: Sequence[ShardReport]) -> list[DonePart]:
+def _parts(plan: JobPlan, folder: JobFolder, reports: Sequence[ShardReport]) -> list[DonePart]:
     prefixes = [folder.part_prefix(shard) for shard in plan.shards]
     kept: Sequence[Mask | None] = [None] * len(prefixes)
     splits: Sequence[NDArray[np.int8] | None] = [None] * len(prefixes)
@@ -254,7 +253,7 @@ def _parts(plan: JobPlan, folder: CorpusFolder, reports: Sequence[ShardReport]) 
     ]
 
 
-def _require_documents(plan: JobPlan, folder: CorpusFolder, parts: Sequence[DonePart]) -> None:
+def _require_documents(plan: JobPlan, folder: JobFolder, parts: Sequence[DonePart]) -> None:
     num_documents = sum(part.report.num_documents for part in parts)
     num_bad = sum(part.report.num_rejected for part in parts)
     num_blank = sum(part.report.num_blank_lines for part in parts)

@@ -2,25 +2,28 @@
 
 Threads suffice up to some eight: nearly all the time is spent in native code that lets others run, and they share
 memory, so that blocks are never copied between processes. More come from more processes, each with shards of its own.
+
+A process can die of a text: native code may overflow its stack, or abort. So `KEY.journal` holds the bundles of records
+that threads are at (a write of some 100 bytes for each, of megabytes of text). After a death these are suspects: they
+are tokenized one record at a time, with nothing beside them, and the journal names the record. Dying there too, or
+taking for ever, condemns it: it is a bad record from then on. Only a process of ours that saw the death can do so, and
+only if the cause lies in the process itself: one that was killed from outside says nothing about its records.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import threading
 import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
-from tokenloom.corpus.journal import JournaledWork, ShardJournal, condemn, places_at
-from tokenloom.corpus.part_files import part_hashes_path, part_pair, records_path
-from tokenloom.corpus.plan import JobPlan, PlannedShard
-from tokenloom.corpus.progress import Counts
-from tokenloom.corpus.recipe import Making
-from tokenloom.corpus.report import ShardReport
 from tokenloom.errors import StuckRecordError
 from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFacts
@@ -32,12 +35,170 @@ from tokenloom.inputs.lines import count_lines_before
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.inputs.records import BadLine
 from tokenloom.machine import boot_id
+from tokenloom.preprocess.bad_records import Isolating, Made, RejectedLines, singles, sole_record
 from tokenloom.preprocess.blocks import TokenizedBlock
-from tokenloom.preprocess.rejected import RejectedLines
+from tokenloom.preprocess.part import ShardReport, part_hashes_path, part_pair, records_path
+from tokenloom.preprocess.recipe import Making
 from tokenloom.preprocess.selection import DocumentHashes
-from tokenloom.preprocess.threads import StuckError, in_order, worker_threads
+from tokenloom.preprocess.sharded import Counts, RunShard
+from tokenloom.preprocess.threads import StuckError, WorkerThreads, in_order, worker_threads
 from tokenloom.storage.atomic import publish_bytes
+from tokenloom.storage.locks import write_at
 from tokenloom.tokenizers.engines import one_thread_per_call
+
+if TYPE_CHECKING:
+    from tokenloom.preprocess.plan import JobPlan, PlannedShard
+
+_MOST_BYTES = 1 << 20
+
+Place = tuple[str, int]
+"""The path of a file, and the number of a record as its block counts."""
+
+
+class ShardJournal:
+    """The journal of a shard, while one process works on it; safe from several threads.
+
+    Args:
+        path: path of the file. What an attempt before has left in it is read.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        found = _read(path)
+        self._suspects = {_place(each) for each in [*found.get("suspects", ()), *found.get("running", ())]}
+        self.condemned: dict[Place, str] = {(each[0], each[1]): each[2] for each in found.get("condemned", ())}
+        self._running: list[Place] = []
+        self._alone: Place | None = None
+        self._state = threading.Condition()
+        self._num_shared = 0
+        self._is_taken = False
+        self.num_begun: int = 0
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+
+    def close(self, *, keeps: bool) -> None:
+        """Ends the work; what the journal says goes, unless it is kept for the next attempt."""
+        os.close(self._descriptor)
+        if not keeps:
+            with suppress(FileNotFoundError):
+                os.unlink(self._path)
+
+    @contextmanager
+    def at(self, bundle: Sequence[Block]) -> Iterator[bool]:
+        """Notes that a thread is at a bundle; yields whether it is suspect, and then nobody else is at anything."""
+        place = (bundle[0].path, bundle[0].first_record)
+        alone = place in self._suspects
+        with self._state:
+            self._state.wait_for(lambda: not self._is_taken and not (alone and self._num_shared))
+            self._is_taken, self._num_shared = alone, self._num_shared + 1
+            self._running.append(place)
+            self._write()
+        try:
+            yield alone
+            self._suspects.discard(place)
+        finally:
+            with self._state:
+                self._is_taken, self._num_shared = False, self._num_shared - 1
+                self._running.remove(place)
+                self._write()
+                self._state.notify_all()
+
+    def begin_alone(self, place: Place) -> None:
+        """Notes that a record is tokenized, and nothing else."""
+        with self._state:
+            self._alone = place
+            self._write()
+
+    def end_alone(self) -> None:
+        """Notes that it survived."""
+        with self._state:
+            self._alone = None
+
+    def _write(self) -> None:
+        self.num_begun += 1
+        condemned = [[*place, reason] for place, reason in self.condemned.items()]
+        state = {
+            "running": self._running,
+            "suspects": sorted(self._suspects),
+            "alone": self._alone,
+            "condemned": condemned,
+        }
+        write_at(self._descriptor, memoryview(json.dumps(state).encode() + b"\n"), 0)
+
+
+class JournaledWork:
+    """Does work on bundles of blocks, and notes in a journal what it is at; see `ShardJournal`.
+
+    Args:
+        work: work to be done.
+        journal: journal of the shard.
+    """
+
+    def __init__(self, work: Isolating[Made], journal: ShardJournal) -> None:
+        self._work = work
+        self._journal = journal
+
+    def __call__(self, bundle: Sequence[Block]) -> list[Any]:
+        """Returns what is made of some blocks."""
+        with self._journal.at(bundle) as alone:
+            if not alone:
+                return self._work(bundle)
+            return [made for single in singles(bundle) for made in self._alone(single)]
+
+    def _alone(self, single: Sequence[Block]) -> list[Any]:
+        place = (single[0].path, single[0].first_record)
+        if (reason := self._journal.condemned.get(place)) is not None:
+            return [self._work.rejected(sole_record(single, reason))]
+        self._journal.begin_alone(place)
+        made = self._work(single)
+        self._journal.end_alone()
+        return made
+
+
+def condemn(path: str, reason: str) -> Place | None:
+    """Makes the record a bad one that the process at a shard, which has ended of itself, was at alone.
+
+    Args:
+        path: path of the journal.
+        reason: why it is bad.
+
+    Returns:
+        its place; None if the process was at several.
+    """
+    found = _read(path)
+    if found.get("alone") is None:
+        return None
+    place = _place(found["alone"])
+    found["suspects"] = [*found.get("suspects", ()), *found.get("running", ())]
+    found |= {"alone": None, "running": [], "condemned": [*found.get("condemned", ()), [*place, reason]]}
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        write_at(descriptor, memoryview(json.dumps(found).encode() + b"\n"), 0)
+    finally:
+        os.close(descriptor)
+    return place
+
+
+def places_at(path: str) -> list[Place]:
+    """Returns where a process was that left a journal: the record, or the beginnings of bundles."""
+    found = _read(path)
+    alone = found.get("alone")
+    return [_place(alone)] if alone is not None else [_place(each) for each in found.get("running", ())]
+
+
+def _place(value: Any) -> Place:
+    path, number = value
+    return str(path), int(number)
+
+
+def _read(path: str) -> dict[str, Any]:
+    """Returns what a journal says; nothing if there is none, or it was cut off."""
+    try:
+        with open(path, "rb") as stream:
+            found = json.loads(stream.read(_MOST_BYTES).partition(b"\n")[0])
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
 
 ALLOW_MORE = "allow more and run the same command again, or correct the input"
 
@@ -47,81 +208,86 @@ def journal_path(part_prefix: str) -> str:
     return f"{part_prefix}.journal"
 
 
-class ShardWorker:
-    """Tokenizes shards, one after the other; its threads and engines live as long as it.
+@contextmanager
+def shard_worker(plan: JobPlan, *, num_workers: int) -> Iterator[RunShard]:
+    """Yields what tokenizes shards, one after the other; its threads and engines live as long as the `with` block.
 
     Args:
         plan: plan of the job.
         num_workers: threads that tokenize.
     """
+    with one_thread_per_call(), worker_threads(num_workers) as executor:
+        # Not in this thread, where an interruption is raised: `orjson` and `gigatoken` crash on one as they start.
+        first = plan.shards[0].slices[0]
+        making: Making = executor.submit(plan.recipe.making, first, num_workers=num_workers).result()
+        yield partial(_run, plan, making, executor)
 
-    def __init__(self, plan: JobPlan, *, num_workers: int) -> None:
-        self._plan = plan
-        self._num_workers = num_workers
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            stack.enter_context(one_thread_per_call())
-            self._executor = stack.enter_context(worker_threads(self._num_workers))
-            # Not in this thread, where an interruption is raised: `orjson` and `gigatoken` crash on one as they start.
-            first = self._plan.shards[0].slices[0]
-            make = self._plan.recipe.making
-            self._making: Making = self._executor.submit(make, first, num_workers=self._num_workers).result()
-            self._stack = stack.pop_all()
-        return self
+def _run(
+    plan: JobPlan,
+    making: Making,
+    executor: WorkerThreads,
+    shard: PlannedShard,
+    part_prefix: str,
+    *,
+    progress: Callable[[Counts], None] | None = None,
+) -> ShardReport:
+    """Writes the part of a shard, and returns its report once that is written too.
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    Args:
+        plan: plan of the job.
+        making: what the shard is made with.
+        executor: its threads.
+        shard: shard to do.
+        part_prefix: what the names of its files begin with.
+        progress: called often, from the calling thread.
 
-    def run(
-        self, shard: PlannedShard, part_prefix: str, *, progress: Callable[[Counts], None] | None = None
-    ) -> ShardReport:
-        """Writes the part of a shard, and returns its report once that is written too.
+    Raises:
+        InputError: the input is damaged, changed, or holds too many bad records.
+        StuckRecordError: a thread does not come to an end with some records.
+        TokenizerError: the engine asked for cannot be used, or engines disagree.
+        StorageError: reading or writing failed.
+    """
+    started = time.monotonic()
+    reading = _Reading(shard, making)
+    with (
+        _journal(part_prefix) as journal,
+        closing(reading.blocks()) as blocks,
+        _Part(plan, shard, part_prefix) as part,
+    ):
+        for made in _tokenized(plan, making, executor, making.bundles(blocks), journal):
+            for block in made:
+                part.write(block)
+            if progress is not None:
+                progress(part.counts(num_file_bytes=reading.position, num_text_bytes=reading.num_text_bytes))
+        return part.publish(reading, making, started=started)
 
-        Args:
-            shard: shard to do.
-            part_prefix: what the names of its files begin with.
-            progress: called often, from the calling thread.
 
-        Raises:
-            InputError: the input is damaged, changed, or holds too many bad records.
-            StuckRecordError: a thread does not come to an end with some records.
-            TokenizerError: the engine asked for cannot be used, or engines disagree.
-            StorageError: reading or writing failed.
-        """
-        started = time.monotonic()
-        reading = _Reading(shard, self._making)
-        with (
-            _journal(part_prefix) as journal,
-            closing(reading.blocks()) as blocks,
-            _Part(self._plan, shard, part_prefix) as part,
-        ):
-            for made in self._tokenized(self._making.bundles(blocks), journal):
-                for block in made:
-                    part.write(block)
-                if progress is not None:
-                    progress(part.counts(num_file_bytes=reading.position, num_text_bytes=reading.num_text_bytes))
-            return part.publish(reading, self._making, started=started)
-
-    def _tokenized(self, bundles: Iterator[list[Block]], journal: ShardJournal) -> Iterator[list[TokenizedBlock]]:
-        """Yields what becomes of bundles, in order."""
-        seconds = self._plan.settings.record_timeout_seconds
-        try:
-            yield from in_order(
-                self._executor,
-                JournaledWork(self._making.work, journal),
-                bundles,
-                num_ahead=self._num_workers + 1,
-                timeout_seconds=seconds,
-                pulse=lambda: journal.num_begun,
-            )
-        except StuckError as error:
-            first: Block = error.given[0]
-            place = "" if first.unit == "file" else f" from {first.unit} {first.first_record} on"
-            message = f"tokenising `{first.path}`{place} takes longer than {seconds:g} seconds"
-            hint = "the same command again finds the record, and treats it as a bad one"
-            raise StuckRecordError(message, hint=hint) from error
+def _tokenized(
+    plan: JobPlan,
+    making: Making,
+    executor: WorkerThreads,
+    bundles: Iterator[list[Block]],
+    journal: ShardJournal,
+) -> Iterator[list[TokenizedBlock]]:
+    """Yields what becomes of bundles, in order."""
+    seconds = plan.settings.record_timeout_seconds
+    work = JournaledWork(making.work, journal)
+    try:
+        yield from in_order(
+            executor,
+            work,
+            bundles,
+            num_ahead=executor.count + 1,
+            timeout_seconds=seconds,
+            pulse=lambda: journal.num_begun,
+        )
+    except StuckError as error:
+        first: Block = error.given[0]
+        place = "" if first.unit == "file" else f" from {first.unit} {first.first_record} on"
+        message = f"tokenising `{first.path}`{place} takes longer than {seconds:g} seconds"
+        hint = "the same command again finds the record, and treats it as a bad one"
+        raise StuckRecordError(message, hint=hint) from error
 
 
 @contextmanager
@@ -261,13 +427,13 @@ class _Part:
 
     def counts(self, *, num_file_bytes: int, num_text_bytes: int) -> Counts:
         """Returns what was done so far."""
-        return Counts(
-            num_file_bytes=num_file_bytes,
-            num_text_bytes=num_text_bytes,
-            num_documents=self.num_documents,
-            num_tokens=self.num_tokens,
-            num_rejected=self.rejected.count,
-        )
+        return {
+            "num_file_bytes": num_file_bytes,
+            "num_text_bytes": num_text_bytes,
+            "num_documents": self.num_documents,
+            "num_tokens": self.num_tokens,
+            "num_rejected": self.rejected.count,
+        }
 
     def publish(self, reading: _Reading, making: Making, *, started: float) -> ShardReport:
         """Makes the files appear, then the report, and returns that."""
@@ -330,39 +496,3 @@ def _with_largest_token(
     make: Callable[[PairFacts], Manifest], largest_token: int | None, pair: PairFacts
 ) -> Manifest:  # the bytes of images are no tokens
     return make(replace(pair, largest_token=largest_token))
-
-
-@dataclass(frozen=True, slots=True)
-class CorpusWork:
-    """The plan of a corpus, and what its shards are done with; see `jobs.protocols.SharedWork`.
-
-    Attributes:
-        plan: plan of the job.
-    """
-
-    plan: JobPlan
-
-    def worker(self, num_workers: int) -> ShardWorker:
-        """Returns what does shards in this process, with so many threads."""
-        return ShardWorker(self.plan, num_workers=num_workers)
-
-    def counts(self, **numbers: int) -> Counts:
-        """Returns counts of these members; of nothing without."""
-        return Counts(**numbers)
-
-    def counts_of(self, report: ShardReport, shard: PlannedShard) -> Counts:
-        """Returns what a shard that is done comes to."""
-        return Counts.of_report(report, shard)
-
-    def whereabouts(self, shard: PlannedShard) -> str:
-        """Returns the file that a shard begins with, in words."""
-        return f"from `{shard.slices[0].file.path}` on"
-
-    def records_at(self, journal_path: str) -> str:
-        """Returns the records, in words, that a process was at that died; empty if nothing is known of them."""
-        return ", ".join(f"{number} of `{path}`" for path, number in places_at(journal_path))
-
-    def blame(self, journal_path: str, reason: str) -> str | None:
-        """Makes the record a bad one that a process was at alone, and returns it in words; None if that is not sure."""
-        place = condemn(journal_path, reason)
-        return None if place is None else f"`{place[0]}` record {place[1]}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 from tokenloom.errors import ConfigError, TokenloomError, WorkerError
-from tokenloom.jobs.folder import FolderGoneError, JobFolder
-from tokenloom.jobs.protocols import Book, CountsT, ReportT, ShardT, SharedWork, Worker
 from tokenloom.optional import require
+from tokenloom.preprocess.folder import FolderGoneError, JobFolder
+from tokenloom.preprocess.sharded import Book, RunShard, ShardedJob
 from tokenloom.storage.secrets import known_queries, remember
 
 _SECONDS_BETWEEN_NEWS = 0.5
@@ -44,9 +45,7 @@ class RayRunner:
                 message = f"expected {name} of at least {least}, got {value!r}"
                 raise ConfigError(message)
 
-    def __call__(
-        self, work: SharedWork[ShardT, ReportT, CountsT], folder: JobFolder[ShardT, ReportT], book: Book[CountsT]
-    ) -> None:
+    def __call__(self, job: ShardedJob, folder: JobFolder, book: Book) -> None:
         """Returns when all shards are done.
 
         Raises:
@@ -55,24 +54,24 @@ class RayRunner:
             WorkerError: the process of a task died too often.
             TokenloomError: what the first task raised; what the others finished is kept.
         """
-        if work.plan.reads_streams:
+        if job.reads_streams:
             message = "expected inputs that all machines can read, got a stream"
             raise ConfigError(message, hint="write it to a file first, or do without Ray")
         ray = require("ray", extra="ray")
         if not ray.is_initialized():
             ray.init(address=self.address, **({"log_to_driver": False} | self.init_options))
-        todo: list[ShardT] = []
-        for shard in work.plan.shards:
+        todo = []
+        for shard in job.shards:
             report = folder.report(shard)
             if report is None:
                 todo.append(shard)
             else:
-                book.tell(shard.number, work.counts_of(report, shard), is_done=True)
+                book.tell(shard.number, job.counts_of(report, shard), is_done=True)
         task = ray.remote(num_cpus=self.num_workers, max_retries=self.max_retries)(_do_shard)
         queries = known_queries()
-        shared = [ray.put(work)]  # in a list, Ray hands over the reference, and a process reads the plan once
+        shared = [ray.put(job)]  # in a list, Ray hands over the reference, and a process reads the plan once
         running = {
-            task.remote(shared, work.plan.fingerprint, folder.path, shard.number, self.num_workers, queries): shard
+            task.remote(shared, job.fingerprint, folder.path, shard.number, self.num_workers, queries): shard
             for shard in todo
         }
         try:
@@ -80,8 +79,8 @@ class RayRunner:
                 done, _ = ray.wait(list(running), timeout=_SECONDS_BETWEEN_NEWS)
                 for each in done:
                     shard = running.pop(each)
-                    made: ReportT = _result(ray, each, f"shard {shard.number} failed ({work.whereabouts(shard)})")
-                    book.tell(shard.number, work.counts_of(made, shard), is_done=True)
+                    made = _result(ray, each, f"shard {shard.number} failed ({job.whereabouts(shard)})")
+                    book.tell(shard.number, job.counts_of(made, shard), is_done=True)
         finally:
             for each in running:
                 ray.cancel(each, force=True)
@@ -98,8 +97,8 @@ def _result(ray: Any, task: Any, failure: str) -> Any:
     return told
 
 
-_WORKERS: dict[str, tuple[SharedWork[Any, Any, Any], Worker[Any, Any, Any]]] = {}
-"""The work of a job, by its fingerprint, and what does its shards in this process: both live from task to task."""
+_WORKERS: dict[str, tuple[ShardedJob, ExitStack, RunShard]] = {}
+"""A job, by its fingerprint, and what does its shards in this process: both live from task to task."""
 
 
 def _do_shard(
@@ -108,26 +107,21 @@ def _do_shard(
     """What a task does: returns the report of a shard; errors of ours are returned, since Ray would wrap them."""
     try:
         remember(queries)
-        work, worker = _worker(shared, fingerprint, num_workers)
-        folder: JobFolder[Any, Any] = JobFolder(path, work.plan)
-        shard = work.plan.shards[number]
+        job, run = _worker(shared, fingerprint, num_workers)
+        folder, shard = JobFolder(path, job), job.shards[number]
         with folder.joined(makes=False), folder.claimed(shard, wait=True) as is_ours:
-            if is_ours:
-                return worker.run(shard, folder.part_prefix(shard))
-            report = folder.report(shard)
-            assert report is not None
-            return report
+            return run(shard, folder.part_prefix(shard)) if is_ours else folder.report(shard)
     except (TokenloomError, FolderGoneError) as error:
         return error
 
 
-def _worker(
-    shared: list[Any], fingerprint: str, num_workers: int
-) -> tuple[SharedWork[Any, Any, Any], Worker[Any, Any, Any]]:
+def _worker(shared: list[Any], fingerprint: str, num_workers: int) -> tuple[ShardedJob, RunShard]:
     if fingerprint not in _WORKERS:
-        for _, worker in _WORKERS.values():
-            worker.__exit__()
+        for _, stack, _ in _WORKERS.values():
+            stack.close()
         _WORKERS.clear()
-        work: SharedWork[Any, Any, Any] = require("ray", extra="ray").get(shared[0])
-        _WORKERS[fingerprint] = work, work.worker(num_workers).__enter__()
-    return _WORKERS[fingerprint]
+        job: ShardedJob = require("ray", extra="ray").get(shared[0])
+        stack = ExitStack()
+        _WORKERS[fingerprint] = job, stack, stack.enter_context(job.worker(num_workers))
+    job, _, run = _WORKERS[fingerprint]
+    return job, run

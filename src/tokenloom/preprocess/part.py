@@ -1,30 +1,107 @@
-"""A shard that is done, and what lies beside the pairs of its part.
-
-That is which of its records gave no document, and the hashes of its documents.
-"""
+"""What a job's folder has of a shard that is done: its part, what lies beside that, and the report, written last."""
 
 from __future__ import annotations
 
+import json
 import os
 import zlib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.corpus.plan import CorpusFolder, JobPlan, PlannedShard
-from tokenloom.corpus.recipe import Mask, Recipe
-from tokenloom.corpus.report import ShardReport
-from tokenloom.errors import TokenloomError
+from tokenloom.errors import StorageError, TokenloomError
 from tokenloom.indexed.checksums import pair_facts, path_checksum
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifest.check import manifest_of
 from tokenloom.indexed.roles import read_roles, roles_path
 from tokenloom.inputs.left_out import LeftOut, none_left_out
 from tokenloom.machine import boot_id
-from tokenloom.preprocess.rejected import rejected_path
+from tokenloom.numbers import check_count
+from tokenloom.preprocess.bad_records import rejected_path
+from tokenloom.preprocess.recipe import Mask, Recipe
 from tokenloom.preprocess.selection import DocumentHashes
+from tokenloom.storage.json_files import UnusableJsonError, parse_json
 from tokenloom.storage.local import map_file
+from tokenloom.storage.typed_json import MAY_BE_MISSING, from_versioned, versioned_members_of
+
+if TYPE_CHECKING:
+    from tokenloom.preprocess.folder import JobFolder
+    from tokenloom.preprocess.plan import JobPlan, PlannedShard
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardReport:
+    """What came out of a shard.
+
+    Attributes:
+        key: key of the shard.
+        slice_rows: records in each of its slices, blank lines and bad records included.
+        num_documents: number of documents in each pair, those without tokens included.
+        num_blank_lines: lines of nothing but white space.
+        num_rejected: bad records set aside.
+        num_doubled: documents whose text already spells out a token that was added to it.
+        num_text_bytes: read, after decompression.
+        num_tokens: number of tokens under all keys.
+        hashes_crc32: checksum of the hashes of its documents, see `part_hashes`; None without.
+        records_crc32: checksum of the list of its records that gave no document, see `part_left_out`; None without:
+            there are none such, or the version that did the shard kept no list.
+        text_hashes_crc32: checksums of the hashes of the texts under each key; None without.
+        engine, engine_reason: what tokenized, and why.
+        seconds: the shard took.
+        boot_id: boot id of the machine that did it, see `damaged_parts`.
+        numbers: further ones of the recipe, by name.
+    """
+
+    key: str
+    slice_rows: tuple[int, ...]
+    num_documents: int
+    num_blank_lines: int
+    num_rejected: int
+    num_doubled: int
+    num_text_bytes: int
+    num_tokens: int
+    hashes_crc32: int | None
+    engine: str
+    engine_reason: str
+    seconds: float
+    boot_id: str
+    numbers: Mapping[str, int] = field(default_factory=dict, metadata=MAY_BE_MISSING)
+    records_crc32: int | None = field(default=None, metadata=MAY_BE_MISSING)
+    text_hashes_crc32: tuple[int, ...] | None = field(default=None, metadata=MAY_BE_MISSING)
+
+    def __post_init__(self) -> None:
+        """Checks that numbers of things fit 63 bits."""
+        for name, value in asdict(self).items():
+            counts = value if type(value) is tuple else value.values() if type(value) is dict else [value]
+            for count in counts:
+                if type(count) is int:
+                    check_count(name, count)
+
+    def to_json(self) -> bytes:
+        """Returns the report as a file holds it."""
+        return json.dumps(versioned_members_of(self, _VERSION), indent=1).encode() + b"\n"
+
+    @classmethod
+    def from_json(cls, data: bytes, *, path: str) -> ShardReport:
+        """Returns the report in a file.
+
+        Raises:
+            StorageError: it is not one.
+        """
+        try:
+            members = parse_json(data)
+            report = from_versioned(cls, members, _VERSION)
+            if strange := members.keys() - versioned_members_of(report, _VERSION).keys():
+                raise UnusableJsonError(f"found {min(strange)!r}, which nobody knows")  # noqa: TRY301, EM102
+        except UnusableJsonError as error:
+            message = f"`{path}` is not the report of a shard: {str(error).removeprefix(': ')}"
+            raise StorageError(message, hint="remove it; the shard is then done again") from error
+        return report
 
 
 def part_pair(part_prefix: str, column: int) -> str:
@@ -100,7 +177,7 @@ class DonePart:
         return mine if self.kept is None else mine & self.kept
 
 
-def damaged_parts(plan: JobPlan, folder: CorpusFolder) -> list[tuple[PlannedShard, str]]:
+def damaged_parts(plan: JobPlan, folder: JobFolder) -> list[tuple[PlannedShard, str]]:
     """Returns the shards whose files are not what was written, and in what.
 
     Sizes are compared for all; the bytes are read only of parts that this machine, as it runs now, did not write: what
@@ -111,7 +188,7 @@ def damaged_parts(plan: JobPlan, folder: CorpusFolder) -> list[tuple[PlannedShar
     return [(shard, problem) for shard, problem in problems if problem is not None]
 
 
-def _problem(plan: JobPlan, folder: CorpusFolder, shard: PlannedShard, here: str) -> str | None:
+def _problem(plan: JobPlan, folder: JobFolder, shard: PlannedShard, here: str) -> str | None:
     report = folder.report(shard)
     if report is None:
         return "its report is missing"

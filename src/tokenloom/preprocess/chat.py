@@ -12,11 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.corpus.finished import own_manifest
-from tokenloom.corpus.job import run_job
-from tokenloom.corpus.plan import JobPlan, plan_job
-from tokenloom.corpus.recipe import Making, Recipe
-from tokenloom.corpus.settings import CHAT_SHARD_BYTES, RECORD_TIMEOUT_SECONDS, BadRecordBudget, JobSettings
 from tokenloom.errors import ConfigError, InputError, OutputExistsError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import DType
@@ -29,14 +24,17 @@ from tokenloom.inputs.detect import inspect_input
 from tokenloom.inputs.limits import ReadLimits
 from tokenloom.inputs.reading import BegunReader, open_within
 from tokenloom.inputs.record_format import SliceReader
-from tokenloom.jobs.running import Runner
+from tokenloom.preprocess.bad_records import Isolating, rejected_path
 from tokenloom.preprocess.chat_templates import TemplateSource, find_chat_template, first_texts
 from tokenloom.preprocess.conversation_blocks import ConversationTokenizer, SpanEncoder, schema_of
 from tokenloom.preprocess.document_tokens import DocumentTokens
-from tokenloom.preprocess.recording import input_record
-from tokenloom.preprocess.refusals import Isolating
-from tokenloom.preprocess.rejected import rejected_path
+from tokenloom.preprocess.job import run_job
+from tokenloom.preprocess.plan import JobPlan, plan_job
+from tokenloom.preprocess.recipe import Making, Recipe, input_record
 from tokenloom.preprocess.schemas import SCHEMAS, Schema
+from tokenloom.preprocess.settings import CHAT_SHARD_BYTES, RECORD_TIMEOUT_SECONDS, BadRecordBudget, JobSettings
+from tokenloom.preprocess.sharded import Runner
+from tokenloom.preprocess.summary import own_manifest
 from tokenloom.preprocess.threads import worker_threads
 from tokenloom.rendering.card import HasFacts
 from tokenloom.setting_types import checked_output_prefix, checked_path
@@ -310,7 +308,7 @@ def preprocess_chat(
         makes_again=overwrite,
         progress=None
         if progress is None
-        else lambda at: progress(at.counts.num_file_bytes, at.total_file_bytes, at.counts.num_tokens),
+        else lambda at: progress(at.counts["num_file_bytes"], at.total, at.counts["num_tokens"]),
         started=started,
     )
     done = result.summary

@@ -10,15 +10,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from tokenloom.corpus.job import corpus_runner
-from tokenloom.corpus.plan import CorpusFolder, JobPlan
-from tokenloom.corpus.progress import CorpusProgress, ProgressBook
-from tokenloom.corpus.settings import BadRecordBudget, CorpusSettings
-from tokenloom.corpus.shard import CorpusWork
-from tokenloom.corpus.text import plan_corpus
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.inputs.limits import LEAST_SHARD_BYTES
 from tokenloom.machine import usable_processors
+from tokenloom.preprocess.folder import JobFolder
+from tokenloom.preprocess.job import corpus_runner
+from tokenloom.preprocess.plan import JobPlan
+from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
+from tokenloom.preprocess.sharded import JobProgress
+from tokenloom.preprocess.text import plan_corpus
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.copies import scratch_folder
@@ -98,9 +98,9 @@ def _beginning(plan: JobPlan, sample_bytes: int) -> JobPlan:
 
 
 def _try(plan: JobPlan, num_processes: int, num_workers: int) -> WorkerTrial:
-    seen: list[tuple[float, CorpusProgress]] = []
+    seen: list[tuple[float, JobProgress]] = []
 
-    def note(at: CorpusProgress) -> None:
+    def note(at: JobProgress) -> None:
         seen[1:] = [(time.monotonic(), at)]
 
     place = scratch_folder(plan.prefix) if is_remote(plan.prefix) else os.path.dirname(plan.prefix) or "."
@@ -108,19 +108,19 @@ def _try(plan: JobPlan, num_processes: int, num_workers: int) -> WorkerTrial:
         make_folder_of(plan.prefix)
         with storage_errors("write to the folder of", plan.prefix):
             name = stack.enter_context(tempfile.TemporaryDirectory(prefix=".tokenloom-trial-", dir=place))
-        folder = CorpusFolder(os.path.join(name, "job"), plan)
+        folder = JobFolder(os.path.join(name, "job"), plan)
         run = corpus_runner(plan, num_processes=num_processes, num_workers=num_workers)
         with folder.joined():
-            run(CorpusWork(plan), folder, ProgressBook(plan.shards, note))
+            run(plan, folder, plan.book(note))
     (first_seconds, first), (last_seconds, last) = seen[0], seen[-1]
     seconds = last_seconds - first_seconds
-    done = last.counts - first.counts
-    if seconds <= 0 or not done.num_text_bytes:
-        message = f"expected a sample of several blocks, found {last.counts.num_text_bytes} bytes of text"
+    num_bytes, num_tokens = (last.counts[name] - first.counts[name] for name in ("num_text_bytes", "num_tokens"))
+    if seconds <= 0 or not num_bytes:
+        message = f"expected a sample of several blocks, found {last.counts['num_text_bytes']} bytes of text"
         raise InputError(message, hint="so small a corpus needs no tuning")
     return WorkerTrial(
         num_processes=num_processes,
         num_workers=num_workers,
-        bytes_per_second=done.num_text_bytes / seconds,
-        tokens_per_second=done.num_tokens / seconds,
+        bytes_per_second=num_bytes / seconds,
+        tokens_per_second=num_tokens / seconds,
     )

@@ -18,17 +18,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import asdict
-from functools import partial
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 from tokenloom import errors
 from tokenloom.errors import ConfigError, StuckRecordError, TokenloomError, WorkerError
-from tokenloom.jobs.folder import FolderGoneError, JobFolder
-from tokenloom.jobs.protocols import Book, CountsT, ReportT, ShardT, SharedWork, Worker
-from tokenloom.machine import descriptor_path
-from tokenloom.progress import waiting_for
+from tokenloom.machine import descriptor_path, usable_processors
+from tokenloom.numbers import checked_integer
+from tokenloom.preprocess.folder import FolderGoneError, JobFolder
+from tokenloom.preprocess.sharded import Book, Counts, Runner, ShardedJob, work_on_shards
 from tokenloom.storage.secrets import known_queries, remember
 
 _LOGGER = logging.getLogger(__name__)
@@ -52,17 +50,17 @@ do so for ever."""
 
 
 def work_in_processes(
-    work: SharedWork[ShardT, ReportT, CountsT],
-    folder: JobFolder[ShardT, ReportT],
+    job: ShardedJob,
+    folder: JobFolder,
     *,
     num_processes: int,
     num_workers: int,
-    book: Book[CountsT],
+    book: Book,
 ) -> None:
     """Returns when all shards are done; a process that dies is replaced, a few times.
 
     Args:
-        work: the job's plan, and what does its shards.
+        job: whose shards are done.
         folder: folder of the job, joined.
         num_processes: number of processes to start.
         num_workers: threads of each.
@@ -75,8 +73,8 @@ def work_in_processes(
         TokenloomError: what the first of them raised; the others are ended, and what they finished is kept.
     """
     num_deaths: Counter[int | None] = Counter()
-    order = _pickled((work, folder.path, num_workers, known_queries()))
-    with _Children(order, timeout_seconds=work.plan.worker_timeout_seconds) as children:
+    order = _pickled((job, folder.path, num_workers, known_queries()))
+    with _Children(order, timeout_seconds=job.worker_timeout_seconds) as children:
         for _ in range(num_processes):
             children.start()
         for child, news in children.news():
@@ -84,19 +82,19 @@ def work_in_processes(
                 if child.returncode == 0:
                     continue
                 num_deaths[child.shard] += 1
-                message = f"a process that worked on {_place(work, child.shard)} {_end_of(child)}"
-                if (found := _condemned(work, folder, child)) is not None:
+                message = f"a process that worked on {_place(job, child.shard)} {_end_of(child)}"
+                if (found := _condemned(job, folder, child)) is not None:
                     num_deaths[child.shard] = 0  # the next attempt is without that record
                     message += f" of {found}"
                 elif num_deaths[child.shard] >= _MOST_DEATHS:
-                    raise _too_many_deaths(work, folder, child, message)
+                    raise _too_many_deaths(job, folder, child, message)
                 _LOGGER.warning("%s; another takes its place", message)
                 children.start()
             elif "error" in news:
                 raise error_of(news["error"])
             else:
                 child.shard = None if news["is_done"] else news["shard"]
-                book.tell(news["shard"], work.counts(**news["counts"]), is_done=news["is_done"])
+                book.tell(news["shard"], news["counts"], is_done=news["is_done"])
 
 
 def _pickled(order: Any) -> bytes:
@@ -115,21 +113,17 @@ def _unpickled(order: IO[bytes]) -> Any:
         raise ConfigError(message, hint=_IMPORTABLE) from error
 
 
-def _condemned(
-    work: SharedWork[ShardT, ReportT, CountsT], folder: JobFolder[ShardT, ReportT], child: _Child
-) -> str | None:
+def _condemned(job: ShardedJob, folder: JobFolder, child: _Child) -> str | None:
     """Returns the record, in words, of which a process died, which is a bad one now; None if that is not certain."""
     if child.shard is None or not (child.is_stuck or -child.returncode in _OWN_SIGNALS):
         return None
     reason = f"a process that tokenised it and nothing else {_end_of(child)}"
-    return work.blame(folder.journal_path(work.plan.shards[child.shard]), reason)
+    return job.blame(folder.journal_path(job.shards[child.shard]), reason)
 
 
-def _too_many_deaths(
-    work: SharedWork[ShardT, ReportT, CountsT], folder: JobFolder[ShardT, ReportT], child: _Child, message: str
-) -> WorkerError:
+def _too_many_deaths(job: ShardedJob, folder: JobFolder, child: _Child, message: str) -> WorkerError:
     message += f", as did {_MOST_DEATHS - 1} before it"
-    if child.shard is not None and (found := work.records_at(folder.journal_path(work.plan.shards[child.shard]))):
+    if child.shard is not None and (found := job.records_at(folder.journal_path(job.shards[child.shard]))):
         message += f"; it was at the records from {found} on"
     hint = "was it for want of memory? use fewer workers, or smaller shards; what is done is kept"
     return WorkerError(message, hint=hint)
@@ -144,7 +138,7 @@ class _Child:
     """
 
     def __init__(self, order: int) -> None:
-        command = [sys.executable, "-c", "from tokenloom.jobs.processes import main; main()", str(order)]
+        command = [sys.executable, "-c", "from tokenloom.preprocess.processes import main; main()", str(order)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[order])
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -249,13 +243,13 @@ def main() -> None:
     parent = _Parent(out)
     with errors_told(parent.send):
         with open(descriptor_path(int(sys.argv[1])), "rb") as order:  # opened anew, to stand at its beginning
-            work, path, num_workers, queries = _unpickled(order)
+            job, path, num_workers, queries = _unpickled(order)
         remember(queries)
-        seconds = min(_SECONDS_BETWEEN_BEATS, work.plan.worker_timeout_seconds / 8)
+        seconds = min(_SECONDS_BETWEEN_BEATS, job.worker_timeout_seconds / 8)
         threading.Thread(target=_beat, args=(parent.send, seconds), daemon=True).start()
-        folder: JobFolder[Any, Any] = JobFolder(path, work.plan)
+        folder: JobFolder = JobFolder(path, job)
         with folder.joined(makes=False):
-            work_on_shards(work, folder, num_workers=num_workers, book=parent, waits_aloud=False)
+            work_on_shards(job, folder, num_workers=num_workers, book=parent, waits_aloud=False)
 
 
 class _Parent:
@@ -272,11 +266,11 @@ class _Parent:
         with self._lock:
             print(json.dumps(news), file=self._out)
 
-    def tell(self, number: int, counts: Any, *, is_done: bool = False) -> None:
+    def tell(self, number: int, counts: Counts, *, is_done: bool = False) -> None:
         """Tells it how far the shard of a number is."""
         if is_done or number != self._told_of or time.monotonic() - self._told > _SECONDS_BETWEEN_NEWS:
             self._told, self._told_of = time.monotonic(), number
-            self.send({"shard": number, "counts": asdict(counts), "is_done": is_done})
+            self.send({"shard": number, "counts": dict(counts), "is_done": is_done})
 
 
 @contextmanager
@@ -316,8 +310,8 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _place(work: SharedWork[ShardT, ReportT, CountsT], number: int | None) -> str:
-    return "a shard" if number is None else f"shard {number} ({work.whereabouts(work.plan.shards[number])})"
+def _place(job: ShardedJob, number: int | None) -> str:
+    return "a shard" if number is None else f"shard {number} ({job.whereabouts(job.shards[number])})"
 
 
 def _end_of(child: _Child) -> str:
@@ -327,52 +321,35 @@ def _end_of(child: _Child) -> str:
     return f"died ({cause})"
 
 
-def work_on_shards(
-    work: SharedWork[ShardT, ReportT, CountsT],
-    folder: JobFolder[ShardT, ReportT],
-    *,
-    num_workers: int,
-    book: Book[CountsT],
-    waits_aloud: bool = True,
-) -> None:
-    """Returns when all shards of the job are done, by this process or by others.
-
-    First come the shards that are free, then those that others hold: it waits for these, and does what a dead process
-    leaves behind.
+def local_runner(
+    *, most_processes: int, num_processes: int | None, num_workers: int | None, threads_per_process: int = 1
+) -> Runner:
+    """Returns what works on this machine: in this process, or in several.
 
     Args:
-        work: the job's plan, and what does its shards.
-        folder: folder of the job, joined.
-        num_workers: threads.
-        book: hears of every step.
-        waits_aloud: whether it is said that others are waited for; not of one of several processes, where these are
-            the others.
+        most_processes: number of processes that have something to do: the shards, or 1 where only this one can read.
+        num_processes: processes to start; None for as many as the processors feed.
+        num_workers: threads of each; None for as many as there are processors left for it.
+        threads_per_process: most threads that one process feeds.
 
     Raises:
-        FolderGoneError: the job was finished meanwhile.
-        TokenloomError: a shard cannot be done.
+        ConfigError: a number is below 1.
     """
-    told: set[int] = set()
-    with ExitStack() as stack:
-        worker: Worker[ShardT, ReportT, CountsT] | None = None
-        for wait in (False, True):
-            for shard in work.plan.shards:
-                number, prefix = shard.number, folder.part_prefix(shard)
-                if number in told:
-                    continue
-                if (report := folder.report(shard)) is None:
-                    with ExitStack() as claim:
-                        what = f"shard {number}, which another process works on"
-                        with waiting_for(what) if waits_aloud else nullcontext():
-                            is_ours = claim.enter_context(folder.claimed(shard, wait=wait))
-                        if is_ours:
-                            book.tell(number, work.counts())
-                            if worker is None:
-                                worker = stack.enter_context(work.worker(num_workers))
-                            with folder.gone_told():
-                                report = worker.run(shard, prefix, progress=partial(book.tell, number))
-                        else:
-                            report = folder.report(shard)
-                if report is not None:
-                    told.add(number)
-                    book.tell(number, work.counts_of(report, shard), is_done=True)
+    for name, number in (("process", num_processes), ("worker", num_workers)):
+        setting = "num_processes" if name == "process" else "num_workers"
+        if number is not None and checked_integer(setting, number) < 1:
+            message = f"expected at least 1 {name}, got {number!r}"
+            raise ConfigError(message)
+    num_processors = usable_processors()
+    processes = min(num_processes or max(1, num_processors // (num_workers or threads_per_process)), most_processes)
+    workers = num_workers or max(1, num_processors // processes)
+
+    def run(job: ShardedJob, folder: JobFolder, book: Book) -> None:
+        suspects = any(os.path.exists(folder.journal_path(shard)) for shard in job.shards)
+        is_alone = job.reads_streams or not suspects  # this process must not die of a record
+        if processes == 1 and is_alone:
+            work_on_shards(job, folder, num_workers=workers, book=book)
+        else:
+            work_in_processes(job, folder, num_processes=processes, num_workers=workers, book=book)
+
+    return run

@@ -10,13 +10,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from tokenloom.corpus.plan import JobPlan
-from tokenloom.corpus.settings import CorpusSettings
-from tokenloom.corpus.text import TextRecipe, plan_corpus
 from tokenloom.inputs.parsing import ParsedBlock, Texts, parse_block
 from tokenloom.inputs.records import BadLine
 from tokenloom.preprocess.document_tokens import DocumentTokens, TemplateTokens
+from tokenloom.preprocess.plan import JobPlan
 from tokenloom.preprocess.sentences import SentenceSplitter
+from tokenloom.preprocess.settings import CorpusSettings
+from tokenloom.preprocess.text import TextRecipe, plan_corpus
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _SHOWN_IDS = 8

@@ -8,18 +8,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tokenloom.corpus.assembly import assemble
-from tokenloom.corpus.finished import finished_summary, require_own_outputs
-from tokenloom.corpus.part_files import damaged_parts
-from tokenloom.corpus.plan import CorpusFolder, JobPlan, PlannedShard
-from tokenloom.corpus.progress import CorpusProgress, Counts, ProgressBook
-from tokenloom.corpus.report import ShardReport
-from tokenloom.corpus.shard import CorpusWork
-from tokenloom.corpus.summary import CorpusSummary, corpus_summary
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.indexed.layout import bin_path
-from tokenloom.jobs.folder import FolderGoneError
-from tokenloom.jobs.running import Runner, do_and_assemble, local_runner
+from tokenloom.preprocess.assembly import assemble
+from tokenloom.preprocess.folder import FolderGoneError, JobFolder
+from tokenloom.preprocess.part import ShardReport, damaged_parts
+from tokenloom.preprocess.plan import JobPlan, PlannedShard
+from tokenloom.preprocess.processes import local_runner
+from tokenloom.preprocess.sharded import JobProgress, ProgressBook, Runner, do_and_assemble
+from tokenloom.preprocess.summary import CorpusSummary, corpus_summary, finished_summary, require_own_outputs
 from tokenloom.progress import if_stopped
 from tokenloom.storage.addresses import canonical_path, is_remote, short_hash
 from tokenloom.storage.atomic import PendingFile
@@ -56,7 +53,7 @@ def run_job(
     restart: bool = False,
     overwrite: bool = False,
     makes_again: bool = False,
-    progress: Callable[[CorpusProgress], None] | None = None,
+    progress: Callable[[JobProgress], None] | None = None,
     started: float,
 ) -> JobResult:
     """Does what of a job is missing, alone or with others that share its folder; see `preprocess_corpus`.
@@ -70,9 +67,9 @@ def run_job(
     Raises:
         TokenloomError: see `preprocess_corpus`.
     """
-    book = ProgressBook(plan.shards, progress)
+    book = plan.book(progress)
     run = runner or corpus_runner(plan, num_processes=num_processes, num_workers=num_workers)
-    folder = CorpusFolder(_folder_path(plan, work_folder), plan)
+    folder = JobFolder(_folder_path(plan, work_folder), plan)
     makes_again = makes_again or plan.recipe.compares_bytes
     with if_stopped(lambda: book.done_words):
         _check_output_folder(plan)
@@ -97,12 +94,12 @@ def run_job(
                     raise StorageError(message, hint="run the same command again") from error
             # Finished by others, who told too little of it to say what they did.
             restart, makes_again = False, plan.recipe.compares_bytes
-            folder = CorpusFolder(folder.path, plan)
+            folder = JobFolder(folder.path, plan)
 
 
 def _work(
     plan: JobPlan,
-    folder: CorpusFolder,
+    folder: JobFolder,
     run: Runner,
     book: ProgressBook,
     *,
@@ -117,7 +114,7 @@ def _work(
     _LOGGER.info("%d of %d shards were done before", num_reused, len(plan.shards))
     with book.shown():
         reports, (outputs, were_there) = do_and_assemble(
-            CorpusWork(plan),
+            plan,
             folder,
             book,
             run=run,
@@ -140,13 +137,13 @@ def _work(
     return JobResult(summary=summary, reports=tuple(reports))
 
 
-def _is_reusable(plan: JobPlan, folder: CorpusFolder, shard: PlannedShard, book: ProgressBook) -> bool:
+def _is_reusable(plan: JobPlan, folder: JobFolder, shard: PlannedShard, book: ProgressBook) -> bool:
     """Whether a shard is done, of what its records lead to now; if they led to something else, it will be done anew."""
     report = folder.report(shard)
     if report is None:
         return False
     if plan.recipe.is_current(shard.slices, report.numbers):
-        book.tell(shard.number, Counts.of_report(report, shard), is_done=True)
+        book.tell(shard.number, plan.counts_of(report, shard), is_done=True)
         return True
     _LOGGER.warning("shard %d is done again: what its records lead to has changed", shard.number)
     folder.forget(shard)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -13,9 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.corpus.plan import JobPlan, plan_job
-from tokenloom.corpus.recipe import Making, Mask, PlannedDataset, Recipe
-from tokenloom.corpus.settings import CorpusSettings
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.layout import DType
 from tokenloom.inputs import STDIN, InputFile, InputSlice
@@ -25,14 +23,21 @@ from tokenloom.inputs.parsing import parse_block
 from tokenloom.inputs.reading import open_slice
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.overrides import overrides
+from tokenloom.preprocess.bad_records import Isolating
 from tokenloom.preprocess.blocks import BlockTokenizer, bundled
 from tokenloom.preprocess.document_tokens import DocumentTokens, TemplateTokens
-from tokenloom.preprocess.refusals import Isolating
+from tokenloom.preprocess.job import run_job
+from tokenloom.preprocess.plan import JobPlan, plan_job
+from tokenloom.preprocess.recipe import Making, Mask, PlannedDataset, Recipe
 from tokenloom.preprocess.selection import DocumentHashes, first_occurrences, split_of
 from tokenloom.preprocess.sentences import SentenceSplitter
-from tokenloom.setting_types import checked_output_prefix, checked_path
+from tokenloom.preprocess.settings import CorpusSettings
+from tokenloom.preprocess.sharded import JobProgress, Runner
+from tokenloom.preprocess.summary import CorpusSummary
+from tokenloom.setting_types import checked_output_prefix, checked_path, checked_paths
 from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.engines import EngineChoice, choose_engine
+from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _SAMPLE_BYTES = 512 << 10
@@ -242,3 +247,73 @@ def _check_names(datasets: Iterable[PlannedDataset]) -> None:
         if len(os.fsencode(name)) > _MOST_NAME_BYTES:
             message = f"expected names of at most {_MOST_NAME_BYTES} bytes, got {name!r}"
             raise ConfigError(message, hint="choose a shorter output prefix")
+
+
+def preprocess_corpus(
+    inputs: Sequence[str | os.PathLike[str]] | str | os.PathLike[str],
+    output_prefix: str | os.PathLike[str],
+    tokenizer: TextTokenizer | str | os.PathLike[str] | Any,
+    settings: CorpusSettings | None = None,
+    *,
+    num_processes: int | None = None,
+    num_workers: int | None = None,
+    runner: Runner | None = None,
+    work_folder: str | os.PathLike[str] | None = None,
+    restart: bool = False,
+    overwrite: bool = False,
+    progress: Callable[[JobProgress], None] | None = None,
+) -> CorpusSummary:
+    """Tokenizes a corpus into `PREFIX_KEY_document.bin` and `.idx`, and a manifest beside them, for each key.
+
+    The input is cut into shards, a function of the inputs and `shard_bytes` alone. Each is tokenized into a part in
+    `PREFIX.job` that appears whole; in the end the parts become the datasets, all at once, and the folder goes. The
+    same call again, after whatever ended an earlier one, does what is missing only; on several machines that share the
+    folder, all take part. The order of the documents is kept, and the bytes depend on neither the number of
+    processes and threads, nor on `shard_bytes`, `block_bytes`, the engine or the runner.
+
+    Memory: some 120 MB per process and 60 MB per thread, more for text in which nearly all words are new; whatever the
+    size of the input, and up to 250 times the longest record: see `max_record_bytes`.
+
+    Args:
+        inputs: files, folders, patterns, addresses, `@list` or `-`, see `find_inputs`.
+        output_prefix: prefix of the outputs; their folder must exist. With `one_pair_per_file` it is the folder, which
+            is made.
+        tokenizer: tokenizer from `load_tokenizer`, or what that takes.
+        settings: see `CorpusSettings`.
+        num_processes: number of processes on this machine; None for one per eight threads, or one per thread for pure
+            Python: cutting sentences, or an `encode_texts` of your own, of a class that can be imported.
+        num_workers: threads of each process; None to use all processors.
+        runner: does the shards in another way, such as `RayRunner`.
+        work_folder: where the parts lie instead of `PREFIX.job`; needed for outputs in object storage.
+        restart: give up what an earlier call did and did not finish, and begin anew.
+        overwrite: replace datasets that are there and were not made by this very job; they stay whole until the new
+            ones are complete.
+        progress: called often, from the calling thread.
+
+    Raises:
+        ConfigError: a setting is wrong, or an unfinished job with other settings or inputs is in the folder.
+        OutputExistsError: there are other datasets under these names, and no `overwrite`.
+        OutputBusyError: another process writes one of them.
+        InputError: the input is bad, has no documents, or changed meanwhile.
+        TokenizerError: there is no `bos` or `eod` to add, or the engine asked for cannot be used.
+        WorkerError: processes keep dying.
+        StorageError: reading or writing failed.
+    """
+    started = time.monotonic()
+    names = [inputs] if isinstance(inputs, (str, os.PathLike)) else inputs
+    names = checked_paths("inputs", names, example='such as "corpus.jsonl" or ["crawl/", "books.jsonl"]')
+    if settings is not None and not isinstance(settings, CorpusSettings):
+        message = f"expected `CorpusSettings` as `settings`, found {settings!r}"
+        raise ConfigError(message, hint="such as `CorpusSettings(append_eod=True)`")
+    plan = plan_corpus(names, output_prefix, load_tokenizer(tokenizer), settings or CorpusSettings())
+    return run_job(
+        plan,
+        num_processes=num_processes,
+        num_workers=num_workers,
+        runner=runner,
+        work_folder=work_folder,
+        restart=restart,
+        overwrite=overwrite,
+        progress=progress,
+        started=started,
+    ).summary

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tokenloom.corpus.recipe import PlannedDataset, Recipe
-from tokenloom.corpus.report import ShardReport
-from tokenloom.corpus.settings import JobSettings
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.inputs import InputFile, InputSlice
-from tokenloom.jobs.folder import JobFolder
+from tokenloom.preprocess.part import ShardReport
+from tokenloom.preprocess.recipe import PlannedDataset, Recipe
+from tokenloom.preprocess.settings import JobSettings
+from tokenloom.preprocess.shard import condemn, places_at, shard_worker
+from tokenloom.preprocess.sharded import Counts, JobProgress, ProgressBook, RunShard, ShardedJob, hash_of
 from tokenloom.storage.addresses import short_hash
 
 _FORMAT_VERSION = 1
@@ -61,7 +61,7 @@ class PlannedOutput:
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, to remember what is asked for with every shard
-class JobPlan:
+class JobPlan(ShardedJob):
     """A job.
 
     Attributes:
@@ -128,14 +128,37 @@ class JobPlan:
         """
         return ShardReport.from_json(data, path=path)
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """A hash of all that decides what the job does."""
-        return _hash([self.description(), [shard.key for shard in self.shards]])
+    def worker(self, num_workers: int) -> AbstractContextManager[RunShard]:
+        """Returns what does shards in this process, with so many threads."""
+        return shard_worker(self, num_workers=num_workers)
 
+    def counts_of(self, report: ShardReport, shard: PlannedShard) -> Counts:
+        """Returns what a shard that is done comes to."""
+        return {
+            "num_file_bytes": shard.num_bytes,
+            "num_text_bytes": report.num_text_bytes,
+            "num_documents": report.num_documents,
+            "num_tokens": report.num_tokens,
+            "num_rejected": report.num_rejected,
+        }
 
-CorpusFolder = JobFolder[PlannedShard, ShardReport]
-"""The folder of a job that makes a corpus."""
+    def whereabouts(self, shard: PlannedShard) -> str:
+        """Returns the file that a shard begins with, in words."""
+        return f"from `{shard.slices[0].file.path}` on"
+
+    def records_at(self, journal_path: str) -> str:
+        """Returns the records, in words, that a process was at that died; empty if nothing is known of them."""
+        return ", ".join(f"{number} of `{path}`" for path, number in places_at(journal_path))
+
+    def blame(self, journal_path: str, reason: str) -> str | None:
+        """Makes the record a bad one that a process was at alone, and returns it in words; None if that is not sure."""
+        place = condemn(journal_path, reason)
+        return None if place is None else f"`{place[0]}` record {place[1]}"
+
+    def book(self, show: Callable[[JobProgress], None] | None) -> ProgressBook:
+        """Returns what adds up how far the shards are."""
+        total = sum(shard.num_bytes for shard in self.shards)
+        return ProgressBook(self, "preprocess", unit="bytes", measure="num_file_bytes", total=total, show=show)
 
 
 def plan_job(recipe: Recipe, prefix: str, files: Sequence[InputFile], *, ignored: tuple[str, ...] = ()) -> JobPlan:
@@ -151,7 +174,7 @@ def plan_job(recipe: Recipe, prefix: str, files: Sequence[InputFile], *, ignored
         ConfigError: a setting is wrong, or two files would have one output.
         InputError, StorageError: the footer of a Parquet file cannot be read.
     """
-    settled = _hash(_description(recipe))
+    settled = hash_of(_description(recipe))
     outputs: list[PlannedOutput] = []
     number = 0
     for own_prefix, group, datasets in recipe.outputs(prefix, files):
@@ -166,7 +189,7 @@ def plan_job(recipe: Recipe, prefix: str, files: Sequence[InputFile], *, ignored
             )
             # What can be read once only is never what was read before.
             nonce = secrets.token_hex() if any(slice_.file.is_stream for slice_ in slices) else ""
-            key = _hash([settled, [_described(slice_) for slice_ in slices], nonce])
+            key = hash_of([settled, [_described(slice_) for slice_ in slices], nonce])
             shards.append(PlannedShard(number=number, slices=slices, num_bytes=num_bytes, key=key))
             number += 1
         outputs.append(PlannedOutput(prefix=own_prefix, datasets=datasets, shards=tuple(shards)))
@@ -186,7 +209,3 @@ def _description(recipe: Recipe) -> dict[str, Any]:
         "eod": recipe.document_tokens.eod,
         "shards": recipe.of_shards(),
     }
-
-
-def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:24]

@@ -13,17 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.corpus.job import run_job
-from tokenloom.corpus.plan import plan_job
-from tokenloom.corpus.progress import CorpusProgress
-from tokenloom.corpus.recipe import Making, Recipe
-from tokenloom.corpus.settings import (
-    IMAGE_FOLDER_SHARD_BYTES,
-    IMAGE_RECORD_SHARD_BYTES,
-    RECORD_TIMEOUT_SECONDS,
-    BadRecordBudget,
-    JobSettings,
-)
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.blocks import Block
@@ -32,8 +21,8 @@ from tokenloom.inputs.limits import ReadLimits
 from tokenloom.inputs.reading import open_within
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.inputs.records import records_of
-from tokenloom.jobs.running import Runner
 from tokenloom.numbers import checked_integer
+from tokenloom.preprocess.bad_records import Isolating, singles
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.image_blocks import (
     FILE_NUMBERS,
@@ -43,8 +32,17 @@ from tokenloom.preprocess.image_blocks import (
     cut_folder,
     forget_folder,
 )
-from tokenloom.preprocess.recording import input_record
-from tokenloom.preprocess.refusals import Isolating, singles
+from tokenloom.preprocess.job import run_job
+from tokenloom.preprocess.plan import plan_job
+from tokenloom.preprocess.recipe import Making, Recipe, input_record
+from tokenloom.preprocess.settings import (
+    IMAGE_FOLDER_SHARD_BYTES,
+    IMAGE_RECORD_SHARD_BYTES,
+    RECORD_TIMEOUT_SECONDS,
+    BadRecordBudget,
+    JobSettings,
+)
+from tokenloom.preprocess.sharded import JobProgress, Runner
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.json_files import UnusableJsonError, parse_json
 from tokenloom.storage.publishing import write_report
@@ -336,13 +334,13 @@ def preprocess_multimodal(
     )
 
 
-def _of_pairs(progress: Callable[[int], None]) -> Callable[[CorpusProgress], None]:
+def _of_pairs(progress: Callable[[int], None]) -> Callable[[JobProgress], None]:
     told = 0
 
-    def tell(at: CorpusProgress) -> None:
+    def tell(at: JobProgress) -> None:
         nonlocal told
-        if at.counts.num_documents != told:
-            told = at.counts.num_documents
+        if (num_documents := at.counts["num_documents"]) != told:
+            told = num_documents
             progress(told)
 
     return tell

@@ -11,10 +11,10 @@ from collections.abc import MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tokenloom.corpus.report import ShardReport
 from tokenloom.errors import DatasetNotFoundError, StorageError
-from tokenloom.jobs.folder_contents import JOB, read_description
 from tokenloom.machine import boot_id, is_running
+from tokenloom.preprocess.folder import JOB, read_description
+from tokenloom.preprocess.part import ShardReport
 from tokenloom.storage.atomic import storage_errors
 
 _LOCK = ".lock"

@@ -23,33 +23,34 @@ import fcntl
 import json
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any
 
 from tokenloom.errors import ConfigError, StorageError
-from tokenloom.jobs.folder_contents import (
-    JOB,
-    NUM_SHARDS,
-    differences_of,
-    done_keys,
-    foreign_names,
-    is_own_name,
-    is_same_job,
-    read_description,
-    remove_own,
-    require_own_folder,
-)
-from tokenloom.jobs.protocols import ReportT, ShardT, SharedPlan
 from tokenloom.machine import boot_id
 from tokenloom.storage.atomic import PendingFile, remove_pending, storage_errors
+from tokenloom.storage.json_files import read_json
 from tokenloom.storage.locks import close_lock, is_file_at, lock, open_for_lock, write_at
 
+if TYPE_CHECKING:
+    from tokenloom.preprocess.sharded import ShardedJob
+
 _LOGGER = logging.getLogger(__name__)
+JOB = "job.json"
+"""The name of the description."""
+
+_MOST_JOB_BYTES = 1 << 29
+"""Room for some millions of input files."""
+
+_OWN_NAME = re.compile(r"\.?(job\.json|job\.lock|assembly\.lock|[0-9a-f]{24})([._].*)?")
+"""Name of a file of a job; the digits are the key of a shard, and those with a dot before them are being written."""
+
 _MOST_ATTEMPTS = 100
 """Attempts to join: each fails only because somebody else left at that very moment."""
 _OWNER_BYTES = 100
@@ -61,22 +62,22 @@ class FolderGoneError(Exception):
     """Another process finished the job, and removed its folder."""
 
 
-class JobFolder(Generic[ShardT, ReportT]):
+class JobFolder:
     """The folder of a job, as one process sees it.
 
     Args:
         path: path of the folder.
-        plan: plan of the job.
+        job: the job.
     """
 
-    def __init__(self, path: str, plan: SharedPlan[ShardT, ReportT]) -> None:
+    def __init__(self, path: str, job: ShardedJob) -> None:
         self.path = path
-        self._plan = plan
+        self._job = job
         self._lock_path = os.path.join(path, "job.lock")
         self._job_path = os.path.join(path, JOB)
         self._removed_path = f"{path}.removed"
         self._member: int | None = None
-        self._reports: dict[str, ReportT] = {}
+        self._reports: dict[str, Any] = {}
         self._machine = boot_id()
 
     @contextmanager
@@ -105,7 +106,7 @@ class JobFolder(Generic[ShardT, ReportT]):
         """Whether the folder holds nothing but the lock and this job's description, if that."""
         with suppress(OSError, StorageError), os.scandir(self.path) as entries:
             names = {entry.name for entry in entries} - {os.path.basename(self._lock_path)}
-            return not names or (names == {JOB} and is_same_job(read_description(self._job_path), self._job()))
+            return not names or (names == {JOB} and read_description(self._job_path) == self._description())
         return False
 
     def _membership(self, *, makes: bool) -> ExitStack:
@@ -132,7 +133,7 @@ class JobFolder(Generic[ShardT, ReportT]):
         Parts of the same settings are of use whatever the inputs were then: those of inputs that changed have other
         keys.
         """
-        if is_same_job(found := read_description(self._job_path), expected := self._job()):
+        if (found := read_description(self._job_path)) == (expected := self._description()):
             return
         if found is not None and any(True for _ in done_keys(self.path)):
             self._require_continuation(found, expected)
@@ -150,9 +151,7 @@ class JobFolder(Generic[ShardT, ReportT]):
             names = differences_of(found["settings"], expected["settings"])
             message = f"`{self.path}` belongs to an unfinished job with other settings: {names}"
             raise ConfigError(message, hint=hint)
-        if found["inputs"] != expected["inputs"] and (
-            lost := set(found.get("files", [""])).difference(expected["files"])
-        ):
+        if found["inputs"] != expected["inputs"] and (lost := set(found["files"]).difference(expected["files"])):
             message = (
                 f"`{self.path}` belongs to an unfinished job with other inputs: {len(lost)} of them are not among "
                 "those of this job"
@@ -160,23 +159,23 @@ class JobFolder(Generic[ShardT, ReportT]):
             raise ConfigError(message, hint=hint)
 
     def _require_same_job(self) -> None:
-        found, expected = read_description(self._job_path), self._job()
+        found, expected = read_description(self._job_path), self._description()
         if found is None:
             raise FolderGoneError  # whoever was to write it died, and this process may be the one to do so now
-        if is_same_job(found, expected):
+        if found == expected:
             return
         names = differences_of(found["settings"], expected["settings"]) or "its inputs are others, or have changed"
         message = f"another process works on another job in `{self.path}`: {names}"
         hint = "wait for its end, or choose another output prefix; two jobs cannot share one"
         raise ConfigError(message, hint=hint)
 
-    def _job(self) -> dict[str, Any]:
+    def _description(self) -> dict[str, Any]:
         """Returns what the processes that share the folder must agree on."""
-        described: dict[str, Any] = json.loads(json.dumps(self._plan.description()))
+        described: dict[str, Any] = json.loads(json.dumps(self._job.description()))
         inputs = {
-            "inputs": self._plan.fingerprint,
-            "files": self._plan.input_keys(),
-            NUM_SHARDS: len(self._plan.shards),
+            "inputs": self._job.fingerprint,
+            "files": self._job.input_keys(),
+            "num_shards": len(self._job.shards),
         }
         return {"settings": described, **inputs}
 
@@ -184,7 +183,7 @@ class JobFolder(Generic[ShardT, ReportT]):
         """Removes the folder if this is the last process, no shard is done, and no record is suspect."""
         # Nothing to do where somebody else takes part, or has removed it.
         with suppress(BlockingIOError, FolderGoneError, StorageError), ExitStack() as stack:
-            journals = (os.path.exists(self.journal_path(shard)) for shard in self._plan.shards)
+            journals = (os.path.exists(self.journal_path(shard)) for shard in self._job.shards)
             if any(True for _ in done_keys(self.path)) or any(journals):
                 return
             descriptor = stack.enter_context(self._open_lock(self._lock_path))
@@ -201,7 +200,7 @@ class JobFolder(Generic[ShardT, ReportT]):
 
     def _holds_remains(self) -> bool:
         if os.path.lexists(self._job_path):
-            return is_same_job(read_description(self._job_path), self._job())
+            return bool(read_description(self._job_path) == self._description())
         # Files may come back of a folder that was being removed when the power went, which begins with `job.json`.
         with storage_errors("list", self.path), suppress(FileNotFoundError), os.scandir(self.path) as entries:
             return any(is_own_name(entry.name) for entry in entries)
@@ -261,19 +260,19 @@ class JobFolder(Generic[ShardT, ReportT]):
                 break
         return path
 
-    def part_prefix(self, shard: ShardT) -> str:
+    def part_prefix(self, shard: Any) -> str:
         """Returns what the names of the files of a shard begin with."""
         return os.path.join(self.path, shard.key)
 
-    def journal_path(self, shard: ShardT) -> str:
+    def journal_path(self, shard: Any) -> str:
         """Returns the path of what a process notes that works on a shard."""
         return f"{self.part_prefix(shard)}.journal"
 
-    def report_path(self, shard: ShardT) -> str:
+    def report_path(self, shard: Any) -> str:
         """Returns the path of the report of a shard."""
         return f"{self.part_prefix(shard)}.json"
 
-    def report(self, shard: ShardT) -> ReportT | None:
+    def report(self, shard: Any) -> Any | None:
         """Returns what came out of a shard, None if it is not done; what was read once is remembered."""
         if (known := self._reports.get(shard.key)) is not None:
             return known
@@ -287,26 +286,26 @@ class JobFolder(Generic[ShardT, ReportT]):
             message = f"cannot read `{path}`: {error.strerror or error}"
             raise StorageError(message) from error
         try:
-            report = self._plan.read_report(data, path=path)
+            report = self._job.read_report(data, path=path)
         except StorageError as error:  # a loss of power may leave it so
             _LOGGER.warning("shard %d is done again: %s", shard.number, error.message)
             return None
         self._reports[shard.key] = report
         return report
 
-    def known_reports(self) -> tuple[ReportT, ...]:
+    def known_reports(self) -> tuple[Any, ...]:
         """Returns the reports of all shards, as far as they were read; none unless that is all of them."""
-        known = [report for shard in self._plan.shards if (report := self._reports.get(shard.key)) is not None]
-        return tuple(known) if len(known) == len(self._plan.shards) else ()
+        known = [report for shard in self._job.shards if (report := self._reports.get(shard.key)) is not None]
+        return tuple(known) if len(known) == len(self._job.shards) else ()
 
-    def forget(self, shard: ShardT) -> None:
+    def forget(self, shard: Any) -> None:
         """Removes the report of a shard, which is then done again."""
         self._reports.pop(shard.key, None)
         with storage_errors("remove", self.report_path(shard)), suppress(FileNotFoundError):
             os.unlink(self.report_path(shard))
 
     @contextmanager
-    def claimed(self, shard: ShardT, *, wait: bool) -> Iterator[bool]:
+    def claimed(self, shard: Any, *, wait: bool) -> Iterator[bool]:
         """Yields whether this process may work on a shard: nobody else does, and it is not done.
 
         Whoever works on it touches its lock often. Where that ends, as of a process that is frozen, and the lock is
@@ -321,7 +320,7 @@ class JobFolder(Generic[ShardT, ReportT]):
         """
         name = f"{shard.key}.lock"
         path = os.path.join(self.path, name)
-        silence = _Silence(path, self._plan.worker_timeout_seconds)
+        silence = _Silence(path, self._job.worker_timeout_seconds)
         while True:
             with self.lock(name, wait=False, pending=[self.part_prefix(shard)]) as descriptor:
                 is_free = descriptor is not None and self.report(shard) is None
@@ -459,3 +458,80 @@ class _Silence:
             self._waited = self._waited + passed if now == self._seen else 0.0
             self._seen = now
         return self._waited > self.timeout_seconds
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a file of this name is one of a job."""
+    return _OWN_NAME.fullmatch(name) is not None
+
+
+def foreign_names(folder: str) -> Iterator[str]:
+    """Yields the names of what lies in a folder and is no file of a job."""
+    with storage_errors("list", folder), suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in list(entries):
+            if not is_own_name(entry.name) or entry.is_dir(follow_symlinks=False):
+                yield entry.name
+
+
+def require_own_folder(folder: str) -> None:
+    """Checks that nothing lies in a folder but files of a job.
+
+    Raises:
+        ConfigError: something does.
+    """
+    if (foreign := next(foreign_names(folder), None)) is not None:
+        message = f"`{folder}` is to be the folder of a job, but holds `{foreign}`, which is no part of one"
+        raise ConfigError(message, hint="move it away, or choose another output prefix or `work_folder`")
+
+
+def done_keys(folder: str) -> Iterator[str]:
+    """Yields the keys of the shards that have a report."""
+    with storage_errors("list", folder), suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for name in [entry.name for entry in entries]:
+            if name.endswith(".json") and not name.startswith(".") and "_" not in name and name != JOB:
+                yield name.removesuffix(".json")
+
+
+def remove_own(folder: str) -> None:
+    """Removes the files of a job from a folder, and the folder if nothing else is in it."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        names = [entry.name for entry in entries]
+        own = [name for name in names if is_own_name(name)]
+        for name in sorted(own, key=lambda name: name != JOB):  # what is left without it is nobody's job
+            with suppress(OSError):
+                os.unlink(os.path.join(folder, name))
+        if len(own) == len(names):
+            os.rmdir(folder)
+
+
+def read_description(path: str) -> Any:
+    """Returns the description in a file; None if there is no such file.
+
+    Raises:
+        StorageError: it cannot be read, or is none.
+    """
+    try:
+        found = read_json(path, most_bytes=_MOST_JOB_BYTES)
+        if not isinstance(found, dict) or not {"settings", "inputs", "files"} <= set(found):
+            raise ValueError("it does not describe a job")  # noqa: TRY301, EM101 - worded below
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        message = f"cannot read `{path}`: {error}"
+        raise StorageError(message, hint="remove the folder; the job then begins anew") from error
+    return found
+
+
+def differences_of(found: Any, expected: dict[str, Any]) -> str:
+    """Returns the settings in which two jobs differ, in words."""
+    flat_found, flat_expected = dict(_flat(found)), dict(_flat(expected))
+    names = sorted(name for name in {*flat_found, *flat_expected} if flat_found.get(name) != flat_expected.get(name))
+    return "; ".join(f"{name} was {flat_found.get(name)!r}, and is {flat_expected.get(name)!r}" for name in names)
+
+
+def _flat(values: Any) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items() if isinstance(values, dict) else ():
+        if isinstance(value, dict) and name in ("shards", "job"):
+            yield from _flat(value)
+        else:
+            yield name, value
