@@ -8,9 +8,22 @@ import typing
 from collections.abc import Iterable
 from functools import cache
 from types import NoneType, UnionType
+from typing import Annotated
 
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer, checked_number
+
+Bytes = Annotated[int, "bytes"]
+"""A size in bytes; on the command line also as 500MB or 10GiB."""
+
+Count = Annotated[int, "count"]
+"""A number from 1 on."""
+
+Number = Annotated[int, "number"]
+"""A number from 0 on."""
+
+Seconds = Annotated[float, "seconds"]
+"""A time above 0, in seconds."""
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 

@@ -87,8 +87,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("function", "place", "words"),
     [
-        (preprocess_corpus, "preprocess.text.preprocess_corpus", "preprocess in.jsonl --output-prefix out --tokenizer ."),
-        (preprocess_chat, "preprocess.chat.preprocess_chat", "preprocess-chat in.jsonl --output-prefix o --tokenizer ."),
+        (
+            preprocess_corpus,
+            "preprocess.text.preprocess_corpus",
+            "preprocess in.jsonl --output-prefix out --tokenizer .",
+        ),
+        (
+            preprocess_chat,
+            "preprocess.chat.preprocess_chat",
+            "preprocess-chat in.jsonl --output-prefix o --tokenizer .",
+        ),
         (
             preprocess_multimodal,
             "preprocess.multimodal.preprocess_multimodal",
@@ -137,8 +145,11 @@ def test_samples_of_a_prefix_are_made_as_in_python(words):
 
 def test_help_says_sizes_as_their_owner_has_them(capsys):
     for command, sizes in (
-        ("preprocess", {"max-record-size": CorpusSettings().max_record_bytes, "memory": CorpusSettings().memory_bytes}),
-        ("preprocess-chat", {"shard-size": inspect.signature(preprocess_chat).parameters["shard_bytes"].default}),
+        (
+            "preprocess",
+            {"max-record-bytes": CorpusSettings().max_record_bytes, "memory-bytes": CorpusSettings().memory_bytes},
+        ),
+        ("preprocess-chat", {"shard-bytes": inspect.signature(preprocess_chat).parameters["shard_bytes"].default}),
     ):
         with pytest.raises(SystemExit):
             main([command, "--help"])

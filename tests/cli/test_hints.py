@@ -30,7 +30,7 @@ USE = "use that one; `allow_tokenizer_mismatch=True` reads them"
     [
         ("preprocess", "leave out `restart=True` to share it", "leave out `--restart` to share it"),
         ("preprocess", "name it with `eod_token`", "name it with `--eod-token`"),
-        ("preprocess", "allow more with `memory_bytes`", "allow more with `--memory`"),
+        ("preprocess", "allow more with `memory_bytes`", "allow more with `--memory-bytes`"),
         ("preprocess", "`data` or `./data_x.jsonl`", "`data` or `./data_x.jsonl`"),
         ("pack-report", "raise `max_seqlen_per_dp_cp_rank`", "raise `--max-tokens`"),
         ("info", "open it with `multimodal=True`", "open it with `--multimodal`"),

@@ -230,7 +230,7 @@ def test_splits_duplicates_and_a_budget(folder: Path, capsys: pytest.CaptureFixt
 
 def test_restart_gives_up_what_was_done(folder: Path, capsys: pytest.CaptureFixture[str]):
     path = write_lines(folder / "in.jsonl", [{"text": "a" * 9000}] * 20 + [b"bad"])
-    words = arguments(folder, path, "--shard-size", "64KB", "--workers", "1", "--processes", "1")
+    words = arguments(folder, path, "--shard-bytes", "64KB", "--workers", "1", "--processes", "1")
     assert main(words) == 1
     assert main([*words, "--append-eod"]) == 1
     assert (
@@ -243,9 +243,9 @@ def test_restart_gives_up_what_was_done(folder: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--memory", "1KB"], "expected memory_bytes of at least 67108864, got 1000"),
-        (["--shard-size", "1"], "expected shard_bytes of at least 64000, got 1"),
-        (["--shard-size", "63.9KB"], "expected shard_bytes of at least 64000, got 63900"),
+        (["--memory-bytes", "1KB"], "expected memory_bytes of at least 67108864, got 1000"),
+        (["--shard-bytes", "1"], "expected shard_bytes of at least 64000, got 1"),
+        (["--shard-bytes", "63.9KB"], "expected shard_bytes of at least 64000, got 63900"),
         (["--split", "train=0.9"], "expected shares above 0 that add up to 1, got {'train': 0.9}"),
         (["--split", "a=1", "--split-seed", "-1"], "expected a split_seed in [0, 2**64), got -1"),
         (["--max-bad-records", "few"], "a share such as 0.1%, got 'few'"),

@@ -56,7 +56,7 @@ def test_a_template_that_never_ends_is_ended_at_the_limit(chat, tmp_path, capsys
     (tmp_path / "loops.jinja").write_text(
         "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     )
-    assert cli.main([*chat, "--chat-template", "loops.jinja", "--record-timeout", "0.5"]) == 1
+    assert cli.main([*chat, "--chat-template", "loops.jinja", "--record-timeout-seconds", "0.5"]) == 1
     said = capsys.readouterr().err
     assert "loops.jinja takes longer than 0.5 seconds for the first record of `chat.jsonl`" in said
-    assert "raise `--record-timeout`" in said
+    assert "raise `--record-timeout-seconds`" in said

@@ -77,7 +77,7 @@ def has_begun(out: Path) -> bool:
 @pytest.mark.slow
 def test_a_stopped_corpus_job_cleans_up_and_leaves_no_process(folder, tmp_path):
     number, name = signal.SIGTERM, "SIGTERM"
-    work = ("--processes", "2", "--workers", "1", "--shard-size", "500KB")
+    work = ("--processes", "2", "--workers", "1", "--shard-bytes", "500KB")
     process = start(*preprocess_command(folder, tmp_path / "out", *work))
     try:
         wait_until(

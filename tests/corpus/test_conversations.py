@@ -164,7 +164,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path, rng, work)
     run(path, tmp_path / "whole", make_tokenizer(byte_level_json()))
     command = [sys.executable, "-m", "tokenloom.cli", "preprocess-chat", str(path), "--workers", "1"]
     command += ["--output-prefix", str(tmp_path / "out" / "out"), "--tokenizer", str(tmp_path / "tokenizer.json")]
-    command += ["--chat-template", "chatml", "--skip-bad-lines", "--shard-size", "64KB"]
+    command += ["--chat-template", "chatml", "--skip-bad-lines", "--shard-bytes", "64KB"]
     command += [each.format(folder=tmp_path) for each in work]
     kill_until_it_ends(command, [tmp_path / "out", tmp_path / "work"], rng, most=4)
     for suffix in (".bin", ".idx", ".origins", ".rejected.jsonl", ".roles"):

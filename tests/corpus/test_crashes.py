@@ -54,7 +54,7 @@ def arguments(corpus: Path, prefix: Path, *more: object) -> list[str]:
         str(corpus / "a.jsonl"),
         str(corpus / "b.jsonl"),
         *("--output-prefix", str(prefix), "--tokenizer", str(corpus / "tokenizer.json"), "--append-eod"),
-        *("--skip-bad-lines", "--drop-duplicates", "--shard-size", str(SHARD_BYTES)),
+        *("--skip-bad-lines", "--drop-duplicates", "--shard-bytes", str(SHARD_BYTES)),
         *map(str, more),
     ]
 

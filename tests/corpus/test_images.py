@@ -127,7 +127,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(folder, rng):
     (folder / "out").mkdir()
     command = [sys.executable, "-m", "tokenloom.cli", "preprocess-multimodal", str(folder / "pairs.jsonl")]
     command += ["--output-prefix", str(folder / "out" / "out"), "--tokenizer", str(folder / "tokenizer.json")]
-    command += ["--skip-bad-lines", "--append-eod", "--shard-size", "64KB", "--workers", "1", "--processes", "2"]
+    command += ["--skip-bad-lines", "--append-eod", "--shard-bytes", "64KB", "--workers", "1", "--processes", "2"]
     kill_until_it_ends(command, [folder / "out"], rng, most=5)
     assert outputs(folder / "out" / "out") == outputs(folder / "whole")
     names = ["out.bin", "out.idx", "out.manifest.json", "out.origins", "out.rejected.jsonl"]

@@ -141,7 +141,7 @@ def test_a_signed_object_is_read_and_its_signature_found_nowhere(unsigned, tmp_p
     assert signature
     (tmp_path / "tokenizer.json").write_text(byte_level_json())
     command = [sys.executable, "-m", "tokenloom.cli", "preprocess", address, "--tokenizer", str(tmp_path)]
-    command += ["--output-prefix", str(tmp_path / "out"), "--processes", "2", "--shard-size", "64KB"]
+    command += ["--output-prefix", str(tmp_path / "out"), "--processes", "2", "--shard-bytes", "64KB"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert IndexedDataset(tmp_path / "out_text_document").num_documents == 300

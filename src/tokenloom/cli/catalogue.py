@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-import argparse
 import time
+from dataclasses import dataclass
 from typing import Any
 
-from tokenloom.cli.dataset_options import RESULT_KEYS, add_dataset_options, chosen_prefixes, origin_words, result_of
-from tokenloom.cli.json_output import add_json, print_json
+from tokenloom.cli.dataset_options import DatasetOptions, origin_words, result_of
+from tokenloom.cli.json_output import print_json
 from tokenloom.indexed.writing.catalogue_builder import build_catalogue
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogueOptions(DatasetOptions):
+    """Write PREFIX.idx and PREFIX.catalogue, which together act as one dataset over all datasets named, in the order
+    given. Their tokens stay where they are.
+
+    Attributes:
+        verify: read all tokens and compare them with the manifests.
+        json: print one JSON object: prefix, num_documents, num_known_origins, num_sequences, num_tokens, num_bytes,
+            dtype; num_pairs, seconds and notices.
+    """
+
+    verify: bool = False
+    json: bool = False
 
 
 def add_parser(commands: Any) -> None:
     """Declares the command."""
-    parser = commands.add_parser(
-        "catalogue",
-        description="Write PREFIX.idx and PREFIX.catalogue, which together act as one dataset over all datasets named, "
-        "in the order given. Their tokens stay where they are.",
-    )
-    add_dataset_options(parser, what="list")
-    parser.add_argument("--verify", action="store_true", help="read all tokens and compare them with the manifests")
-    add_json(parser, f"{RESULT_KEYS}; num_pairs, seconds and notices")
-    parser.set_defaults(run=run)
+    commands.add_command("catalogue", CatalogueOptions, run)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: CatalogueOptions) -> int:
     """Writes the catalogue and prints what it holds."""
-    prefixes = chosen_prefixes(options)
+    prefixes = options.chosen()
     notices: list[str] = []
     started = time.perf_counter()
     dataset = build_catalogue(

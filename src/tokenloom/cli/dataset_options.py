@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+from tokenloom.cli.options import UsageError, Written
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.origins import read_origins
 from tokenloom.indexed.prefixes import expand_prefixes, prefixes_in, prefixes_listed
@@ -13,32 +15,41 @@ RESULT_KEYS = "prefix, num_documents, num_known_origins, num_sequences, num_toke
 """What `result_of` tells."""
 
 
-def add_dataset_options(parser: argparse.ArgumentParser, *, what: str) -> None:
-    """Declares the inputs of a command that takes many datasets, and where its result goes.
+@dataclass(frozen=True, kw_only=True)
+class DatasetOptions:
+    """Many datasets, and where what is made of them goes.
 
-    Args:
-        parser: parser of the command.
-        what: it does with them.
+    Attributes:
+        prefixes: datasets to take; globs and folders too.
+        input: take all datasets of a folder, sorted by name.
+        list: take what a file names, a prefix, glob or folder per line.
+        output_prefix: path of the result without suffix.
+        overwrite: replace a result of other datasets.
+        multimodal: the indexes hold sequence modes.
     """
-    parser.add_argument("prefixes", nargs="*", metavar="PREFIX", help=f"datasets to {what}; globs and folders too")
-    parser.add_argument("--input", metavar="FOLDER", help=f"{what} all datasets of a folder, sorted by name")
-    parser.add_argument("--list", metavar="FILE", help=f"{what} what a file names, a prefix, glob or folder per line")
-    parser.add_argument("--output-prefix", required=True, metavar="PREFIX", help="path of the result without suffix")
-    parser.add_argument("--overwrite", action="store_true", help="replace a result of other datasets")
-    parser.add_argument("--multimodal", action="store_true", help="the indexes hold sequence modes")
 
+    prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)] = ()
+    input: Annotated[str | None, Written(metavar="FOLDER")] = None
+    list: Annotated[str | None, Written(metavar="FILE")] = None
+    output_prefix: str
+    overwrite: bool = False
+    multimodal: bool = False
 
-def chosen_prefixes(options: argparse.Namespace) -> list[str]:
-    """Returns the datasets that the options name; exits with the usage unless they do so in one way.
+    def __post_init__(self) -> None:
+        """Refuses datasets that are named in several ways, or not at all."""
+        if sum(map(bool, (self.prefixes, self.input, self.list))) != 1:
+            message = "name either datasets or a folder with --input, or a file with --list"
+            raise UsageError(message)
 
-    Raises:
-        DatasetNotFoundError, ConfigError, StorageError: what they name is not there, or stands for too much.
-    """
-    if sum(map(bool, (options.prefixes, options.input, options.list))) != 1:
-        options.parser.error("name either datasets or a folder with --input, or a file with --list")
-    if options.input:
-        return prefixes_in(options.input)
-    return expand_prefixes(prefixes_listed(options.list) if options.list else options.prefixes)
+    def chosen(self) -> Sequence[str]:
+        """Returns the datasets that the options name.
+
+        Raises:
+            DatasetNotFoundError, ConfigError, StorageError: what they name is not there, or stands for too much.
+        """
+        if self.input:
+            return prefixes_in(self.input)
+        return expand_prefixes(prefixes_listed(self.list) if self.list else self.prefixes)
 
 
 def result_of(dataset: IndexedDataset) -> dict[str, Any]:

@@ -22,22 +22,13 @@ if TYPE_CHECKING:
     from tokenloom.errors import TokenloomError
 
 _OTHER_NAMES = {
-    "bad_records": "max_bad_records",
-    "keys": "json_keys",
     "load_tokenizer": "tokenizer",
-    "max_record_bytes": "max_record_size",
     "max_seqlen_per_dp_cp_rank": "max_tokens",
-    "max_window_bytes": "max_window",
-    "memory_bytes": "memory",
-    "num_processes": "processes",
     "num_workers": "workers",
     "overwrite": "force",
-    "record_timeout_seconds": "record_timeout",
     "sequences_per_dataset": "per_dataset_sequences_path",
-    "shard_bytes": "shard_size",
     "special_tokens": "tokenizer_special_tokens",
     "template": "chat_template",
-    "worker_timeout_seconds": "worker_timeout",
 }
 """Settings that an option stands for under another name; where a command has the setting's own name, that counts."""
 
@@ -95,7 +86,7 @@ def error_lines(error: TokenloomError, parser: argparse.ArgumentParser) -> str:
     """Returns what is said of an error: what is wrong, what to do, and where more stands about errors of its class."""
     lines = [f"error: {in_options(error.message, parser)}"]
     hint = None if error.hint is None else hint_in_options(error.hint, parser)
-    if _MISSING_KEY.search(error.message) and any(action.dest == "json_keys" for action in parser._actions):
+    if _MISSING_KEY.search(error.message) and any(action.dest == "keys" for action in parser._actions):
         hint = f"name the key of the texts with `--json-keys`, or {hint}"
     if hint is not None:
         lines.append(f"hint: {hint}")

@@ -2,45 +2,44 @@
 
 from __future__ import annotations
 
-import argparse
 import time
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from tokenloom.cli.dataset_options import RESULT_KEYS, add_dataset_options, chosen_prefixes, origin_words, result_of
-from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.values import byte_count
+from tokenloom.cli.dataset_options import DatasetOptions, origin_words, result_of
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import Written
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.writing.concatenate import merge_datasets
+from tokenloom.setting_types import Bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeOptions(DatasetOptions):
+    """Join datasets, in the order given, into one pair, or into pairs of a wanted size.
+
+    Attributes:
+        part_bytes: write PREFIX_00000, PREFIX_00001, … of at most so many bytes of tokens, such as 10GB or 512MiB.
+        verify: compare the inputs with their manifests, read the result back and compare it with them.
+        durable: leave it to the operating system when bytes reach the disk, as cp does.
+        json: print one JSON object: num_inputs, num_input_bytes, seconds, verified, notices, and in datasets prefix,
+            num_documents, num_known_origins, num_sequences, num_tokens, num_bytes, dtype of each.
+    """
+
+    part_bytes: Annotated[Bytes | None, Written(metavar="SIZE")] = None
+    verify: bool = False
+    durable: Annotated[bool, Written(names=("--no-sync",))] = True
+    json: bool = False
 
 
 def add_parser(commands: Any) -> None:
     """Declares the command."""
-    parser = commands.add_parser(
-        "merge",
-        description="Join datasets, in the order given, into one pair, or into pairs of a wanted size.",
-    )
-    add_dataset_options(parser, what="join")
-    parser.add_argument(
-        "--part-bytes",
-        type=byte_count,
-        metavar="SIZE",
-        help="write PREFIX_00000, PREFIX_00001, … of at most so many bytes of tokens, such as 10GB or 512MiB",
-    )
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="compare the inputs with their manifests, read the result back and compare it with them",
-    )
-    parser.add_argument(
-        "--no-sync", action="store_true", help="leave it to the operating system when bytes reach the disk, as cp does"
-    )
-    add_json(parser, f"num_inputs, num_input_bytes, seconds, verified, notices, and in datasets {RESULT_KEYS} of each")
-    parser.set_defaults(run=run)
+    commands.add_command("merge", MergeOptions, run)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: MergeOptions) -> int:
     """Merges and prints what came out."""
-    prefixes = chosen_prefixes(options)
+    prefixes = options.chosen()
     total = sum(IndexedDataset(prefix).extents.num_held_bytes for prefix in prefixes)
     notices: list[str] = []
     started = time.perf_counter()
@@ -50,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         multimodal=options.multimodal,
         part_bytes=options.part_bytes,
         verify=options.verify,
-        durable=not options.no_sync,
+        durable=options.durable,
         overwrite=options.overwrite,
         notice=notices.append,
     )

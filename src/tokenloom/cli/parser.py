@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -67,6 +67,29 @@ class CommandParser(argparse.ArgumentParser):
     def add_parser(self, name: str, **settings: Any) -> CommandParser:
         """Returns the parser of a command, which its module calls for; its help is what the groups say."""
         return self._commands.add_parser(name, help=self._helps()[name], **settings)
+
+    def add_command(self, name: str, kind: type[Any], run: Callable[[Any], int]) -> CommandParser:
+        """Returns the parser of a command whose options are the fields of a dataclass; see `tokenloom.cli.options`.
+
+        Args:
+            name: the command.
+            kind: the class; its docstring is the description.
+            run: called with an object of it; returns the exit status.
+        """
+        from tokenloom.cli.options import UsageError, declare, description_of, read, say_without_effect
+
+        def read_and_run(options: argparse.Namespace) -> int:
+            try:
+                given = read(options, kind)
+                say_without_effect(options)
+                return run(given)
+            except UsageError as error:
+                parser.error(str(error))
+
+        parser = self.add_parser(name, description=description_of(kind))
+        declare(parser, kind)
+        parser.set_defaults(run=read_and_run)
+        return parser
 
     def load(self, names: Iterable[str]) -> None:
         """Imports the modules of commands, and lets them declare these."""
@@ -202,7 +225,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def _missing(self) -> Iterator[str]:
         for words, names in self._alternatives:
-            if all(getattr(self._parsed, name, None) in (None, []) for name in names):
+            if all(getattr(self._parsed, name, None) in (None, [], ()) for name in names):
                 yield words
 
     def _usage_of(self, name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.reference_options import say_without_effect
+from tokenloom.cli.options import say_without_effect
 from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
 from tokenloom.cli.tokenising_options import add_tokenizer_options, tokenizer_of
 from tokenloom.cli.trainer_options import add_trainer_options, trainer_settings, trainer_sizes

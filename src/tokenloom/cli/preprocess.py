@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tokenloom.cli import console
-from tokenloom.cli.job_options import add_job_options, add_record_timeout, job_of
-from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.reference_options import (
-    add_reference_preprocessing,
-    has_template,
-    say_without_effect,
-    settle_preprocessing,
-)
-from tokenloom.cli.tokenising_options import (
-    add_document_options,
-    add_read_limits,
-    add_tokenising_options,
-    tokenizer_of,
-)
-from tokenloom.cli.values import count, number, shares, signed_number
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import Written
+from tokenloom.cli.reference_options import ReferencePreprocessing, format_of
+from tokenloom.cli.tokenising_options import NO_ORIGINS, JobOptions, TokenizerOptions, require_tokenizer
+from tokenloom.cli.values import shares
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.formats import FORMATS  # whose names cost nothing: help must not import the readers
 from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
+from tokenloom.setting_types import Count
 
 if TYPE_CHECKING:
     from tokenloom.preprocess.preview import DocumentPreview
@@ -40,114 +31,73 @@ _MOST_SHOWN = 20
 _MOST_NAMED = 3
 """Inputs in its title."""
 
+_SETTINGS = Written(
+    without=("block_bytes",),
+    fields={
+        "keys": Written(names=("--json-keys",), metavar="KEY"),
+        "input_format": Written(choices=tuple(FORMATS)),
+        "bad_records": Written(names=("--max-bad-records",), metavar="N|P%", parse=BadRecordBudget.parse),
+        "shares": Written(
+            names=("--split",),
+            metavar="SPLIT",
+            parse=shares,
+            help="share of documents of each dataset, "
+            "assigned by a hash of their text: train=0.99,valid=0.01 or 98,1,1",
+        ),
+        "origins": NO_ORIGINS,
+    },
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreprocessOptions(TokenizerOptions, JobOptions, ReferencePreprocessing):
+    """Tokenize a corpus into PREFIX_KEY_document.bin and .idx. What was interrupted goes on where it was when the same
+    command runs again; on several machines that share the folder, all take part.
+
+    Attributes:
+        inputs: files, folders, patterns, s3:// addresses, @LIST, or - for standard input: JSON lines, text, Parquet,
+            Arrow and Hugging Face datasets; gzip, zstd, bz2, xz.
+        bos_token: token that begins a document, where the tokenizer does not say.
+        skip_bad_lines: set bad records aside in PREFIX.rejected.jsonl instead of stopping, whatever their number.
+        dry_run: show how the first N documents are tokenized, and write nothing.
+        find_optimal_workers: measure on the beginning of the input how many processes and threads are fastest.
+        json: print one JSON object: num_files, num_ignored, num_shards, num_shards_reused, was_complete, num_documents,
+            num_duplicates, num_doubled, num_blank_lines, num_rejected, rejected_paths, num_text_bytes, num_tokens,
+            dtype, engine, engine_reason, seconds, and in datasets key, split, prefix, num_documents, num_empty,
+            num_sequences, num_tokens, num_bytes of each.
+    """
+
+    inputs: Annotated[tuple[str, ...], Written(metavar="INPUT", is_positional=True)] = ()
+    settings: Annotated[CorpusSettings, _SETTINGS] = field(default_factory=CorpusSettings)
+    bos_token: str | None = None
+    skip_bad_lines: bool = False
+    dry_run: Annotated[Count | None, Written(metavar="N")] = None
+    find_optimal_workers: Annotated[bool, Written(names=("--find-optimal-workers", "--find-optimal-num-workers"))] = (
+        False
+    )
+    json: bool = False
+
 
 def add_parser(commands: Any) -> None:
     """Declares the command."""
-    parser = commands.add_parser(
-        "preprocess",
-        description=(
-            "Tokenize a corpus into PREFIX_KEY_document.bin and .idx. What was interrupted goes on where it was when "
-            "the same command runs again; on several machines that share the folder, all take part."
-        ),
-    )
-    parser.add_argument(
-        "inputs",
-        nargs="*",
-        metavar="INPUT",
-        help="files, folders, patterns, s3:// addresses, @LIST, or - for standard input: JSON lines, text, Parquet, "
-        "Arrow and Hugging Face datasets; gzip, zstd, bz2, xz",
-    )
-    parser.add_argument(
-        "--input-format",
-        choices=tuple(FORMATS),
-        help="format of all inputs (default: told from each file); text-files also takes files of a folder whose names "
-        "tell no other format",
-    )
-    parser.add_argument(
-        "--json-keys", nargs="+", default=["text"], metavar="KEY", help="keys or columns of the texts (default text)"
-    )
-    add_tokenising_options(parser, bad="records")
-    add_document_options(parser)
-    _add_selection(parser)
-    _add_work(parser)
-    add_reference_preprocessing(parser)
-    looking = parser.add_argument_group("looking first")
-    looking.add_argument(
-        "--dry-run", type=count, metavar="N", help="show how the first N documents are tokenized, and write nothing"
-    )
-    looking.add_argument(
-        "--find-optimal-workers",
-        "--find-optimal-num-workers",
-        action="store_true",
-        help="measure on the beginning of the input how many processes and threads are fastest",
-    )
-    add_json(
-        parser,
-        "num_files, num_ignored, num_shards, num_shards_reused, was_complete, num_documents, num_duplicates, "
-        "num_doubled, num_blank_lines, num_rejected, rejected_paths, num_text_bytes, num_tokens, dtype, engine, "
-        "engine_reason, seconds, and in datasets key, split, prefix, num_documents, num_empty, num_sequences, "
-        "num_tokens, num_bytes of each",
-    )
-    parser.set_defaults(run=run)
+    parser = commands.add_command("preprocess", PreprocessOptions, run)
+    require_tokenizer(parser)
+    parser.require_any("inputs", "named_inputs", words="INPUT (or --input)")
 
 
-def _add_selection(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("which documents go where")
-    group.add_argument(
-        "--max-bad-records",
-        metavar="N|P%",
-        help="set at most so many bad records aside, instead of stopping at the first",
-    )
-    group.add_argument("--drop-duplicates", action="store_true", help="keep only the first of equal documents")
-    group.add_argument(
-        "--split",
-        type=shares,
-        default={},
-        metavar="SPLIT",
-        help="share of documents of each dataset, assigned by a hash of their text: train=0.99,valid=0.01 or 98,1,1",
-    )
-    group.add_argument(
-        "--split-seed",
-        type=signed_number,
-        default=0,
-        metavar="N",
-        help="seed of the assignment of documents to splits (default 0)",
-    )
-    group.add_argument(
-        "--one-pair-per-file", action="store_true", help="write datasets for each input file, in the folder PREFIX"
-    )
-    group.add_argument(
-        "--exact-prefix", action="store_true", help="write PREFIX.bin and .idx, without the key; of one key only"
-    )
-
-
-def _add_work(parser: argparse.ArgumentParser) -> None:
-    kept = CorpusSettings()
-    group = add_job_options(parser, threads=8, shard_bytes=kept.shard_bytes)
-    add_record_timeout(group)
-    group.add_argument(
-        "--worker-timeout",
-        type=number,
-        default=kept.worker_timeout_seconds,
-        metavar="SECONDS",
-        help="time without a sign of life after which a process loses its shard to another (default %(default)g)",
-    )
-    add_read_limits(group)
-
-
-def run(options: argparse.Namespace) -> int:
+def run(options: PreprocessOptions) -> int:
     """Tokenizes and prints the summary."""
     from tokenloom.preprocess.text import preprocess_corpus
 
-    settle_preprocessing(options)
-    tokenizer = tokenizer_of(options)
-    settings = _settings(options)
-    say_without_effect(options)
+    options = _settled(options)
+    tokenizer = options.load_tokenizer(bos_token=options.bos_token)
     if options.dry_run is not None:
-        return _show_documents(options, settings, tokenizer)
+        return _show_documents(options, options.dry_run, tokenizer)
     if options.find_optimal_workers:
-        return _show_trials(options, settings, tokenizer)
-    summary = preprocess_corpus(options.inputs, options.output_prefix, tokenizer, settings, **job_of(options))
+        return _show_trials(options, tokenizer)
+    summary = preprocess_corpus(
+        options.inputs, options.output_prefix, tokenizer, options.settings, **options.job_arguments()
+    )
     if options.json:
         print_json({**dataclasses.asdict(summary), "num_tokens": summary.num_tokens})
     else:
@@ -155,38 +105,39 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _settings(options: argparse.Namespace) -> CorpusSettings:
-    return CorpusSettings(
-        keys=tuple(options.json_keys),
-        input_format=options.input_format,
-        prepend_bos=options.prepend_bos,
-        append_eod=options.append_eod,
-        template_tokens=options.template_tokens or has_template(options),
-        split_sentences=options.split_sentences,
-        keep_newlines=options.keep_newlines,
-        drop_duplicates=options.drop_duplicates,
-        shares=options.split,
-        split_seed=options.split_seed,
-        bad_records=_budget(options),
-        engine=options.engine,
-        shard_bytes=options.shard_size,
-        memory_bytes=options.memory,
-        record_timeout_seconds=options.record_timeout,
-        worker_timeout_seconds=options.worker_timeout,
-        max_record_bytes=options.max_record_size,
-        max_window_bytes=options.max_window,
-        one_pair_per_file=options.one_pair_per_file,
-        exact_prefix=options.exact_prefix,
-        origins=not options.no_origins,
-        document_hashes=options.document_hashes,
+def _settled(options: PreprocessOptions) -> PreprocessOptions:
+    """Returns the options with those that say the same in another way put where the command's own are.
+
+    Raises:
+        ConfigError: two of them say the same thing.
+    """
+    settings, both = options.settings, "leave one out"
+    if options.skip_bad_lines:
+        if settings.bad_records != BadRecordBudget():
+            message = "expected `--max-bad-records` or `--skip-bad-lines`, which sets any number aside, got both"
+            raise ConfigError(message)
+        settings = replace(settings, bad_records=BadRecordBudget(most=None))
+    if options.has_template:
+        settings = replace(settings, template_tokens=True)
+    if options.inputs and options.named_inputs:
+        message = "--input and inputs without an option both name inputs"
+        raise ConfigError(message, hint=both)
+    if options.named_inputs:
+        settings = replace(settings, input_format=settings.input_format or format_of(options.named_inputs))
+    num_processes, num_workers = options.num_processes, options.num_workers
+    if options.partitions is not None:
+        if num_processes is not None:
+            message = "--partitions and --processes both say how many processes"
+            raise ConfigError(message, hint=both)
+        num_processes = options.partitions
+        num_workers = None if num_workers is None else max(1, num_workers // num_processes)
+    return replace(
+        options,
+        settings=settings,
+        inputs=options.inputs or options.named_inputs,
+        num_processes=num_processes,
+        num_workers=num_workers,
     )
-
-
-def _budget(options: argparse.Namespace) -> BadRecordBudget:
-    if options.max_bad_records and options.skip_bad_lines:
-        message = "expected `--max-bad-records` or `--skip-bad-lines`, which sets any number aside, got both"
-        raise ConfigError(message)
-    return BadRecordBudget.parse(options.max_bad_records or ("100%" if options.skip_bad_lines else "0"))
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -194,10 +145,10 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + (f" and {hidden:,} more" if hidden > 0 else "")
 
 
-def _show_documents(options: argparse.Namespace, settings: CorpusSettings, tokenizer: TextTokenizer) -> int:
+def _show_documents(options: PreprocessOptions, count: int, tokenizer: TextTokenizer) -> int:
     from tokenloom.preprocess.preview import preview_corpus
 
-    preview = preview_corpus(options.inputs, options.output_prefix, tokenizer, settings, count=options.dry_run)
+    preview = preview_corpus(options.inputs, options.output_prefix, tokenizer, options.settings, count=count)
     if options.json:
         told = dataclasses.asdict(preview)
         told["documents"] = [
@@ -237,13 +188,13 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
 
 
-def _show_trials(options: argparse.Namespace, settings: CorpusSettings, tokenizer: TextTokenizer) -> int:
+def _show_trials(options: PreprocessOptions, tokenizer: TextTokenizer) -> int:
     from tokenloom.preprocess.tuning import find_optimal_workers
 
     def tell(number: int, total: int) -> None:
         print(f"trial {number + 1} of {total}", file=sys.stderr)
 
-    trials = find_optimal_workers(options.inputs, options.output_prefix, tokenizer, settings, progress=tell)
+    trials = find_optimal_workers(options.inputs, options.output_prefix, tokenizer, options.settings, progress=tell)
     if options.json:
         print_json({"trials": trials})
         return 0

@@ -2,68 +2,105 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tokenloom.cli import console
-from tokenloom.cli.job_options import add_job_options, job_of
-from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.reference_options import add_without_effect, refuse_template, say_without_effect
-from tokenloom.cli.tokenising_options import add_read_limits, add_tokenising_options, read_limits_of, tokenizer_of
-from tokenloom.cli.values import count
-from tokenloom.numbers import bytes_text
-from tokenloom.preprocess.settings import IMAGE_FOLDER_SHARD_BYTES, IMAGE_RECORD_SHARD_BYTES
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import UsageError, WithoutEffect, Written
+from tokenloom.cli.tokenising_options import NO_ORIGINS, JobOptions, TokenizerOptions, require_tokenizer
+from tokenloom.errors import ConfigError
+from tokenloom.inputs.limits import ReadLimits
+from tokenloom.setting_types import Bytes, Count
+
+if TYPE_CHECKING:
+    from tokenloom.tokenizers.text_tokenizer import TextTokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceMultimodal:
+    """What Megatron's `preprocess_mmdata.py` takes.
+
+    Attributes:
+        named_input: the input.
+        input_image: images that go with the records by their order, sorted by name; PREFIX.pairs.jsonl says which with
+            which.
+    """
+
+    GROUP: ClassVar[str] = "as Megatron's preprocess_mmdata.py calls it"
+    WITHOUT_EFFECT: ClassVar[tuple[WithoutEffect, ...]] = (
+        WithoutEffect(("--log-interval", "--lang"), "texts are not cut, and progress is shown by time"),
+        WithoutEffect(("--split-sentences", "--keep-newlines"), "texts are not cut", nargs=0),
+    )
+
+    named_input: Annotated[str | None, Written(names=("--input",), metavar="FILE")] = None
+    input_image: Annotated[str | None, Written(metavar="FOLDER")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultimodalOptions(TokenizerOptions, JobOptions, ReferenceMultimodal):
+    """Tokenize texts and store the images that go with them in PREFIX.bin and .idx: a document is the text (mode 0),
+    then the bytes of the image file (mode 1). What was interrupted goes on where it was when the same command runs
+    again; on several machines that share the folder, all take part.
+
+    Attributes:
+        inputs: JSON lines, or a folder of pairs with equal names, such as cat.txt and cat.jpg.
+        text_key: key of the text.
+        image_key: key of the image's path.
+        append_eod: end each text with the end-of-document token.
+        pad_length: cut or fill texts to N tokens.
+        skip_bad_lines: set bad pairs aside in PREFIX.rejected.jsonl instead of stopping.
+        shard_bytes: bytes in a shard, of records as they are, or of the files of a folder (default 1MiB of records,
+            256MiB of a folder).
+        document_hashes: write PREFIX.hashes, a hash of each document's text, by which a text is found again.
+        json: print one JSON object: prefix, num_documents, num_text_tokens, num_image_bytes, num_truncated,
+            num_rejected, rejected_path, seconds, was_complete.
+    """
+
+    inputs: Annotated[tuple[str, ...], Written(metavar="INPUT", is_positional=True)] = ()
+    text_key: str = "text"
+    image_key: str = "image"
+    append_eod: bool = False
+    pad_length: Annotated[Count | None, Written(metavar="N")] = None
+    skip_bad_lines: bool = False
+    read_limits: ReadLimits = field(default_factory=ReadLimits)
+    shard_bytes: Bytes | None = None
+    origins: Annotated[bool, NO_ORIGINS] = True
+    document_hashes: bool = False
+    json: bool = False
+
+    @property
+    def input(self) -> str:
+        """The one input.
+
+        Raises:
+            UsageError: there are several, or none.
+        """
+        names = [*self.inputs, *([self.named_input] if self.named_input else [])]
+        if len(names) != 1:
+            message = f"expected one INPUT, or one --input, found {len(names)}"
+            raise UsageError(message)
+        return names[0]
 
 
 def add_parser(commands: Any) -> None:
     """Declares the command."""
-    parser = commands.add_parser(
-        "preprocess-multimodal",
-        description="Tokenize texts and store the images that go with them in PREFIX.bin and .idx: a document is the "
-        "text (mode 0), then the bytes of the image file (mode 1). What was interrupted goes on where it was when the "
-        "same command runs again; on several machines that share the folder, all take part.",
-    )
-    parser.add_argument(
-        "inputs",
-        nargs="*",
-        metavar="INPUT",
-        help="JSON lines, or a folder of pairs with equal names, such as cat.txt and cat.jpg",
-    )
-    parser.add_argument("--text-key", default="text", metavar="KEY", help="key of the text (default text)")
-    parser.add_argument("--image-key", default="image", metavar="KEY", help="key of the image's path (default image)")
-    parser.add_argument("--append-eod", action="store_true", help="end each text with the end-of-document token")
-    parser.add_argument("--pad-length", type=count, metavar="N", help="cut or fill texts to N tokens")
-    add_read_limits(parser)
-    add_tokenising_options(parser, bad="pairs", has_engines=False)
-    shards = f"{bytes_text(IMAGE_RECORD_SHARD_BYTES)} of records, {bytes_text(IMAGE_FOLDER_SHARD_BYTES)} of a folder"
-    add_job_options(parser, threads=8, shard_bytes=None, shards=shards)
-    group = parser.add_argument_group("as Megatron's preprocess_mmdata.py calls it")
-    group.add_argument("--input", metavar="FILE", dest="named_input", help="the input")
-    group.add_argument(
-        "--input-image",
-        metavar="FOLDER",
-        help="images that go with the records by their order, sorted by name; PREFIX.pairs.jsonl says which with which",
-    )
-    for name in ("--log-interval", "--lang"):
-        add_without_effect(group, name, reason="texts are not cut, and progress is shown by time")
-    for name in ("--split-sentences", "--keep-newlines"):
-        add_without_effect(group, name, nargs=0, reason="texts are not cut")
-    add_json(
-        parser,
-        "prefix, num_documents, num_text_tokens, num_image_bytes, num_truncated, num_rejected, rejected_path, seconds, "
-        "was_complete",
-    )
-    parser.set_defaults(run=run)
+    parser = commands.add_command("preprocess-multimodal", MultimodalOptions, run)
+    require_tokenizer(parser)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: MultimodalOptions) -> int:
     """Writes the dataset and prints the summary."""
-    from tokenloom.preprocess.multimodal import preprocess_multimodal
+    from tokenloom.preprocess.multimodal import preprocess_multimodal, write_image_records
 
-    tokenizer = tokenizer_of(options)
-    refuse_template(options, tokenizer)
-    say_without_effect(options)
-    named = _input(options)
+    tokenizer, named = options.load_tokenizer(), options.input
+    _refuse_template(options, tokenizer)
+    if options.input_image is not None:
+        records = f"{options.output_prefix}.pairs.jsonl"
+        write_image_records(
+            named, options.input_image, records, image_key=options.image_key, overwrite=options.overwrite
+        )
+        named = records
     summary = preprocess_multimodal(
         named,
         options.output_prefix,
@@ -73,11 +110,11 @@ def run(options: argparse.Namespace) -> int:
         append_eod=options.append_eod,
         pad_length=options.pad_length,
         skip_bad_lines=options.skip_bad_lines,
-        read_limits=read_limits_of(options),
-        shard_bytes=options.shard_size,
-        origins=not options.no_origins,
+        read_limits=options.read_limits,
+        shard_bytes=options.shard_bytes,
+        origins=options.origins,
         document_hashes=options.document_hashes,
-        **job_of(options),
+        **options.job_arguments(),
     )
     if options.json:
         print_json(summary)
@@ -99,17 +136,14 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _input(options: argparse.Namespace) -> str:
-    """Returns the one input; where images come in a folder of their own, the records that name them."""
-    from tokenloom.preprocess.multimodal import write_image_records
+def _refuse_template(options: MultimodalOptions, tokenizer: TextTokenizer) -> None:
+    """Refuses a tokenizer whose template has tokens, which nothing puts around texts here.
 
-    names = [*options.inputs, *([options.named_input] if options.named_input else [])]
-    if len(names) != 1:
-        options.parser.error(f"expected one INPUT, or one --input, found {len(names)}")
-    if options.input_image is None:
-        return str(names[0])
-    records = f"{options.output_prefix}.pairs.jsonl"
-    write_image_records(
-        names[0], options.input_image, records, image_key=options.image_key, overwrite=options.overwrite
-    )
-    return records
+    Raises:
+        ConfigError: it is one, and nobody has said that they are to be left out.
+    """
+    from tokenloom.preprocess.document_tokens import TemplateTokens
+
+    if options.has_template and TemplateTokens.of(tokenizer) != TemplateTokens():
+        message = f"the template of `{tokenizer.path}` puts special tokens around texts, which this command does not"
+        raise ConfigError(message, hint="leave them out with --tokenizer-hf-no-include-special-tokens")

@@ -10,7 +10,7 @@ from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.cli import console
 from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.reference_options import say_without_effect
+from tokenloom.cli.options import say_without_effect
 from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
 from tokenloom.cli.tokenising_options import add_tokenizer_options, tokenizer_of
 from tokenloom.cli.values import byte_count, count, whole_number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tokenloom.cli.reference_options import add_without_effect
+from tokenloom.cli.options import add_without_effect
 from tokenloom.cli.values import count, whole_number
 from tokenloom.errors import ConfigError
 

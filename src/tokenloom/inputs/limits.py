@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tokenloom.errors import ConfigError
+from tokenloom.setting_types import Bytes
 
 LEAST_SHARD_BYTES = 64_000
 """A shard costs its own files and some milliseconds: a corpus in shards of single bytes takes for ever."""
@@ -29,15 +30,14 @@ class ReadLimits:
     """What reading an input may take, where each record is looked at in Python.
 
     Attributes:
-        max_record_bytes: longer records (lines, texts of a row, files of text) are bad records.
-        max_window_bytes: a compressed file that makes its reader hold more (the window of Zstandard, the dictionary of
-            xz) is an error.
-        memory_bytes: a record batch of a table that takes more, once it is decoded, is an error.
+        max_record_bytes: longest record (a line, a file of text, the texts of a row); longer ones are bad.
+        max_window_bytes: most memory for what zstd and xz look back on; a file that needs more is an error.
+        memory_bytes: largest record batch of a table, decoded; a larger one is an error.
     """
 
-    max_record_bytes: int = RECORD_BYTES
-    max_window_bytes: int = WINDOW_BYTES
-    memory_bytes: int = MEMORY_BYTES
+    max_record_bytes: Bytes = RECORD_BYTES
+    max_window_bytes: Bytes = WINDOW_BYTES
+    memory_bytes: Bytes = MEMORY_BYTES
 
     def __post_init__(self) -> None:
         check_limits(

@@ -18,7 +18,7 @@ from tokenloom.inputs.limits import (
     recorded_limits,
 )
 from tokenloom.numbers import checked_number, parse_integer, parse_percentage, quoted
-from tokenloom.setting_types import check_types
+from tokenloom.setting_types import Bytes, Seconds, check_types
 from tokenloom.tokenizers.kinds import ENGINES, EngineName
 
 RECORD_TIMEOUT_SECONDS = 600.0
@@ -88,12 +88,23 @@ class BadRecordBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSettings:
-    """What any job asks of settings; see `CorpusSettings`."""
+    """What any job asks of settings.
+
+    Attributes:
+        bad_records: how many bad records are set aside in PREFIX.rejected.jsonl, before they are too many.
+        shard_bytes: bytes of the input files, as they are, in a shard, which is what is lost when a process dies.
+        record_timeout_seconds: most time for the records that a thread takes at once, and for one alone; one that takes
+            longer is bad.
+        worker_timeout_seconds: time without a sign of life after which a process loses its shard to another.
+        origins: write PREFIX.origins, which says of which file and record each document is.
+        document_hashes: write PREFIX.hashes, a hash of each document's text as it stands in the input, by which
+            `hash_of_text` finds a text again.
+    """
 
     bad_records: BadRecordBudget = field(default_factory=BadRecordBudget)
-    shard_bytes: int = 256 << 20
-    record_timeout_seconds: float = RECORD_TIMEOUT_SECONDS
-    worker_timeout_seconds: float = 120.0
+    shard_bytes: Bytes = 256 << 20
+    record_timeout_seconds: Seconds = RECORD_TIMEOUT_SECONDS
+    worker_timeout_seconds: Seconds = 120.0
     origins: bool = True
     document_hashes: bool = False
 
@@ -115,40 +126,35 @@ class JobSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusSettings(JobSettings):
-    """How a corpus becomes datasets.
+    """How a corpus becomes datasets; see also `JobSettings`.
 
     Attributes:
-        keys: keys of the texts in each record; `meta.text` is the `text` in `meta`. Plain text is under `text`.
-        input_format: format of all inputs; None to tell it from each file.
-        prepend_bos, append_eod: whether the tokenizer's `bos` begins, and its `eod` ends, each document with tokens.
-        template_tokens: whether the special tokens that the tokenizer's own template puts around a text ("[CLS]" and
-            "[SEP]", say) are put around each, an empty one too, before those.
-        split_sentences: whether each sentence becomes a sequence of its document.
-        keep_newlines: whether white space between sentences stays, with the sentence before it.
-        drop_duplicates: whether of documents with the same texts only the first is kept.
-        shares: name to share of the documents of each split, by the hash of their texts; empty for no split.
-        split_seed: another one deals the documents to the splits otherwise.
-        bad_records: how many are set aside in `PREFIX.rejected.jsonl`.
-        engine: `auto` takes `gigatoken` where it gives the same ids, and says why in the summary.
-        shard_bytes: bytes of the input files, as they are, in a shard; a shard is what is lost when a process dies.
-        memory_bytes: a record batch of a table that takes more, once it is decoded, is an error.
-        max_record_bytes: longer records (lines, files of text, texts of a row) are bad records.
-        max_window_bytes: a compressed file that makes its reader hold more (the window of Zstandard, the dictionary of
-            xz) is an error.
+        keys: keys or columns of the texts in each record; `meta.text` is the `text` in `meta`. Plain text is under
+            `text`.
+        input_format: format of all inputs (default: told from each file); text-files also takes files of a folder whose
+            names tell no other format.
+        append_eod: end each document that has tokens with the tokenizer's end-of-document token.
+        prepend_bos: begin each document that has tokens with the tokenizer's beginning-of-document token.
+        template_tokens: put the special tokens of the tokenizer's own template ("[CLS]" and "[SEP]", say) around each
+            text, an empty one too, before those.
+        split_sentences: write a sequence per sentence, to PREFIX_KEY_sentence.
+        keep_newlines: keep the white space between sentences, with the sentence before it.
+        drop_duplicates: keep only the first of documents with the same texts.
+        shares: share of documents of each split, assigned by a hash of their texts; empty for no split.
+        split_seed: seed of the assignment of documents to splits.
+        engine: what encodes texts; auto: gigatoken if it gives the same ids, else the tokenizer's own library.
+        memory_bytes: largest record batch of a table, decoded; a larger one is an error.
+        max_record_bytes: longest record (a line, a file of text, the texts of a row); longer ones are bad.
+        max_window_bytes: most memory for what zstd and xz look back on; a file that needs more is an error.
         block_bytes: text that a thread takes at once; None for what measured best.
-        record_timeout_seconds: most time that a thread may take for the records it is given at once, or for one alone.
-        worker_timeout_seconds: time after which a process that shows no sign of life loses its shard to another.
-        one_pair_per_file: each input file becomes datasets of its own, named after it, in the folder of the prefix.
-        exact_prefix: with one key, whether the datasets are called `PREFIX`, without the key and what a sequence is.
-        origins: whether `PREFIX.origins` is written beside each pair: of which file and record each document is.
-        document_hashes: whether `PREFIX.hashes` is written beside each pair: the hash of the text of each document, as
-            it stands in the input, by which `hash_of_text` finds a text again.
+        one_pair_per_file: write datasets for each input file, named after it, in the folder PREFIX.
+        exact_prefix: write PREFIX.bin and .idx, without the key and what a sequence is; of one key only.
     """
 
     keys: tuple[str, ...] = ("text",)
     input_format: str | None = None
-    prepend_bos: bool = False
     append_eod: bool = False
+    prepend_bos: bool = False
     template_tokens: bool = False
     split_sentences: bool = False
     keep_newlines: bool = False
@@ -156,10 +162,10 @@ class CorpusSettings(JobSettings):
     shares: Mapping[str, float] = field(default_factory=dict)
     split_seed: int = 0
     engine: EngineName = "auto"
-    memory_bytes: int = MEMORY_BYTES
-    max_record_bytes: int = RECORD_BYTES
-    max_window_bytes: int = WINDOW_BYTES
-    block_bytes: int | None = None
+    memory_bytes: Bytes = MEMORY_BYTES
+    max_record_bytes: Bytes = RECORD_BYTES
+    max_window_bytes: Bytes = WINDOW_BYTES
+    block_bytes: Bytes | None = None
     one_pair_per_file: bool = False
     exact_prefix: bool = False
 

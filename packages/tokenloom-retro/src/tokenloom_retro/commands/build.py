@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokenloom.cli import console
-from tokenloom.cli.job_options import add_runner_options, runner_options_of
 from tokenloom.cli.json_output import add_json, print_json
+from tokenloom.cli.options import declare, read
 from tokenloom.cli.run_options import add_sizes, wanted_sizes
-from tokenloom.cli.tokenising_options import add_tokenizer_options, tokenizer_of
-from tokenloom.cli.values import count, default_of, names, signed_number, split_weights, whole_number
+from tokenloom.cli.tokenising_options import RunnerOptions, add_tokenizer_options, tokenizer_of
+from tokenloom.cli.values import count, default_of, names, split_weights, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,10 +103,8 @@ def add_parser(commands: Any) -> None:
     )
     group.add_argument("--nprobe", type=count, metavar="N", help="lists that are searched, for IVF (default 1)")
     group.add_argument("--ef-search", type=count, metavar="N", help="candidates that are kept, for HNSW (default 16)")
-    group = add_runner_options(parser, threads=16)
-    group.add_argument(
-        "--workers", type=signed_number, metavar="N", help="number of threads (default one per processor)"
-    )
+    declare(parser, RunnerOptions)
+    group = parser.add_argument_group("what is done")
     group.add_argument(
         "--tasks",
         type=names,
@@ -162,7 +160,7 @@ def run(options: argparse.Namespace) -> int:
         embedder=options.embedder,
         tasks=options.tasks,
         overwrite=options.overwrite,
-        **runner_options_of(options),
+        **read(options, RunnerOptions).runner_arguments(),
     )
     told = _told(options.project, settings.data, made, time.monotonic() - started)
     (print_json if options.json else _print)(told)

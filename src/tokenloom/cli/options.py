@@ -1,0 +1,263 @@
+"""Options from dataclasses: a field is an option, its type says what may be written, its docstring what it is for.
+
+The settings of the rooms below are such dataclasses already, and a command nests them in its own:
+
+    @dataclass(frozen=True, kw_only=True)
+    class Options:
+        '''Join datasets into one pair.                     the description of the command
+
+        Attributes:
+            prefixes: datasets to join                      the help
+        '''
+
+        prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)] = ()
+        part_bytes: Bytes | None = None
+        settings: CorpusSettings = CorpusSettings()
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar
+
+from tokenloom.cli.stopping import say
+from tokenloom.cli.values import byte_count, count, number, option, signed_number, whole_number
+from tokenloom.numbers import bytes_text
+
+OptionsT = TypeVar("OptionsT")
+
+
+class UsageError(Exception):
+    """Options do not go together; it ends the command with status 2, as what cannot be parsed does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """How a field is written on the command line, where its name, its type and its docstring do not say all.
+
+    Attributes:
+        names: names in the place of that of the field, the first one shown.
+        metavar: what stands for the value in help.
+        parse: returns the value of a text.
+        help: in the place of the docstring.
+        show: shows the default.
+        choices: the texts that there are.
+        is_positional: whether it is no option, but a value by its place.
+        is_hidden: whether help does not show it.
+        without: fields of a nested class that are no options.
+        fields: how fields of a nested class are written, by name.
+    """
+
+    names: tuple[str, ...] = ()
+    metavar: str | None = None
+    parse: Callable[[str], Any] | None = None
+    help: str | None = None
+    show: Callable[[Any], str] | None = None
+    choices: tuple[str, ...] | None = None
+    is_positional: bool = False
+    is_hidden: bool = False
+    without: tuple[str, ...] = ()
+    fields: typing.Mapping[str, Written] = dataclasses.field(default_factory=dict)
+
+
+_OF_TYPES: dict[Any, Written] = {
+    "bytes": Written(metavar="SIZE", parse=byte_count, show=bytes_text),
+    "count": Written(metavar="N", parse=count),
+    "number": Written(metavar="N", parse=whole_number),
+    "seconds": Written(metavar="SECONDS", parse=number, show="{:g}".format),
+    int: Written(metavar="N", parse=signed_number),
+    float: Written(metavar="NUMBER", parse=number, show="{:g}".format),
+    str: Written(),
+}
+"""How values are written, by what their type is annotated with, or by the type; see `tokenloom.setting_types`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """A field that is an option, or a value by its place."""
+
+    name: str
+    type: Any
+    marks: tuple[Any, ...]
+    default: Any
+    help: str
+    written: Written
+    group: str | None
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether it is a class of options itself, and not a value that one text stands for."""
+        return is_dataclass(self.type) and self.written.parse is None
+
+
+def declare(parser: argparse.ArgumentParser, kind: type[Any], *, written: Written | None = None) -> None:
+    """Declares the fields of a dataclass as options, those of nested classes too.
+
+    The fields of a class with a `GROUP` stand in the group of that title. `WITHOUT_EFFECT` are options that are taken,
+    and change nothing; help does not show them, and `say_without_effect` tells of them.
+
+    Args:
+        parser: parser of the command.
+        kind: the class.
+        written: how its fields are written, where it is nested.
+    """
+    groups: dict[str, Any] = {}
+    for each in _options_of(kind, written or Written()):
+        if each.is_nested:
+            declare(parser, each.type, written=each.written)
+            continue
+        if each.group is not None and each.group not in groups:
+            groups[each.group] = parser.add_argument_group(each.group)
+        _declare_one(parser if each.group is None else groups[each.group], each)
+    for owner in kind.__mro__:
+        for without in vars(owner).get("WITHOUT_EFFECT", ()):
+            add_without_effect(parser, *without.names, reason=without.reason, nargs=without.nargs)
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutEffect:
+    """Options that are taken, and change nothing.
+
+    Attributes:
+        names: names of the options.
+        reason: they change nothing.
+        nargs: number of their values; None for one.
+    """
+
+    names: tuple[str, ...]
+    reason: str
+    nargs: int | str | None = None
+
+
+class _TakeWithoutEffect(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        before = vars(namespace).get("without_effect", ())
+        namespace.without_effect = (*before, f"{option_string} has no effect here: {self.const}")
+
+
+def add_without_effect(group: Any, *names: str, reason: str, nargs: int | str | None = None) -> None:
+    """Declares options that are taken, and change nothing; see `WithoutEffect`."""
+    for name in names:
+        group.add_argument(name, action=_TakeWithoutEffect, nargs=nargs, const=reason, help=argparse.SUPPRESS)
+
+
+def say_without_effect(options: argparse.Namespace) -> None:
+    """Says which options changed nothing, and why."""
+    for note in vars(options).get("without_effect", ()):
+        say(note)
+
+
+def read(options: argparse.Namespace, kind: type[OptionsT], *, written: Written | None = None) -> OptionsT:
+    """Returns a dataclass of what was parsed.
+
+    Args:
+        options: what was parsed with what `declare` declared.
+        kind: the class.
+        written: as it was declared.
+
+    Raises:
+        ConfigError: the class refuses a value.
+    """
+    values = {}
+    for each in _options_of(kind, written or Written()):
+        if each.is_nested:
+            values[each.name] = read(options, each.type, written=each.written)
+        else:
+            found = getattr(options, each.name)
+            values[each.name] = tuple(found) if isinstance(found, list) else found
+    return kind(**values)
+
+
+def _options_of(kind: type[Any], written: Written) -> Iterator[_Option]:
+    hints, known = typing.get_type_hints(kind, include_extras=True), {each.name: each for each in fields(kind)}
+    for owner in kind.__mro__:  # the command's own options come first
+        for name in vars(owner).get("__annotations__", ()):
+            if name in written.without or (field := known.pop(name, None)) is None:
+                continue
+            type_, marks = _taken_apart(hints[name])
+            ours = written.fields.get(name) or next((mark for mark in marks if isinstance(mark, Written)), Written())
+            default = field.default if field.default_factory is MISSING else field.default_factory()
+            group = vars(owner).get("GROUP")
+            help_ = _docs(kind).get(name, "")  # type: ignore[arg-type]  # classes are hashable
+            yield _Option(name, type_, marks, default, help_, ours, group)
+
+
+def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Returns a type without None and annotations, and the annotations, also those of the items of a tuple."""
+    marks: tuple[Any, ...] = ()
+    while True:
+        origin = typing.get_origin(hint)
+        if origin is typing.Annotated:
+            marks += hint.__metadata__
+            hint = hint.__origin__
+        elif origin in (typing.Union, UnionType):
+            [hint] = [each for each in typing.get_args(hint) if each is not NoneType]
+        else:
+            return hint, marks
+
+
+def _declare_one(parser: Any, each: _Option) -> None:
+    ours = each.written
+    shown = each.name.replace("_", "-")
+    help_ = argparse.SUPPRESS if ours.is_hidden else ours.help or each.help
+    if each.type is bool:
+        names = ours.names or ((f"--no-{shown}" if each.default is True else f"--{shown}"),)
+        action = "store_false" if each.default is True else "store_true"
+        parser.add_argument(*names, dest=each.name, action=action, help=help_)
+        return
+    type_, marks = each.type, each.marks
+    given: dict[str, Any] = {"default": None if each.default is MISSING else each.default}
+    if typing.get_origin(type_) is tuple:
+        given["nargs"] = "*" if ours.is_positional else "+"
+        type_, more = _taken_apart(typing.get_args(type_)[0])
+        marks += more
+    if typing.get_origin(type_) is typing.Literal:
+        given["choices"] = typing.get_args(type_)
+    known = next((_OF_TYPES[mark] for mark in marks if isinstance(mark, str)), _OF_TYPES.get(type_, Written()))
+    if ours.choices is not None:
+        given["choices"] = ours.choices
+    if (parse := ours.parse or known.parse) is not None:
+        given["type"] = option(parse)
+    if "choices" not in given:
+        given["metavar"] = ours.metavar or known.metavar or each.name.rpartition("_")[2].upper()
+    if each.default not in (MISSING, None, (), "", {}) and help_ is not argparse.SUPPRESS and "(default" not in help_:
+        show = ours.show or known.show or str
+        value = " ".join(map(show, each.default)) if isinstance(each.default, tuple) else show(each.default)
+        help_ = f"{help_} (default {value})".replace("%", "%%")
+    if ours.is_positional:
+        given |= {"nargs": given.get("nargs", "?" if each.default is not MISSING else None)}
+        parser.add_argument(each.name, **given, help=help_)
+    else:
+        names = ours.names or (f"--{shown}",)
+        parser.add_argument(*names, dest=each.name, required=each.default is MISSING, **given, help=help_)
+
+
+@cache
+def _docs(kind: Any) -> dict[str, str]:
+    """Returns what the docstrings of a class and those above it say of each attribute."""
+    found: dict[str, str] = {}
+    for owner in reversed(kind.__mro__):
+        section = (inspect.cleandoc(owner.__doc__ or "") + "\n").partition("\nAttributes:\n")[2]
+        for entry in re.findall(r"^    (\w.*(?:\n {8,}.*)*)", section.partition("\n\n")[0], re.MULTILINE):
+            names, _, text = re.sub(r"\s+", " ", entry).partition(": ")
+            found |= dict.fromkeys(names.split(", "), text.rstrip("."))
+    return found
+
+
+def description_of(kind: type[Any]) -> str:
+    """Returns what the docstring of a class says before its attributes."""
+    return re.sub(r"\s+", " ", inspect.cleandoc(kind.__doc__ or "").partition("\nAttributes:")[0]).strip()
