@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from tests.corpus.jobs import preprocess_chat, preprocess_multimodal
 from tests.preprocess.corpus import make_tokenizer, word_level_json
 from tests.support import StandInTokenizer, make_dataset, small_shards
 from tokenloom import build_catalogue, merge_datasets, write_concatenated
 from tokenloom.indexed.prefixes import sequence_counts
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
-from tokenloom.preprocess.chat import preprocess_chat
-from tokenloom.preprocess.multimodal import preprocess_multimodal
 from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
 from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.storage.atomic import PendingFile

@@ -22,7 +22,7 @@ from tokenloom.indexed.writing.concatenate import merge_datasets
 from tokenloom.numbers import bytes_text, parse_bytes
 from tokenloom.preprocess.chat import preprocess_chat
 from tokenloom.preprocess.multimodal import preprocess_multimodal
-from tokenloom.preprocess.settings import CorpusSettings
+from tokenloom.preprocess.settings import ChatSettings, CorpusSettings
 from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom_look.target import SampleSettings
@@ -149,7 +149,7 @@ def test_help_says_sizes_as_their_owner_has_them(capsys):
             "preprocess",
             {"max-record-bytes": CorpusSettings().max_record_bytes, "memory-bytes": CorpusSettings().memory_bytes},
         ),
-        ("preprocess-chat", {"shard-bytes": inspect.signature(preprocess_chat).parameters["shard_bytes"].default}),
+        ("preprocess-chat", {"shard-bytes": ChatSettings().shard_bytes}),
     ):
         with pytest.raises(SystemExit):
             main([command, "--help"])

@@ -18,11 +18,12 @@ from tests.preprocess.corpus import (
     write_lines,
 )
 
-from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
+from tokenloom.preprocess import chat, multimodal
+from tokenloom.preprocess.chat import ChatSummary
+from tokenloom.preprocess.multimodal import MultimodalSummary
+from tokenloom.preprocess.settings import BadRecordBudget, ChatSettings, CorpusSettings, MultimodalSettings
 from tokenloom.preprocess.summary import CorpusSummary
 from tokenloom.preprocess.text import preprocess_corpus
-
-_SETTINGS = {field.name for field in fields(CorpusSettings)}
 
 
 def preprocess(
@@ -35,12 +36,28 @@ def preprocess(
 ) -> CorpusSummary:
     """Calls `preprocess_corpus`, with its settings among the options; in this process unless told otherwise."""
     options.setdefault("num_processes", 1)
-    chosen = {name: options.pop(name) for name in list(options) if name in _SETTINGS}
-    if "keys" in chosen:
-        chosen["keys"] = tuple(chosen["keys"])
-    if skip_bad_records:
-        chosen["bad_records"] = BadRecordBudget(most=None)
-    return preprocess_corpus(inputs, prefix, tokenizer, CorpusSettings(**chosen), **options)
+    if "keys" in options:
+        options["keys"] = tuple(options["keys"])
+    settings = _settings(CorpusSettings, options, skips=skip_bad_records)
+    return preprocess_corpus(inputs, prefix, tokenizer, settings, **options)
+
+
+def preprocess_chat(*arguments: Any, skip_bad_lines: bool = False, **options: Any) -> ChatSummary:
+    """Calls the function of that name, with its settings among the options."""
+    settings = _settings(ChatSettings, options, skips=skip_bad_lines)
+    return chat.preprocess_chat(*arguments, settings, **options)
+
+
+def preprocess_multimodal(*arguments: Any, skip_bad_lines: bool = False, **options: Any) -> MultimodalSummary:
+    """Calls the function of that name, with its settings among the options."""
+    settings = _settings(MultimodalSettings, options, skips=skip_bad_lines)
+    return multimodal.preprocess_multimodal(*arguments, settings, **options)
+
+
+def _settings(kind: type[Any], options: dict[str, Any], *, skips: bool) -> Any:
+    """Returns settings of a class, which are taken out of the options."""
+    chosen = {field.name: options.pop(field.name) for field in fields(kind) if field.name in options}
+    return kind(**chosen, **({"bad_records": BadRecordBudget(most=None)} if skips else {}))
 
 
 @contextmanager

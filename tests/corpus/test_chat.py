@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.corpus.jobs import preprocess_chat
 from tests.indexed.pairs import pair_bytes
 from tests.inputs.corpora import write_arrow, write_parquet
 from tests.preprocess.corpus import (
@@ -31,7 +32,6 @@ from tokenloom.errors import ConfigError, InputError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.roles import PartKind, read_roles
 from tokenloom.inputs.limits import ReadLimits
-from tokenloom.preprocess.chat import preprocess_chat
 
 
 def messages(*contents):
@@ -319,14 +319,13 @@ def test_a_template_that_fails_on_a_line_leaves_the_others(tmp_path, tokenizer, 
 
 def test_records_that_are_too_long_are_bad_ones(tmp_path, tokenizer):
     long = messages("Hi", "x" * 300)
-    limits = ReadLimits(max_record_bytes=300)
     reason = "longer than 300 bytes, which `max_record_bytes` allows; only its beginning is kept"
     with pytest.raises(InputError, match=f"`{tmp_path}/chat.jsonl` line 2: {reason}"):
-        run(tmp_path, tokenizer, [TALKS[0], long], read_limits=limits)
-    summary = run(tmp_path, tokenizer, [TALKS[0], long, TALKS[1]], read_limits=limits, skip_bad_lines=True)
+        run(tmp_path, tokenizer, [TALKS[0], long], max_record_bytes=300)
+    summary = run(tmp_path, tokenizer, [TALKS[0], long, TALKS[1]], max_record_bytes=300, skip_bad_lines=True)
     assert (summary.num_documents, summary.num_rejected) == (2, 1)
     chat = {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}]}
-    summary = run(tmp_path, tokenizer, [long, chat], read_limits=limits, skip_bad_lines=True)
+    summary = run(tmp_path, tokenizer, [long, chat], max_record_bytes=300, skip_bad_lines=True)
     assert (summary.schema, summary.num_documents, summary.num_rejected) == ("sharegpt", 1, 1)
     assert run(tmp_path, tokenizer, [TALKS[0], long]).num_documents == 2
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.corpus.jobs import files_of, kill_until_it_ends, standard_input
+from tests.corpus.jobs import files_of, kill_until_it_ends, preprocess_chat, standard_input
 from tests.inputs.corpora import write_parquet
 from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, write_lines
 from tests.support import few_examples
@@ -19,8 +19,9 @@ from tests.support import few_examples
 from tokenloom.errors import ConfigError, OutputExistsError, StuckRecordError
 from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.indexed.verify import verify_dataset
-from tokenloom.preprocess.chat import ChatSummary, preprocess_chat
+from tokenloom.preprocess.chat import ChatSummary
 from tokenloom.preprocess.ray_runner import RayRunner
+from tokenloom.preprocess.sharded import JobProgress
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 SUFFIXES = (".bin", ".idx", ".roles", ".manifest.json", ".rejected.jsonl")
@@ -51,7 +52,7 @@ def outputs(prefix: Path) -> list[bytes]:
 def interrupt_after(num_blocks: int, *arguments: Any, **options: Any) -> None:
     calls = itertools.count(1)
 
-    def interrupt(_done: int, _total: int, _tokens: int) -> None:
+    def interrupt(_: JobProgress) -> None:
         if next(calls) == num_blocks:
             raise KeyboardInterrupt
 

@@ -6,13 +6,13 @@ import json
 import os
 
 import pytest
+from tests.corpus.jobs import preprocess_multimodal
 from tests.indexed.pairs import pair_bytes
 from tests.preprocess.corpus import leftovers, write_lines
 
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.images import MAX_IMAGE_BYTES, item_to_image
-from tokenloom.preprocess.multimodal import preprocess_multimodal
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 TOKENIZER = ByteTokenizer()
@@ -48,9 +48,9 @@ def contents(folder):
 
 def test_a_document_is_a_text_and_an_image(folder):
     done = []
-    summary = run(folder, progress=done.append)
+    summary = run(folder, progress=lambda at: done.append(at.counts["num_documents"]))
     assert contents(folder) == [(TOKENIZER.tokenize(text), image) for text, image in PAIRS.values()]
-    assert done == [1, 2, 3]
+    assert list(dict.fromkeys(done)) == [0, 1, 2, 3]
     assert (summary.num_documents, summary.num_image_bytes, summary.num_truncated) == (3, 10, 0)
     assert summary.num_text_tokens == sum(len(TOKENIZER.tokenize(text)) for text, _ in PAIRS.values())
     assert (summary.num_rejected, summary.rejected_path) == (0, None)

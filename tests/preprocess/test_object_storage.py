@@ -7,12 +7,11 @@ import json
 
 import numpy as np
 import pytest
-from tests.corpus.jobs import preprocess
+from tests.corpus.jobs import preprocess, preprocess_chat
 from tests.preprocess.corpus import PAIR_SUFFIXES, byte_level_json, make_tokenizer
 
 from tokenloom import IndexedDataset, InputError, MissingObjectError
 from tokenloom.indexed.origins import read_origins
-from tokenloom.preprocess.chat import preprocess_chat
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.corpus.jobs import preprocess
+from tests.corpus.jobs import preprocess, preprocess_chat, preprocess_multimodal
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, write_lines
 
 from tokenloom.errors import StorageError
@@ -14,8 +14,6 @@ from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.inputs import InputFile
-from tokenloom.preprocess.chat import preprocess_chat
-from tokenloom.preprocess.multimodal import preprocess_multimodal
 from tokenloom.preprocess.recipe import input_record, input_records
 
 

@@ -12,11 +12,11 @@ from tokenloom.cli import console
 from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import Written
 from tokenloom.cli.reference_options import ReferencePreprocessing, format_of
-from tokenloom.cli.tokenising_options import NO_ORIGINS, JobOptions, TokenizerOptions, require_tokenizer
+from tokenloom.cli.tokenising_options import JobOptions, TokenizerOptions, require_tokenizer, written
 from tokenloom.cli.values import shares
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.formats import FORMATS  # whose names cost nothing: help must not import the readers
-from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
+from tokenloom.preprocess.settings import CorpusSettings
 from tokenloom.setting_types import Count
 
 if TYPE_CHECKING:
@@ -31,21 +31,15 @@ _MOST_SHOWN = 20
 _MOST_NAMED = 3
 """Inputs in its title."""
 
-_SETTINGS = Written(
-    without=("block_bytes",),
-    fields={
-        "keys": Written(names=("--json-keys",), metavar="KEY"),
-        "input_format": Written(choices=tuple(FORMATS)),
-        "bad_records": Written(names=("--max-bad-records",), metavar="N|P%", parse=BadRecordBudget.parse),
-        "shares": Written(
-            names=("--split",),
-            metavar="SPLIT",
-            parse=shares,
-            help="share of documents of each dataset, "
-            "assigned by a hash of their text: train=0.99,valid=0.01 or 98,1,1",
-        ),
-        "origins": NO_ORIGINS,
-    },
+_SETTINGS = written(
+    keys=Written(names=("--json-keys",), metavar="KEY"),
+    input_format=Written(choices=tuple(FORMATS)),
+    shares=Written(
+        names=("--split",),
+        metavar="SPLIT",
+        parse=shares,
+        help="share of documents of each dataset, assigned by a hash of their text: train=0.99,valid=0.01 or 98,1,1",
+    ),
 )
 
 
@@ -58,7 +52,6 @@ class PreprocessOptions(TokenizerOptions, JobOptions, ReferencePreprocessing):
         inputs: files, folders, patterns, s3:// addresses, @LIST, or - for standard input: JSON lines, text, Parquet,
             Arrow and Hugging Face datasets; gzip, zstd, bz2, xz.
         bos_token: token that begins a document, where the tokenizer does not say.
-        skip_bad_lines: set bad records aside in PREFIX.rejected.jsonl instead of stopping, whatever their number.
         dry_run: show how the first N documents are tokenized, and write nothing.
         find_optimal_workers: measure on the beginning of the input how many processes and threads are fastest.
         json: print one JSON object: num_files, num_ignored, num_shards, num_shards_reused, was_complete, num_documents,
@@ -70,7 +63,6 @@ class PreprocessOptions(TokenizerOptions, JobOptions, ReferencePreprocessing):
     inputs: Annotated[tuple[str, ...], Written(metavar="INPUT", is_positional=True)] = ()
     settings: Annotated[CorpusSettings, _SETTINGS] = field(default_factory=CorpusSettings)
     bos_token: str | None = None
-    skip_bad_lines: bool = False
     dry_run: Annotated[Count | None, Written(metavar="N")] = None
     find_optimal_workers: Annotated[bool, Written(names=("--find-optimal-workers", "--find-optimal-num-workers"))] = (
         False
@@ -111,12 +103,7 @@ def _settled(options: PreprocessOptions) -> PreprocessOptions:
     Raises:
         ConfigError: two of them say the same thing.
     """
-    settings, both = options.settings, "leave one out"
-    if options.skip_bad_lines:
-        if settings.bad_records != BadRecordBudget():
-            message = "expected `--max-bad-records` or `--skip-bad-lines`, which sets any number aside, got both"
-            raise ConfigError(message)
-        settings = replace(settings, bad_records=BadRecordBudget(most=None))
+    settings, both = options.settled(options.settings), "leave one out"
     if options.has_template:
         settings = replace(settings, template_tokens=True)
     if options.inputs and options.named_inputs:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from tokenloom.cli import console
 from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import UsageError, WithoutEffect, Written
-from tokenloom.cli.tokenising_options import NO_ORIGINS, JobOptions, TokenizerOptions, require_tokenizer
+from tokenloom.cli.tokenising_options import JobOptions, TokenizerOptions, require_tokenizer, written
 from tokenloom.errors import ConfigError
-from tokenloom.inputs.limits import ReadLimits
-from tokenloom.setting_types import Bytes, Count
+from tokenloom.preprocess.settings import MultimodalSettings
 
 if TYPE_CHECKING:
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
@@ -45,28 +44,12 @@ class MultimodalOptions(TokenizerOptions, JobOptions, ReferenceMultimodal):
 
     Attributes:
         inputs: JSON lines, or a folder of pairs with equal names, such as cat.txt and cat.jpg.
-        text_key: key of the text.
-        image_key: key of the image's path.
-        append_eod: end each text with the end-of-document token.
-        pad_length: cut or fill texts to N tokens.
-        skip_bad_lines: set bad pairs aside in PREFIX.rejected.jsonl instead of stopping.
-        shard_bytes: bytes in a shard, of records as they are, or of the files of a folder (default 1MiB of records,
-            256MiB of a folder).
-        document_hashes: write PREFIX.hashes, a hash of each document's text, by which a text is found again.
         json: print one JSON object: prefix, num_documents, num_text_tokens, num_image_bytes, num_truncated,
             num_rejected, rejected_path, seconds, was_complete.
     """
 
     inputs: Annotated[tuple[str, ...], Written(metavar="INPUT", is_positional=True)] = ()
-    text_key: str = "text"
-    image_key: str = "image"
-    append_eod: bool = False
-    pad_length: Annotated[Count | None, Written(metavar="N")] = None
-    skip_bad_lines: bool = False
-    read_limits: ReadLimits = field(default_factory=ReadLimits)
-    shard_bytes: Bytes | None = None
-    origins: Annotated[bool, NO_ORIGINS] = True
-    document_hashes: bool = False
+    settings: Annotated[MultimodalSettings, written()] = field(default_factory=MultimodalSettings)
     json: bool = False
 
     @property
@@ -93,27 +76,19 @@ def run(options: MultimodalOptions) -> int:
     """Writes the dataset and prints the summary."""
     from tokenloom.preprocess.multimodal import preprocess_multimodal, write_image_records
 
-    tokenizer, named = options.load_tokenizer(), options.input
+    tokenizer, named, settings = options.load_tokenizer(), options.input, options.settled(options.settings)
     _refuse_template(options, tokenizer)
     if options.input_image is not None:
         records = f"{options.output_prefix}.pairs.jsonl"
         write_image_records(
-            named, options.input_image, records, image_key=options.image_key, overwrite=options.overwrite
+            named, options.input_image, records, image_key=settings.image_key, overwrite=options.overwrite
         )
         named = records
     summary = preprocess_multimodal(
         named,
         options.output_prefix,
         tokenizer,
-        text_key=options.text_key,
-        image_key=options.image_key,
-        append_eod=options.append_eod,
-        pad_length=options.pad_length,
-        skip_bad_lines=options.skip_bad_lines,
-        read_limits=options.read_limits,
-        shard_bytes=options.shard_bytes,
-        origins=options.origins,
-        document_hashes=options.document_hashes,
+        settings,
         **options.job_arguments(),
     )
     if options.json:

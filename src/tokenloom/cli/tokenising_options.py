@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from tokenloom.cli.options import Written, declare, read
 from tokenloom.cli.parser import CommandParser
 from tokenloom.cli.reference_options import ReferenceTokenizer
 from tokenloom.errors import ConfigError
+from tokenloom.preprocess.settings import BadRecordBudget, JobSettings
 from tokenloom.tokenizers.kinds import KINDS  # whose names cost nothing: help must not import the engines
 
 if TYPE_CHECKING:
@@ -129,6 +130,9 @@ class RunnerOptions:
         return RayRunner(address=self.ray_address, num_workers=self.num_workers or 1)
 
 
+SettingsT = TypeVar("SettingsT", bound=JobSettings)
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobOptions(RunnerOptions):
     """Where a job writes.
@@ -137,15 +141,38 @@ class JobOptions(RunnerOptions):
         output_prefix: path of the outputs without suffix.
         overwrite: replace outputs that another run made.
         work_folder: folder of what is not finished (default PREFIX.job).
+        skip_bad_lines: set bad records aside in PREFIX.rejected.jsonl instead of stopping, whatever their number.
     """
 
     output_prefix: str
     overwrite: bool = False
     work_folder: str | None = None
+    skip_bad_lines: bool = False
+
+    def settled(self, settings: SettingsT) -> SettingsT:
+        """Returns settings with what `skip_bad_lines` says of bad records.
+
+        Raises:
+            ConfigError: the settings say something else.
+        """
+        if not self.skip_bad_lines:
+            return settings
+        if settings.bad_records != BadRecordBudget():
+            message = "expected `--max-bad-records` or `--skip-bad-lines`, which sets any number aside, got both"
+            raise ConfigError(message)
+        return replace(settings, bad_records=BadRecordBudget(most=None))
 
     def job_arguments(self) -> dict[str, Any]:
         """Returns these as arguments of the functions that preprocess."""
         return {**self.runner_arguments(), "work_folder": self.work_folder, "overwrite": self.overwrite}
 
 
-NO_ORIGINS = Written(help="write no PREFIX.origins, which says of which file and record each document is")
+def written(**fields: Written) -> Written:
+    """Returns how the settings of a job are written.
+
+    Args:
+        fields: how those are that only some jobs have.
+    """
+    origins = Written(help="write no PREFIX.origins, which says of which file and record each document is")
+    bad_records = Written(names=("--max-bad-records",), metavar="N|P%", parse=BadRecordBudget.parse)
+    return Written(without=("block_bytes",), fields={"bad_records": bad_records, "origins": origins, **fields})

@@ -23,6 +23,7 @@ from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
 from tokenloom.order.arrays import refuse_to_build_now
 from tokenloom.preprocess.chat import preprocess_chat
 from tokenloom.preprocess.chat_templates import find_chat_template
+from tokenloom.preprocess.settings import BadRecordBudget, ChatSettings
 from tokenloom.progress import waiting_for
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.local import MappedFile
@@ -164,9 +165,11 @@ def _tokenized(path: str, config: SFTDatasetConfig) -> str:
                     path,
                     prefix,
                     tokenizer,
-                    chat_template=config.chat_template,
-                    schema=config.schema,
-                    skip_bad_lines=config.skip_bad_lines,
+                    ChatSettings(
+                        chat_template=config.chat_template,
+                        schema=config.schema,
+                        bad_records=BadRecordBudget(most=None if config.skip_bad_lines else 0),
+                    ),
                     overwrite=True,
                 )
             except OutputBusyError:

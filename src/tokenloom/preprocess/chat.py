@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.errors import ConfigError, InputError, OutputExistsError
+from tokenloom.errors import InputError, OutputExistsError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import DType
 from tokenloom.indexed.roles import PartKind, read_roles
@@ -31,9 +31,9 @@ from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.job import run_job
 from tokenloom.preprocess.plan import JobPlan, plan_job
 from tokenloom.preprocess.recipe import Making, Recipe, input_record
-from tokenloom.preprocess.schemas import SCHEMAS, Schema
-from tokenloom.preprocess.settings import CHAT_SHARD_BYTES, RECORD_TIMEOUT_SECONDS, BadRecordBudget, JobSettings
-from tokenloom.preprocess.sharded import Runner
+from tokenloom.preprocess.schemas import Schema
+from tokenloom.preprocess.settings import ChatSettings
+from tokenloom.preprocess.sharded import JobProgress, Runner
 from tokenloom.preprocess.summary import own_manifest
 from tokenloom.preprocess.threads import worker_threads
 from tokenloom.rendering.card import HasFacts
@@ -43,7 +43,6 @@ from tokenloom.storage.resolve import exists
 from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.engines import choose_engine
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer, require_hugging_face
-from tokenloom.tokenizers.kinds import EngineName
 from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
@@ -56,19 +55,16 @@ class ConversationRecipe(Recipe):
     """The recipe for conversations; see `Recipe`.
 
     Attributes:
-        limits: limits of what reading the input may take.
         schema: schema of the records, the same in all shards.
         template: what renders conversations; None for texts, which need no template.
-        engine: asked for.
         sample: texts of the beginning, by which engines are compared.
         stream: its reader, which has begun, where it can be read once only; None otherwise.
     """
 
     tokenizer: HuggingFaceTokenizer
-    limits: ReadLimits
+    settings: ChatSettings
     schema: Schema
     template: TemplateSource | None
-    engine: EngineName
     sample: Sequence[str]
     stream: BegunReader | None
 
@@ -90,7 +86,7 @@ class ConversationRecipe(Recipe):
             "schema": self.schema,
             "chat_template": template,
             "append_eod": "where it is not the last token already",
-            **self.limits.recorded(),
+            **self.settings.recorded(),
             **self.settings.of_hashes(),
         }
 
@@ -101,7 +97,7 @@ class ConversationRecipe(Recipe):
 
     def making(self, _first: InputSlice, *, num_workers: int) -> Making:
         """Returns what one process works with."""
-        choice = choose_engine(self.engine, self.tokenizer, self.sample)
+        choice = choose_engine(self.settings.engine, self.tokenizer, self.sample)
         encoder = SpanEncoder(self.tokenizer, choice, num_workers=num_workers)
         template = None if self.template is None else self.template.compiled()
         work = ConversationTokenizer(
@@ -121,7 +117,7 @@ class ConversationRecipe(Recipe):
         )
 
     def _open(self, slice_: InputSlice) -> SliceReader:
-        return self.stream or open_within(slice_, self.limits, block_bytes=_BLOCK_BYTES)
+        return self.stream or open_within(slice_, self.settings, block_bytes=_BLOCK_BYTES)
 
     def nothing_found(self, inputs: str, *, num_blank: int, num_bad: int, first: str) -> InputError:
         """Returns the error for an input without conversations."""
@@ -194,23 +190,15 @@ def preprocess_chat(
     input_path: str | os.PathLike[str],
     output_prefix: str | os.PathLike[str],
     tokenizer: TextTokenizer | str | os.PathLike[str] | Any,
+    settings: ChatSettings | None = None,
     *,
-    chat_template: str | None = None,
-    schema: Schema | None = None,
-    num_workers: int | None = None,
-    engine: EngineName = "auto",
-    skip_bad_lines: bool = False,
-    overwrite: bool = False,
-    read_limits: ReadLimits | None = None,
-    record_timeout_seconds: float = RECORD_TIMEOUT_SECONDS,
-    progress: Callable[[int, int, int], None] | None = None,
     num_processes: int | None = None,
+    num_workers: int | None = None,
     runner: Runner | None = None,
     work_folder: str | os.PathLike[str] | None = None,
     restart: bool = False,
-    origins: bool = True,
-    document_hashes: bool = False,
-    shard_bytes: int = CHAT_SHARD_BYTES,
+    overwrite: bool = False,
+    progress: Callable[[JobProgress], None] | None = None,
 ) -> ChatSummary:
     """Tokenizes conversations into `PREFIX.bin`, `PREFIX.idx` and `PREFIX.roles`.
 
@@ -228,26 +216,11 @@ def preprocess_chat(
         input_path: JSON lines (`.gz`, `.zst`, `.bz2` and `.xz` are decompressed), Parquet or Arrow.
         output_prefix: prefix of the outputs; their folder must exist.
         tokenizer: tokenizer of Hugging Face, from `load_tokenizer`.
-        chat_template: see `load_chat_template`; not used for texts.
-        schema: schema of the records; None to tell it from their columns.
-        num_workers: threads of each process; None to use all processors.
-        engine: `auto` takes `gigatoken` if it gives the same ids, else `tokenizers`, and says why in the summary.
-        skip_bad_lines: whether lines and rows without conversations are set aside in `PREFIX.rejected.jsonl`.
+        settings: see `ChatSettings`.
+        num_processes: number of processes on this machine; None for one per four threads.
+        num_workers, runner, work_folder, restart, progress: see `preprocess_corpus`.
         overwrite: replace a dataset that is there and was not made by this very call; it stays whole until the new one
             is.
-        read_limits: limits of what reading the input may take.
-        record_timeout_seconds: most time that a thread may take for the records it is given at once, and that the
-            template may take for the first records, as the job is planned.
-        progress: called often with the bytes read, of how many, and the tokens so far, from the calling thread.
-        num_processes: number of processes on this machine; None for one per four threads.
-        runner: does the shards in another way, such as `RayRunner`.
-        work_folder: where the parts lie instead of `PREFIX.job`; needed to share a job whose output is in object
-            storage.
-        restart: give up what an earlier call did and did not finish, and begin anew.
-        origins: whether `PREFIX.origins` is written: of which line or row each document is.
-        document_hashes: whether `PREFIX.hashes` is written: the hash of the texts of each document, as the template
-            renders them.
-        shard_bytes: bytes of the input file, as it is, in a shard; a shard is what is lost when a process dies.
 
     Raises:
         ConfigError: a setting is wrong, no schema fits the columns, or an unfinished job with other settings or inputs
@@ -267,36 +240,24 @@ def preprocess_chat(
     output_prefix = checked_output_prefix("output_prefix", output_prefix)
     file = inspect_input(path, default_format="jsonl")
     known = require_hugging_face(load_tokenizer(tokenizer), reason=_REASON)
-    settings = JobSettings(
-        bad_records=BadRecordBudget(most=None if skip_bad_lines else 0),
-        shard_bytes=shard_bytes,
-        record_timeout_seconds=record_timeout_seconds,
-        origins=origins,
-        document_hashes=document_hashes,
-    )
+    settings = settings or ChatSettings()
     inputs = (input_record(path),)
-    if schema is not None and schema not in SCHEMAS:
-        message = f"expected a schema out of {', '.join(SCHEMAS)}, got {schema!r}"
-        raise ConfigError(message)
-    limits = read_limits or ReadLimits()
-    begun, found = _begun(file, limits)
-    schema = found.result() if schema is None else schema
-    template = None if schema == "text" else find_chat_template(known, chat_template)
+    begun, found = _begun(file, settings)
+    schema = settings.schema or found.result()
+    template = None if schema == "text" else find_chat_template(known, settings.chat_template)
     recipe = ConversationRecipe(
         settings=settings,
         tokenizer=known,
         document_tokens=DocumentTokens(eod=known.eod),
-        limits=limits,
         inputs=inputs,
         schema=schema,
         template=template,
-        engine=engine,
-        sample=first_texts(begun.first, template, schema=schema, timeout_seconds=record_timeout_seconds),
+        sample=first_texts(begun.first, template, schema=schema, timeout_seconds=settings.record_timeout_seconds),
         stream=begun if file.is_stream else None,
     )
     plan = plan_job(recipe, admit(os.fspath(output_prefix)), [file])
     if not overwrite:
-        _require_same_bad_records(plan, skips=skip_bad_lines)
+        _require_same_bad_records(plan, skips=not settings.bad_records.allows_none)
     result = run_job(
         plan,
         num_processes=num_processes,
@@ -306,9 +267,7 @@ def preprocess_chat(
         restart=restart,
         overwrite=overwrite,
         makes_again=overwrite,
-        progress=None
-        if progress is None
-        else lambda at: progress(at.counts["num_file_bytes"], at.total, at.counts["num_tokens"]),
+        progress=progress,
         started=started,
     )
     done = result.summary

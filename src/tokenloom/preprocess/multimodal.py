@@ -13,15 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.errors import ConfigError, InputError
+from tokenloom.errors import InputError
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.detect import inspect_input
-from tokenloom.inputs.limits import ReadLimits
 from tokenloom.inputs.reading import open_within
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.inputs.records import records_of
-from tokenloom.numbers import checked_integer
 from tokenloom.preprocess.bad_records import Isolating, singles
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.image_blocks import (
@@ -35,13 +33,7 @@ from tokenloom.preprocess.image_blocks import (
 from tokenloom.preprocess.job import run_job
 from tokenloom.preprocess.plan import plan_job
 from tokenloom.preprocess.recipe import Making, Recipe, input_record
-from tokenloom.preprocess.settings import (
-    IMAGE_FOLDER_SHARD_BYTES,
-    IMAGE_RECORD_SHARD_BYTES,
-    RECORD_TIMEOUT_SECONDS,
-    BadRecordBudget,
-    JobSettings,
-)
+from tokenloom.preprocess.settings import MultimodalSettings
 from tokenloom.preprocess.sharded import JobProgress, Runner
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.json_files import UnusableJsonError, parse_json
@@ -50,6 +42,9 @@ from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _BLOCK_BYTES = 1 << 18
+_FOLDER_SHARE = 256
+"""A shard of a folder holds the bytes of the images, one of records only leads to them."""
+
 _SAMPLE = 64
 _BYTES_AT_ONCE = 256 << 10
 _MOST_AT_ONCE = 16
@@ -60,20 +55,14 @@ class ImageRecipe(Recipe):
     """The recipe for texts with images; see `Recipe`.
 
     Attributes:
-        limits: limits of what reading the input may take.
         path: path of the input.
         is_folder: whether that is a folder of pairs, and not a file of records.
-        text_key, image_key: keys of text and path in a record.
-        pad_length: length of texts; None to leave them.
         pairs_at_once: number of pairs that a thread takes at once, after the first.
     """
 
-    limits: ReadLimits
+    settings: MultimodalSettings
     path: str
     is_folder: bool
-    text_key: str
-    image_key: str
-    pad_length: int | None
     pairs_at_once: int = 1
 
     dtype = np.dtype(np.int32)
@@ -88,11 +77,11 @@ class ImageRecipe(Recipe):
     def options(self, _key: str, _split: str | None) -> dict[str, Any]:
         """Returns what the manifest says of how the dataset was made."""
         return {
-            "text_key": None if self.is_folder else self.text_key,
-            "image_key": None if self.is_folder else self.image_key,
+            "text_key": None if self.is_folder else self.settings.text_key,
+            "image_key": None if self.is_folder else self.settings.image_key,
             "append_eod": self.document_tokens.eod is not None,
-            "pad_length": self.pad_length,
-            **self.limits.recorded(),
+            "pad_length": self.settings.pad_length,
+            **self.settings.recorded(),
             **self.settings.of_hashes(),
         }
 
@@ -103,7 +92,7 @@ class ImageRecipe(Recipe):
     def cut(self, files: Sequence[InputFile]) -> Iterable[tuple[InputSlice, ...]]:
         """Returns the shards of a file, or of a folder."""
         if self.is_folder:
-            return cut_folder(self.path, shard_bytes=self.settings.shard_bytes)
+            return cut_folder(self.path, shard_bytes=_FOLDER_SHARE * self.settings.shard_bytes)
         return Recipe.cut(self, files)
 
     def making(self, _first: InputSlice, *, num_workers: int) -> Making:
@@ -134,12 +123,12 @@ class ImageRecipe(Recipe):
         """Returns what the threads work with."""
         return ImageTokenizer(
             self.tokenizer,
-            text_key=self.text_key,
-            image_key=self.image_key,
+            text_key=self.settings.text_key,
+            image_key=self.settings.image_key,
             folder=os.path.dirname(self.path),
             eod=self.document_tokens.eod,
-            pad_length=self.pad_length,
-            max_text_bytes=self.limits.max_record_bytes,
+            pad_length=self.settings.pad_length,
+            max_text_bytes=self.settings.max_record_bytes,
             hash_texts=self.settings.document_hashes,
         )
 
@@ -147,7 +136,7 @@ class ImageRecipe(Recipe):
         """Returns the reader of a slice."""
         if self.is_folder:
             return PairReader(slice_)
-        return open_within(slice_, self.limits, block_bytes=_BLOCK_BYTES)
+        return open_within(slice_, self.settings, block_bytes=_BLOCK_BYTES)
 
     def _bundled(self, blocks: Iterable[Block]) -> Iterator[list[Block]]:
         """Yields records as blocks of their own, one by one at first, and then a few at once if images are small."""
@@ -212,23 +201,15 @@ def preprocess_multimodal(
     input_path: str | os.PathLike[str],
     output_prefix: str | os.PathLike[str],
     tokenizer: TextTokenizer,
+    settings: MultimodalSettings | None = None,
     *,
-    text_key: str = "text",
-    image_key: str = "image",
-    append_eod: bool = False,
-    pad_length: int | None = None,
-    num_workers: int | None = None,
-    skip_bad_lines: bool = False,
-    overwrite: bool = False,
-    read_limits: ReadLimits | None = None,
-    progress: Callable[[int], None] | None = None,
     num_processes: int | None = None,
+    num_workers: int | None = None,
     runner: Runner | None = None,
     work_folder: str | os.PathLike[str] | None = None,
     restart: bool = False,
-    origins: bool = True,
-    document_hashes: bool = False,
-    shard_bytes: int | None = None,
+    overwrite: bool = False,
+    progress: Callable[[JobProgress], None] | None = None,
 ) -> MultimodalSummary:
     """Writes pairs of text and image as `PREFIX.bin` and `PREFIX.idx`, a document each, in the order of the input.
 
@@ -247,22 +228,9 @@ def preprocess_multimodal(
             of a folder of pairs with one name, such as `cat.txt` and `cat.jpg`, taken in the order of their names.
         output_prefix: prefix of the outputs; their folder must exist.
         tokenizer: tokenizer from `load_tokenizer`.
-        text_key, image_key: keys of text and path in each JSON object.
-        append_eod: whether the tokenizer's `eod` ends each text that has tokens.
-        pad_length: cut texts off at this many tokens, or fill them up to it with `eod`; needs `append_eod`.
-        num_workers: threads of each process that tokenize and read images; None to use all processors.
-        skip_bad_lines: whether bad lines or pairs are set aside in `PREFIX.rejected.jsonl`.
+        settings: see `MultimodalSettings`.
+        num_processes, num_workers, runner, work_folder, restart, progress: see `preprocess_corpus`.
         overwrite: replace a dataset that is there and holds something else; it stays whole until the new one is.
-        read_limits: limits of what reading the input may take; a text in a file of its own is a record too.
-        progress: called with the number of pairs done, from the calling thread.
-        num_processes: number of processes on this machine; None for one per eight threads.
-        runner: does the shards in another way, such as `RayRunner`.
-        work_folder: where the parts lie instead of `PREFIX.job`.
-        restart: give up what an earlier call did and did not finish, and begin anew.
-        origins: whether `PREFIX.origins` is written: of which line, row or pair of files each document is.
-        document_hashes: whether `PREFIX.hashes` is written: the hash of each document's text.
-        shard_bytes: bytes in a shard: of a file of records as it is, or of the files of a folder; None for 1 MiB, or
-            256 MiB. A shard is what is lost when a process dies.
 
     Raises:
         ConfigError: a setting is wrong, or an unfinished job with other settings or inputs is in the folder.
@@ -276,7 +244,7 @@ def preprocess_multimodal(
         StorageError: reading or writing failed.
     """
     started = time.monotonic()
-    _check_padding(pad_length, append_eod=append_eod)
+    settings = settings or MultimodalSettings()
     path = admit(os.fspath(input_path))
     is_folder = os.path.isdir(path)
     record = input_record(path)
@@ -285,24 +253,12 @@ def preprocess_multimodal(
     else:
         file = inspect_input(path, default_format="jsonl")
     recipe = ImageRecipe(
-        settings=JobSettings(
-            bad_records=BadRecordBudget(most=None if skip_bad_lines else 0),
-            shard_bytes=(IMAGE_FOLDER_SHARD_BYTES if is_folder else IMAGE_RECORD_SHARD_BYTES)
-            if shard_bytes is None
-            else shard_bytes,
-            record_timeout_seconds=RECORD_TIMEOUT_SECONDS,
-            origins=origins,
-            document_hashes=document_hashes,
-        ),
-        limits=read_limits or ReadLimits(),
+        settings=settings,
         inputs=(record,),
         tokenizer=tokenizer,
         path=path,
         is_folder=is_folder,
-        text_key=text_key,
-        image_key=image_key,
-        document_tokens=DocumentTokens(eod=tokenizer.eod if append_eod else None),
-        pad_length=pad_length,
+        document_tokens=DocumentTokens(eod=tokenizer.eod if settings.append_eod else None),
     )
     recipe = replace(recipe, pairs_at_once=sampled_pairs_at_once(recipe, file))
     try:
@@ -314,7 +270,7 @@ def preprocess_multimodal(
             work_folder=work_folder,
             restart=restart,
             overwrite=overwrite,
-            progress=None if progress is None else _of_pairs(progress),
+            progress=progress,
             started=started,
         )
     finally:
@@ -332,27 +288,6 @@ def preprocess_multimodal(
         seconds=done.seconds,
         was_complete=done.was_complete,
     )
-
-
-def _of_pairs(progress: Callable[[int], None]) -> Callable[[JobProgress], None]:
-    told = 0
-
-    def tell(at: JobProgress) -> None:
-        nonlocal told
-        if (num_documents := at.counts["num_documents"]) != told:
-            told = num_documents
-            progress(told)
-
-    return tell
-
-
-def _check_padding(pad_length: int | None, *, append_eod: bool) -> None:
-    if pad_length is not None and checked_integer("pad_length", pad_length) < 1:
-        message = f"expected a pad_length of at least 1, got {pad_length!r}"
-        raise ConfigError(message)
-    if pad_length is not None and not append_eod:
-        message = "expected `append_eod` with `pad_length`, found none"
-        raise ConfigError(message, hint="texts are filled up with the end-of-document token")
 
 
 def write_image_records(

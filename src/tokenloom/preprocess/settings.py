@@ -9,24 +9,11 @@ from typing import Any
 
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.formats import FORMATS
-from tokenloom.inputs.limits import (
-    MEMORY_BYTES,
-    RECORD_BYTES,
-    WINDOW_BYTES,
-    check_limits,
-    check_shard_bytes,
-    recorded_limits,
-)
+from tokenloom.inputs.limits import ReadLimits, check_shard_bytes
 from tokenloom.numbers import checked_number, parse_integer, parse_percentage, quoted
-from tokenloom.setting_types import Bytes, Seconds, check_types
+from tokenloom.preprocess.schemas import SCHEMAS, Schema
+from tokenloom.setting_types import Bytes, Count, Seconds, check_types
 from tokenloom.tokenizers.kinds import ENGINES, EngineName
-
-RECORD_TIMEOUT_SECONDS = 600.0
-CHAT_SHARD_BYTES = 64 << 20
-IMAGE_RECORD_SHARD_BYTES = 1 << 20
-"""Shard of records that lead to images: each image may have some 100 kB."""
-
-IMAGE_FOLDER_SHARD_BYTES = 256 << 20
 
 _MAX_BLOCK_BYTES = 64 << 20
 _MOST_SPLITS = 127
@@ -87,8 +74,8 @@ class BadRecordBudget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobSettings:
-    """What any job asks of settings.
+class JobSettings(ReadLimits):
+    """What any job asks of settings; see also `ReadLimits`.
 
     Attributes:
         bad_records: how many bad records are set aside in PREFIX.rejected.jsonl, before they are too many.
@@ -103,7 +90,7 @@ class JobSettings:
 
     bad_records: BadRecordBudget = field(default_factory=BadRecordBudget)
     shard_bytes: Bytes = 256 << 20
-    record_timeout_seconds: Seconds = RECORD_TIMEOUT_SECONDS
+    record_timeout_seconds: Seconds = 600.0
     worker_timeout_seconds: Seconds = 120.0
     origins: bool = True
     document_hashes: bool = False
@@ -111,6 +98,7 @@ class JobSettings:
     def __post_init__(self) -> None:
         """Checks the settings."""
         check_types(self)
+        ReadLimits.__post_init__(self)
         check_shard_bytes(self.shard_bytes)
         for name in ("record_timeout_seconds", "worker_timeout_seconds"):
             checked_number(name, getattr(self, name), above=0)
@@ -143,9 +131,6 @@ class CorpusSettings(JobSettings):
         shares: share of documents of each split, assigned by a hash of their texts; empty for no split.
         split_seed: seed of the assignment of documents to splits.
         engine: what encodes texts; auto: gigatoken if it gives the same ids, else the tokenizer's own library.
-        memory_bytes: largest record batch of a table, decoded; a larger one is an error.
-        max_record_bytes: longest record (a line, a file of text, the texts of a row); longer ones are bad.
-        max_window_bytes: most memory for what zstd and xz look back on; a file that needs more is an error.
         block_bytes: text that a thread takes at once; None for what measured best.
         one_pair_per_file: write datasets for each input file, named after it, in the folder PREFIX.
         exact_prefix: write PREFIX.bin and .idx, without the key and what a sequence is; of one key only.
@@ -162,9 +147,6 @@ class CorpusSettings(JobSettings):
     shares: Mapping[str, float] = field(default_factory=dict)
     split_seed: int = 0
     engine: EngineName = "auto"
-    memory_bytes: Bytes = MEMORY_BYTES
-    max_record_bytes: Bytes = RECORD_BYTES
-    max_window_bytes: Bytes = WINDOW_BYTES
     block_bytes: Bytes | None = None
     one_pair_per_file: bool = False
     exact_prefix: bool = False
@@ -176,11 +158,6 @@ class CorpusSettings(JobSettings):
         self._require(self.engine in ENGINES, f"an engine out of {', '.join(ENGINES)}", "engine")
         formats = (None, *FORMATS)
         self._require(self.input_format in formats, f"a format out of {', '.join(FORMATS)}", "input_format")
-        check_limits(
-            max_record_bytes=self.max_record_bytes,
-            max_window_bytes=self.max_window_bytes,
-            memory_bytes=self.memory_bytes,
-        )
         in_range = self.block_bytes is None or 1 <= self.block_bytes <= _MAX_BLOCK_BYTES
         self._require(in_range, f"block_bytes from 1 to {_MAX_BLOCK_BYTES}", "block_bytes")
         if self.keep_newlines and not self.split_sentences:
@@ -226,7 +203,7 @@ class CorpusSettings(JobSettings):
             "split_sentences": self.split_sentences,
             "keep_newlines": self.keep_newlines,
             "hashes_documents": self.hashes_documents,
-            **recorded_limits(self.max_record_bytes),
+            **self.recorded(),
             "engine": self.engine,
             **self.of_hashes(),
             **({"template_tokens": True} if self.template_tokens else {}),
@@ -249,6 +226,60 @@ class CorpusSettings(JobSettings):
             "one_pair_per_file": self.one_pair_per_file,
             **({"exact_prefix": True} if self.exact_prefix else {}),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatSettings(JobSettings):
+    """How conversations become a dataset with roles; see also `JobSettings`.
+
+    Attributes:
+        chat_template: chatml, which is built in, or a file with a Jinja template (default: the tokenizer's own); not
+            used for texts.
+        schema: form of the records (default: told from their columns).
+        engine: what encodes texts; auto: gigatoken if it gives the same ids, else the tokenizer's own library.
+    """
+
+    shard_bytes: Bytes = 64 << 20
+    chat_template: str | None = None
+    schema: Schema | None = None
+    engine: EngineName = "auto"
+
+    def __post_init__(self) -> None:
+        """Checks the settings."""
+        JobSettings.__post_init__(self)
+        if self.schema is not None and self.schema not in SCHEMAS:
+            message = f"expected a schema out of {', '.join(SCHEMAS)}, got {self.schema!r}"
+            raise ConfigError(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultimodalSettings(JobSettings):
+    """How texts and images become a dataset; see also `JobSettings`.
+
+    Attributes:
+        text_key: key of the text in a record.
+        image_key: key of the image's path in a record, from the file's folder on.
+        append_eod: end each text that has tokens with the tokenizer's end-of-document token.
+        pad_length: cut texts off at so many tokens, or fill them up to it with that token; needs `append_eod`.
+        shard_bytes: bytes of the input file, as it is, in a shard, which is what is lost when a process dies: its
+            records lead to images. Of the files of a folder, 256 times as many.
+    """
+
+    shard_bytes: Bytes = 1 << 20
+    text_key: str = "text"
+    image_key: str = "image"
+    append_eod: bool = False
+    pad_length: Count | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the settings."""
+        JobSettings.__post_init__(self)
+        if self.pad_length is not None and self.pad_length < 1:
+            message = f"expected a pad_length of at least 1, got {self.pad_length!r}"
+            raise ConfigError(message)
+        if self.pad_length is not None and not self.append_eod:
+            message = "expected `append_eod` with `pad_length`, found none"
+            raise ConfigError(message, hint="texts are filled up with the end-of-document token")
 
 
 def _is_name(name: str) -> bool:
