@@ -13,7 +13,6 @@ from .preprocess.sentences import SentenceSplitter as SentenceSplitter
 from .preprocess.settings import BadRecordBudget as BadRecordBudget
 from .preprocess.settings import ChatSettings as ChatSettings
 from .preprocess.settings import CorpusSettings as CorpusSettings
-from .preprocess.settings import MultimodalSettings as MultimodalSettings
 from .preprocess.sharded import JobProgress as JobProgress
 from .preprocess.summary import CorpusSummary as CorpusSummary
 from .preprocess.text import preprocess_corpus as preprocess_corpus
