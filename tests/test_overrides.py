@@ -33,7 +33,7 @@ from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDat
 from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.inspect.shown_samples import shown_sample
+from tokenloom.inspect.shown_data import shown_sample
 from tokenloom.loading.digest import digest_of_samples
 from tokenloom.loading.loader import build_dataloader, collate
 from tokenloom.loading.samplers import (
@@ -460,7 +460,7 @@ def test_the_text_of_a_sample_may_be_a_users_own(tmp_path):
     assert_the_text_is_reversed(plain, dataset)
     assert dataset._query_document_sample_shuffle_indices(0)[1].tolist() == plain.spans(0).documents.tolist()
     shown = shown_sample(dataset, 0, None)
-    assert shown.ids[:-1].tolist() == dataset[0]["tokens"].tolist()
+    assert [token.id for token in shown.tokens][:-1] == dataset[0]["tokens"].tolist()
     assert shown.notes[0].startswith("the tokens are not those of their documents in their order, ")
     Mine._query_document_sample_shuffle_indices = lambda self, idx: (np.arange(6), None)
     with pytest.raises(
@@ -503,7 +503,8 @@ def test_packing_asks_items(tmp_path):
     assert {min(pack["loss_mask"].tolist()) for pack in wrapped} == {7}
     with pytest.raises(ConfigError, match=r"found Mine with `Mine.__getitem__`"):
         dataset.ledger()
-    assert shown_sample(dataset, 0, None).loss.tolist()[1:] == (dataset[0]["loss_mask"] > 0).tolist()
+    loss = [token.loss for token in shown_sample(dataset, 0, None).tokens]
+    assert loss[1:] == (dataset[0]["loss_mask"] > 0).tolist()
 
 
 def test_samples_that_are_preprocessed_are_so_in_every_path(tmp_path):

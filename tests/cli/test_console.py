@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom.cli.console import blocks, print_table, shortened
-from tokenloom.rendering.terminal import cell_width
+from tokenloom.rendering.words import cell_width
 
 PLAN = ("dataset", "tokens", "weight")
 ROWS = [("demo-output/corpus/train_text_document", "1,234,567", "0.75"), ("b", "12", "0.25")]

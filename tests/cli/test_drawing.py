@@ -8,7 +8,7 @@ import sys
 
 from tests.inspect.drawn import sample
 
-from tokenloom.cli.drawing import add_look, look_of, print_shown, short_look, visible
+from tokenloom.cli.drawing import add_look, look_of, print_shown, visible
 
 
 class Terminal(io.TextIOWrapper):
@@ -30,7 +30,7 @@ def on_terminal(monkeypatch, *, columns=50):
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
-    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE"):
+    for name in ("NO_COLOR", "FORCE_COLOR", "LINES"):
         monkeypatch.delenv(name, raising=False)
     return sys.stdout
 
@@ -44,9 +44,12 @@ def look(*words):
 def test_a_terminal_has_colours_and_its_own_width(monkeypatch):
     terminal = on_terminal(monkeypatch)
     assert (look().colour, look().width, look().ids) == (True, 50, False)
-    assert (look("--color", "never").colour, look("--width", "70").width) == (False, 70)
+    assert look("--width", "70").width == 70
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not look().colour
+    monkeypatch.delenv("NO_COLOR")
     assert look("--ids").ids
-    print_shown(sample())
+    print_shown(sample(), look_of())
     assert "\x1b[7;33m<eod>\x1b[0m" in terminal.text()
     assert "\x1b[1m── document 5 of web, all 5 tokens ───────────────\x1b[0m\n" in terminal.text()
 
@@ -54,9 +57,9 @@ def test_a_terminal_has_colours_and_its_own_width(monkeypatch):
 def test_a_log_has_marks_and_80_columns(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "50")
     assert (look().colour, look().width) == (False, 80)
-    print_shown(sample(), short_look(2))
+    print_shown(sample(), look_of(most_tokens=2))
     out = capsys.readouterr().out
-    assert "[without loss][BOS <s>][3 more tokens]\n[with loss][EOD <eod>]\n" in out
+    assert "[without loss][BOS <s>]\n[3 more tokens]\n[with loss][EOD <eod>]\n" in out
     assert "\x1b" not in out
 
 

@@ -146,17 +146,10 @@ FAILED = [
         "hint: it holds too few tokens for one sample: shorten the samples, or give the split more data, or none\n",
     ),
     (
-        "a document of text and images as text",
-        "show images --document 0",
-        "error: expected text in `images`, found text and images\n"
-        "hint: add --multimodal\n"
-        "more: docs/troubleshooting.md#configerror\n",
-    ),
-    (
         "a sample of text and images as text",
         "show images --sample 0 --sequence-length 2 --split 1 --tokenizer byte",
         "error: expected text in `images`, found text and images\n"
-        "hint: samples are of text: show a document with --document and --multimodal\n"
+        "hint: samples are of text: show a document with --document\n"
         "more: docs/troubleshooting.md#configerror\n",
     ),
     (
@@ -190,12 +183,12 @@ def test_the_tokenizer_is_found_from_another_folder(capsys, folder, monkeypatch)
     assert said(capsys, f"{show} --document 0") == said(capsys, f"{show} {sample}") == (0, "")
     (folder / "tokenizer.json").unlink()
     lost = f"cannot read tokenizer `{folder}/tokenizer.json`: No such file or directory"
-    lost = f"the tokenizer of the manifest cannot be used: {lost}"
+    lost = f"expected `tokenizer`, found none, and {lost}"
     assert said(capsys, f"{show} --document 0") == (0, f"{lost}: ids are shown\n")
     assert said(capsys, f"{show} {sample}") == (
         1,
-        f"{lost}\nerror: samples need a tokenizer, found none\n"
-        "hint: name it with --tokenizer\nmore: docs/troubleshooting.md#configerror\n",
+        f"error: {lost}\nhint: name the tokenizer that made the data, such as `--tokenizer tokenizer.json`\n"
+        "more: docs/troubleshooting.md#tokenizererror\n",
     )
 
 

@@ -42,7 +42,7 @@ def test_conversations_become_a_pair_with_roles(chat, tmp_path, capsys):
 def test_a_sample_shows_what_has_loss(chat, capsys):
     assert cli.main([*chat, "--chat-template", "chatml"]) == 0
     capsys.readouterr()
-    command = ["show", "chat", "--sft", "--sample", "0", "--tokenizer", "tokenizer.json", "--split", "1"]
+    command = ["show", "chat", "--sample", "0", "--tokenizer", "tokenizer.json", "--split", "1"]
     assert cli.main([*command, "--sequence-length", "128"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "sample 0 of 2 (train)"

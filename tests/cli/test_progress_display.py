@@ -16,7 +16,7 @@ import pytest
 from tokenloom.cli.progress_display import AboveLine, ChangingLine, TerminalReporter
 from tokenloom.progress import Task, Wait
 from tokenloom.rendering.progress_words import Amounts
-from tokenloom.rendering.terminal import cell_width
+from tokenloom.rendering.words import cell_width
 
 ERASE = "\r\x1b[2K"
 

@@ -36,7 +36,7 @@ def test_a_document_is_decoded(capsys, prefix, tokenizer):
     assert cli.main(["show", prefix, "--document", "2", "--tokenizer", tokenizer]) == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()
-    assert "".join(lines[:-3]).startswith(f"── document 2 of {prefix}, all ")
+    assert " ".join(lines[:-3]).startswith(f"── document 2 of {prefix}, all ")
     assert lines[-3:] == ["class Second:↵", f"    ...[EOD {EOD}]", "legend: [EOD] end of document; ↵ line break"]
     assert err == ""
 
@@ -74,8 +74,14 @@ def test_only_the_split_that_is_shown_is_built(recwarn, capsys, prefix, tokenize
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--document", "9"], "error: document 9 of `{prefix}` was asked for, but it has 4\n"),
-        (["--sample", "0"], "error: samples need a tokenizer, found none\nhint: name it with --tokenizer\n"),
+        (
+            ["--document", "9", "--tokenizer", "{tokenizer}"],
+            "error: document 9 of `{prefix}` was asked for, but it has 4\n",
+        ),
+        (
+            ["--sample", "0"],
+            "error: expected `tokenizer`, found none, and no manifest beside `{prefix}` that names one\n",
+        ),
         (
             ["--sample", "999", "--sequence-length", "8", "--split", "1", "--tokenizer", "{tokenizer}"],
             "error: sample 999 of `{prefix}` (train) was asked for, but it has ",
@@ -84,7 +90,6 @@ def test_only_the_split_that_is_shown_is_built(recwarn, capsys, prefix, tokenize
             ["--sample", "0", "--split", "1", "--from", "test", "--tokenizer", "{tokenizer}"],
             "error: the split '1' leaves nothing for test\n",
         ),
-        (["--document", "0", "--multimodal"], "error: `{prefix}.idx`"),
     ],
 )
 def test_what_cannot_be_shown_is_an_error(capsys, prefix, tokenizer, arguments, text):
@@ -118,9 +123,9 @@ def test_the_tokenizer_of_the_manifest_is_the_default(capsys, recorded):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda path: path.write_text(word_level_json()), "the tokenizer of the manifest cannot be used: "),
+        (lambda path: path.write_text(word_level_json()), "expected `tokenizer`, found none, and "),
         (lambda path: path.write_bytes(path.read_bytes() + b" "), "recorded` any more: ids are shown\n"),
-        (lambda path: path.unlink(), "the tokenizer of the manifest cannot be used: cannot read tokenizer"),
+        (lambda path: path.unlink(), "expected `tokenizer`, found none, and cannot read tokenizer"),
     ],
 )
 def test_a_tokenizer_that_changed_is_not_used(capsys, recorded, tmp_path, change, complaint):
@@ -135,8 +140,9 @@ def test_json_has_an_item_per_token(capsys, prefix, tokenizer):
     assert cli.main(["show", prefix, "--document", "2", "--tokenizer", tokenizer, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["heading"], found["first"]) == (f"document 2 of {prefix}", 0)
-    assert "".join(found["texts"][:-1]) == TEXTS[2]
-    assert (found["texts"][-1], found["kinds"][-1], found["kinds"][0]) == (EOD, "eod", "text")
-    assert {len(found[name]) for name in ("ids", "texts", "kinds", "spans_of", "parts")} == {found["num_tokens"]}
-    assert (set(found["spans_of"]), set(found["parts"]), found["loss"]) == ({0}, {None}, None)
+    *texts, end = found["tokens"]
+    assert "".join(token["text"] for token in texts) == TEXTS[2]
+    assert end == {"id": end["id"], "text": EOD, "kind": "eod", "part": None, "loss": None, "span": 0}
+    assert {token["kind"] for token in texts} == {"text"}
+    assert len(found["tokens"]) == found["num_tokens"]
     assert [(span["document"], span["stop"]) for span in found["spans"]] == [(2, found["num_tokens"])]

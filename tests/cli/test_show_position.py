@@ -30,15 +30,12 @@ def test_a_position_is_shown_with_the_documents_that_it_is_made_of(path, capsys)
     assert all(f" of {place.source}, " in heading for heading in headings)
 
 
-def test_pieces_hold_the_tokens_of_the_sample(path, capsys):
+def test_json_has_the_tokens_of_the_sample(path, capsys):
     sample = Run.open(path).dataset().sample(3)
     told = json.loads(run(capsys, "show", "--run", path, "--position", 3, "--json")[1])
-    ids = [number for piece in told["pieces"] for number in piece["ids"]]
+    ids = [token["id"] for token in told["tokens"]]
     assert ids[:-1] == sample["tokens"].tolist()
     assert ids[1:] == sample["labels"].tolist()
-    assert set(told["pieces"][0]) == {
-        "document", "prefix", "row", "start", "stop", "num_tokens", "ids", "text", "is_denied",
-    }  # fmt: skip
 
 
 def test_denied_documents_are_marked(path, capsys):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import starmap
+from types import SimpleNamespace
 
-import numpy as np
 from tests.indexed.origins import files_of, runs_of_records
 
 from tokenloom.indexed.origins import Origins
-from tokenloom.inspect.shown import NO_PART, NO_SPAN, Shown, ShownSpan, TokenKind
+from tokenloom.inspect.shown import Shown, ShownSpan, ShownToken
+
+_ATTRIBUTES = ("id", "text", "kind", "part", "loss", "span")
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -35,31 +38,34 @@ def shown(
     texts: Sequence[str],
     *,
     spans: Sequence[ShownSpan] = (),
-    spans_of: Sequence[int] | None = None,
-    kinds: Sequence[TokenKind] | None = None,
-    parts: Sequence[int] | None = None,
+    spans_of: Sequence[int | None] | None = None,
+    kinds: Sequence[str] | None = None,
+    parts: Sequence[str] | None = None,
     loss: Sequence[bool] | None = None,
     **changes: object,
 ) -> Shown:
     """Returns tokens with ids from 100 on; by default text of the one span that there is, if there is one."""
     size = len(texts)
-    return Shown(
-        spans=tuple(spans),
-        num_tokens=size,
-        ids=np.arange(100, 100 + size),
-        texts=tuple(texts),
-        kinds=np.array([TokenKind.text] * size if kinds is None else kinds, dtype=np.uint8),
-        spans_of=np.array(([0] if spans else [NO_SPAN]) * size if spans_of is None else spans_of, dtype=np.int32),
-        parts=np.array([NO_PART] * size if parts is None else parts, dtype=np.int8),
-        loss=None if loss is None else np.array(loss, dtype=np.bool_),
-        **{"heading": "position 7", **changes},
+    columns = (
+        range(100, 100 + size),
+        texts,
+        ["text"] * size if kinds is None else kinds,
+        [None] * size if parts is None else parts,
+        [None] * size if loss is None else loss,
+        ([0] if spans else [None]) * size if spans_of is None else spans_of,
     )
+    tokens = tuple(starmap(ShownToken, zip(*columns, strict=True)))
+    return Shown(spans=tuple(spans), num_tokens=size, tokens=tokens, **{"heading": "position 7", **changes})
+
+
+def columns_of(what: Shown) -> SimpleNamespace:
+    """Returns a list per attribute of tokens: `id`, `text`, `kind`, `part`, `loss` and `span`."""
+    return SimpleNamespace(**{name: [getattr(token, name) for token in what.tokens] for name in _ATTRIBUTES})
 
 
 def sample() -> Shown:
     """Returns the end of a document, another one whole, a denied one, an empty one, and padding."""
-    kinds = [TokenKind.text, TokenKind.eod, TokenKind.bos, *[TokenKind.text] * 3, TokenKind.eod]
-    kinds += [TokenKind.denied] * 2 + [TokenKind.padding] * 3
+    kinds = ["text", "eod", "bos", *["text"] * 3, "eod", *["denied"] * 2, *["padding"] * 3]
     return shown(
         ["end.", "<eod>", "<s>", "two\nlines", "", "é", "<eod>", *[""] * 5],
         spans=[
@@ -68,7 +74,7 @@ def sample() -> Shown:
             span(6, 0, 2, slot=7, denied=True),
             span(8, 0, 0, slot=9, num_tokens=0),
         ],
-        spans_of=[0, 0, 1, 1, 1, 1, 1, 2, 2, NO_SPAN, NO_SPAN, NO_SPAN],
+        spans_of=[0, 0, 1, 1, 1, 1, 1, 2, 2, None, None, None],
         kinds=kinds,
         loss=[False, True, False, True, True, True, True, *[False] * 5],
         notes=("a note",),

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from tests.datasets.conversations import conversations_strategy, write_conversations
 from tests.indexed.origins import add_origins
 from tests.indexed.pairs import corpora, write_pair
-from tests.inspect.drawn import origins_of
+from tests.inspect.drawn import columns_of, origins_of
 
 from tokenloom.indexed.images import image_to_item
+from tokenloom.indexed.roles import PartKind
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
-from tokenloom.inspect.open_pairs import OpenPair
-from tokenloom.inspect.shown import TokenKind
-from tokenloom.inspect.shown_documents import part_kinds, shown_document
+from tokenloom.inspect.shown_data import OpenPair, shown_document
 from tokenloom.tokenizers.load import load_tokenizer
 
 CORPUS = [[[1, 2, 3]], [], [[4, 5, 6, 7], [8, 9]], [[10, 11, 12, 13, 14]], [[]]]
@@ -38,20 +37,19 @@ def pair(tmp_path):
 
 
 def told(shown):
-    return [
-        (section.heading(), "".join(shown.texts[run.start] for run in section.runs)) for section in shown.sections()
-    ]
+    return [(section.heading, "".join(run[0].text for run in section.runs)) for section in shown.sections()]
 
 
 def test_a_document_is_its_sequences(pair):
     name = pair.prefix
     one = shown_document(pair, 0, Letters())
     assert (one.heading, one.facts) == (f"document 0 of {name}", (("tokens", "3"),))
-    assert (one.ids.tolist(), one.texts, one.loss, one.has_texts) == ([1, 2, 3], ("a", "b", "c"), None, True)
+    assert [(token.id, token.text) for token in one.tokens] == [(1, "a"), (2, "b"), (3, "c")]
+    assert not one.has_loss
     two = shown_document(pair, 2, Letters())
     assert two.facts == (("tokens", "6"), ("sequences", "2"))
-    assert two.texts == tuple("defghi")
-    assert two.spans_of.tolist() == [0, 0, 0, 0, 1, 1]
+    assert columns_of(two).text == [*"defghi"]
+    assert columns_of(two).span == [0, 0, 0, 0, 1, 1]
     assert [(span.row, span.sequence, span.start, span.stop, span.slot) for span in two.spans] == [
         (1, 0, 0, 4, 0),
         (2, 1, 0, 2, 4),
@@ -64,7 +62,7 @@ def test_a_document_is_its_sequences(pair):
 
 def test_documents_without_tokens_are_shown_as_such(pair):
     nothing = shown_document(pair, 1, Letters())
-    assert (len(nothing), nothing.spans, nothing.facts) == (0, (), (("tokens", "0"), ("sequences", "0")))
+    assert (nothing.tokens, nothing.spans, nothing.facts) == ((), (), (("tokens", "0"), ("sequences", "0")))
     assert told(shown_document(pair, 4, None)) == [(f"document 4 of {pair.prefix}, empty", "")]
 
 
@@ -76,20 +74,20 @@ def test_a_document_that_does_not_exist_is_an_index_error(pair, document):
 
 def test_a_window_holds_the_tokens_that_are_asked_for(pair):
     window = shown_document(pair, 2, Letters(), first=3, count=2)
-    assert (window.texts, window.first, window.num_tokens) == (("g", "h"), 3, 6)
+    assert (columns_of(window).text, window.first, window.num_tokens) == (["g", "h"], 3, 6)
     assert [(span.row, span.start, span.stop, span.slot) for span in window.spans] == [(1, 3, 4, 0), (2, 0, 1, 1)]
     behind = shown_document(pair, 2, Letters(), first=5)
-    assert (behind.texts, behind.spans[0].row, behind.spans[0].start) == (("i",), 2, 1)
-    assert len(shown_document(pair, 2, None, first=6, count=9)) == 0
-    assert len(shown_document(pair, 2, None, first=60)) == 0
-    assert len(shown_document(pair, 2, None, count=0)) == 0
+    assert (columns_of(behind).text, behind.spans[0].row, behind.spans[0].start) == (["i"], 2, 1)
+    assert shown_document(pair, 2, None, first=6, count=9).tokens == ()
+    assert shown_document(pair, 2, None, first=60).tokens == ()
+    assert shown_document(pair, 2, None, count=0).tokens == ()
 
 
 def test_characters_at_the_edges_of_a_window_are_whole(tmp_path):
     byte = load_tokenizer("byte")
     pair = OpenPair(write_pair(tmp_path / "corpus", [[byte.tokenize("é漢é")]]))
-    assert shown_document(pair, 0, byte, first=1, count=4).texts == ("é", "", "", "漢")
-    assert shown_document(pair, 0, byte, first=4, count=2).texts == ("漢", "")
+    assert columns_of(shown_document(pair, 0, byte, first=1, count=4)).text == ["é", "", "", "漢"]
+    assert columns_of(shown_document(pair, 0, byte, first=4, count=2)).text == ["漢", ""]
 
 
 def test_images_are_one_token_each(tmp_path):
@@ -101,11 +99,12 @@ def test_images_are_one_token_each(tmp_path):
         builder.end_document()
         builder.finalize(f"{prefix}.idx")
     shown = shown_document(OpenPair(prefix), 0, Letters())
-    assert shown.texts == ("a", "b", "image of 1,000 bytes", "c", "1 token of mode 1, no image")
-    assert [TokenKind(kind).name for kind in shown.kinds] == ["text", "text", "image", "text", "image"]
-    assert shown.ids.tolist() == [1, 2, -1, 3, -1]
+    assert columns_of(shown).text == ["a", "b", "image of 1,000 bytes", "c", "1 token of mode 1, no image"]
+    assert columns_of(shown).kind == ["text", "text", "image", "text", "image"]
+    assert columns_of(shown).id == [1, 2, -1, 3, -1]
     assert shown.num_tokens == 5
-    assert shown_document(OpenPair(prefix), 0, Letters(), first=2, count=2).texts == shown.texts[2:4]
+    middle = columns_of(shown_document(OpenPair(prefix), 0, Letters(), first=2, count=2))
+    assert middle.text == columns_of(shown).text[2:4]
     assert len(list(shown.sections())) == 4
 
 
@@ -124,14 +123,15 @@ def test_windows_are_slices_of_the_document(corpus, data):
         pair = OpenPair(write_pair(f"{folder}/corpus", corpus, dtype=np.uint16))
         for number, document in enumerate(corpus):
             whole = [token for sequence in document for token in sequence]
-            assert shown_document(pair, number, None).ids.tolist() == whole
+            assert columns_of(shown_document(pair, number, None)).id == whole
             first, count = data.draw(st.integers(0, 30)), data.draw(st.none() | st.integers(0, 30))
             shown = shown_document(pair, number, None, first=first, count=count)
-            assert shown.ids.tolist() == whole[first:][:count]
+            tokens = columns_of(shown)
+            assert tokens.id == whole[first:][:count]
             assert shown.num_tokens == len(whole)
             for place, span in enumerate(shown.spans):
-                slots = np.flatnonzero(shown.spans_of == place)
-                assert shown.ids[slots].tolist() == document[span.sequence][span.start : span.stop]
+                slots = [slot for slot, number in enumerate(tokens.span) if number == place]
+                assert [tokens.id[slot] for slot in slots] == document[span.sequence][span.start : span.stop]
                 assert len(slots) == 0 or slots[0] == span.slot
 
 
@@ -140,8 +140,8 @@ def test_parts_are_those_of_the_roles(conversations, data):
     with tempfile.TemporaryDirectory() as folder:
         pair = OpenPair(write_conversations(f"{folder}/chat", conversations))
         for number, (tokens, parts) in enumerate(conversations):
-            expected = [kind for start, stop, kind in parts for _ in range(start, stop)]
-            assert shown_document(pair, number, None).parts.tolist() == expected
+            expected = [PartKind(kind).name for start, stop, kind in parts for _ in range(start, stop)]
+            assert columns_of(shown_document(pair, number, None)).part == expected
             start = data.draw(st.integers(0, len(tokens)))
             stop = data.draw(st.integers(start, len(tokens)))
-            assert part_kinds(pair, number, start, stop).tolist() == expected[start:stop]
+            assert pair.parts(number, start, stop) == expected[start:stop]

@@ -20,7 +20,7 @@ from tests.datasets.conversations import (
     write_conversations,
 )
 from tests.indexed.origins import add_origins
-from tests.inspect.drawn import origins_of
+from tests.inspect.drawn import columns_of, origins_of
 from tests.run.megatrons import make, opened
 from tests.support import EOD, StandInTokenizer, make_config, make_dataset, write_corpus
 
@@ -29,10 +29,7 @@ from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.inspect.open_pairs import OpenPair, OpenPairs
-from tokenloom.inspect.shown import NO_SPAN, TokenKind
-from tokenloom.inspect.shown_documents import shown_document
-from tokenloom.inspect.shown_samples import shown_sample
+from tokenloom.inspect.shown_data import OpenPair, OpenPairs, shown_document, shown_sample
 from tokenloom.run.run import Run
 
 CORPUS = [[1, 2, 3, EOD], [], [4, 5, 6, 7, 8, EOD], [10, 11, 12, 13, EOD]]
@@ -51,27 +48,32 @@ def prefix(tmp_path):
 
 
 def names(shown):
-    return [TokenKind(kind).name for kind in shown.kinds]
+    return columns_of(shown).kind
+
+
+def slots_of(shown, number):
+    return [slot for slot, token in enumerate(shown.tokens) if token.span == number]
 
 
 def check(shown, sample):
     """What holds of each sample whose tokens are in the order of their documents."""
     size = len(sample["tokens"])
-    assert shown.ids[:size].tolist() == sample["tokens"].tolist()
-    assert shown.loss.tolist() == [False, *(sample["loss_mask"] > 0)][: len(shown)]
-    taught = np.flatnonzero(shown.loss)
-    assert shown.ids[taught].tolist() == sample["labels"][taught - 1].tolist()
+    tokens = columns_of(shown)
+    assert tokens.id[:size] == sample["tokens"].tolist()
+    assert tokens.loss == [False, *(sample["loss_mask"] > 0)][: len(tokens.loss)]
+    taught = [slot for slot, trained in enumerate(tokens.loss) if trained]
+    assert [tokens.id[slot] for slot in taught] == [int(sample["labels"][slot - 1]) for slot in taught]
     for number, span in enumerate(shown.spans):
-        slots = np.flatnonzero(shown.spans_of == number)
-        assert slots.tolist() == list(range(span.slot, span.slot + span.stop - span.start))
+        slots = slots_of(shown, number)
+        assert slots == [*range(span.slot, span.slot + span.stop - span.start)]
         if span.denied:
-            assert set(shown.kinds[slots]) == {TokenKind.denied}
-        elif span.prefix:
+            assert {tokens.kind[slot] for slot in slots} == {"denied"}
+        else:
             whole = OpenPair(span.prefix).data.get(span.row)
-            assert shown.ids[slots].tolist() == whole[span.start : span.stop].tolist()
-    nowhere = shown.spans_of == NO_SPAN
-    assert set(shown.kinds[nowhere]) <= {TokenKind.padding}
-    assert not shown.loss[nowhere].any()
+            assert [tokens.id[slot] for slot in slots] == whole[span.start : span.stop].tolist()
+    nowhere = slots_of(shown, None)
+    assert {tokens.kind[slot] for slot in nowhere} <= {"padding"}
+    assert not any(tokens.loss[slot] for slot in nowhere)
 
 
 # --- windows and packs of text ------------------------------------------------------------------------------------
@@ -80,7 +82,7 @@ def check(shown, sample):
 def test_a_window_is_its_documents_with_the_label_of_its_last_token(prefix):
     dataset = make_dataset(prefix, sequence_length=8, indices=[0, 1, 2, 3])
     shown = shown_sample(dataset, 0, Letters())
-    assert (shown.heading, shown.notes, len(shown), shown.num_tokens) == ("position 0", (), 9, 9)
+    assert (shown.heading, shown.notes, len(shown.tokens), shown.num_tokens) == ("position 0", (), 9, 9)
     assert dict(shown.facts) == {
         "source": prefix, "pass": "0", "window": "0", "tokens": "9", "with loss": "8", "padding": "0",
     }  # fmt: skip
@@ -92,10 +94,10 @@ def test_ends_of_documents_may_be_without_loss(prefix):
     dataset = make_dataset(prefix, sequence_length=8, indices=[0, 1, 2, 3], eod_mask_loss=True)
     shown = shown_sample(dataset, 0, Letters())
     check(shown, dataset.sample(0))
-    ends = np.flatnonzero(shown.kinds == TokenKind.eod)
-    assert shown.ids[ends].tolist() == [EOD] * len(ends)
-    assert len(ends)
-    assert not shown.loss[ends[ends + 1 < len(shown)] + 1].any()  # the token that follows is no label with loss
+    ends = [slot for slot, token in enumerate(shown.tokens) if token.kind == "eod"]
+    assert {shown.tokens[slot].id for slot in ends} == {EOD}
+    followers = [shown.tokens[slot + 1] for slot in ends if slot + 1 < len(shown.tokens)]
+    assert not any(token.loss for token in followers)  # which are no labels with loss
 
 
 def test_what_packs_leave_open_is_padding(prefix):
@@ -104,16 +106,16 @@ def test_what_packs_leave_open_is_padding(prefix):
     for k, shown in enumerate(found):
         check(shown, dataset.sample(k))
     assert any("padding" in names(shown) for shown in found)
-    assert all(len(shown) in (12, 13) for shown in found)
+    assert all(len(shown.tokens) in (12, 13) for shown in found)
 
 
 def test_the_pad_id_in_the_data_is_told(prefix):
     dataset = make_dataset(prefix, sequence_length=5, indices=[2], tokenizer=Letters(pad=6))
     shown = shown_sample(dataset, 0, Letters(pad=6))
     assert shown.notes == ("the pad id, 6, stands in the data 1 time: it is fed as 0, without loss",)
-    assert shown.ids.tolist() == [4, 5, 0, 7, 8, EOD]
-    assert shown.loss.tolist() == [False, True, False, True, True, True]
-    assert shown.spans_of.tolist() == [0] * 6
+    assert columns_of(shown).id == [4, 5, 0, 7, 8, EOD]
+    assert columns_of(shown).loss == [False, True, False, True, True, True]
+    assert columns_of(shown).span == [0] * 6
 
 
 def test_records_are_told_where_they_are_known(prefix):
@@ -164,12 +166,12 @@ def test_of_rearranged_documents_spans_are_only_listed(tmp_path):
     shown = shown_sample(dataset, 0, Characters())
     assert shown.notes[0].startswith("the tokens are not those of their documents in their order, ")
     assert len(shown.spans) == 4
-    assert set(shown.spans_of) == {NO_SPAN}
+    assert set(columns_of(shown).span) == {None}
     stop = names(shown).index("padding")
     assert set(names(shown)[stop:]) == {"padding"}
-    assert "".join(shown.texts[:stop]) == "".join(map(chr, dataset.sample(0)["tokens"][:stop]))
+    assert "".join(columns_of(shown).text[:stop]) == "".join(map(chr, dataset.sample(0)["tokens"][:stop]))
     assert names(shown)[stop - 1] == "eod"
-    assert shown.loss.tolist()[1:] == (dataset.sample(0)["loss_mask"] > 0).tolist()[: len(shown) - 1]
+    assert columns_of(shown).loss[1:] == (dataset.sample(0)["loss_mask"] > 0).tolist()[: len(shown.tokens) - 1]
 
 
 # --- conversations ------------------------------------------------------------------------------------------------
@@ -179,9 +181,10 @@ def test_conversations_tell_prompts_from_answers(tmp_path):
     second = conversation((PROMPT, [21]), (ANSWER, [22, 9]))
     dataset = make_sft(write_conversations(tmp_path / "chat", [FIRST, second]))
     shown = shown_sample(dataset, 0, None)
-    assert shown.ids[:7].tolist() == [11, 12, 13, 9, 21, 22, 9]
-    assert shown.parts[:7].tolist() == [0, 0, 1, 1, 0, 1, 1]
-    assert shown.loss.tolist() == [False, False, True, True, False, True, True, False]
+    tokens = columns_of(shown)
+    assert tokens.id[:7] == [11, 12, 13, 9, 21, 22, 9]
+    assert tokens.part[:7] == ["prompt", "prompt", "answer", "answer", "prompt", "answer", "answer"]
+    assert tokens.loss == [False, False, True, True, False, True, True, False]
     assert names(shown)[7] == "padding"
     assert [(section.span and section.span.document, len(section.runs)) for section in shown.sections()][-1] == (
         None,
@@ -195,9 +198,10 @@ def test_the_last_token_of_a_conversation_may_be_a_label_only(tmp_path, multiple
     talk = conversation((PROMPT, [21]), (ANSWER, [22, 23]), (last, [24, 25]))
     dataset = make_varlen(write_conversations(tmp_path / "chat", [talk]), context_parallel_size=multiple // 2 or 1)
     shown = shown_sample(dataset, 0, None)
-    assert shown.ids[:5].tolist() == [21, 22, 23, 24, 25]
-    assert shown.loss[:5].tolist() == [False, True, True, last == ANSWER, last == ANSWER]
-    assert shown.spans_of[:5].tolist() == [0] * 5
+    tokens = columns_of(shown)
+    assert tokens.id[:5] == [21, 22, 23, 24, 25]
+    assert tokens.loss[:5] == [False, True, True, last == ANSWER, last == ANSWER]
+    assert tokens.span[:5] == [0] * 5
     assert set(names(shown)[5:]) <= {"padding"}
 
 
@@ -212,14 +216,15 @@ def test_conversations_are_shown_as_they_are_fed(conversations, single):
         for k in range(len(dataset)):
             shown, sample = shown_sample(dataset, k, None), dataset.sample(k)
             assert shown.notes == ()
-            assert shown.loss.tolist() == [False, *(sample["loss_mask"] > 0)][: len(shown)]
-            taught = np.flatnonzero(shown.loss)
-            assert shown.ids[taught].tolist() == sample["labels"][taught - 1].tolist()
+            tokens = columns_of(shown)
+            assert tokens.loss == [False, *(sample["loss_mask"] > 0)][: len(tokens.loss)]
+            taught = [slot for slot, trained in enumerate(tokens.loss) if trained]
+            assert [tokens.id[slot] for slot in taught] == [int(sample["labels"][slot - 1]) for slot in taught]
             for number, span in enumerate(shown.spans):
-                whole = shown_document(OpenPair(prefix), span.row, None)
-                slots = np.flatnonzero(shown.spans_of == number)
-                assert shown.ids[slots].tolist() == whole.ids[: len(slots)].tolist()
-                assert shown.parts[slots].tolist() == whole.parts[: len(slots)].tolist()
+                whole = columns_of(shown_document(OpenPair(prefix), span.row, None))
+                slots = slots_of(shown, number)
+                assert [tokens.id[slot] for slot in slots] == whole.id[: len(slots)]
+                assert [tokens.part[slot] for slot in slots] == whole.part[: len(slots)]
                 assert len(slots) == span.stop - span.start
 
 
@@ -268,7 +273,7 @@ def test_a_run_in_the_order_of_the_reference(tmp_path):
     run = opened(make(tmp_path))
     dataset = run.dataset()
     for position in range(0, 300, 31):
-        shown = shown_sample(dataset, position, None, lock=run.lock)
+        shown = shown_sample(dataset, position, None, run=run)
         check(shown, dataset.sample(position))
         assert dict(shown.facts)["source"] in ("web", "code")
 
@@ -313,5 +318,4 @@ def test_spans_and_loss_are_those_of_the_sample(documents, length, masks, extra,
             shown = shown_sample(dataset, k, Letters())
             assert shown.notes == ()
             check(shown, dataset.sample(k))
-            text = (shown.spans_of >= 0) & (shown.ids == EOD)
-            assert set(shown.kinds[text]) <= {TokenKind.eod}
+            assert {token.kind for token in shown.tokens if token.span is not None and token.id == EOD} <= {"eod"}

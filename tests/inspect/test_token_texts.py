@@ -17,7 +17,7 @@ from tests.preprocess.corpus import (
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from tokenloom.errors import ConfigError
-from tokenloom.inspect.token_texts import token_texts
+from tokenloom.inspect.shown import token_texts
 from tokenloom.tokenizers.load import load_tokenizer
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom.rendering.progress_words import Amounts, Speed, fitted_line, plain_line
-from tokenloom.rendering.terminal import cell_width
+from tokenloom.rendering.words import cell_width
 
 JOB = Amounts("bytes", 1_204_000_000, 2_800_000_000, 257_000_000, ("0 rejected", "shards 4 of 11"))
 FAST = Speed(85e6, 21.4e6)

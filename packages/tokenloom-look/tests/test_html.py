@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom.rendering.plain import printable
+from tokenloom.rendering.words import printable
 from tokenloom_look.html import Markup, element, escaped, facts, joined, table
 
 

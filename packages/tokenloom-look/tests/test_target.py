@@ -18,9 +18,9 @@ def test_a_prefix_is_a_pair_with_documents_and_samples(tmp_path: Path):
     target = open_target([f"{prefix}.idx"], tokenizer="byte", settings=SampleSettings(sequence_length=8))
     assert (target.kind, target.name, target.notes) == (TargetKind.pair, prefix, ())
     assert [(source.num_documents, source.num_tokens) for source in target.sources] == [(3, 57)]
-    assert "".join(target.document(0, 1).texts[:-1]) == TEXTS[1]
+    assert "".join(token.text for token in target.document(0, 1).tokens[:-1]) == TEXTS[1]
     assert target.num_positions == 7
-    assert len(target.sample(2)) == 9
+    assert len(target.sample(2).tokens) == 9
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.bin", "corpus.idx"]  # looking writes nothing
 
 
@@ -45,7 +45,7 @@ def test_a_run_has_its_sources_and_positions(tmp_path: Path):
     assert (target.kind, target.num_positions) == (TargetKind.run, 4)
     assert [source.name for source in target.sources] == ["web"]
     assert target.notes == ("the run names no tokenizer: ids are shown",)
-    assert len(target.sample(3)) == 9
+    assert len(target.sample(3).tokens) == 9
     assert target.document(0, 2).heading == "document 2 of web"
 
 

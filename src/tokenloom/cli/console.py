@@ -1,12 +1,11 @@
-"""Tables; the only module that imports rich, and only when something is shown."""
+"""Tables, drawn by rich, which is only imported when something is shown."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
 
-from tokenloom.rendering.terminal import Piece, cell_width, folded
-from tokenloom.rendering.words import name_of
+from tokenloom.rendering.words import cell_width, lines_of, name_of
 
 _UNFOLDED = 4096
 """Columns; wider than any path."""
@@ -77,13 +76,11 @@ def blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) ->
             named = [f"{column} {cell}" for column, cell in zip(columns[1:], others, strict=True) if cell]
             lines = [first, *_indented(", ".join(named), width)]
         for line in lines:
-            for part in folded([Piece(line)], width):
-                yield "".join(piece.text for piece in part).rstrip()
+            yield from lines_of(line, width)
 
 
 def _indented(text: str, width: int) -> Iterator[str]:
-    for line in folded([Piece(text)], max(2, width - 2)):
-        yield "  " + "".join(piece.text for piece in line).rstrip()
+    yield from (f"  {line}" for line in lines_of(text, max(2, width - 2)))
 
 
 def bar(share: float) -> str:

@@ -9,10 +9,10 @@ import sys
 from typing import Any
 
 from tokenloom import demo
-from tokenloom.cli.drawing import print_shown, short_look
+from tokenloom.cli.drawing import look_of, print_shown
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.values import count
-from tokenloom.inspect.shown_samples import shown_sample
+from tokenloom.inspect.shown_data import shown_sample
 from tokenloom.preprocess.settings import CorpusSettings
 from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.storage.atomic import storage_errors
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     number = demo.first_sample_of_several_documents(train)
     tell(f"5. What a training step sees: sample {number}, decoded, with its documents\n")
     if not options.json:
-        print_shown(shown_sample(train, number, tokenizer), short_look(_MOST_TOKENS))
+        print_shown(shown_sample(train, number, tokenizer), look_of(most_tokens=_MOST_TOKENS))
 
     tell(f"\n6. Batches of {options.micro_batch_size} samples, by ThreadLoader")
     report = demo.stream(train, micro_batch_size=options.micro_batch_size)

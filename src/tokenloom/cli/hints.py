@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tokenloom.cli.stopping import say
-from tokenloom.rendering.plain import printable
+from tokenloom.rendering.words import printable
 from tokenloom.storage.secrets import redacted
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, Tokenize
 from tokenloom.indexed.origins import Origins, read_origins
 from tokenloom.indexed.prefixes import prefixes_in
 from tokenloom.indexed.verify import check_index
-from tokenloom.rendering.plain import printable
+from tokenloom.rendering.words import printable
 
 
 def add_parser(commands: Any) -> None:

@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 
 from tokenloom.cli.stopping import say
 from tokenloom.progress import LineReporter, Task, Wait, WaitLines, reporting_to
-from tokenloom.rendering.plain import printable
 from tokenloom.rendering.progress_words import Amounts, Pace, fitted_line
+from tokenloom.rendering.words import printable
 from tokenloom.storage.secrets import redacted
 
 _SECONDS_BETWEEN_LOOKS = 0.2

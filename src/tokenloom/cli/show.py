@@ -1,31 +1,30 @@
-"""`tokenloom show`: a document or a training sample, decoded."""
+"""`tokenloom show`: a document, a training sample, or what stands at a position of a run, decoded."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 from typing import Any
 
 from tokenloom.cli.drawing import add_look, look_of, print_shown
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.run_common import refuse_usage
 from tokenloom.cli.run_options import add_window_policy
-from tokenloom.cli.show_position import show_position
+from tokenloom.cli.stopping import say
 from tokenloom.cli.values import count, signed_number, split_weights, whole_number
 from tokenloom.datasets.chat_config import SFTDatasetConfig
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split, split_indices
-from tokenloom.errors import ConfigError
-from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.layout import prefix_of
-from tokenloom.inspect.open_pairs import OpenPairs, tokenizer_for
 from tokenloom.inspect.shown import Shown
-from tokenloom.inspect.shown_documents import shown_document
-from tokenloom.inspect.shown_samples import shown_sample
-from tokenloom.inspect.token_texts import Detokenizer
+from tokenloom.inspect.shown_data import OpenPair, shown_document, shown_sample
+from tokenloom.loading.from_data import tokenizer_of_data
+from tokenloom.run.run import Run
+from tokenloom.tokenizers.load import load_tokenizer
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 
 def add_parser(commands: Any) -> None:
@@ -45,43 +44,21 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--holdout", action="store_true", help="of a run: show what is held out instead")
     add_json(
         parser,
-        "heading, facts, notes, spans, first, num_tokens, and lists with an item per token: ids, texts, kinds, "
-        "spans_of, parts, loss; of a run place and pieces",
+        "heading, facts, notes, spans, first, num_tokens, and in tokens id, text, kind, part, loss and span of each",
     )
-    parser.add_argument(
-        "--tokenizer",
-        metavar="PATH",
-        help="tokenizer.json or its folder (default: what the manifest of the data names)",
-    )
-    parser.add_argument("--sft", action="store_true", help="samples of packed conversations: say what has loss")
-    parser.add_argument("--multimodal", action="store_true", help="the index holds sequence modes")
+    parser.add_argument("--tokenizer", metavar="PATH", help="tokenizer.json or its folder (default: that of the data)")
     group = parser.add_argument_group("which samples (as in the training run)")
     group.add_argument(
-        "--sequence-length",
-        type=count,
-        default=2048,
-        metavar="S",
-        help="tokens per sample (default %(default)s)",
+        "--sequence-length", type=count, default=2048, metavar="S", help="tokens per sample (default %(default)s)"
     )
     add_window_policy(group)
     group.add_argument("--seed", type=whole_number, default=1234, help="seed of the run (default %(default)s)")
     group.add_argument(
-        "--split",
-        type=split_weights,
-        default="969,30,1",
-        metavar="SPLIT",
-        help="98,1,1 or train=0.99,valid=0.01 (default 969,30,1)",
+        "--split", type=split_weights, default="969,30,1", help="98,1,1 or train=0.99,valid=0.01 (default 969,30,1)"
     )
-    group.add_argument(
-        "--from",
-        dest="split_name",
-        choices=[split.name for split in Split],
-        default="train",
-        help="split to show (default train)",
-    )
-    group.add_argument(
-        "--num-samples", type=whole_number, metavar="N", help="number of samples asked for (default one epoch)"
-    )
+    names = [split.name for split in Split]
+    group.add_argument("--from", dest="split_name", choices=names, default="train", help="split (default train)")
+    group.add_argument("--num-samples", type=whole_number, metavar="N", help="samples asked for (default one epoch)")
     group.add_argument("--path-to-cache", metavar="FOLDER", help="folder of the index cache")
     add_look(parser)
     parser.set_defaults(run=run)
@@ -93,77 +70,74 @@ def run(options: argparse.Namespace) -> int:
         refuse_usage(options, "name a PREFIX or --run, one of both")
     if (options.run_path is None) != (options.position is None):
         refuse_usage(options, "--run and --position belong together")
-    if options.run_path is not None:
-        return show_position(options)
-    if options.holdout:
+    if options.holdout and options.run_path is None:
         refuse_usage(options, "--holdout is about positions of a run")
-    options.prefix = prefix_of(options.prefix)
-    pairs = OpenPairs()
     try:
-        shown = _document(options, pairs) if options.document is not None else _sample(options, pairs)
+        shown = _of_pair(options) if options.run_path is None else _of_run(options)
     except IndexError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}")
         return 1
     if options.json:
-        print_json(shown.as_json())
+        print_json(shown)
     else:
         print_shown(shown, look_of(options))
     return 0
 
 
-def _document(options: argparse.Namespace, pairs: OpenPairs) -> Shown:
-    if options.multimodal:
-        IndexedDataset(options.prefix, multimodal=True)  # which says what is wrong with an index without modes
-    pair = pairs.get(options.prefix)
-    if pair.data.multimodal and not options.multimodal:
-        message = f"expected text in `{options.prefix}`, found text and images"
-        raise ConfigError(message, hint="add --multimodal")
-    return shown_document(pair, options.document, _tokenizer(options, pairs))
-
-
-def _sample(options: argparse.Namespace, pairs: OpenPairs) -> Shown:
-    if pairs.get(options.prefix).data.multimodal:
-        message = f"expected text in `{options.prefix}`, found text and images"
-        raise ConfigError(message, hint="samples are of text: show a document with --document and --multimodal")
-    tokenizer = _tokenizer(options, pairs)
-    samples = _samples(options, tokenizer)
-    shown = shown_sample(samples, options.sample, tokenizer, pairs=pairs)
-    name = f"sample {options.sample:,} of {len(samples):,} ({options.split_name})"
+def _of_run(options: argparse.Namespace) -> Shown:
+    opened = Run.open(options.run_path)
+    tokenizer = tokenizer_of(opened) if options.tokenizer is None else load_tokenizer(options.tokenizer)
+    dataset = opened.holdout() if options.holdout else opened.dataset()
+    name = f"position {options.position:,} of {'what is held out' if options.holdout else 'the run'}"
+    shown = shown_sample(dataset, options.position, tokenizer, run=None if options.holdout else opened)
     return dataclasses.replace(shown, heading=name)
 
 
-def _tokenizer(options: argparse.Namespace, pairs: OpenPairs) -> Detokenizer | None:
-    """Returns the tokenizer that is named, else that of the manifest; says why there is none of a manifest."""
-    tokenizer, notes = tokenizer_for(pairs, [options.prefix], options.tokenizer)
-    if pairs.get(options.prefix).manifest is not None:
-        for note in notes:
-            print(note if options.document is not None else note.removesuffix(": ids are shown"), file=sys.stderr)
-    return tokenizer
+def tokenizer_of(opened: Run) -> TextTokenizer | None:
+    """Returns the tokenizer of a run; None if it names none, or one that cannot be loaded, which is said."""
+    try:
+        return None if opened.lock.tokenizer is None else opened.tokenizer.loaded
+    except TokenizerError as error:
+        say(f"the tokenizer of the run cannot be used: {error.message}")
+        return None
 
 
-def _samples(options: argparse.Namespace, tokenizer: Any) -> GPTDataset | SFTDataset:
-    if tokenizer is None:
-        message = "samples need a tokenizer, found none"
-        raise ConfigError(message, hint="name it with --tokenizer")
+def _of_pair(options: argparse.Namespace) -> Shown:
+    pair, tokenizer = OpenPair(prefix_of(options.prefix)), None
+    try:
+        tokenizer = tokenizer_of_data(options.tokenizer, [pair.prefix])
+    except TokenizerError as error:
+        if options.tokenizer is not None or options.document is None:
+            raise
+        say(f"{error.message}: ids are shown")
+    if options.document is not None:
+        return shown_document(pair, options.document, tokenizer)
+    if pair.data.multimodal:
+        message = f"expected text in `{pair.prefix}`, found text and images"
+        raise ConfigError(message, hint="samples are of text: show a document with --document")
+    samples = _samples(options, pair, tokenizer)
+    name = f"sample {options.sample:,} of {len(samples):,} ({options.split_name})"
+    return dataclasses.replace(shown_sample(samples, options.sample, tokenizer), heading=name)
+
+
+def _samples(options: argparse.Namespace, pair: OpenPair, tokenizer: Any) -> GPTDataset | SFTDataset:
+    """Returns the samples of a split alone, of conversations if the pair knows prompts from answers."""
     split = Split[options.split_name]
-    config_class, dataset_class = (SFTDatasetConfig, SFTDataset) if options.sft else (GPTDatasetConfig, GPTDataset)
+    is_chat = pair.roles is not None
+    config_class, dataset_class = (SFTDatasetConfig, SFTDataset) if is_chat else (GPTDatasetConfig, GPTDataset)
     config = config_class(
         random_seed=options.seed,
         sequence_length=options.sequence_length,
-        blend=([options.prefix], None),
+        blend=([pair.prefix], None),
         split=options.split,
         path_to_cache=options.path_to_cache,
         tokenizer=tokenizer,
-        reset_position_ids=False,
-        reset_attention_mask=False,
-        eod_mask_loss=False,
-        create_attention_mask=False,
         window_policy=options.window_policy,
     )
     assert config.split_matrix is not None
     if (bounds := config.split_matrix[split.value]) is None:
-        message = f"the split {options.split!r} leaves nothing for {options.split_name}"
+        message = f"the split {options.split!r} leaves nothing for {split.name}"
         raise ConfigError(message)
-    data: Any = dataset_class.build_low_level_dataset(options.prefix, config)
+    data: Any = dataset_class.build_low_level_dataset(pair.prefix, config)
     indices = split_indices(bounds, dataset_class.numel_low_level_dataset(data))
-    return dataset_class(data, options.prefix, indices, options.num_samples, split, config)
+    return dataset_class(data, pair.prefix, indices, options.num_samples, split, config)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from tokenloom.rendering.plain import printable
+from tokenloom.rendering.words import printable
 from tokenloom.storage.secrets import redacted
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)

@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from tokenloom.cli.dealing import add_dealing, check_dealing, has_batch_sizes, topology_of
 from tokenloom.cli.json_output import add_json
 from tokenloom.cli.run_common import refuse_usage
-from tokenloom.cli.show_position import tokenizer_of
+from tokenloom.cli.show import tokenizer_of
 from tokenloom.cli.stopping import say
 from tokenloom.cli.trace_rows import InputFiles, add_texts, print_rows
 from tokenloom.cli.values import ranges, whole_number
 from tokenloom.errors import ConfigError
-from tokenloom.inspect.token_texts import Detokenizer
 from tokenloom.loading.topology import Topology
 from tokenloom.run.amounts import MOST_SAMPLES
 from tokenloom.run.audit.source_origins import SourceOrigins, origins_missing
 from tokenloom.run.audit.trace import trace_dataset
 from tokenloom.run.run import Run
 from tokenloom.tokenizers.load import load_tokenizer
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _AT_ONCE = 4096
 """Positions: a million spans of long samples at most."""
@@ -110,7 +110,7 @@ def _check_usage(options: argparse.Namespace) -> None:
         refuse_usage(options, "--holdout is about positions: what is held out has no steps")
 
 
-def _tokenizer(options: argparse.Namespace, opened: Run) -> Detokenizer | None:
+def _tokenizer(options: argparse.Namespace, opened: Run) -> TextTokenizer | None:
     if not options.text:
         return None
     return tokenizer_of(opened) if options.tokenizer is None else load_tokenizer(options.tokenizer)

@@ -13,11 +13,12 @@ from tokenloom.cli.drawing import visible
 from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import WIDTH, stage_of
 from tokenloom.cli.stopping import say
-from tokenloom.inspect.token_texts import Detokenizer, decoded
+from tokenloom.inspect.shown import decoded
 from tokenloom.rendering.words import name_of
 from tokenloom.run.audit.input_records import input_problem, read_records, span_tokens
 from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.audit.span_table import SpanTable
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 Row = dict[str, Any]
 
@@ -70,7 +71,7 @@ class InputFiles:
                 rows[place]["input"] = found.get(number)
 
 
-def add_texts(rows: Sequence[Row], table: SpanTable, tokenizer: Detokenizer | None) -> None:
+def add_texts(rows: Sequence[Row], table: SpanTable, tokenizer: TextTokenizer | None) -> None:
     """Adds to each span its text, as `text`: without a tokenizer the ids in words; None of what is denied."""
     for row, tokens in zip(rows, span_tokens(table), strict=True):
         row["text"] = None if row["denied"] else decoded(tokens.tolist(), tokenizer)

@@ -2,51 +2,43 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
 
-from tokenloom.inspect.shown import Shown, ShownSection, TokenKind, TokenRun
-from tokenloom.inspect.shown_words import (
+from tokenloom.inspect.shown import (
+    LEGEND,
     NEWLINE,
     PADDING,
     PARTIAL,
+    SIGNS,
+    SPACE,
     TAB,
-    LegendEntry,
-    legend,
+    Run,
+    Shown,
+    ShownToken,
     padding_words,
-    styles,
-    teaching_words,
-    text_of_special,
 )
-from tokenloom.rendering.terminal import Piece, apart, cell_width, folded, plain_text, written
+from tokenloom.rendering.words import Piece, cell_width, lines_of, printable
 
 _STYLES = {
-    "no-loss": "2",
-    "prompt": "36",
-    "answer": "1;32",
-    "eod": "7;33",
-    "bos": "7;36",
-    "special": "1;33",
-    "padding": "2",
-    "denied": "31",
-    "image": "1;34",
+    "no-loss": "dim",
+    "prompt": "cyan",
+    "answer": "bold green",
+    "eod": "reverse yellow",
+    "bos": "reverse cyan",
+    "special": "bold yellow",
+    "padding": "dim",
+    "denied": "red",
+    "image": "bold blue",
 }
-"""Parameters of "select graphic rendition": faint, reversed and bold tell apart what colours do, to every eye."""
+"""Faint, reversed and bold tell apart what colours do, to every eye."""
 
-_HEADING = "1"
-_FAINT = "2"
-_MARK = "35"
+_SIGN = "magenta"
 
-_NAMES = {TokenKind.eod: "EOD", TokenKind.bos: "BOS", TokenKind.special: "special"}
+_MARKS = {"eod": "EOD", "bos": "BOS", "special": ""}
 """What special tokens are called where no colour tells them from text."""
-
-_TAB_COLUMNS = 4
-
-_RULE = "─"
-
-_SPACE = "·"
-"""Stands for a space where tokens are columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,41 +46,33 @@ class Look:
     """How lines are drawn.
 
     Attributes:
-        width: columns of a line; 0 for lines as long as the data's.
+        width: columns of a line.
         colour: whether to use colours and styles; else marks in brackets say the same.
         ids: whether to write the id of each token below it.
-        encoding: what lines are written in; what it cannot hold becomes escapes.
         most_tokens: tokens of a section to show, from its begin and its end; None for all.
     """
 
     width: int = 80
     colour: bool = False
     ids: bool = False
-    encoding: str = "utf-8"
     most_tokens: int | None = None
 
 
-def shown_lines(shown: Shown, look: Look | None = None) -> Iterator[str]:
+class _Cell(NamedTuple):
+    """What is drawn of a token, its id, and whether it has a line of its own."""
+
+    pieces: Sequence[Piece]
+    below: str = ""
+    is_alone: bool = False
+
+
+def shown_lines(shown: Shown, look: Look) -> Iterator[str]:
     """Yields lines, without line breaks: headings with tokens below them, and the marks that occur.
 
     Texts of data cannot drive a terminal, whatever they hold.
     """
-    drawing = _Drawing(shown, Look() if look is None else look)
-    yield from drawing.lines()
-
-
-@dataclass(frozen=True, slots=True)
-class _Cell:
-    """A token in a grid: its text, its id below it, and whether a row begins or ends with it."""
-
-    pieces: tuple[Piece, ...]
-    below: str = ""
-    begins_row: bool = False
-    ends_row: bool = False
-
-    @property
-    def width(self) -> int:
-        return max(sum(cell_width(piece.text) for piece in self.pieces), len(self.below))
+    for pieces in _Drawing(shown, look).pieces():
+        yield from filter(None, lines_of(pieces, look.width, colour=look.colour))
 
 
 class _Drawing:
@@ -98,210 +82,95 @@ class _Drawing:
         self._shown = shown
         self._look = look
         self._said = ""  # part and loss, of what was drawn last
-        signs = {NEWLINE: "$", TAB: ">", PARTIAL: "|", _RULE: "-", _SPACE: "_"}
-        is_known = plain_text("".join(signs), look.encoding) == "".join(signs)
-        self._signs = {sign: sign if is_known else plain for sign, plain in signs.items()}
+        self._signs = {"\n": NEWLINE, "\t": TAB, " ": SPACE} if look.ids else {"\n": f"{NEWLINE}\n", "\t": f"{TAB}   "}
 
-    def lines(self) -> Iterator[str]:
-        shown = self._shown
-        sections = list(shown.sections())
-        told = {value for _, value in shown.facts}
-        if len(sections) != 1 or not sections[0].heading().startswith(shown.heading):
-            yield from self._folded([self._piece(shown.heading, _HEADING)])
-            facts = ", ".join(f"{name} {value}" for name, value in shown.facts)
-            yield from self._folded([self._piece(facts)])
-        elif (origin := sections[0].span and sections[0].span.origin) is not None:
-            told.discard(origin)
+    def pieces(self) -> Iterator[Sequence[Piece]]:
+        """Yields what begins a line each."""
+        shown, origin, sections = self._shown, None, list(self._shown.sections())
+        if shown.has_loss or len(sections) != 1:  # else its only section says the same
+            yield [(printable(shown.heading, keep=""), "bold")]
+            yield [(printable(", ".join(f"{name} {value}" for name, value in shown.facts), keep=""), "")]
+            origin = dict(shown.facts).get("made of")
         for note in shown.notes:
-            yield from self._folded([self._piece(f"note: {note}")])
+            yield [(printable(f"note: {note}", keep=""), "")]
         for section in sections:
-            if words := section.heading():
-                yield from self._rule(words)
-            if section.span is not None and section.span.origin not in (None, *told):
-                yield from self._folded([self._piece(f"made of {section.span.origin}", _FAINT)])
-            yield from self._grid(section) if self._look.ids else self._flow(section)
-        entries = list(legend(shown))
-        if self._look.ids and any(" " in text for text in shown.texts):
-            entries.append(LegendEntry("space", "space", sign=_SPACE))
-        if entries:
-            yield from self._folded(self._legend(entries))
+            if heading := printable(section.heading, keep=""):
+                yield [(f"── {heading} {'─' * (self._look.width - cell_width(heading) - 4)}", "bold")]
+            if section.span is not None and section.span.origin not in (None, origin):
+                origin = section.span.origin
+                yield [(printable(f"made of {origin}", keep=""), "dim")]
+            yield from (self._grid if self._look.ids else self._flow)(self._cells(section.runs))
+        if legend := list(self._legend()):
+            yield [("legend: ", "dim"), *legend[1:]]
 
-    def _rule(self, heading: str) -> Iterator[str]:
-        line = self._signs[_RULE]
-        piece = self._piece(f"{line * 2} {heading} ", _HEADING)
-        rest = line * max(self._look.width - cell_width(piece.text), 2)
-        if self._look.width and cell_width(piece.text) + 2 > self._look.width:
-            rest = ""
-        yield from self._folded([Piece(piece.text + rest if rest else piece.text.rstrip(), _HEADING)])
-
-    def _legend(self, entries: Iterable[LegendEntry]) -> Iterator[Piece]:
-        yield Piece("legend: ", _FAINT)
-        for number, entry in enumerate(entries):
-            yield Piece("; " if number else "")
-            if entry.sign:
-                yield Piece(self._signs.get(entry.sign, entry.sign), _MARK)
-                yield Piece(f" {entry.name}")
+    def _legend(self) -> Iterator[Piece]:
+        for each in (*self._shown.legend(), *([SPACE] if self._look.ids else [])):
+            if each in ("padding", "denied", "image"):  # which is said by what stands there
+                continue
+            yield "; ", ""
+            name, _, meaning = (LEGEND | SIGNS)[each].partition(": ")
+            if each in SIGNS:
+                yield each, _SIGN
+                yield f" {name}", ""
             elif self._look.colour:
-                yield Piece(entry.name, _STYLES.get(entry.style, ""))
-                yield Piece(f": {entry.meaning}" if entry.meaning else "")
+                yield name, _STYLES.get(each, "")
+                yield f": {meaning}" if meaning else "", ""
             else:
-                yield Piece(_PLAIN_LEGEND.get(entry.style, f"[{entry.name}] {entry.meaning}").rstrip())
+                yield f"[{_MARKS.get(each, name) or '...'}] {meaning or name}", ""
 
-    # --- tokens that follow each other ------------------------------------------------------------------------
-
-    def _flow(self, section: ShownSection) -> Iterator[str]:
+    def _flow(self, cells: Iterable[_Cell]) -> Iterator[Sequence[Piece]]:
+        """Yields tokens that follow each other."""
         line: list[Piece] = []
-        for run in self._cut(section.runs):
-            if isinstance(run, str):
-                yield from self._folded([*line, Piece(run, _FAINT)])
+        for cell in cells:
+            if cell.is_alone:
+                yield from (line, cell.pieces)
                 line = []
+            else:
+                line += cell.pieces
+        yield line
+
+    def _grid(self, cells: Iterable[_Cell]) -> Iterator[Sequence[Piece]]:
+        """Yields rows of tokens, each with a row of their ids below it."""
+        rows: list[tuple[list[Piece], list[str]]] = []
+        used, is_ended = 0, True
+        for cell in cells:
+            text = "".join(text for text, _ in cell.pieces)
+            width = max(cell_width(text), len(cell.below)) + 1
+            if is_ended or cell.is_alone or used + width > self._look.width + 1:
+                rows.append(([], []))
+                used = 0
+            rows[-1][0].extend((*cell.pieces, (" " * (width - cell_width(text)), "")))
+            rows[-1][1].append(cell.below.ljust(width))
+            used, is_ended = used + width, cell.is_alone or NEWLINE in text
+        for above, below in rows:
+            yield from (above, [("".join(below), "dim")])
+
+    def _cells(self, runs: Iterable[Run]) -> Iterator[_Cell]:
+        """Yields what is drawn of tokens, and marks where part or loss changes and no colour says it."""
+        units = [unit for run in runs for unit in ([run] if run[0].kind in PADDING else zip(run, strict=True))]
+        most = len(units) if self._look.most_tokens is None else self._look.most_tokens
+        if num_hidden := max(len(units) - most, 0):
+            units[most // 2 : most // 2 + num_hidden] = [()]
+        for unit in units:
+            if not unit:
+                yield _Cell([(f"[{num_hidden:,} more tokens]", "dim")], is_alone=True)
                 continue
-            if (mark := self._teaching(run)) is not None:
-                if run.part is not None:  # of conversations each part begins a line
-                    yield from self._folded(line)
-                    line = []
-                    yield from self._folded([mark])
-                else:
-                    line.append(mark)
-            for number, pieces in enumerate(self._tokens(run)):
-                if not self._shown.has_texts and (number or line):
-                    line.append(Piece(" "))
-                for piece in pieces:
-                    line.append(piece)
-                    if piece.text == self._signs[NEWLINE] and piece.style == _MARK:
-                        yield from self._folded(line)
-                        line = []
-        yield from self._folded(line)
+            token = unit[0]
+            if not self._look.colour and token.teaching not in ("", self._said):
+                self._said = token.teaching
+                yield _Cell([(f"[{token.teaching}]", "")], is_alone=token.part is not None)
+            yield _Cell(list(self._token(token, unit)), "" if token.id < 0 else str(token.id))
 
-    def _cut(self, runs: Iterable[TokenRun]) -> Iterator[TokenRun | str]:
-        """Yields runs, and in the place of what is too much its number."""
-        runs, most = list(runs), self._look.most_tokens
-        start, stop = (runs[0].start, runs[-1].stop) if runs else (0, 0)
-        if most is None or stop - start <= most:
-            yield from runs
-            return
-        head, tail = start + most // 2, stop - (most - most // 2)
-        for run in runs:
-            if run.start < head:
-                yield dataclasses.replace(run, stop=min(run.stop, head))
-        yield f"[{tail - head:,} more tokens]"
-        for run in runs:
-            if run.stop > tail:
-                yield dataclasses.replace(run, start=max(run.start, tail))
-
-    def _teaching(self, run: TokenRun) -> Piece | None:
-        """Returns the mark that says part and loss, where no colour does and they change; else None."""
-        words = teaching_words(run)
-        if self._look.colour or not words or words == self._said:
-            return None
-        self._said = words
-        return Piece(f"[{words}]")
-
-    def _tokens(self, run: TokenRun) -> Iterator[tuple[Piece, ...]]:
-        """Yields the pieces of each token of a run; of padding one for all."""
-        style = ";".join(_STYLES[name] for name in styles(run) if name in _STYLES)
-        if run.kind in PADDING:
-            yield (Piece(padding_words(run), _STYLES[run.kind.name]),)
-        elif run.kind == TokenKind.text:
-            texts = self._shown.texts
-            for index in range(run.start, run.stop):
-                begins_anew = index > run.start and not texts[index - 1]  # behind a sign, which takes no accents
-                yield tuple(self._text(apart(texts[index]) if begins_anew else texts[index], style))
+    def _token(self, token: ShownToken, run: Run) -> Iterator[Piece]:
+        style = " ".join(_STYLES[each] for each in token.styles if each in _STYLES)
+        if token.kind in PADDING:
+            yield padding_words(run), _STYLES[token.kind]
+        elif token.kind in _MARKS and not self._look.colour:
+            name = _MARKS[token.kind] or ("" if token.text else "special")
+            yield printable(f"[{' '.join(filter(None, (name, token.text)))}]", keep=""), ""
+        elif token.kind != "text" or not token.text:
+            yield (printable(token.words, keep=""), style) if token.kind != "text" else (PARTIAL, _SIGN)
         else:
-            for index in range(run.start, run.stop):
-                yield (self._piece(self._special(run.kind, index), style),)
-
-    def _special(self, kind: TokenKind, index: int) -> str:
-        if self._look.colour or kind == TokenKind.image:
-            return text_of_special(self._shown, index)
-        text = self._shown.texts[index]
-        if kind == TokenKind.special and text:
-            return f"[{text}]"
-        return f"[{_NAMES[kind]} {text}]" if text else f"[{_NAMES[kind]}]"
-
-    def _text(self, text: str, style: str) -> Iterator[Piece]:
-        if not text:
-            yield Piece(self._signs[PARTIAL], _MARK)
-        elif plain_text(text, self._look.encoding) == text:
-            yield Piece(text, style)
-        else:
-            for char in text:
-                if char == "\n":
-                    yield Piece(self._signs[NEWLINE], _MARK)
-                elif char == "\t":
-                    yield Piece(self._signs[TAB].ljust(_TAB_COLUMNS), _MARK)
-                else:
-                    harmless = plain_text(char, self._look.encoding)
-                    yield Piece(harmless, style if harmless == char else _MARK)
-
-    # --- tokens with their ids --------------------------------------------------------------------------------
-
-    def _grid(self, section: ShownSection) -> Iterator[str]:
-        row: list[_Cell] = []
-        used = 0
-        for cell in self._cells(section):
-            is_full = self._look.width and used + cell.width > self._look.width
-            if row and (is_full or cell.begins_row):
-                yield from self._row(row)
-                row, used = [], 0
-            row.append(cell)
-            used += cell.width + 1
-            if cell.ends_row:
-                yield from self._row(row)
-                row, used = [], 0
-        if row:
-            yield from self._row(row)
-
-    def _cells(self, section: ShownSection) -> Iterator[_Cell]:
-        for run in self._cut(section.runs):
-            if isinstance(run, str):
-                yield _Cell((Piece(run, _FAINT),), ends_row=True)
-                continue
-            if (mark := self._teaching(run)) is not None:
-                begins_line = run.part is not None
-                yield _Cell((mark,), begins_row=begins_line, ends_row=begins_line)
-            ids = self._shown.ids[run.start : run.stop].tolist()
-            if run.kind in PADDING:
-                ids = ids[:1] if len(set(ids)) == 1 else [-1]
-            for number, pieces in zip(ids, self._tokens(run), strict=True):
-                if run.kind == TokenKind.text:
-                    pieces = tuple(map(self._without_spaces, pieces))
-                ends_row = run.kind == TokenKind.text and Piece(self._signs[NEWLINE], _MARK) in pieces
-                yield _Cell(pieces, "" if number < 0 else str(number), ends_row=ends_row)
-
-    def _without_spaces(self, piece: Piece) -> Piece:
-        """Returns a piece in a cell of its own: with a sign for each space, and nothing that joins a neighbour."""
-        if piece.style == _MARK:
-            return piece
-        return Piece(apart(piece.text).replace(" ", self._signs[_SPACE]), piece.style)
-
-    def _row(self, cells: list[_Cell]) -> Iterator[str]:
-        """Yields the texts of tokens, and a line with their ids below."""
-        above: list[Piece] = []
-        below = ""
-        for number, cell in enumerate(cells, 1):
-            gap = cell.width + 1 - sum(cell_width(piece.text) for piece in cell.pieces) if number < len(cells) else 0
-            above += [*cell.pieces, Piece(" " * gap)]
-            below += cell.below.ljust(cell.width + 1)
-        yield from self._folded(above)
-        if below.strip():
-            yield from self._folded([Piece(below.rstrip(), _FAINT)])
-
-    # --- lines ------------------------------------------------------------------------------------------------
-
-    def _piece(self, text: str, style: str = "") -> Piece:
-        return Piece(plain_text(text, self._look.encoding), style)
-
-    def _folded(self, pieces: Iterable[Piece]) -> Iterator[str]:
-        for line in folded(pieces, self._look.width):
-            yield written(line, colour=self._look.colour).rstrip(" ")
-
-
-_PLAIN_LEGEND = {
-    "eod": "[EOD] end of document",
-    "bos": "[BOS] begin of document",
-    "special": "[...] special token",
-    "padding": "[padding x N] padding",
-    "denied": "[denied: padding x N] padding for a denied document",
-    "image": "[image of N bytes] image",
-}
+            signs = (self._signs.get(char, printable(char, keep="")) for char in token.text)
+            for is_sign, found in groupby(zip(token.text, signs, strict=True), key=lambda pair: pair[0] != pair[1]):
+                yield "".join(sign for _, sign in found), _SIGN if is_sign else style

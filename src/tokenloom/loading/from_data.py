@@ -117,7 +117,7 @@ def load(
         sequence_length=sequence_length,
         blend=blend,
         split=_ALL if split is None else split_text(split),
-        tokenizer=_tokenizer_of(tokenizer, blend[0], object_storage),
+        tokenizer=tokenizer_of_data(tokenizer, blend[0], object_storage),
         path_to_cache=None if path_to_cache is None else checked_path("path_to_cache", path_to_cache),
         **{"extend_short_datasets": True, **settings},
     )
@@ -184,7 +184,9 @@ def _sizes_of(
     return [once if size is None else size for size, once in zip(sizes, sizes_read_once(config), strict=True)]
 
 
-def _tokenizer_of(tokenizer: Any, prefixes: Sequence[str], object_storage: ObjectStorageSettings | None) -> Any:
+def tokenizer_of_data(
+    tokenizer: Any, prefixes: Sequence[str], object_storage: ObjectStorageSettings | None = None
+) -> Any:
     """Returns the tokenizer that is named, else that of the first manifest."""
     if tokenizer is not None:
         return as_tokenizer(tokenizer)

@@ -6,8 +6,7 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tokenloom.rendering.plain import printable
-from tokenloom.rendering.words import name_of
+from tokenloom.rendering.words import name_of, printable
 
 _MOST_ROWS = 12
 """Rows of a table; of more, the last is the sum of all others."""

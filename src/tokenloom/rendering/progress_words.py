@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tokenloom.rendering.terminal import cell_width
-from tokenloom.rendering.words import name_of, short, size
+from tokenloom.rendering.words import cell_width, name_of, short, size
 
 _WINDOW_SECONDS = 30.0
 """Speeds are of the last so many seconds: a long job is not as fast as its beginning was."""

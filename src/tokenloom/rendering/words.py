@@ -1,10 +1,92 @@
-"""Numbers and names in as many characters as a person reads at a glance."""
+"""Texts, names and numbers as a person reads them: made harmless, short, and as lines of a terminal."""
 
 from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from io import StringIO
+
+Piece = tuple[str, str]
+"""Text, and its style in rich's words, such as "bold red"; "" for none."""
+
+_HIDDEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+"""Categories of Unicode that have no glyph of their own, or move others: control, format, line separators."""
+
+_JOINERS = "\u200c\u200d"
+"""Zero-width non-joiner and joiner: Persian, Indic scripts and emoji are written with them, and they move nothing."""
 
 _UNITS = (("T", 10**12), ("B", 10**9), ("M", 10**6))
 _BYTES = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _LONGEST_NAME = 24
+
+
+def printable(text: str, *, keep: str = "\n\t") -> str:
+    r"""Returns text in which all that has no glyph is written as an escape, such as `\x1b` or `\u202e`.
+
+    Args:
+        text: any text.
+        keep: characters that stay as they are nevertheless.
+
+    Example:
+        >>> printable("a\x1b[31mb\u202ec\n", keep="")
+        'a\\x1b[31mb\\u202ec\\n'
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if char in keep or _has_glyph(char) else _escaped(char) for char in text)
+
+
+def _has_glyph(char: str) -> bool:
+    return char.isprintable() or char in _JOINERS or unicodedata.category(char) not in _HIDDEN
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode()
+
+
+def plain_text(text: str, encoding: str, *, keep: str = "") -> str:
+    """Returns text that cannot drive a terminal and that an encoding can write: all else becomes escapes."""
+    return printable(text, keep=keep).encode(encoding, "backslashreplace").decode(encoding)
+
+
+def cell_width(text: str) -> int:
+    r"""Returns how many columns of a terminal a text takes: wide characters two, marks and joiners none.
+
+    Example:
+        >>> cell_width("naïve"), cell_width("漢字"), cell_width("e\u0301")
+        (5, 4, 1)
+    """
+    from rich.cells import cell_len
+
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def lines_of(text: str | Sequence[Piece], width: int, *, colour: bool = False) -> Iterator[str]:
+    """Yields a text as lines of at most `width` columns, broken between words where these fit, without blanks at ends.
+
+    Args:
+        text: harmless text, see `printable`.
+        width: columns, at least 2.
+        colour: whether to write styles, as escape sequences.
+
+    Example:
+        >>> list(lines_of("one two three", 8))
+        ['one two', 'three']
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    output = StringIO()
+    console = Console(
+        file=output,
+        width=width,
+        height=1,
+        force_terminal=colour,
+        color_system="standard" if colour else None,
+        no_color=False,
+    )
+    console.print(Text(text) if isinstance(text, str) else Text.assemble(*text), overflow="fold", highlight=False)
+    yield from (line.rstrip(" ") for line in output.getvalue().removesuffix("\n").split("\n"))
 
 
 def short(number: int) -> str:

@@ -31,8 +31,7 @@ from tokenloom.kernels.blending import blending_counts
 from tokenloom.kernels.checks import crc32
 from tokenloom.kernels.packs import next_fit
 from tokenloom.megatron.versions import version_numbers
-from tokenloom.rendering.terminal import plain_text
-from tokenloom.rendering.words import counted, size
+from tokenloom.rendering.words import counted, plain_text, size
 from tokenloom.storage.addresses import is_remote, parse_address
 from tokenloom.storage.client import make_client
 from tokenloom.storage.settings import ObjectStorageSettings

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from tokenloom.rendering.plain import printable
+from tokenloom.rendering.words import printable
 
 Cell: TypeAlias = str | int | float | None
 """What stands in a table: HTML, or text, or a number; nothing for None."""

@@ -10,8 +10,7 @@ import numpy as np
 
 from tokenloom.errors import ConfigError
 from tokenloom.optional import require
-from tokenloom.rendering.plain import printable
-from tokenloom.rendering.words import name_of, short
+from tokenloom.rendering.words import name_of, printable, short
 from tokenloom_look.report.section import Chart
 
 PALETTE = (

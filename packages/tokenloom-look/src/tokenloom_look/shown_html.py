@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 
-import numpy as np
-
-from tokenloom.inspect.shown import Shown, ShownSection, TokenKind, TokenRun
-from tokenloom.inspect.shown_words import (
+from tokenloom.inspect.shown import (
+    LEGEND,
     NEWLINE,
     PADDING,
     PARTIAL,
+    SIGNS,
     TAB,
-    LegendEntry,
-    kind_words,
-    legend,
+    Run,
+    Shown,
+    ShownSection,
+    ShownToken,
     padding_words,
-    styles,
-    teaching_words,
-    text_of_special,
 )
-from tokenloom.rendering.plain import printable
+from tokenloom.rendering.words import printable
 from tokenloom_look.html import Markup, element, escaped, joined
 
 
 def shown_html(shown: Shown, *, ids: bool = False, tokens: bool = True, level: int = 3) -> Markup:
     """Returns a section with a heading per span, and in it the tokens.
 
-    Runs of tokens that are alike have the class `run` and those of `shown_words.styles`; `data-slot` is the number of
+    Runs of tokens that are alike have the class `run` and those of `ShownToken.styles`; `data-slot` is the number of
     their first token in the whole, so that the n-th `.token` in them is number `data-slot` + n. What colours tell is
     also said in words, to those who do not see.
 
@@ -37,42 +34,39 @@ def shown_html(shown: Shown, *, ids: bool = False, tokens: bool = True, level: i
         tokens: whether each token is an element, with its id as `data-id`; else only runs are.
         level: level of the headings, 1 to 6.
     """
-    notes = (element("p", note, class_="note") for note in shown.notes)
-    sections = (_section(shown, section, tokens=tokens, level=level) for section in shown.sections())
-    classes = ["shown", *(["ids"] if ids and tokens else []), *(["mixed"] if _is_mixed(shown) else [])]
-    return element("div", *notes, *sections, class_=" ".join(classes))
-
-
-def _is_mixed(shown: Shown) -> bool:
-    """Whether some text has loss and some has none; the first token of a sample, which is no label, does not count."""
-    if shown.loss is None:
-        return False
-    loss = shown.loss[1:][~np.isin(shown.kinds[1:], list(PADDING))]
-    return bool(loss.any() and not loss.all())
+    html = [element("p", note, class_="note") for note in shown.notes]
+    slot, said = shown.first, ""
+    for section in shown.sections():
+        runs: list[Markup] = []
+        for run in section.runs:
+            runs += _run(run, slot, said, tokens=tokens)
+            slot, said = slot + len(run), run[0].teaching or said
+        html.append(_section(section, runs, level))
+    losses = {token.loss for token in shown.tokens[1:] if token.kind not in PADDING}  # the first token is no label
+    classes = ["shown", *(["ids"] if ids and tokens else []), *(["mixed"] if losses == {True, False} else [])]
+    return element("div", *html, class_=" ".join(classes))
 
 
 def legend_html(shown: Shown) -> Markup:
     """Returns a list of the marks that occur in what is shown; "" if there are none."""
-    entries = [_entry(entry) for entry in legend(shown)]
+    entries = [element("li", *_entry(each)) for each in shown.legend()]
     return element("ul", *entries, class_="legend") if entries else Markup("")
 
 
-def _entry(entry: LegendEntry) -> Markup:
-    if entry.sign:
-        return element("li", _mark(entry.sign), f" {entry.name}")
-    drawn = element("span", element("span", entry.name, class_="token"), class_=f"run {entry.style}")
-    return element("li", drawn, f": {entry.meaning}" if entry.meaning else None)
+def _entry(mark: str) -> Sequence[Markup | str]:
+    if mark in SIGNS:
+        return _mark(mark), f" {SIGNS[mark]}"
+    name, colon, meaning = LEGEND[mark].partition(":")
+    return element("span", element("span", name, class_="token"), class_=f"run {mark}"), f"{colon}{meaning}"
 
 
-def _section(shown: Shown, section: ShownSection, *, tokens: bool, level: int) -> Markup:
-    span, words = section.span, section.heading()
+def _section(section: ShownSection, runs: Sequence[Markup], level: int) -> Markup:
+    span = section.span
     return element(
         "section",
-        element(f"h{level}", words) if words else None,
+        element(f"h{level}", section.heading) if section.heading else None,
         None if span is None or span.origin is None else element("p", f"made of {span.origin}", class_="origin"),
-        element("div", *_runs(shown, section.runs, tokens=tokens), class_="tokens", dir="auto")
-        if section.runs
-        else None,
+        element("div", *runs, class_="tokens", dir="auto") if runs else None,
         class_="between" if span is None else "document",
         data_source=None if span is None else span.source,
         data_document=None if span is None else span.document,
@@ -80,46 +74,26 @@ def _section(shown: Shown, section: ShownSection, *, tokens: bool, level: int) -
     )
 
 
-def _runs(shown: Shown, runs: Iterable[TokenRun], *, tokens: bool) -> Iterator[Markup]:
-    separator = Markup("" if shown.has_texts else " ")
-    said = ""
-    for run in runs:
-        before = []
-        if (teaching := teaching_words(run)) and teaching != said:
-            before.append(teaching)
-            said = teaching
-        is_padding = run.kind in PADDING
-        if not is_padding and (kind := kind_words(run)):
-            before.append(kind)
-        if before:
-            yield element("span", f"[{', '.join(before)}] ", class_="visually-hidden")
-        yield element(
-            "span",
-            padding_words(run) if is_padding else _tokens(shown, run, tokens=tokens),
-            class_=" ".join(("run", *styles(run))),
-            data_slot=shown.first + run.start,
-            data_count=run.stop - run.start if is_padding else None,
-        )
-        yield separator
-
-
-def _tokens(shown: Shown, run: TokenRun, *, tokens: bool) -> Markup:
-    separator = "" if shown.has_texts else " "
-    if run.kind == TokenKind.text:
-        texts = list(shown.texts[run.start : run.stop])
+def _run(run: Run, slot: int, said: str, *, tokens: bool) -> Sequence[Markup]:
+    """Returns a run, behind what is said of it to those who do not see colours."""
+    first = run[0]
+    is_padding = first.kind in PADDING
+    words = [first.teaching] if first.teaching not in ("", said) else []
+    words += [] if is_padding or first.kind == "text" else [LEGEND[first.kind]]
+    if is_padding:
+        inner: Markup | str = padding_words(run)
     else:
-        texts = [text_of_special(shown, index) for index in range(run.start, run.stop)]
-    if not tokens:
-        return _marked(separator.join(texts))
-    ids = shown.ids[run.start : run.stop].tolist()
-    return joined((_token(text, number) for text, number in zip(texts, ids, strict=True)), separator)
+        inner = joined(map(_token, run)) if tokens else _marked("".join(token.words for token in run))
+    count = len(run) if is_padding else None
+    html = element("span", inner, class_=" ".join(("run", *first.styles)), data_slot=slot, data_count=count)
+    return [*([element("span", f"[{', '.join(words)}] ", class_="visually-hidden")] if words else []), html]
 
 
-def _token(text: str, number: int) -> Markup:
+def _token(token: ShownToken) -> Markup:
     """Returns a token, in as few bytes as HTML takes: there are thousands on a page."""
-    if not text:
-        return Markup(f'<span class="token partial" data-id={number}>{PARTIAL}</span>')
-    return Markup(f"<span class=token data-id={number}>{_marked(text)}</span>")
+    if not token.words:
+        return Markup(f'<span class="token partial" data-id={token.id}>{PARTIAL}</span>')
+    return Markup(f"<span class=token data-id={token.id}>{_marked(token.words)}</span>")
 
 
 def _marked(text: str) -> Markup:
@@ -130,10 +104,8 @@ def _marked(text: str) -> Markup:
 
 
 def _character(char: str) -> Markup:
-    if char == "\n":
-        return joined([_mark(NEWLINE), escaped(char)])
-    if char == "\t":
-        return joined([_mark(TAB), escaped(char)])
+    if char in "\n\t":
+        return joined([_mark(NEWLINE if char == "\n" else TAB), escaped(char)])
     shown = printable(char)
     return escaped(char) if shown == char else _mark(shown)
 

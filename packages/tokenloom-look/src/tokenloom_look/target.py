@@ -25,10 +25,9 @@ from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.errors import ConfigError, DatasetNotFoundError, TokenizerError
 from tokenloom.indexed.catalogue import catalogue_path
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
-from tokenloom.inspect.open_pairs import OpenPairs, tokenizer_for
 from tokenloom.inspect.shown import Shown
-from tokenloom.inspect.shown_documents import shown_document
-from tokenloom.inspect.shown_samples import shown_sample
+from tokenloom.inspect.shown_data import OpenPairs, shown_document, shown_sample
+from tokenloom.loading.from_data import tokenizer_of_data
 from tokenloom.order.arrays import ArrayStore, DataOrigin
 from tokenloom.preprocess.folder import JOB
 from tokenloom.run.audit.pair_rows import PairRows
@@ -196,8 +195,10 @@ class Target:
             raise IndexError(message)
         numbers, rows = self.pair_rows.locate(np.array([source], np.int32), np.array([document], np.int64))
         pair = self.pairs.get(self.pair_rows.prefixes[int(numbers[0])])
-        row = int(rows[0]) if self.run is None else pair.place(int(rows[0])).document  # runs count sequences
-        return shown_document(pair, row, self.tokenizer, source=named.name, number=document, first=first, count=count)
+        row = int(rows[0]) if self.run is None else pair.document_of(int(rows[0]))  # runs count sequences
+        shown = shown_document(pair, row, self.tokenizer, first=first, count=count)
+        spans = tuple(replace(span, source=named.name, document=document) for span in shown.spans)
+        return replace(shown, heading=f"document {document:,} of {named.name}", spans=spans)
 
     def sample(self, position: int) -> Shown:
         """Returns what stands at a position, see `shown_sample`.
@@ -209,8 +210,7 @@ class Target:
         if self.samples is None:
             message = f"expected something with samples, found the {self.kind} `{self.name}`"
             raise ConfigError(message, hint="name a pair, or the run.toml of a run")
-        lock = None if self.run is None else self.run.lock
-        return shown_sample(self.samples, position, self.tokenizer, pairs=self.pairs, lock=lock)
+        return shown_sample(self.samples, position, self.tokenizer, pairs=self.pairs, run=self.run)
 
 
 def open_target(
@@ -318,7 +318,13 @@ def _of_data(
                 weight=None if weights is None else weights[number],
             )
         )
-    loaded, notes = tokenizer_for(pairs, prefixes, tokenizer)
+    notes: tuple[str, ...] = ()
+    try:
+        loaded = tokenizer_of_data(tokenizer, prefixes, object_storage)
+    except TokenizerError as error:
+        if tokenizer is not None:
+            raise
+        loaded, notes = None, (f"{error.message}: ids are shown",)
     target = Target(
         kind=kind,
         name=prefixes[0] if kind is not TargetKind.blend else " ".join(words),

@@ -53,7 +53,7 @@ def test_what_is_odd_stands_on_top_with_a_way_to_it(target):
     found = text_of(target, *sections)
     assert '<li>It is &lt;odd&gt;. <a href="#one" class="where">One</a></li>' in found
     assert found.index("Worth a look") < found.index("Contents")
-    assert "no manifest, and no tokenizer was named" in found  # a note of the target
+    assert "that names one: ids are shown" in found  # a note of the target
 
 
 def test_charts_have_data_and_a_sentence_for_those_without_scripts(target):

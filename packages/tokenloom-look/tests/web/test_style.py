@@ -9,8 +9,7 @@ import pytest
 from chart_pages import page_of
 from tests.inspect.drawn import HOSTILE, sample, shown, span
 
-from tokenloom.indexed.roles import PartKind
-from tokenloom.inspect.shown import Shown, TokenKind
+from tokenloom.inspect.shown import Shown
 from tokenloom_look.html import facts, table
 from tokenloom_look.pictures import OTHER, PALETTE
 from tokenloom_look.shown_html import legend_html, shown_html
@@ -81,12 +80,12 @@ def test_each_kind_of_token_is_told_by_more_than_colour():
 def conversation() -> Shown:
     """Returns a prompt without loss, an image, and an answer with loss."""
     texts = ["<s>", "What is", "cat.png", "\n", "A cat", "\t", "", "😀", " \u202ereversed", "</s>"]
-    kinds = {0: TokenKind.bos, 2: TokenKind.image, 9: TokenKind.eod}
+    kinds = {0: "bos", 2: "image", 9: "eod"}
     return shown(
         texts,
         spans=[span(4, 0, len(texts), slot=0, num_tokens=len(texts), source="chats", origin="raw/chats.jsonl:5")],
-        kinds=[kinds.get(index, TokenKind.text) for index in range(len(texts))],
-        parts=[PartKind.prompt] * 4 + [PartKind.answer] * 6,
+        kinds=[kinds.get(index, "text") for index in range(len(texts))],
+        parts=["prompt"] * 4 + ["answer"] * 6,
         loss=[False] * 4 + [True] * 6,
     )
 

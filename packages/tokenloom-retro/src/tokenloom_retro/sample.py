@@ -11,10 +11,9 @@ from typing import Any
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.inspect.shown import decoded
 from tokenloom.inspect.shown_terminal import Look
-from tokenloom.inspect.token_texts import Detokenizer, decoded
-from tokenloom.rendering.terminal import Piece, cell_width, folded, plain_text, written
-from tokenloom.rendering.words import counted
+from tokenloom.rendering.words import cell_width, counted, lines_of, printable
 from tokenloom_retro.assembled import RetroSettings, get_retro_datasets
 from tokenloom_retro.build import retro_samples
 from tokenloom_retro.chunk_database import MISSING
@@ -25,8 +24,8 @@ from tokenloom_retro.settings import SPLITS, recorded_settings, tokenizer_of_pro
 EOD_MARK = "[EOD]"
 """Stands for the end of a document."""
 
-_HEADING = "1"
-_FAINT = "2"
+_HEADING = "bold"
+_FAINT = "dim"
 _RULE = "─"
 _INDENT = 4
 _TAB_COLUMNS = 4
@@ -138,24 +137,22 @@ def _document_of(pair: IndexedDataset, sequence: int) -> int:
 
 def _text(ids: Sequence[int], tokenizer: Any) -> str:
     """Returns the text of tokens, with a mark at each end of a document, and without what only fills up."""
-    decoder: Detokenizer = tokenizer
     eod = tokenizer.eod
     texts, part = [], list[int]()
     for number in ids:
         if number == eod:
-            texts += [decoded(part, decoder), EOD_MARK]
+            texts += [decoded(part, tokenizer), EOD_MARK]
             part = []
         elif number >= 0:
             part.append(number)
-    return "".join([*texts, decoded(part, decoder)])
+    return "".join([*texts, decoded(part, tokenizer)])
 
 
-def retro_lines(sample: dict[str, Any], look: Look | None = None) -> Iterator[str]:
+def retro_lines(sample: dict[str, Any], look: Look) -> Iterator[str]:
     """Yields lines, without line breaks: each chunk of a sample, and below it its neighbors, indented.
 
     Texts of data cannot drive a terminal, whatever they hold.
     """
-    look = Look() if look is None else look
     yield from _lines(
         f"sample {sample['sample']:,} of {sample['num_samples']:,} ({sample['split']})", look, style=_HEADING
     )
@@ -199,15 +196,12 @@ def _documents_in_words(documents: Sequence[Sequence[Any]]) -> str:
 
 
 def _rule(heading: str, look: Look) -> Iterator[str]:
-    line = _RULE if plain_text(_RULE, look.encoding) == _RULE else "-"
-    text = f"{line * 2} {heading}"
-    room = look.width - cell_width(text) - 1
-    yield from _lines(f"{text} {line * room}" if room > 1 else text, look, style=_HEADING)
+    text = f"{_RULE * 2} {heading} "
+    yield from _lines(text + _RULE * (look.width - cell_width(text)), look, style=_HEADING)
 
 
 def _lines(text: str, look: Look, *, style: str = "", indent: int = 0) -> Iterator[str]:
     """Yields text as lines, which break where it does and where the width ends."""
-    width = max(look.width - indent, 2) if look.width else 0
     for line in text.expandtabs(_TAB_COLUMNS).removesuffix("\n").split("\n"):
-        for part in list(folded([Piece(plain_text(line, look.encoding), style)], width)) or [[]]:
-            yield (" " * indent + written(part, colour=look.colour)).rstrip(" ")
+        for part in lines_of([(printable(line), style)], max(look.width - indent, 2), colour=look.colour):
+            yield (" " * indent + part).rstrip(" ")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.indexed.images import IMAGE_MODE
-from tokenloom.inspect.open_pairs import OpenPair
+from tokenloom.inspect.shown_data import OpenPair
 from tokenloom_look.explorer.looking import PREVIEW_TOKENS, Looking, preview
 from tokenloom_look.explorer.queries import Query
 from tokenloom_look.shown_html import legend_html, shown_html
@@ -50,7 +50,7 @@ def document(looking: Looking, query: Query) -> dict[str, Any]:
         "facts": shown.facts,
         "num_tokens": shown.num_tokens,
         "first": first,
-        "count": len(shown),
+        "count": len(shown.tokens),
         "html": shown_html(shown),
         "legend_html": legend_html(shown),
     }
@@ -62,7 +62,7 @@ def _rows(
     """Returns documents that follow each other in a pair."""
     data = pair.data
     if looking.target.run is not None:  # whose documents are sequences
-        owners = np.array([pair.place(row).document for row in rows.tolist()], dtype=np.int64)
+        owners = np.array([pair.document_of(row) for row in rows.tolist()], dtype=np.int64)
         firsts, stops = rows, rows + 1
     else:
         owners = rows

@@ -100,4 +100,4 @@ def _own_number(looking: Looking, source: int, row: int) -> int:
     if looking.target.run is not None:
         return row
     pairs, rows = looking.target.pair_rows.locate(np.array([source], np.int32), np.array([row], np.int64))
-    return looking.target.pairs.get(looking.target.pair_rows.prefixes[int(pairs[0])]).place(int(rows[0])).document
+    return looking.target.pairs.get(looking.target.pair_rows.prefixes[int(pairs[0])]).document_of(int(rows[0]))

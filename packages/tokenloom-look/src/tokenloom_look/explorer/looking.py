@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.inspect.token_texts import Detokenizer, decoded
+from tokenloom.inspect.shown import decoded
 from tokenloom.loading.topology import Topology
 from tokenloom.preprocess.part import ShardReport
-from tokenloom.rendering.plain import printable
+from tokenloom.rendering.words import printable
 from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.lock import RunLock
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 from tokenloom_look.explorer.queries import NotThereError, Query
 from tokenloom_look.target import Target, TargetKind
 
@@ -118,7 +119,7 @@ class Looking:
         return found
 
 
-def preview(ids: Sequence[int], tokenizer: Detokenizer | None) -> str:
+def preview(ids: Sequence[int], tokenizer: TextTokenizer | None) -> str:
     """Returns how a text begins, in a line that is fit for eyes."""
     text = decoded(ids, tokenizer)
     return printable(" ".join(text[: 4 * _PREVIEW_CHARACTERS].split()), keep="")[:_PREVIEW_CHARACTERS]

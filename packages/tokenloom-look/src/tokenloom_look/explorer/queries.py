@@ -21,7 +21,7 @@ from tokenloom.errors import (
     UnavailableError,
 )
 from tokenloom.numbers import parse_integer, quoted
-from tokenloom.rendering.plain import printable
+from tokenloom.rendering.words import printable
 from tokenloom.storage.secrets import redacted
 
 _MOST_VALUES = 16

@@ -20,8 +20,8 @@ import numpy as np
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.images import IMAGE_MODE
-from tokenloom.inspect.open_pairs import OpenPair
-from tokenloom.inspect.token_texts import decoded
+from tokenloom.inspect.shown import decoded
+from tokenloom.inspect.shown_data import OpenPair
 from tokenloom.numbers import items_of, parse_integer, quoted
 from tokenloom.run.audit.token_scan import TOKENS_AT_ONCE, StableIds, places_of_ids, stretches
 from tokenloom_look.explorer.looking import Looking
@@ -259,12 +259,12 @@ def _pairs(looking: Looking, source: int | None) -> tuple[range, int]:
 
 def _match(looking: Looking, pair: OpenPair, number: int, place: _Place) -> dict[str, Any]:
     row, start, stop, _ = place
-    owner = pair.place(row)
-    first_row = row - owner.sequence
+    owner = pair.document_of(row)
+    first_row = pair.rows_of(owner).start
     lengths = pair.data.sequence_lengths[first_row:row].astype(np.int64)
     if pair.data.multimodal:
         lengths[np.asarray(pair.data.sequence_modes[first_row:row]) == IMAGE_MODE] = 1
-    document = row if looking.target.run is not None else owner.document
+    document = row if looking.target.run is not None else owner
     return {
         "source": looking.target.pair_rows.source_of(number),
         "document": int(looking.target.pair_rows.first_documents[number]) + document,

@@ -107,10 +107,10 @@ def _chosen(count: int, num_positions: int, *, seed: int) -> list[int]:
 
 def _drawn(shown: Shown, heading: str, *, most: int = MOST_TOKENS) -> Markup:
     begin = beginning(shown, most)
-    left = shown.num_tokens - begin.first - len(begin)
+    left = shown.num_tokens - begin.first - len(begin.tokens)
     rest = [element("p", f"{left:,} more tokens are not shown.", class_="note")] if left > 0 else []
     facts = ", ".join(f"{name} {value}" for name, value in shown.facts)
-    told = [element("p", facts, class_="note")] if shown.loss is not None else []  # headings of documents tell theirs
+    told = [element("p", facts, class_="note")] if shown.has_loss else []  # headings of documents tell theirs
     body = [*told, Markup(legend_html(begin)), Markup(shown_html(begin, tokens=False, level=4)), *rest]
     return element("article", element("h3", heading), *body)
 
@@ -124,17 +124,8 @@ def beginning(shown: Shown, count: int) -> Shown:
     if count < 0:
         message = f"expected a number of tokens from 0 on, found {count}"
         raise ConfigError(message)
-    if count >= len(shown):
+    if count >= len(shown.tokens):
         return shown
     spans = [span for span in shown.spans if span.slot < count]
     spans = [replace(span, stop=min(span.stop, span.start + count - span.slot)) for span in spans]
-    return replace(
-        shown,
-        spans=tuple(spans),
-        ids=shown.ids[:count],
-        texts=shown.texts[:count],
-        kinds=shown.kinds[:count],
-        spans_of=shown.spans_of[:count],
-        parts=shown.parts[:count],
-        loss=None if shown.loss is None else shown.loss[:count],
-    )
+    return replace(shown, spans=tuple(spans), tokens=shown.tokens[:count])

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.inspect.shown import SpecialTokens
-from tokenloom.inspect.token_texts import decoded
+from tokenloom.inspect.shown import Special, decoded, special_tokens
 from tokenloom_look.html import Cell, Markup, element, facts, joined, table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Section
@@ -56,7 +55,7 @@ def tokens_section(target: Target, options: ReportOptions) -> Section | None:
 
 
 def _facts(sample: TokenSample) -> Markup:
-    eod = sample.special.eod
+    eod = sample.eod
     pairs: list[tuple[str, Cell]] = [
         ("tokens looked at", f"{sample.num_tokens:,}, in stretches drawn from all of the data"),
         ("different tokens among them", len(sample.counts)),
@@ -84,8 +83,8 @@ def _frequent(sample: TokenSample, target: Target) -> Markup:
 
 def _text(token: int, sample: TokenSample, target: Target) -> str | None:
     """Returns a token as it is spelled, between quotes where blanks matter."""
-    if token in sample.special.names:
-        return sample.special.names[token]
+    if token in sample.special and sample.special[token][1]:
+        return sample.special[token][1]
     if target.tokenizer is None:
         return None
     try:
@@ -120,7 +119,7 @@ class TokenSample:
         counts: how often each id is among them.
         num_ends, num_ends_with_eod: documents of which the end was looked at, and how many end with EOD.
         texts: (bytes of text in UTF-8, tokens) of each stretch, special tokens left out; none without a tokenizer.
-        special: the ids that are more than text.
+        special: the ids that are more than text, with kind and spelling.
         undecodable: why a stretch could not be decoded; None if all could.
     """
 
@@ -129,8 +128,13 @@ class TokenSample:
     num_ends: int = 0
     num_ends_with_eod: int = 0
     texts: list[tuple[int, int]] = field(default_factory=list)
-    special: SpecialTokens = field(default_factory=SpecialTokens)
+    special: Special = field(default_factory=dict)
     undecodable: str | None = None
+
+    @property
+    def eod(self) -> int | None:
+        """The id that ends documents; None if that is not known."""
+        return next((number for number, (kind, _) in self.special.items() if kind == "eod"), None)
 
     @property
     def tokens_per_byte(self) -> float | None:
@@ -167,7 +171,7 @@ def sample_tokens(
         pair = target.pairs.get(prefixes[number])
         if pair.data.dtype.kind not in "iu" or pair.data.multimodal:
             continue
-        found.special = SpecialTokens.of(target.tokenizer, pair.manifest)
+        found.special = special_tokens(target.tokenizer, pair.manifest)
         places = drawn[numbers == number] - (stops[number] - sizes[number])
         _add_stretches(found, pair.data, places, stretch_tokens, target)
         _add_ends(found, pair.data, rng.integers(0, max(1, pair.data.num_documents), ends[number]))
@@ -178,15 +182,13 @@ def _add_stretches(
     found: TokenSample, data: IndexedDataset, places: NDArray[np.int64], stretch_tokens: int, target: Target
 ) -> None:
     """Adds stretches that begin at some of all tokens of a pair."""
-    special = found.special
-    unspoken = [*special.names, *(number for number in (special.eod, special.bos) if number is not None)]
     for stretch in _read(data, places, stretch_tokens):
         found.num_tokens += len(stretch)
         values, times = np.unique(stretch, return_counts=True)
         found.counts.update(dict(zip(values.tolist(), times.tolist(), strict=True)))
         if target.tokenizer is None:
             continue
-        spoken = stretch[~np.isin(stretch, unspoken)].tolist()
+        spoken = stretch[~np.isin(stretch, [*found.special])].tolist()
         try:
             text = decoded(spoken, target.tokenizer)
         except ConfigError as error:
@@ -213,7 +215,7 @@ def _read(data: IndexedDataset, places: NDArray[np.int64], stretch_tokens: int) 
 
 def _add_ends(found: TokenSample, data: IndexedDataset, documents: NDArray[np.int64]) -> None:
     """Adds whether some documents end with EOD; empty ones do not count."""
-    eod = found.special.eod
+    eod = found.eod
     if eod is None or not data.num_documents:
         return
     documents = np.unique(documents)

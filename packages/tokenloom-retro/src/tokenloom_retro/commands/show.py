@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from tokenloom.cli.drawing import add_look, look_of
+from tokenloom.cli.drawing import add_look, look_of, print_lines
 from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.values import count, signed_number
 from tokenloom.datasets.splits import Split
@@ -63,6 +63,5 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(shown)
         return 0
-    for line in retro_lines(shown, look_of(options)):
-        print(line)
+    print_lines(retro_lines(shown, look_of(options)))
     return 0
