@@ -137,7 +137,7 @@ class ShownSpan:
         return f"document {self.document:,} of {self.source}{sequence}, {tokens}{denied}"
 
 
-Run = tuple[ShownToken, ...]
+TokenRun = tuple[ShownToken, ...]
 """Tokens that follow each other and are alike in all but ids and texts; a special one is alone."""
 
 
@@ -146,7 +146,7 @@ class ShownSection(NamedTuple):
 
     heading: str
     span: ShownSpan | None
-    runs: Sequence[Run] = ()
+    runs: Sequence[TokenRun] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,13 +203,13 @@ class Shown:
         return [*(style for style in LEGEND if style in styles), *(sign for sign, occurs in signs.items() if occurs)]
 
 
-def _runs(tokens: Sequence[ShownToken]) -> Iterator[Run]:
+def _runs(tokens: Sequence[ShownToken]) -> Iterator[TokenRun]:
     looks = [(*token.styles, None if token.kind in ("text", *PADDING) else slot) for slot, token in enumerate(tokens)]
     for _, alike in groupby(zip(looks, tokens, strict=True), key=lambda pair: pair[0]):
         yield tuple(token for _, token in alike)
 
 
-def padding_words(run: Run) -> str:
+def padding_words(run: TokenRun) -> str:
     """Returns padding as its number, such as "[padding x 12]"."""
     name = "padding" if run[0].kind == "padding" else "denied: padding"
     return f"[{name} x {len(run):,}]"

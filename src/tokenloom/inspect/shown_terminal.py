@@ -15,9 +15,9 @@ from tokenloom.inspect.shown import (
     SIGNS,
     SPACE,
     TAB,
-    Run,
     Shown,
     ShownToken,
+    TokenRun,
     padding_words,
 )
 from tokenloom.rendering.words import Piece, cell_width, lines_of, printable
@@ -145,7 +145,7 @@ class _Drawing:
         for above, below in rows:
             yield from (above, [("".join(below), "dim")])
 
-    def _cells(self, runs: Iterable[Run]) -> Iterator[_Cell]:
+    def _cells(self, runs: Iterable[TokenRun]) -> Iterator[_Cell]:
         """Yields what is drawn of tokens, and marks where part or loss changes and no colour says it."""
         units = [unit for run in runs for unit in ([run] if run[0].kind in PADDING else zip(run, strict=True))]
         most = len(units) if self._look.most_tokens is None else self._look.most_tokens
@@ -161,7 +161,7 @@ class _Drawing:
                 yield _Cell([(f"[{token.teaching}]", "")], is_alone=token.part is not None)
             yield _Cell(list(self._token(token, unit)), "" if token.id < 0 else str(token.id))
 
-    def _token(self, token: ShownToken, run: Run) -> Iterator[Piece]:
+    def _token(self, token: ShownToken, run: TokenRun) -> Iterator[Piece]:
         style = " ".join(_STYLES[each] for each in token.styles if each in _STYLES)
         if token.kind in PADDING:
             yield padding_words(run), _STYLES[token.kind]

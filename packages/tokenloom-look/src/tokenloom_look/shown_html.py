@@ -11,10 +11,10 @@ from tokenloom.inspect.shown import (
     PARTIAL,
     SIGNS,
     TAB,
-    Run,
     Shown,
     ShownSection,
     ShownToken,
+    TokenRun,
     padding_words,
 )
 from tokenloom.rendering.words import printable
@@ -74,7 +74,7 @@ def _section(section: ShownSection, runs: Sequence[Markup], level: int) -> Marku
     )
 
 
-def _run(run: Run, slot: int, said: str, *, tokens: bool) -> Sequence[Markup]:
+def _run(run: TokenRun, slot: int, said: str, *, tokens: bool) -> Sequence[Markup]:
     """Returns a run, behind what is said of it to those who do not see colours."""
     first = run[0]
     is_padding = first.kind in PADDING
