@@ -164,7 +164,7 @@ def make_fim(folder, *, rate):
 def test_of_rearranged_documents_spans_are_only_listed(tmp_path):
     dataset = make_fim(tmp_path, rate=1.0)
     shown = shown_sample(dataset, 0, Characters())
-    assert shown.notes[0].startswith("the tokens are not those of their documents in their order, ")
+    assert shown.notes[0].startswith("the tokens are not those of their documents in their order")
     assert len(shown.spans) == 4
     assert set(columns_of(shown).span) == {None}
     stop = names(shown).index("padding")

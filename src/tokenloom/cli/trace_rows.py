@@ -13,12 +13,11 @@ from tokenloom.cli.drawing import visible
 from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import WIDTH, stage_of
 from tokenloom.cli.stopping import say
-from tokenloom.inspect.shown import decoded
 from tokenloom.rendering.words import name_of
 from tokenloom.run.audit.input_records import input_problem, read_records, span_tokens
 from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.audit.span_table import SpanTable
-from tokenloom.tokenizers.text_tokenizer import TextTokenizer
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
 
 Row = dict[str, Any]
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from itertools import groupby, repeat
 from typing import Any, Literal, NamedTuple
 
-from tokenloom.errors import ConfigError
 from tokenloom.indexed.manifest.contents import Manifest
 from tokenloom.indexed.manifest.tokenizer_identity import optional_attribute, optional_number
 from tokenloom.rendering.words import printable
-from tokenloom.tokenizers.text_tokenizer import TextTokenizer
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
 
 PARTIAL, NEWLINE, TAB, ESCAPE, SPACE = "▏", "↵", "→", r"\x1b", "·"
 SIGNS = {
@@ -171,11 +170,6 @@ class Shown:
     num_tokens: int
     tokens: tuple[ShownToken, ...]
 
-    @property
-    def has_loss(self) -> bool:
-        """Whether it says which tokens have loss, as samples do."""
-        return any(token.loss is not None for token in self.tokens)
-
     def sections(self) -> Iterator[ShownSection]:
         """Yields the tokens under a heading each, in order; a span without tokens is a section too."""
         filled = {token.span for token in self.tokens}
@@ -276,18 +270,3 @@ def token_texts(ids: Sequence[int], tokenizer: TextTokenizer) -> list[str]:
             begin, complete = complete, stop
             before = decoded(ids[begin:complete], tokenizer)
     return texts
-
-
-def decoded(ids: Sequence[int], tokenizer: TextTokenizer | None) -> str:
-    """Returns the text of ids; without a tokenizer, the ids in words.
-
-    Raises:
-        ConfigError: the tokenizer cannot decode them.
-    """
-    if tokenizer is None:
-        return " ".join(map(str, ids))
-    try:
-        return tokenizer.detokenize(list(ids))
-    except (OverflowError, ValueError) as error:
-        message = f"the tokenizer cannot decode these tokens: {getattr(error, 'message', error)}"
-        raise ConfigError(message, hint="was the data made with this tokenizer?") from error

@@ -33,10 +33,7 @@ _CONTEXT = 8
 _NO_LABEL = -100
 """The label of a token without loss, of conversations."""
 
-_REARRANGED = (
-    "the tokens are not those of their documents in their order, as fill in the middle makes them; "
-    "spans are only listed"
-)
+_REARRANGED = "the tokens are not those of their documents in their order, as fill in the middle makes them"
 
 
 class OpenPair:

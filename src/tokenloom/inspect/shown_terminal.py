@@ -87,7 +87,7 @@ class _Drawing:
     def pieces(self) -> Iterator[Sequence[Piece]]:
         """Yields what begins a line each."""
         shown, origin, sections = self._shown, None, list(self._shown.sections())
-        if shown.has_loss or len(sections) != 1:  # else its only section says the same
+        if len(sections) != 1 or any(token.loss is not None for token in shown.tokens):  # else its section says it
             yield [(printable(shown.heading, keep=""), "bold")]
             yield [(printable(", ".join(f"{name} {value}" for name, value in shown.facts), keep=""), "")]
             origin = dict(shown.facts).get("made of")
@@ -168,8 +168,10 @@ class _Drawing:
         elif token.kind in _MARKS and not self._look.colour:
             name = _MARKS[token.kind] or ("" if token.text else "special")
             yield printable(f"[{' '.join(filter(None, (name, token.text)))}]", keep=""), ""
-        elif token.kind != "text" or not token.text:
-            yield (printable(token.words, keep=""), style) if token.kind != "text" else (PARTIAL, _SIGN)
+        elif token.kind != "text":
+            yield printable(token.words, keep=""), style
+        elif not token.text:
+            yield PARTIAL, _SIGN
         else:
             signs = (self._signs.get(char, printable(char, keep="")) for char in token.text)
             for is_sign, found in groupby(zip(token.text, signs, strict=True), key=lambda pair: pair[0] != pair[1]):

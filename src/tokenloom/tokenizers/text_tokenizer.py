@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import MissingTokenError, TokenizerError
+from tokenloom.errors import ConfigError, MissingTokenError, TokenizerError
 
 WELL_KNOWN_EOD = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>")
 """How tokenizers spell the token that ends a document; it counts only where a tokenizer has exactly one of them."""
@@ -212,6 +212,21 @@ def require_known_ids(path: str, ids: Sequence[int], vocab_size: int) -> list[in
             message = f"tokenizer `{path}`: expected ids in [0, {vocab_size}), found {number} at index {index}"
             raise TokenizerError(message, hint="were these tokens made by another tokenizer?")
     return numbers
+
+
+def decoded(ids: Sequence[int], tokenizer: TextTokenizer | None) -> str:
+    """Returns the text of ids; without a tokenizer, the ids in words.
+
+    Raises:
+        ConfigError: the tokenizer cannot decode them.
+    """
+    if tokenizer is None:
+        return " ".join(map(str, ids))
+    try:
+        return tokenizer.detokenize(list(ids))
+    except (OverflowError, ValueError) as error:
+        message = f"the tokenizer cannot decode these tokens: {getattr(error, 'message', error)}"
+        raise ConfigError(message, hint="was the data made with this tokenizer?") from error
 
 
 def joined(rows: Sequence[NDArray[Any]], dtype: type[np.generic]) -> Encoded:

@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.inspect.shown import decoded
 from tokenloom.loading.topology import Topology
 from tokenloom.preprocess.part import ShardReport
 from tokenloom.rendering.words import printable
 from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.lock import RunLock
-from tokenloom.tokenizers.text_tokenizer import TextTokenizer
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
 from tokenloom_look.explorer.queries import NotThereError, Query
 from tokenloom_look.target import Target, TargetKind
 

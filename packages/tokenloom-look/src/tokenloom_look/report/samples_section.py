@@ -110,7 +110,8 @@ def _drawn(shown: Shown, heading: str, *, most: int = MOST_TOKENS) -> Markup:
     left = shown.num_tokens - begin.first - len(begin.tokens)
     rest = [element("p", f"{left:,} more tokens are not shown.", class_="note")] if left > 0 else []
     facts = ", ".join(f"{name} {value}" for name, value in shown.facts)
-    told = [element("p", facts, class_="note")] if shown.has_loss else []  # headings of documents tell theirs
+    has_loss = any(token.loss is not None for token in shown.tokens)
+    told = [element("p", facts, class_="note")] if has_loss else []  # headings of documents tell theirs
     body = [*told, Markup(legend_html(begin)), Markup(shown_html(begin, tokens=False, level=4)), *rest]
     return element("article", element("h3", heading), *body)
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.inspect.shown import Special, decoded, special_tokens
+from tokenloom.inspect.shown import Special, special_tokens
+from tokenloom.tokenizers.text_tokenizer import decoded
 from tokenloom_look.html import Cell, Markup, element, facts, joined, table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Section
