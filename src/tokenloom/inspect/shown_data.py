@@ -115,12 +115,7 @@ class OpenPairs:
 
 
 def shown_document(
-    pair: OpenPair,
-    document: int,
-    tokenizer: TextTokenizer | None,
-    *,
-    first: int = 0,
-    count: int | None = None,
+    pair: OpenPair, document: int, tokenizer: TextTokenizer | None, *, first: int = 0, count: int | None = None
 ) -> Shown:
     """Returns a document, or some tokens of it; reads no others.
 
