@@ -388,23 +388,24 @@ def test_a_blend_of_a_users_own_is_asked(tmp_path):
         blend_of(blend.datasets[0], Sampled)
 
 
-def test_what_is_put_into_a_class_or_an_object_later_is_seen(tmp_path, monkeypatch):
-    dataset = make_gpt(GPTDataset, tmp_path)
-    before, inherited = as_lists([dataset[k] for k in POSITIONS]), GPTDataset.__getitem__
-    loader = ThreadLoader(dataset, [POSITIONS])
-    ring = ThreadLoader(dataset, [POSITIONS], reuse_after=1)
-    assert as_lists(first_batch(loader)) == as_lists(first_batch(ring)) == before
+def test_what_is_put_into_a_class_counts_from_the_next_dataset_on(tmp_path, monkeypatch):
+    folders = tmp_path / "earlier", tmp_path / "later"
+    for folder in folders:
+        folder.mkdir()
+    earlier, inherited = make_gpt(GPTDataset, folders[0]), GPTDataset.__getitem__
+    before = as_lists([earlier[k] for k in POSITIONS])
     monkeypatch.setattr(GPTDataset, "__getitem__", lambda self, idx: changed(inherited(self, idx)))
-    expected = as_lists([dataset[k] for k in POSITIONS])
-    assert expected != before
-    assert as_lists(first_batch(loader)) == expected
-    with pytest.raises(ConfigError, match=r"whose samples are those of `GPTDataset.__getitem__`"):
-        first_batch(ring)
-    for path in PATHS:
-        if path not in MAY_REFUSE:
-            assert as_lists(PATHS[path](dataset)) == expected, path
-    monkeypatch.undo()
-    assert as_lists(first_batch(ring)) == before
+    for dataset in (make_gpt(GPTDataset, folders[1]), pickle.loads(pickle.dumps(earlier))):
+        expected = as_lists([dataset[k] for k in POSITIONS])
+        assert expected != before
+        for path in PATHS:
+            if path in MAY_REFUSE:
+                with pytest.raises(ConfigError, match=r"`GPTDataset.__getitem__`"):
+                    PATHS[path](dataset)
+            else:
+                assert as_lists(PATHS[path](dataset)) == expected, path
+    for path in ("sample", "batch", "items", "our loader", "threads", "ring"):
+        assert as_lists(PATHS[path](earlier)) == before, path
 
 
 def test_a_class_with_a_fast_way_of_its_own_is_used_by_it(tmp_path):
@@ -436,11 +437,6 @@ def test_a_fast_way_alone_is_refused(tmp_path, name):
     )
     with pytest.raises(ConfigError, match=text):
         make_gpt(mine, tmp_path)
-    dataset = make_gpt(GPTDataset, tmp_path)
-    if name == "batch":
-        dataset.batch = lambda positions: {}
-        with pytest.raises(ConfigError, match=r"`GPTDataset` overrides `batch`, but not `__getitem__`"):
-            PATHS["threads"](dataset)
 
 
 @pytest.mark.parametrize("name", ["_build_document_index", "_get_ltor_masks_and_position_ids", "spans"])
@@ -514,14 +510,12 @@ def test_samples_that_are_preprocessed_are_so_in_every_path(tmp_path):
         assert_path_shows_the_items(dataset, path, expected)
 
 
-def test_an_item_that_asks_for_itself_is_an_error(tmp_path):
-    class Mine(GPTDataset):
-        pass
-
-    Mine.__getitem__ = lambda self, idx: self.sample(idx)
-    dataset = make_gpt(Mine, tmp_path)
-    with pytest.raises(ConfigError, match=r"`Mine.__getitem__` asks for samples in a way that asks it again"):
-        dataset[0]
+def test_an_item_may_be_built_on_any_fast_way(tmp_path):
+    plain = make_gpt(GPTDataset, tmp_path)
+    for item in (lambda self, idx: self.sample(idx), lambda self, idx: self.__getitems__([idx])[0]):
+        dataset = make_gpt(type("Mine", (GPTDataset,), {"__getitem__": item}), tmp_path)
+        for path in ("sample", "batch", "items", "threads"):
+            assert as_lists(PATHS[path](dataset)) == as_lists(PATHS[path](plain)), path
 
 
 def test_samples_without_a_batch_axis_are_an_error(tmp_path):

@@ -18,5 +18,4 @@ NB_MODULE(_native, module) {
   tokenloom::bind_computed(module);
   tokenloom::bind_packing(module);
   tokenloom::bind_texts(module);
-  tokenloom::bind_types(module);
 }

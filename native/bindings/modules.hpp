@@ -17,7 +17,6 @@ void bind_packing(nanobind::module_& module);
 void bind_samples(nanobind::module_& module);
 void bind_storage(nanobind::module_& module);
 void bind_texts(nanobind::module_& module);
-void bind_types(nanobind::module_& module);
 void bind_walks(nanobind::module_& module);
 
 }  // namespace tokenloom

@@ -328,14 +328,3 @@ def texts_with(content: Annotated[NDArray[numpy.uint8], dict(shape=(None,), orde
 
 def insert_items(items: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], itemsize: int, places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
     """Copies items, with a value before that of each place."""
-
-class KnownTypes:
-    """Types about which something holds as long as nobody changes them."""
-
-    def __init__(self, names: Sequence[str]) -> None: ...
-
-    def has(self, obj: object | None) -> bool: ...
-
-    def add(self, tag: int) -> None: ...
-
-def type_tag(obj: object | None) -> int: ...

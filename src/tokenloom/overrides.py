@@ -1,144 +1,42 @@
-"""What a class of a user's own changed, and which fast methods of ours would pass it by: one rule, asked everywhere.
+"""Which methods of an object are of a user's own class: asked once, when the object is made or unpickled.
 
 A fast method gives by one call what a hook would give one by one. A class that overrides the hook and inherits the
-fast method has changed the former only, so the latter must not be used: whoever is about to asks its `Shortcut`. A
-class that overrides both, the fast method where the hook is or nearer to the object, answers for it, and its own is
-used.
+fast method has changed the former only, so the latter must not be used. A class that overrides both, the fast method
+where the hook is or nearer to the object, answers for it, and its own is used.
 
-Ours is what was written in a module of this package. So mixins, functions put into a class later, attributes of a
-single object and wrappers all count as what they are, whatever they call themselves.
+Ours is what was written in a module of this package. So mixins, functions put into a class, attributes of a single
+object and wrappers all count as what they are, whatever they call themselves. What is put into a class or an object
+after the object was made is not seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import KnownTypes, type_tag
 
 _PACKAGE = __name__.partition(".")[0]
 
 
-class Remembered:
-    """What holds for the objects of a class, as long as nobody changes the class or puts something into an object.
-
-    Asking for what is remembered costs about 0.1 µs, whatever it took to find out.
-
-    Args:
-        names: attributes that it depends on.
-        find: says of an object whether it holds, for all objects of its class that have none of these of their own.
+class Override(NamedTuple):
+    """A method of a user's own.
 
     Attributes:
-        known: whether it is remembered for an object; if not, ask the whole.
-    """
-
-    __slots__ = ("_add", "_find", "_names", "known")
-
-    def __init__(self, names: Iterable[str], find: Callable[[Any], bool]) -> None:
-        # Python looks for special methods in the class alone.
-        self._names = frozenset(name for name in names if not name.startswith("__"))
-        types = KnownTypes(sorted(self._names))
-        self.known: Callable[[Any], bool] = types.has
-        self._add = types.add
-        self._find = find
-
-    def __call__(self, obj: Any) -> bool:
-        """Whether it holds; False for an object that has one of the attributes of its own."""
-        if self.known(obj):
-            return True
-        for name in self._names:  # a class gets its number when it is asked for something
-            getattr(type(obj), name, None)
-        tag = type_tag(obj)  # first: the class may be changed meanwhile
-        if not self._names.isdisjoint(getattr(obj, "__dict__", ())) or not self._find(obj):
-            return False
-        self._add(tag)
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class _Provider:
-    """Where an object has a method from.
-
-    Attributes:
-        level: 0 for the object itself, else 1 for its class and rising towards `object`.
+        level: how near it is: 0 in the object itself, 1 in its class and rising towards `object`.
         owner: the name of the class.
-        is_own: whether it is a user's, not ours.
     """
 
     level: int
     owner: str
-    is_own: bool
 
 
-class Shortcut:
-    """A fast method, and the hooks that it does not ask.
-
-    Args:
-        method: the fast method; None for something that is no method of the object, and that no class can answer for.
-        skips: the hooks.
-        asked_by_hooks: whether the hooks, as we define them, ask the method: then it may be overridden alone.
-    """
-
-    def __init__(self, method: str | None, *, skips: tuple[str, ...], asked_by_hooks: bool = False) -> None:
-        self.method = method
-        self.skips = skips
-        self.asked_by_hooks = asked_by_hooks
-        self.names: tuple[str, ...] = skips if method is None else (method, *skips)
-        self._safe = Remembered(self.names, lambda obj: self._find(obj) is None)
-        self.known: Callable[[Any], bool] = self._safe.known
-        """Whether it is remembered that the method skips nothing of an object; if not, ask `skipped`."""
-
-    def skipped(self, obj: Any) -> str | None:
-        """Returns the hook of a user's own that the method would skip, such as "Mine.__getitem__"; None if it is safe.
-
-        What is put into a class or an object later is seen.
-
-        Raises:
-            ConfigError: the class overrides the method, but none of the hooks, which would show other data.
-        """
-        return None if self.known(obj) or self._safe(obj) else self._find(obj)
-
-    def _find(self, obj: Any) -> str | None:
-        method = None if self.method is None else _provider(obj, self.method)
-        hooks = [(name, provider) for name in self.skips if (provider := _provider(obj, name)) is not None]
-        own = [(name, provider) for name, provider in hooks if provider.is_own]
-        for name, provider in own:
-            if method is None or not method.is_own or method.level > provider.level:
-                return f"{provider.owner}.{name}"
-        if method is not None and method.is_own and hooks and not own and not self.asked_by_hooks:
-            message = (
-                f"`{method.owner}` overrides `{self.method}`, but not `{self.skips[0]}`, which would show other data"
-            )
-            raise ConfigError(message, hint=f"override `{self.skips[0]}`, or both")
-        return None
-
-
-def overrides(obj: Any, name: str) -> bool:
-    """Whether an object has a method from a user's class, not from ours."""
-    provider = _provider(obj, name)
-    return provider is not None and provider.is_own
-
-
-def is_ours(function: Any) -> bool:
-    """Whether a function was written in this package, whatever it calls itself."""
-    return _is_ours(function, type(function))
-
-
-def class_overrides(cls: type, name: str) -> bool:
-    """Whether instances of a class have a method from a user's class, not from ours."""
-    for base in cls.__mro__:
-        if name in vars(base):
-            return not _is_ours(vars(base)[name], base)
-    return False
-
-
-@dataclass(frozen=True, slots=True)
-class Uncalled:
-    """A hook that nothing calls here.
+class Uncalled(NamedTuple):
+    """A hook that nothing calls, so that overriding it would have no effect, silently.
 
     Attributes:
         remedy: what to override, or to do, instead.
@@ -149,49 +47,81 @@ class Uncalled:
     unless: tuple[str, ...] = ()
 
 
-def refuse_uncalled(obj: Any, hooks: Mapping[str, Uncalled]) -> None:
-    """Raises if an object has a hook of a user's own that nothing calls: it would have no effect, silently.
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """Those of some methods of an object that are a user's own.
 
-    Args:
-        obj: an object of any class.
-        hooks: the hooks, by name.
-
-    Raises:
-        ConfigError: it has one.
+    Attributes:
+        cls: the class of the object.
+        found: the methods by name.
     """
-    for name, hook in hooks.items():
-        if not hasattr(type(obj), name):
-            continue
-        provider = _provider(obj, name)
-        if provider is None or not provider.is_own or any(overrides(obj, other) for other in hook.unless):
-            continue
-        message = f"`{provider.owner}` overrides `{name}`, which tokenloom does not call"
-        raise ConfigError(message, hint=hook.remedy)
+
+    cls: type
+    found: Mapping[str, Override]
+
+    @classmethod
+    def of(cls, obj: Any, names: Iterable[str]) -> Self:
+        """Looks for methods of an object or a class."""
+        kind: type = obj if isinstance(obj, type) else type(obj)
+        places = [(kind, getattr(obj, "__dict__", {})), *((base, vars(base)) for base in kind.__mro__)]
+        found = {}
+        for name in names:
+            for level, (owner, attributes) in enumerate(places):
+                if name in attributes and (level or not name.startswith("__")):  # Python asks the class for those
+                    if not is_ours(attributes[name], owner):
+                        found[name] = Override(level, owner.__name__)
+                    break
+        return cls(kind, found)
+
+    def skipped(self, method: str, *hooks: str) -> str | None:
+        """Returns the hook that a fast method would skip, such as "Mine.__getitem__"; None if it gives the same."""
+        if not self.found:
+            return None
+        own = self.found.get(method)
+        level = sys.maxsize if own is None else own.level
+        for name in hooks:
+            if (hook := self.found.get(name)) is not None and hook.level < level:
+                return f"{hook.owner}.{name}"
+        return None
+
+    def refuse_alone(self, method: str, *hooks: str) -> None:
+        """Raises if a fast method is overridden, but none of its hooks, which would show other data.
+
+        Raises:
+            ConfigError: so it is.
+        """
+        if method in self.found and self.found.keys().isdisjoint(hooks):
+            owner = self.found[method].owner
+            message = f"`{owner}` overrides `{method}`, but not `{hooks[0]}`, which would show other data"
+            raise ConfigError(message, hint=f"override `{hooks[0]}`, or both")
+
+    def refuse_uncalled(self, hooks: Mapping[str, Uncalled]) -> None:
+        """Raises if a hook is overridden that nothing calls.
+
+        Raises:
+            ConfigError: one is.
+        """
+        for name, hook in hooks.items():
+            if name in self.found and self.found.keys().isdisjoint(hook.unless):
+                message = f"`{self.found[name].owner}` overrides `{name}`, which tokenloom does not call"
+                raise ConfigError(message, hint=hook.remedy)
 
 
-def _provider(obj: Any, name: str) -> _Provider | None:
-    """Returns where an object has an attribute from; None if neither it nor its class has it."""
-    attributes = getattr(obj, "__dict__", {})
-    if name in attributes and not name.startswith("__"):  # Python looks for special methods in the class alone
-        return _Provider(0, type(obj).__name__, not _is_ours(attributes[name], type(obj)))
-    for level, cls in enumerate(type(obj).__mro__, start=1):
-        if name in vars(cls):
-            return _Provider(level, cls.__name__, not _is_ours(vars(cls)[name], cls))
-    return None
+def overrides(obj: Any, *names: str) -> bool:
+    """Whether an object, or a class, has one of these methods from a user's class, not from ours."""
+    return bool(Overrides.of(obj, names).found)
 
 
-def _is_ours(value: Any, owner: type) -> bool:
-    """Whether an attribute was written in this package.
+def is_ours(value: Any, owner: type = FunctionType) -> bool:
+    """Whether a function, or another attribute of a class, was written in this package, whatever it calls itself.
 
     A function is where its global names are: a decorator that passes `__module__` on is none of ours.
     """
-    if isinstance(value, (staticmethod, classmethod)):
-        value = value.__func__
-    elif isinstance(value, property):
+    if isinstance(value, property):
         value = value.fget
     elif isinstance(value, cached_property):
         value = value.func
-    if isinstance(value, MethodType):  # of another object, put into this one
+    elif isinstance(value, (staticmethod, classmethod, MethodType)):  # the last of another object, put into this one
         value = value.__func__
     if type(value) is FunctionType:
         module = value.__globals__.get("__name__", "")

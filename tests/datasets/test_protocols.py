@@ -15,7 +15,6 @@ from tokenloom.datasets.protocols import (
     Batches,
     FillsBatches,
     FillsRows,
-    HasItemHook,
     KnowsLengths,
     KnowsSpans,
     Samples,
@@ -31,7 +30,7 @@ def test_our_datasets_offer_what_is_written_down(tmp_path):
         assert [protocol.__name__ for protocol in offered if not isinstance(each, protocol)] == []
     assert isinstance(dataset, FillsRows)
     assert isinstance(dataset, KnowsSpans)
-    assert not isinstance(dataset, (HasItemHook, KnowsLengths))
+    assert not isinstance(dataset, KnowsLengths)
     assert protocols.pair_of(dataset.dataset) is dataset.dataset
     assert not protocols.is_remote_dataset(dataset)
 

@@ -177,9 +177,11 @@ def test_conversations_of_a_users_own_are_asked(tmp_path):
     prefix = write_conversations(tmp_path / "chat", [conversation((PROMPT, [20, 21]), (ANSWER, [22, 23]))])
     plain = make_sft(prefix)
     by_class = type(plain)(Mine(prefix), prefix, plain.indices, None, Split.train, plain.config)
-    by_pair = make_sft(prefix)
-    inner = by_pair.dataset.pair.get
-    by_pair.dataset.pair.get = lambda *given, **named: inner(*given, **named) + 1
+    pair = IndexedDataset(prefix)
+    inner = pair.get
+    pair.get = lambda *given, **named: inner(*given, **named) + 1
+    conversations = SFTLowLevelDataset.of_pair(pair, plain_text=False)
+    by_pair = type(plain)(conversations, prefix, plain.indices, None, Split.train, plain.config)
     for dataset in (by_class, by_pair):
         assert dataset.batch([0])["tokens"][0, :4].tolist() == [21, 22, 23, 24]
         assert dataset[0]["tokens"][:4].tolist() == [21, 22, 23, 24]

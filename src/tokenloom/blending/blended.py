@@ -24,19 +24,13 @@ from tokenloom.datasets.outputs import (
 )
 from tokenloom.datasets.protocols import Announces, KnowsLengths, KnowsOrder, Verifiable, is_remote_dataset
 from tokenloom.datasets.shortcuts import (
-    BATCH,
-    ROWS,
-    SAMPLE,
-    SampleShortcut,
+    HasHooks,
     as_arrays,
-    ask_each,
-    check_overrides,
+    check_filled,
     fills_rows,
     hook_of,
     makes_batches,
-    must_ask,
     must_be_asked,
-    refuse_hook,
     sample_of,
     stack,
 )
@@ -46,13 +40,10 @@ from tokenloom.order.arrays import ArrayStore
 from tokenloom.order.bucket_cache import index_cache
 from tokenloom.order.keys import describe
 from tokenloom.order.protocols import BlendOrder
-from tokenloom.overrides import overrides
 from tokenloom.rendering.card import HasFacts
 
-_SAMPLE = SampleShortcut("sample", skips=("__getitem__",))
 
-
-class BlendedDataset(HasFacts):
+class BlendedDataset(HasFacts, HasHooks):
     """Samples of several datasets, mixed by weight in a fixed order.
 
     Position k belongs to dataset `dataset_index[k]`, of which it is sample `dataset_sample_index[k]`. Samples are those
@@ -83,8 +74,8 @@ class BlendedDataset(HasFacts):
         order: BlendOrder | None = None,
     ) -> None:
         check_weights(datasets, weights, size)
-        check_overrides(self)
-        _SAMPLE.skipped(self)  # complains of one alone
+        self._check_overrides()
+        self._overrides.refuse_alone("sample", "__getitem__")
         self.datasets: list[Any] = list(datasets)
         self.split: Any = self.datasets[0].index_split
         self.weights: list[float] = normalize(weights) if size is not None else list(weights)
@@ -190,12 +181,11 @@ class BlendedDataset(HasFacts):
 
     def sample(self, idx: int) -> dict[str, Any]:
         """Returns a sample as NumPy arrays."""
-        if not _SAMPLE.known(self) and must_ask(self, _SAMPLE):  # of its dataset's hooks, `sample_of` knows
-            return as_arrays(ask_each(self, (idx,))[0])
+        if self._overrides.found and self._must_ask("sample"):  # of its dataset's hooks, `sample_of` knows
+            return as_arrays(self[idx])
         number, sample = self.locate(idx)
         self.order.check()
-        dataset = self.datasets[number]
-        arrays = dataset.sample(sample) if SAMPLE.free(dataset) else sample_of(dataset, sample)
+        arrays = sample_of(self.datasets[number], sample)
         return {"dataset_id": np.array(number, dtype=self._number_type), **arrays}
 
     def spans(self, idx: int) -> Any:
@@ -227,19 +217,18 @@ class BlendedDataset(HasFacts):
 
     def __getitems__(self, positions: Sequence[int | None]) -> Sequence[dict[str, Any]]:
         """Returns many samples as torch tensors; torch's DataLoader calls this for a batch."""
-        if must_be_asked(self):
-            return ask_each(self, positions)
-        if overrides(self, "batch"):
-            return sample_batch(self.batch(positions), len(positions))
-        groups = self._by_dataset(positions)
-        if not all(makes_batches(self.datasets[number]) for number, _, _ in groups):
-            return ask_each(self, positions)
-        return sample_batch(self._batch(groups, positions), len(positions))
+        if not must_be_asked(self):
+            if "batch" in self._overrides.found:
+                return sample_batch(self.batch(positions), len(positions))
+            groups = self._by_dataset(positions)
+            if all(makes_batches(self.datasets[number]) for number, _, _ in groups):
+                return sample_batch(self._batch(groups, positions), len(positions))
+        return self._items(positions)
 
     @property
     def item_hook(self) -> str | None:
         """What only `dataset[k]` asks: a method that the class of the datasets overrides."""
-        return hook_of(self.datasets[0], BATCH)
+        return hook_of(self.datasets[0], "batch")
 
     @property
     def fills_batches(self) -> bool:
@@ -250,7 +239,7 @@ class BlendedDataset(HasFacts):
     def layout(self) -> BatchLayout:
         """The arrays of a sample: those of its dataset, with `dataset_id` in front."""
         if not self.fills_batches:
-            refuse_hook(self.datasets[0], ROWS, "filling given arrays", hint="ask for batches without `out`")
+            check_filled(self.datasets[0], "fill_rows")
             message = f"expected datasets that fill given arrays, found {type(self.datasets[0]).__name__}"
             raise ConfigError(message, hint="ask for batches without `out`")
         outputs = self.datasets[0].layout.outputs
@@ -282,10 +271,10 @@ class BlendedDataset(HasFacts):
         A position of None gives a sample of the first dataset without loss, for filling up a batch. Args and errors are
         those of `GPTDataset.batch`.
         """
-        if not BATCH.known(self) and must_ask(self, BATCH):  # of those of its datasets, `_batch` knows
+        if self._overrides.found and self._must_ask("batch"):  # of those of its datasets, `_batch` knows
             if out is not None:
-                refuse_hook(self, BATCH, "filling given arrays", hint="ask for batches without `out`")
-            return stack(ask_each(self, positions), name=type(self).__name__)
+                check_filled(self, "batch")
+            return stack(self._items(positions), name=type(self).__name__)
         return self._batch(self._by_dataset(positions), positions, out, digests)
 
     def _batch(
@@ -298,13 +287,12 @@ class BlendedDataset(HasFacts):
         members = [self.datasets[number] for number, _, _ in groups] or self.datasets[:1]
         if out is not None:
             for dataset in members:
-                if not ROWS.free(dataset):
-                    refuse_hook(dataset, ROWS, "filling given arrays", hint="ask for batches without `out`")
+                check_filled(dataset, "fill_rows")
             self.layout.check(out, len(positions), name=self._name())
         elif all(map(fills_rows, members)):
             out = self.layout.allocate((len(positions),), integers=INTEGERS[0], empty=recycled_empty)
         elif any(map(must_be_asked, members)):
-            return stack(ask_each(self, positions), name=type(self).__name__)
+            return stack(self._items(positions), name=type(self).__name__)
         else:
             return self._joined(groups, len(positions))
         filled = out if digests is None else {**out, TOKEN_DIGESTS: digests}

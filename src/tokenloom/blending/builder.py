@@ -17,7 +17,6 @@ from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.pair_samples import PairSamples, local_index_folder
-from tokenloom.datasets.reference_hooks import BUILDER_HOOKS
 from tokenloom.datasets.splits import Split, split_indices, split_range
 from tokenloom.datasets.tokenizer_match import check_tokenizer_ahead, remember_head
 from tokenloom.distributed.building import Builders, build_together
@@ -28,9 +27,17 @@ from tokenloom.order.arrays import NotBuiltError, nothing_is_built
 from tokenloom.order.cache import DESCRIPTION
 from tokenloom.order.index_packs import packing
 from tokenloom.order.short_datasets import ShortTogether
-from tokenloom.overrides import Uncalled, class_overrides, refuse_uncalled
+from tokenloom.overrides import Overrides, Uncalled, overrides
 from tokenloom.progress import task
 from tokenloom.storage.addresses import is_remote
+
+_STEPS = (
+    "_build_blended_dataset_splits",
+    "_build_megatron_datasets_parallel",
+    "_build_megatron_dataset_splits",
+    "build_generic_dataset",
+)
+_REMEDY = "override `numel_low_level_dataset`, `build_low_level_dataset` or `__init__` of the dataset class, or `build`"
 
 
 class BlendedMegatronDatasetBuilder:
@@ -65,7 +72,7 @@ class BlendedMegatronDatasetBuilder:
     blend_class: ClassVar[type[BlendedDataset]] = BlendedDataset
     """What several datasets become."""
 
-    uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = BUILDER_HOOKS
+    uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = dict.fromkeys(_STEPS, Uncalled(_REMEDY, unless=("build",)))
     """Methods of the reference that nothing calls here: a class that overrides one is refused."""
 
     def __init__(
@@ -77,7 +84,7 @@ class BlendedMegatronDatasetBuilder:
         *,
         builders: Builders = "auto",
     ) -> None:
-        refuse_uncalled(self, self.uncalled_hooks)
+        Overrides.of(self, ("build", *self.uncalled_hooks)).refuse_uncalled(self.uncalled_hooks)
         if not isinstance(cls, type):
             message = f"expected a dataset class as `cls`, found {cls!r}"
             raise ConfigError(message, hint="such as `GPTDataset`")
@@ -229,7 +236,7 @@ class BlendedMegatronDatasetBuilder:
         remember_head(low_level, heads)
         num_elements = self.cls.numel_low_level_dataset(low_level)
         # A constructor of a user's own gets an array, as the reference gives it; ours need none.
-        select = split_indices if class_overrides(self.cls, "__init__") else split_range
+        select = split_indices if overrides(self.cls, "__init__") else split_range
         return {
             (quota.split, number): self.cls(
                 low_level,

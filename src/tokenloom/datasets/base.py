@@ -5,26 +5,24 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Mapping
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any
 
 from numpy.typing import NDArray
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.protocols import KnowsOrder, pair_of
-from tokenloom.datasets.shortcuts import check_overrides
+from tokenloom.datasets.shortcuts import HasHooks
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tokenizer import pad_token_id
 from tokenloom.datasets.tokenizer_match import check_tokenizer
 from tokenloom.errors import ConfigError
 from tokenloom.order.documents import Rows
 from tokenloom.order.keys import describe
-from tokenloom.overrides import Uncalled
 from tokenloom.rendering.card import HasFacts
 
 
-class MegatronDataset(HasFacts, ABC):
+class MegatronDataset(HasFacts, HasHooks, ABC):
     """A split of one low-level dataset, as samples.
 
     Works as a map-style dataset of torch without inheriting from it, so that importing needs no torch.
@@ -77,9 +75,6 @@ class MegatronDataset(HasFacts, ABC):
         ConfigError: the class overrides a method that nothing calls, or one that gives samples other than `dataset[k]`.
     """
 
-    uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
-    """Methods of the reference that nothing calls here: a class that overrides one is refused."""
-
     run_order: KnowsOrder | None = None
     """What knows the order, where this is all of a run."""
 
@@ -94,7 +89,7 @@ class MegatronDataset(HasFacts, ABC):
         index_split: Split,
         config: Any,
     ) -> None:
-        check_overrides(self, self.uncalled_hooks)
+        self._check_overrides()
         if not isinstance(index_split, Enum):
             message = f"expected a `Split` as `index_split`, found {index_split!r}"
             raise ConfigError(message, hint="such as `Split.train`")

@@ -19,7 +19,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.identity import dataset_identity
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.roles import SequenceRoles, has_roles, read_roles, roles_path, text_roles
-from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
+from tokenloom.indexed.token_source import span_reader
 from tokenloom.order.arrays import refuse_to_build_now
 from tokenloom.preprocess.chat import preprocess_chat
 from tokenloom.preprocess.chat_templates import find_chat_template
@@ -73,6 +73,7 @@ class SFTLowLevelDataset:
 
     def _take(self, pair: IndexedDataset, *, plain_text: bool) -> None:
         self.pair = pair
+        self._read_spans = span_reader(pair, whole=True)
         self.path_prefix: str = pair.path_prefix
         self._is_text = plain_text and not has_roles(pair)
         self.roles: SequenceRoles = self._open_roles(None)
@@ -100,7 +101,7 @@ class SFTLowLevelDataset:
         self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> NDArray[Any]:
         """Returns the tokens of many spans, back to back."""
-        return gather_tokens(self.pair, sequences, starts, lengths, shortcut=SEQUENCES)
+        return self._read_spans(self.pair, sequences, starts, lengths)
 
     @property
     def remote_paths(self) -> list[str]:
@@ -127,6 +128,7 @@ class SFTLowLevelDataset:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._read_spans = span_reader(self.pair, whole=True)
         self.roles = self._open_roles(state["roles"])
 
 

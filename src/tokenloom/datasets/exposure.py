@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -16,7 +16,7 @@ from tokenloom.datasets.ledger import Count
 from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError, UntrainableWarning
 from tokenloom.indexed.layout import DType
-from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
+from tokenloom.indexed.token_source import ReadSpans, span_reader
 from tokenloom.order.documents import Rows
 
 _dtype_code = cache(DType.code_from_dtype)
@@ -69,6 +69,11 @@ class TakenConversations:
     config: SFTDatasetConfig
     reads_ahead: int
     name: str
+    _read_spans: ReadSpans = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Finds out how the data are read."""
+        object.__setattr__(self, "_read_spans", span_reader(self.data, whole=True))
 
     @property
     def num_sequences(self) -> int:
@@ -169,7 +174,7 @@ class TakenConversations:
         if denied is not None and denied.any():
             segments[denied, 1:3] = 0
             chosen, available = sequences[~denied], available[~denied]
-        text = gather_tokens(self.data, chosen, np.zeros_like(chosen), available, shortcut=SEQUENCES)
+        text = self._read_spans(self.data, chosen, np.zeros_like(chosen), available)
         self.data.roles.parts.fill(
             text,
             _dtype_code(text.dtype),

@@ -21,20 +21,18 @@ from tokenloom.datasets.outputs import (
     integers_of,
     recycled_empty,
 )
-from tokenloom.datasets.pair_samples import SAMPLE_IS_OURS, PairSamples
-from tokenloom.datasets.shortcuts import BATCH, must_ask, refuse_hook
+from tokenloom.datasets.pair_samples import PairSamples
+from tokenloom.datasets.shortcuts import QUERY, check_filled
 from tokenloom.datasets.tensors import Sample, tensors_of, to_tensors
 from tokenloom.datasets.tokenizer import NO_TOKEN
 from tokenloom.errors import ConfigError, TokenloomError, TokenRangeError
 from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs
-from tokenloom.indexed.token_source import MAPPED, check_source, gather_tokens, mapped_bytes
+from tokenloom.indexed.token_source import ReadSpans, check_source, is_as_stored, mapped_bytes, span_reader
 from tokenloom.kernels import GptFiller, MappedSamples
 from tokenloom.order.protocols import SpanOrder
 from tokenloom.order.windows import SpanBatch
-from tokenloom.overrides import Remembered, overrides
-from tokenloom.storage.local import ByteSource
 
 _FLOAT32 = np.dtype(np.float32)
 
@@ -66,6 +64,7 @@ class FilledSamples(_Base):
         """Sets what samples are filled with; part of making a dataset."""
         config = self.config
         check_source(self.dataset)
+        self._reads_pair = issubclass(type(self.dataset), IndexedDataset)  # `isinstance` would believe a wrapper
         assert config.tokenizer is not None  # the config has checked it
         uses_eod = config.reset_position_ids or config.reset_attention_mask or config.eod_mask_loss
         self._eod_token_id = config.tokenizer.eod if uses_eod else NO_TOKEN
@@ -74,21 +73,19 @@ class FilledSamples(_Base):
         self._make_array: MakeArray = np.empty if config.sequence_length < LARGE_BYTES // 8 else recycled_empty
         self._filler: GptFiller | None = None
         self._mapped: MappedSamples | None = None
-        self._mapped_reader: ByteSource | None = None
+        self._mapped_of: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        state.update(_filler=None, _mapped=None, _mapped_reader=None)
-        state.pop("layout", None)
-        state.pop("_single_arrays", None)
-        state.pop("_all_filled", None)
-        state.pop("_is_text", None)
+        state.update(_filler=None, _mapped=None, _mapped_of=None)
+        for name in ("layout", "_single_arrays", "_all_filled", "_is_text", "_read_spans"):
+            state.pop(name, None)
         return state
 
     def __getitem__(self, idx: int | None) -> Sample:
         """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
-        if not _ITEM_IS_OURS.known(self) and not _ITEM_IS_OURS(self):
-            return to_tensors(self._sample_for_item(idx), copy_shared=overrides(self, "__getitem__"))
+        if found := self._overrides.found:
+            return to_tensors(self._sample_for_item(idx), copy_shared="__getitem__" in found)
         sample = self._sample(idx)
         return tensors_of(sample) if self._all_filled else to_tensors(sample)
 
@@ -152,8 +149,8 @@ class FilledSamples(_Base):
         """
         if out is None and (digests is None or not self.digests_tokens):
             return super().batch(positions)
-        if not BATCH.free(self) and must_ask(self, BATCH):
-            refuse_hook(self, BATCH, "filling given arrays", hint="ask for batches without `out`")
+        if self._must_ask("batch"):
+            check_filled(self, "batch")
         if out is None:
             out = self.layout.allocate((len(positions),), integers=INTEGERS[0], empty=recycled_empty)
         else:
@@ -261,28 +258,25 @@ class FilledSamples(_Base):
             )
         return self._filler
 
+    @cached_property
+    def _read_spans(self) -> ReadSpans:
+        return span_reader(self.dataset)
+
     def _mapped_samples(self) -> MappedSamples | None:
         """Returns what the kernel fills samples from by itself; None if tokens have to be read, or changed, first."""
         source = self.dataset
-        if (
-            self._mapped is None
-            or not (type(source) is JoinedPairs or (MAPPED.known(source) and source.byte_source is self._mapped_reader))
-            or not _QUERY_IS_OURS.known(self)
-        ):
-            self._mapped = self._find_mapped()
+        reader = source.byte_source if self._reads_pair else source
+        if reader is not self._mapped_of:  # another one may take its place
+            self._mapped = self._find_mapped(source)
+            self._mapped_of = reader
         return self._mapped
 
-    def _find_mapped(self) -> MappedSamples | None:
-        source = self.dataset  # `isinstance` would believe a wrapper
-        if type(source) is JoinedPairs:
-            reader, sections = self.order.native_reader(), source.sections
-            if self._overrides_query() or reader is None or sections is None:
-                return None
-            return MappedSamples(reader, sections)
-        if self._overrides_query() or not issubclass(type(source), IndexedDataset) or MAPPED.skipped(source):
+    def _find_mapped(self, source: Any) -> MappedSamples | None:
+        if QUERY in self._overrides.found or (reader := self.order.native_reader()) is None:
             return None
-        self._mapped_reader = source.byte_source
-        if (data := mapped_bytes(source.byte_source)) is None or (reader := self.order.native_reader()) is None:
+        if type(source) is JoinedPairs:
+            return None if source.sections is None else MappedSamples(reader, source.sections)
+        if not self._reads_pair or not is_as_stored(source) or (data := mapped_bytes(source.byte_source)) is None:
             return None
         index = source.index
         return MappedSamples(reader, data, index.sequence_pointers, index.header.dtype_code)
@@ -314,12 +308,9 @@ class FilledSamples(_Base):
         text[: len(tokens)] = tokens
         return text, documents
 
-    def _overrides_query(self) -> bool:
-        return not _QUERY_IS_OURS(self)
-
     def _runs(self, rows: NDArray[np.int64]) -> Runs:
         """Returns the tokens that samples are filled with: those of `_gather`, or of a user's own query."""
-        if not self._overrides_query():
+        if QUERY not in self._overrides.found:
             return self._gather(rows)
         name = f"{type(self).__name__}._query_document_sample_shuffle_indices"
         if self.config.inter_document_masking:
@@ -349,12 +340,12 @@ class FilledSamples(_Base):
         spans = self.order.spans(rows, keep_empty=self.config.inter_document_masking)
         if (denied := spans.documents < 0).any():
             return self._gather_allowed(spans, ~denied)
-        tokens = gather_tokens(self.dataset, spans.documents, spans.starts, spans.lengths)
+        tokens = self._read_spans(self.dataset, spans.documents, spans.starts, spans.lengths)
         return tokens, spans.lengths, spans.row_offsets
 
     def _gather_allowed(self, spans: SpanBatch, allowed: NDArray[np.bool_]) -> Runs:
         """Returns what `_gather` does, without reading a token of a denied document."""
-        found = gather_tokens(self.dataset, spans.documents[allowed], spans.starts[allowed], spans.lengths[allowed])
+        found = self._read_spans(self.dataset, spans.documents[allowed], spans.starts[allowed], spans.lengths[allowed])
         tokens = np.zeros(int(spans.lengths.sum()), dtype=found.dtype)
         tokens[np.repeat(allowed, spans.lengths)] = found
         return tokens, np.where(allowed, spans.lengths, -spans.lengths), spans.row_offsets
@@ -373,14 +364,6 @@ class FilledSamples(_Base):
         for row, (begin, end) in enumerate(itertools.pairwise(bounds.tolist())):
             text[row, : end - begin] = tokens[begin:end]
         self._sample_filler().fill_from_text(text, run_lengths, row_offsets, rows, *_outputs(out))
-
-
-_QUERY = FilledSamples._query_document_sample_shuffle_indices
-_QUERY_IS_OURS = Remembered((_QUERY.__name__,), lambda dataset: not overrides(dataset, _QUERY.__name__))
-_ITEM_IS_OURS = Remembered(
-    ("__getitem__", "sample"),
-    lambda dataset: not overrides(dataset, "__getitem__") and SAMPLE_IS_OURS(dataset),
-)
 
 
 def _outputs(sample: Sample) -> tuple[Any, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from tokenloom.datasets.data_origin import PairOrigin
 from tokenloom.datasets.filled import FilledSamples
 from tokenloom.datasets.pair_samples import PairSamples, has_own_lengths
 from tokenloom.datasets.protocols import pair_of
-from tokenloom.datasets.reference_hooks import GPT_HOOKS
+from tokenloom.datasets.shortcuts import QUERY, UNCALLED_BY_ITEM
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tokenizer_match import check_tokenizer
 from tokenloom.errors import ConfigError
@@ -32,6 +32,10 @@ from tokenloom.order.policies import OrderPolicy
 from tokenloom.order.protocols import SpanOrder
 from tokenloom.order.short_datasets import warn_of_short
 from tokenloom.order.windows import SpanBatch, Spans
+from tokenloom.overrides import Uncalled
+
+_BY_NUMBER = Uncalled(f"choose the samples in `{QUERY}` or `__getitem__`")
+_BY_LENGTH = Uncalled("say how many samples there are by `num_samples`, or in a `__len__`")
 
 
 class GPTDataset(CountedSamples, FilledSamples, PairSamples, MegatronDataset):
@@ -62,7 +66,14 @@ class GPTDataset(CountedSamples, FilledSamples, PairSamples, MegatronDataset):
 
     config: GPTDatasetConfig
 
-    uncalled_hooks = GPT_HOOKS
+    uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {
+        "_build_document_sample_shuffle_indices": _BY_NUMBER,
+        "_build_document_index": _BY_NUMBER,
+        "_build_shuffle_index": _BY_NUMBER,
+        "_get_num_epochs": _BY_LENGTH,
+        "_get_num_tokens_per_epoch": _BY_LENGTH,
+        "_get_ltor_masks_and_position_ids": UNCALLED_BY_ITEM,
+    }
     if TYPE_CHECKING:
         order: SpanOrder
         epochs: Epochs

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +16,20 @@ from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.data_match import check_kind
 from tokenloom.datasets.data_origin import PairOrigin
 from tokenloom.datasets.pair_samples import PairSamples
-from tokenloom.datasets.reference_hooks import MASKED_HOOKS
+from tokenloom.datasets.shortcuts import UNCALLED_BY_ITEM
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import WordPieces, optional_token_id, word_pieces
 from tokenloom.errors import ConfigError, IgnoredSettingWarning, TokenizerError, TokenloomError
+from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.lengths import LengthHistogram, length_histogram
-from tokenloom.indexed.token_source import SEQUENCES, gather_tokens
+from tokenloom.indexed.token_source import ReadSpans, span_reader
 from tokenloom.kernels import Masker, make_masker
 from tokenloom.numbers import checked_integer
 from tokenloom.order.sentence_order import SentenceOrder, SentenceSamples
 from tokenloom.order.windows import SpanBatch, Spans
+from tokenloom.overrides import Uncalled
 
 _GEOMETRIC_PROBABILITY = 0.2
 """Parameter of the distribution of n-gram lengths, from SpanBERT (https://arxiv.org/abs/1907.10529, section 3.1)."""
@@ -125,7 +127,11 @@ class MaskedWordPieceDataset(PairSamples, MegatronDataset):
 
     config: MaskedWordPieceDatasetConfig
     order: SentenceOrder
-    uncalled_hooks = MASKED_HOOKS
+    uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {
+        "_build_sample_index": Uncalled("choose the samples in a `__getitem__`"),
+        "_create_masked_lm_predictions": UNCALLED_BY_ITEM,
+        "_get_token_mask": UNCALLED_BY_ITEM,
+    }
 
     _special_tokens: int
     """Tokens of a sample that are not text."""
@@ -242,7 +248,9 @@ class MaskedWordPieceDataset(PairSamples, MegatronDataset):
         return self.order.mapping()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_filler": None}
+        state = {**super().__getstate__(), "_filler": None}
+        state.pop("_read_spans", None)
+        return state
 
     # --- samples ----------------------------------------------------------------------------------------------
 
@@ -278,11 +286,13 @@ class MaskedWordPieceDataset(PairSamples, MegatronDataset):
                 self._batch(np.array([row]))  # raises for the sample that is to blame
             raise self._explained(error, int(rows[0])) from error
 
+    @cached_property
+    def _read_spans(self) -> ReadSpans:
+        return span_reader(self.dataset, whole=True)
+
     def _read(self, rows: NDArray[np.int64]) -> SentenceText:
         sentences, targets = self.order.sentences(rows)
-        tokens = gather_tokens(
-            self.dataset, sentences.documents, sentences.starts, sentences.lengths, shortcut=SEQUENCES
-        )
+        tokens = self._read_spans(self.dataset, sentences.documents, sentences.starts, sentences.lengths)
         return SentenceText(
             tokens=tokens.astype(np.int64),
             sentence_lengths=sentences.lengths,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.protocols import pair_of
-from tokenloom.datasets.shortcuts import BATCH, SAMPLE, as_arrays, ask_each, makes_batches, must_ask, stack
+from tokenloom.datasets.shortcuts import as_arrays, is_within_item, makes_batches, stack
 from tokenloom.datasets.tensors import Sample, sample_batch
 from tokenloom.datasets.verified import verification_of
 from tokenloom.errors import ConfigError, IndexCacheError
@@ -27,7 +27,6 @@ from tokenloom.order.bucket_cache import index_cache
 from tokenloom.order.documents import Documents
 from tokenloom.order.protocols import Order
 from tokenloom.order.windows import SpanBatch
-from tokenloom.overrides import Remembered
 from tokenloom.storage.object_storage import object_storage
 
 if TYPE_CHECKING:
@@ -72,19 +71,19 @@ class PairSamples(_Base):
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
         """Returns many samples as torch tensors, made as one batch where they can be; torch's DataLoader calls this."""
-        if not makes_batches(self):
-            return ask_each(self, positions)
-        return sample_batch(self.batch(positions), len(positions))
+        if makes_batches(self) or is_within_item(self):
+            return sample_batch(self.batch(positions), len(positions))
+        return self._items(positions)
 
     def sample(self, idx: int | None) -> Sample:
         """Returns a sample as NumPy arrays, see the class; None gives one with an all-zero loss mask."""
-        if not SAMPLE.free(self) and must_ask(self, SAMPLE):
-            return as_arrays(ask_each(self, (idx,))[0])
+        if self._must_ask("sample"):
+            return as_arrays(self._items((idx,))[0])
         return self._sample(idx)
 
     def _sample_for_item(self, idx: int | None) -> Sample:
         """Returns the arrays that `__getitem__` makes tensors of: those of a `sample` of the user's own, or ours."""
-        return self._sample(idx) if SAMPLE_IS_OURS.known(self) or SAMPLE_IS_OURS(self) else self.sample(idx)
+        return self.sample(idx) if "sample" in self._overrides.found else self._sample(idx)
 
     def _sample(self, idx: int | None) -> Sample:
         """Returns a sample as NumPy arrays, made here."""
@@ -105,8 +104,8 @@ class PairSamples(_Base):
             IndexError: there is no such sample.
             ConfigError: a class of a user's own gives samples that differ in names or shapes.
         """
-        if not BATCH.free(self) and must_ask(self, BATCH):
-            return stack(ask_each(self, positions), name=type(self).__name__)
+        if self._must_ask("batch"):
+            return stack(self._items(positions), name=type(self).__name__)
         return self._rows_or_fillers(positions)
 
     def _rows_or_fillers(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Sample:
@@ -148,7 +147,7 @@ class PairSamples(_Base):
         return rows, fillers
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
+        state = super().__getstate__()
         if self.rows.consecutive is not None:  # 4 bytes per document otherwise
             state.pop("_indices", None)
         return state
@@ -269,11 +268,6 @@ def positions_and_fillers(
         message = f"expected integers as positions of samples, found {given.dtype}"
         raise TypeError(message)
     return np.ascontiguousarray(given, dtype=np.int64), fillers
-
-
-_SAMPLE = PairSamples.sample
-SAMPLE_IS_OURS = Remembered(("sample",), lambda dataset: type(dataset).sample is _SAMPLE)
-"""Whether no class overrides `sample`."""
 
 
 def _all_within(rows: NDArray[np.int64], count: int) -> bool:

@@ -1,7 +1,8 @@
 """What loading, blending, packing and inspecting may ask of a dataset, written down once.
 
-A class of a user's own needs `__len__` and `__getitem__` (`Samples`). Whatever else of this it offers is used, by
-`isinstance` with one of these and in no other way; whatever it does not offer is made of `dataset[k]`.
+A class of a user's own needs `__len__` and `__getitem__` (`Samples`). Whatever else of this it offers is used;
+whatever it does not offer is made of `dataset[k]`. `makes_batches = False` says that its `batch` gives no samples, as
+those of different lengths make no batch; `item_hook` names a function in its settings that only `dataset[k]` asks.
 """
 
 from __future__ import annotations
@@ -53,13 +54,6 @@ class Batches(Protocol):
 
 
 @runtime_checkable
-class SometimesBatches(Protocol):
-    """Says whether its `batch` gives samples at all: those of different lengths make no batch."""
-
-    makes_batches: bool
-
-
-@runtime_checkable
 class FillsBatches(Protocol):
     """Fills given arrays with samples: `batch(positions, out=…)`."""
 
@@ -99,13 +93,6 @@ class FillsRows(FillsBatches, Protocol):
     def fill_rows(self, positions: Positions, out: Sample, rows: NDArray[np.int64] | None = None) -> None:
         """Fills rows of such arrays."""
         ...
-
-
-@runtime_checkable
-class HasItemHook(Protocol):
-    """Names a function in its settings that only `dataset[k]` asks."""
-
-    item_hook: str | None
 
 
 @runtime_checkable

@@ -1,208 +1,181 @@
 """Samples by many ways, all with the data that `dataset[k]` shows.
 
 `dataset[k]` is what a dataset gives. `sample`, `batch` and filling given arrays give the same faster, unless the class
-of the dataset changed what they skip; `tokenloom.overrides` knows. Then each sample is asked for by itself, or where
-that cannot be, it is an error that names the class and the method.
+of the dataset overrides what they skip, which a dataset of ours finds out when it is made or unpickled. Then each
+sample is asked for by itself, or where that cannot be, it is an error that names the class and the method.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tokenloom.datasets.protocols import (
-    ArraySamples,
-    Batches,
-    DigestsTokens,
-    FillsBatches,
-    FillsRows,
-    HasItemHook,
-    Positions,
-    SometimesBatches,
-)
+from tokenloom.datasets.protocols import Positions
 from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError
-from tokenloom.overrides import Remembered, Shortcut, Uncalled, overrides, refuse_uncalled
+from tokenloom.forks import cached_property
+from tokenloom.overrides import Overrides, Uncalled
 
+QUERY = "_query_document_sample_shuffle_indices"
+"""The reference's hook for the text of a sample."""
 
-class SampleShortcut(Shortcut):
-    """A fast method of datasets, which some settings forbid as well: `item_hook` of a dataset names these.
+_ONE = ("__getitem__", "sample")
+_MANY = (*_ONE, "batch")
+_SKIPPED = {
+    "sample": ("__getitem__",),
+    "batch": _ONE,
+    "fill_rows": _MANY,
+    "fills_batches": _MANY,
+    "digests_tokens": _MANY,
+    "__getitems__": _MANY,
+    "outline": (*_ONE, QUERY),
+}
+"""The hooks that each fast way to samples does not ask; an outline is what their spans alone tell of them."""
 
-    Attributes:
-        free: whether it is remembered that nothing is skipped; if not, ask `hook_of`.
-    """
-
-    def __init__(self, method: str | None, *, skips: tuple[str, ...], asked_by_hooks: bool = False) -> None:
-        super().__init__(method, skips=skips, asked_by_hooks=asked_by_hooks)
-        self._free = Remembered((*self.names, "item_hook"), self._is_free)
-        self.free: Callable[[Any], bool] = self._free.known
-
-    def hook(self, dataset: Any) -> str | None:
-        """Returns what is skipped: a method of a user's class, or a function that was configured; or None."""
-        if self.free(dataset):
-            return None
-        if _may_have_a_hook(dataset):
-            hook: str | None = dataset.item_hook
-            return self.skipped(dataset) if hook is None else hook
-        return None if self._free(dataset) else self.skipped(dataset)
-
-    def _is_free(self, dataset: Any) -> bool:
-        return not _may_have_a_hook(dataset) and self.skipped(dataset) is None
-
-
-_HAS_ITEM_HOOK = Remembered(("item_hook",), lambda dataset: isinstance(dataset, HasItemHook))
-
-
-def _may_have_a_hook(dataset: Any) -> bool:
-    """Whether a dataset says what only `dataset[k]` asks; remembered where a class does, as it is asked per batch."""
-    return _HAS_ITEM_HOOK.known(dataset) or _HAS_ITEM_HOOK(dataset) or isinstance(dataset, HasItemHook)
-
-
-SAMPLE = SampleShortcut("sample", skips=("__getitem__",), asked_by_hooks=True)
-"""One sample as arrays."""
-
-BATCH = SampleShortcut("batch", skips=("__getitem__", "sample"))
-"""Many samples as arrays."""
-
-FILLS = SampleShortcut("fills_batches", skips=("__getitem__", "sample", "batch"), asked_by_hooks=True)
-"""Whether `batch` fills given arrays."""
-
-DIGESTS = SampleShortcut("digests_tokens", skips=("__getitem__", "sample", "batch"), asked_by_hooks=True)
-"""Digests of tokens, made while they are filled."""
-
-ROWS = SampleShortcut("fill_rows", skips=("__getitem__", "sample", "batch"))
-"""Some rows of given arrays."""
-
-ITEMS = SampleShortcut("__getitems__", skips=("__getitem__", "sample", "batch"))
-"""Many samples as `dataset[k]` gives them, for torch's DataLoader."""
-
-OUTLINE = SampleShortcut(None, skips=("__getitem__", "sample", "_query_document_sample_shuffle_indices"))
-"""What is said of samples from their spans alone."""
-
-_FOR_THE_ITEM = ("__getitem__", "sample")
 _UNCALLED = {
-    name: Uncalled("override `sample` or `__getitem__`, which say what a sample is", unless=_FOR_THE_ITEM)
+    name: Uncalled("override `sample` or `__getitem__`, which say what a sample is", unless=_ONE)
     for name in ("spans", "span_batch")
 }
+UNCALLED_BY_ITEM = Uncalled("change what `super().__getitem__(idx)` gives, in a `__getitem__`", unless=(*_ONE, QUERY))
+"""A hook by which the reference makes a sample, and nothing here."""
+
+_HOOKS = (*_MANY, "fill_rows", "fills_batches", "digests_tokens", "__getitems__", QUERY, *_UNCALLED)
 
 
-class _Offer:
-    """Whether datasets offer a protocol; remembered by class, since `isinstance` takes longer than a small sample."""
+class HasHooks:
+    """A dataset of ours, which finds out when it is made or unpickled what its class overrides."""
 
-    def __init__(self, protocol: type, names: tuple[str, ...], *, unless: Callable[[Any], bool] | None = None) -> None:
-        self._protocol = protocol
-        self._unless = unless
-        self._remembered = Remembered(names, self._find)
-        self.known = self._remembered.known
-        """Whether it is remembered that a dataset offers it; if not, ask the whole."""
+    uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
+    """Methods of the reference that nothing calls here: a class that overrides one is refused."""
 
-    def __call__(self, dataset: Any) -> bool:
-        return self.known(dataset) or self._remembered(dataset) or self._find(dataset)
+    if TYPE_CHECKING:
 
-    def _find(self, dataset: Any) -> bool:
-        return isinstance(dataset, self._protocol) and not (self._unless is not None and self._unless(dataset))
+        @property
+        def item_hook(self) -> str | None:
+            """What of the settings, or of what was assigned, only `dataset[k]` asks."""
 
+    else:
+        item_hook = None  # an attribute takes half as long, and every batch asks
 
-def _makes_none(dataset: Any) -> bool:
-    return _cuts_itself(dataset) or (isinstance(dataset, SometimesBatches) and not dataset.makes_batches)
+    @cached_property
+    def _overrides(self) -> Overrides:
+        return Overrides.of(self, (*_HOOKS, *self.uncalled_hooks))
 
+    def _check_overrides(self) -> None:
+        """Raises if the class overrides what would have no effect, or none in `dataset[k]`; part of making a dataset.
 
-def _cuts_itself(dataset: Any) -> bool:
-    """Whether `batch` cuts the whole dataset into batches of a size, as that of `datasets.Dataset` does."""
-    try:
-        return "batch_size" in inspect.signature(dataset.batch).parameters
-    except (TypeError, ValueError):  # of native code
-        return False
+        Raises:
+            ConfigError: it does.
+        """
+        self._overrides.refuse_uncalled({**_UNCALLED, **self.uncalled_hooks})
+        for method in ("batch", "fill_rows", "__getitems__"):
+            self._overrides.refuse_alone(method, *_SKIPPED[method])
 
+    def _must_ask(self, method: str) -> bool:
+        """Whether a fast method that was called has to ask `dataset[k]` instead.
 
-_OFFERS_SAMPLES = _Offer(ArraySamples, ("sample",))
-_OFFERS_A_BATCH = _Offer(Batches, ("batch",), unless=_cuts_itself)
-_OFFERS_BATCHES = _Offer(Batches, ("batch", "makes_batches"), unless=_makes_none)
-_OFFERS_FILLING = _Offer(FillsBatches, ("fills_batches", "allocate_batch"))
-_OFFERS_DIGESTS = _Offer(DigestsTokens, ("digests_tokens", "batch"))
-_OFFERS_ROWS = _Offer(FillsRows, ("fills_batches", "allocate_batch", "fill_rows"))
+        Not where the class has a method of its own over it, which called it; nor within its `__getitem__`, which may be
+        built on it.
+        """
+        found = self._overrides.found
+        if not found and self.item_hook is None:
+            return False
+        return hook_of(self, method) is not None and method not in found and not is_within_item(self)
 
-_asked: ContextVar[frozenset[int]] = ContextVar("_asked", default=frozenset())
+    def _items(self, positions: Positions) -> list[Any]:
+        """Returns what `dataset[k]` gives at some positions."""
+        dataset: Any = self
+        return [dataset[position] for position in positions]
 
-
-def check_overrides(dataset: Any, uncalled: Mapping[str, Uncalled] | None = None) -> None:
-    """Raises if the class of a dataset overrides what would have no effect, or none in `dataset[k]`.
-
-    Args:
-        dataset: a dataset of any class.
-        uncalled: further hooks of this kind of dataset that nothing calls.
-
-    Raises:
-        ConfigError: it does.
-    """
-    refused = _UNCALLED if uncalled is None else {**_UNCALLED, **uncalled}
-    if tuple(refused) not in _checks:
-        names = {*refused, *BATCH.names, *ROWS.names, *ITEMS.names}
-        _checks[tuple(refused)] = Remembered(names, lambda checked: _has_effect(checked, refused))
-    if not _checks[tuple(refused)](dataset):
-        _has_effect(dataset, refused)
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_overrides"}
 
 
-_checks: dict[tuple[str, ...], Remembered] = {}
-"""The classes that were looked at, by what is refused."""
+def overrides_of(dataset: Any) -> Overrides:
+    """Returns what a dataset found out when it was made, or looks for it in one that is not of ours."""
+    held = getattr(dataset, "_overrides", None)
+    if type(held) is Overrides and held.cls is type(dataset):  # not that of a dataset within
+        return held
+    return Overrides.of(dataset, _HOOKS)
 
 
-def _has_effect(dataset: Any, refused: Mapping[str, Uncalled]) -> bool:
-    refuse_uncalled(dataset, refused)
-    for shortcut in (BATCH, ROWS, ITEMS):
-        shortcut.skipped(dataset)
-    return True
-
-
-def hook_of(dataset: Any, shortcut: SampleShortcut) -> str | None:
-    """Returns what a shortcut would skip: a method of a user's class, or a function that was configured; or None.
-
-    Raises:
-        ConfigError: the class overrides the fast method, but not what `dataset[k]` shows.
-    """
-    return shortcut.hook(dataset)
-
-
-def refuse_hook(dataset: Any, shortcut: SampleShortcut, purpose: str, *, hint: str) -> None:
-    """Raises if a shortcut would skip something and there is no other way.
+def hook_of(dataset: Any, method: str) -> str | None:
+    """Returns what a fast way would skip: a method of a user's class, or what `item_hook` names; or None.
 
     Args:
         dataset: a dataset of any class.
-        shortcut: shortcut that is needed.
-        purpose: what for, for the message.
-        hint: what to do instead.
+        method: "sample", "batch", "fill_rows", "fills_batches", "digests_tokens" or "__getitems__"; "outline" for what
+            is said of samples from their spans alone.
+    """
+    hook: str | None = getattr(dataset, "item_hook", None)
+    return overrides_of(dataset).skipped(method, *_SKIPPED[method]) if hook is None else hook
+
+
+def check_filled(dataset: Any, method: str) -> None:
+    """Raises if filling given arrays by a method would skip a hook.
 
     Raises:
         ConfigError: it would.
     """
-    if (hook := hook_of(dataset, shortcut)) is not None:
-        message = (
-            f"expected samples as tokenloom makes them, for {purpose}, found {type(dataset).__name__} with `{hook}`"
-        )
+    _check(dataset, method, "filling given arrays", hint="ask for batches without `out`")
+
+
+def check_outline(dataset: Any, purpose: str) -> None:
+    """Raises if samples are not what their spans tell.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    _check(dataset, "outline", purpose, hint="count what `dataset[k]` gives")
+
+
+def _check(dataset: Any, method: str, purpose: str, *, hint: str) -> None:
+    if (hook := hook_of(dataset, method)) is not None:
+        found = f"{type(dataset).__name__} with `{hook}`"
+        message = f"expected samples as tokenloom makes them, for {purpose}, found {found}"
         raise ConfigError(message, hint=hint)
 
 
 def makes_batches(dataset: Any) -> bool:
     """Whether `batch` of a dataset gives many samples as `dataset[k]` shows them, as arrays with a batch axis."""
-    if _OFFERS_BATCHES.known(dataset) and BATCH.free(dataset):
-        return True
-    return _OFFERS_BATCHES(dataset) and hook_of(dataset, BATCH) is None
+    return bool(getattr(dataset, "makes_batches", True)) and not must_be_asked(dataset)
 
 
 def fills_batches(dataset: Any) -> bool:
     """Whether a dataset fills given arrays, with what `dataset[k]` shows: `allocate_batch`, and `batch` with `out`."""
-    return _OFFERS_FILLING(dataset) and dataset.fills_batches and hook_of(dataset, FILLS) is None
+    fills = hasattr(dataset, "allocate_batch") and bool(getattr(dataset, "fills_batches", False))
+    return fills and hook_of(dataset, "fills_batches") is None
 
 
 def digests_tokens(dataset: Any) -> bool:
     """Whether a dataset gives digests of the tokens that `dataset[k]` shows: `batch` with `digests`."""
-    return _OFFERS_DIGESTS(dataset) and dataset.digests_tokens and hook_of(dataset, DIGESTS) is None
+    return bool(getattr(dataset, "digests_tokens", False)) and hook_of(dataset, "digests_tokens") is None
+
+
+def fills_rows(dataset: Any) -> bool:
+    """Whether a dataset fills rows of given arrays, with what `dataset[k]` shows: `fill_rows`."""
+    fills = hasattr(dataset, "fill_rows") and bool(getattr(dataset, "fills_batches", False))
+    return fills and hook_of(dataset, "fill_rows") is None
+
+
+def must_be_asked(dataset: Any) -> bool:
+    """Whether a dataset has no `batch` of samples, or none that gives what `dataset[k]` shows."""
+    batch = getattr(dataset, "batch", None)
+    if batch is None or hook_of(dataset, "batch") is not None:
+        return True
+    return "batch" in overrides_of(dataset).found and _cuts_itself(batch)
+
+
+def _cuts_itself(batch: Any) -> bool:
+    """Whether `batch` cuts the whole dataset into batches of a size, as that of `datasets.Dataset` does."""
+    try:
+        return "batch_size" in inspect.signature(batch).parameters
+    except (TypeError, ValueError):  # of native code
+        return False
 
 
 def batch_of(dataset: Any, positions: Positions) -> Sample:
@@ -212,76 +185,28 @@ def batch_of(dataset: Any, positions: Positions) -> Sample:
         ConfigError: the samples have no batch axis: they differ in names or shapes.
     """
     if must_be_asked(dataset):
-        return stack(ask_each(dataset, positions), name=type(dataset).__name__)
+        return stack([dataset[position] for position in positions], name=type(dataset).__name__)
     batch: Sample = dataset.batch(positions)
     return batch
 
 
-def must_be_asked(dataset: Any) -> bool:
-    """Whether a dataset has no `batch`, or none that gives what `dataset[k]` shows."""
-    if _OFFERS_A_BATCH.known(dataset) and BATCH.free(dataset):
-        return False
-    return not _OFFERS_A_BATCH(dataset) or hook_of(dataset, BATCH) is not None
-
-
-def fills_rows(dataset: Any) -> bool:
-    """Whether a dataset fills rows of given arrays, with what `dataset[k]` shows: `fill_rows`."""
-    if _OFFERS_ROWS.known(dataset) and ROWS.free(dataset):
-        return bool(dataset.fills_batches)
-    return _OFFERS_ROWS(dataset) and dataset.fills_batches and hook_of(dataset, ROWS) is None
-
-
 def sample_of(dataset: Any, position: int) -> Sample:
     """Returns a sample as NumPy arrays, as `dataset.sample` does, but always that of `dataset[k]`."""
-    if not _OFFERS_SAMPLES(dataset) or hook_of(dataset, SAMPLE) is not None:
-        return as_arrays(ask_each(dataset, (position,))[0])
+    if not hasattr(dataset, "sample") or hook_of(dataset, "sample") is not None:
+        return as_arrays(dataset[position])
     sample: Sample = dataset.sample(position)
     return sample
 
 
-def must_ask(dataset: Any, shortcut: SampleShortcut) -> bool:
-    """Whether a fast method that was called has to ask `dataset[k]` instead.
-
-    Not where the class has a method of its own over it, which called it; nor within its `__getitem__`, which may be
-    built on it.
-    """
-    return (
-        hook_of(dataset, shortcut) is not None
-        and not overrides(dataset, str(shortcut.method))
-        and not _is_within_item(dataset)
-    )
-
-
-def ask_each(dataset: Any, positions: Positions) -> list[Any]:
-    """Returns what `dataset[k]` gives at some positions.
-
-    Raises:
-        ConfigError: it is asked for by itself, without end.
-    """
-    with _asking(dataset):
-        return [dataset[position] for position in positions]
-
-
-@contextmanager
-def _asking(dataset: Any) -> Iterator[None]:
-    before = _asked.get()
-    if id(dataset) in before:
-        message = f"`{type(dataset).__name__}.__getitem__` asks for samples in a way that asks it again"
-        raise ConfigError(message, hint="build it on `super().__getitem__(idx)`")
-    token = _asked.set(before | {id(dataset)})
-    try:
-        yield
-    finally:
-        _asked.reset(token)
-
-
-def _is_within_item(dataset: Any) -> bool:
-    """Whether this is called from a `__getitem__` of the dataset, however deep; only classes that override it ask."""
+def is_within_item(dataset: Any) -> bool:
+    """Whether this is called from `__getitem__` of the dataset, however deep; only classes that override it ask."""
+    item = getattr(type(dataset).__getitem__, "__code__", None)
     frame = sys._getframe(1)
     while (caller := frame.f_back) is not None:
         frame = caller
         code = frame.f_code
-        if code.co_name == "__getitem__" and code.co_argcount and frame.f_locals.get(code.co_varnames[0]) is dataset:
+        is_item = code is item or code.co_name == "__getitem__"
+        if is_item and code.co_argcount and frame.f_locals.get(code.co_varnames[0]) is dataset:
             return True
     return False
 

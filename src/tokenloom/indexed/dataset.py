@@ -33,7 +33,8 @@ from tokenloom.indexed.lengths import (
 )
 from tokenloom.indexed.manifest.file import ManifestHead, read_manifest_head, read_manifest_head_once
 from tokenloom.indexed.opening import DatasetFiles
-from tokenloom.indexed.token_source import SLICES, mapped_bytes
+from tokenloom.indexed.token_source import is_our_reader
+from tokenloom.overrides import overrides
 from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.extents import Extents, ExtentSource, extents_of
@@ -149,6 +150,7 @@ class IndexedDataset(HasFacts):
 
     def _begin(self) -> None:
         """Opens the files, unless all that a start asks of them is known."""
+        self._overrides_get = overrides(self, "get")
         self._index_watch: kernels.Watch | None = None
         self._token_watch: kernels.Watch | None = None
         self._block_starts: dict[int, NDArray[np.int64]] = {}
@@ -181,11 +183,15 @@ class IndexedDataset(HasFacts):
         self._files.check(source, self._index_file)
         self._counts = (header.num_sequences, header.num_boundaries)
         self._token_dtype = header.dtype
-        self.byte_source = source
+        self.bin_reader = self._make_reader(source)
         self.index = self._make_index(header, arrays)
         self._index_watch = self._token_watch = None
         self._block_starts = {}
         self.identity_found = None
+
+    def _make_reader(self, source: ByteSource) -> Any:
+        """Returns what `bin_reader` is: what reads the tokens."""
+        return source
 
     def _make_index(self, header: Header, arrays: IndexArrays) -> Any:
         """Returns what `index` is: the header and the arrays."""
@@ -198,7 +204,11 @@ class IndexedDataset(HasFacts):
 
     @bin_reader.setter
     def bin_reader(self, reader: Any) -> None:
-        self.byte_source = reader
+        self._take_source(reader)
+
+    def _take_source(self, source: Any) -> None:
+        self._source_is_ours = is_our_reader(source)
+        self.byte_source = source
 
     @property
     def is_remote(self) -> bool:
@@ -425,7 +435,7 @@ class IndexedDataset(HasFacts):
                 message = f"slices must be contiguous, got a step of {step}"
                 raise ValueError(message)
             rows = range(start, max(start, stop))
-            sequences = self._read_run(start, rows.stop) if SLICES.skipped(self) is None else [*map(self.get, rows)]
+            sequences = [*map(self.get, rows)] if self._overrides_get else self._read_run(start, rows.stop)
             return (sequences, self.sequence_modes[start:stop]) if self.multimodal else sequences
         return self.get(idx)
 
@@ -460,7 +470,8 @@ class IndexedDataset(HasFacts):
         """
         self._check_spans(sequences, starts, lengths)
         self.check_tokens(0, 0)
-        data, dtype, num_tokens = mapped_bytes(self.byte_source), self.dtype, int(lengths.sum())
+        data = self.byte_source.mapped if self._source_is_ours else None
+        dtype, num_tokens = self.dtype, int(lengths.sum())
         num_bytes = num_tokens * dtype.itemsize
         if num_bytes > _MUCH or num_bytes > self.byte_source.num_bytes:
             self._check_bytes(sequences, starts, lengths)

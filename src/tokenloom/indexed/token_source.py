@@ -2,62 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError
-from tokenloom.overrides import Remembered, Shortcut, Uncalled, overrides, refuse_uncalled
-
-SPANS = Shortcut("gather", skips=("get",), asked_by_hooks=True)
-"""Spans of sequences, which a class of a user's own gives by `get`, as the reference's GPT datasets ask for them."""
-
-SEQUENCES = Shortcut("gather", skips=("__getitem__", "get"), asked_by_hooks=True)
-"""Whole sequences, or their beginnings, which it gives by `source[k]`, as the reference's other datasets ask."""
-
-MAPPED = Shortcut(None, skips=("get", "gather", "sequence_lengths"))
-"""The bytes behind an `IndexedDataset`, which kernels read by themselves."""
-
-SLICES = Shortcut("_read_run", skips=("get",), asked_by_hooks=True)
-"""Sequences in a row."""
-
-_READER = Shortcut("mapped", skips=("read", "read_many"), asked_by_hooks=True)
+from tokenloom.overrides import Overrides, Uncalled, overrides
 
 Int64s = NDArray[np.int64]
 
+ReadSpans = Callable[[Any, Int64s, Int64s, Int64s], NDArray[Any]]
+"""Returns the tokens of many spans of a source, back to back: of sequences, from starts on, of so many tokens each."""
 
-def gather_tokens(
-    source: Any, sequences: Int64s, starts: Int64s, lengths: Int64s, *, shortcut: Shortcut = SPANS
-) -> NDArray[Any]:
-    """Returns the tokens of many spans, back to back: integers[sum(lengths)].
+_HOOKS = ("get", "__getitem__", "gather")
+
+
+def span_reader(source: Any, *, whole: bool = False) -> ReadSpans:
+    """Returns what reads spans of a source: `gather`, unless a class of a user's own says by `get` what tokens are.
 
     Args:
         source: an `IndexedDataset`, or what has `get(idx, offset, length)`, or gives a sequence by `source[idx]`.
-        sequences: int64[num_spans], the sequence of each span.
-        starts: int64[num_spans], the first token in the sequence.
-        lengths: int64[num_spans], how many tokens.
-        shortcut: `SPANS` or `SEQUENCES`, which says what is asked of a class of a user's own.
+        whole: whether spans are sequences, or their beginnings, which `source[idx]` gives too, as the reference asks
+            for them.
 
-    Raises:
+    Raises (what is returned):
         ConfigError: there is no way to ask.
         DatasetFormatError: the source gives another number of tokens than was asked for.
     """
-    if shortcut.skipped(source) is None and (hasattr(type(source), "gather") or "gather" in vars(source)):
-        tokens: NDArray[Any] = source.gather(sequences, starts, lengths)
-        return tokens
-    by_item = shortcut is SEQUENCES and overrides(source, "__getitem__")
+    found = Overrides.of(source, _HOOKS)
+    hook = found.skipped("gather", *(("get", "__getitem__") if whole else ("get",)))
+    if hook is None and (hasattr(type(source), "gather") or "gather" in vars(source)):
+        return _gather
+    return partial(_ask_each, by_item=whole and "__getitem__" in found.found)
+
+
+def _gather(source: Any, sequences: Int64s, starts: Int64s, lengths: Int64s) -> NDArray[Any]:
+    tokens: NDArray[Any] = source.gather(sequences, starts, lengths)
+    return tokens
+
+
+def _ask_each(source: Any, sequences: Int64s, starts: Int64s, lengths: Int64s, *, by_item: bool) -> NDArray[Any]:
     if not by_item and not hasattr(source, "get"):
         message = f"expected a low-level dataset with `get(idx, offset, length)`, found {type(source).__name__}"
         raise ConfigError(message)
-    parts = list(_ask_each(source, sequences, starts, lengths, by_item=by_item))
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
-
-
-def _ask_each(
-    source: Any, sequences: Int64s, starts: Int64s, lengths: Int64s, *, by_item: bool
-) -> Iterator[NDArray[Any]]:
+    parts = [np.empty(0, dtype=np.int64)][len(sequences) :]
     for sequence, start, length in zip(sequences.tolist(), starts.tolist(), lengths.tolist(), strict=True):
         found = source[sequence] if by_item else source.get(sequence, offset=start, length=length)
         if isinstance(found, tuple):  # of multimodal data, (tokens, mode)
@@ -69,13 +60,24 @@ def _ask_each(
                 f"found shape {list(tokens.shape)} from {type(source).__name__}"
             )
             raise DatasetFormatError(message, hint="its `sequence_lengths` must say how many tokens it gives")
-        yield tokens
+        parts.append(tokens)
+    return np.concatenate(parts)
 
 
 def mapped_bytes(reader: Any) -> NDArray[np.uint8] | None:
     """Returns the bytes of a reader that are mapped into memory; None if there are none, or its `read` is a user's."""
-    mapped: NDArray[np.uint8] | None = None if _READER.skipped(reader) else reader.mapped
+    mapped: NDArray[np.uint8] | None = reader.mapped if is_our_reader(reader) else None
     return mapped
+
+
+def is_our_reader(reader: Any) -> bool:
+    """Whether what a reader maps into memory is what it reads, as a user's own class may have another `read`."""
+    return Overrides.of(reader, ("mapped", "read", "read_many")).skipped("mapped", "read", "read_many") is None
+
+
+def is_as_stored(source: Any) -> bool:
+    """Whether a user's own class leaves the tokens of an `IndexedDataset` alone, so that kernels may read them."""
+    return not overrides(source, "get", "gather", "sequence_lengths")
 
 
 def check_source(source: Any) -> None:
@@ -84,15 +86,6 @@ def check_source(source: Any) -> None:
     Raises:
         ConfigError: it does.
     """
-    if not _IS_ASKED(source):
-        _has_effect(source)
-
-
-def _has_effect(source: Any) -> bool:
     if hasattr(source, "get"):
         remedy = "override `get(idx, offset, length)`, which gives the tokens of samples"
-        refuse_uncalled(source, {"__getitem__": Uncalled(remedy, unless=("get", "gather"))})
-    return True
-
-
-_IS_ASKED = Remembered(("get", "gather", "__getitem__"), _has_effect)
+        Overrides.of(source, _HOOKS).refuse_uncalled({"__getitem__": Uncalled(remedy, unless=("get", "gather"))})

@@ -10,7 +10,6 @@ from tokenloom._native import (
     BertFiller,
     DigestSums,
     GptFiller,
-    KnownTypes,
     MappedSamples,
     Masker,
     PackReader,
@@ -29,7 +28,6 @@ from tokenloom._native import (
     reserve,
     start_writing_back,
     texts_with,
-    type_tag,
 )
 from tokenloom.kernels.blending import blending_counts, build_blending_indices
 from tokenloom.kernels.checks import check_rows, crc32, first_fall
@@ -62,7 +60,6 @@ __all__ = [
     "Facts",
     "GptFiller",
     "Key",
-    "KnownTypes",
     "LegacyRandom",
     "MappedSamples",
     "Masker",
@@ -115,5 +112,4 @@ __all__ = [
     "smallest_weights",
     "start_writing_back",
     "texts_with",
-    "type_tag",
 ]

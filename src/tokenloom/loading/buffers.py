@@ -10,15 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.datasets.outputs import MakeArray, integers_of
 from tokenloom.datasets.protocols import FillsBatches
-from tokenloom.datasets.shortcuts import (
-    FILLS,
-    ask_each,
-    batch_of,
-    digests_tokens,
-    fills_batches,
-    hook_of,
-    must_be_asked,
-)
+from tokenloom.datasets.shortcuts import batch_of, digests_tokens, fills_batches, hook_of, must_be_asked
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.errors import ConfigError
 from tokenloom.loading.batch_digest import digests_of_batch
@@ -48,6 +40,7 @@ class BatchBuffers:
         self._collate = self._collated if tensors == "torch" else self._stacked
         self._pin_memory = pin_memory
         self._integers = integers_of(integer_dtype)
+        self._must_be_asked = must_be_asked(dataset)
         self._fills = fills_batches(dataset)
         if self._integers != np.int64:
             check_fills(dataset, "integer_dtype")
@@ -79,9 +72,7 @@ class BatchBuffers:
             digests: zeros, uint64[len(positions), 2], where a dataset that can puts digests of its tokens.
         """
         more = {} if digests is None else {"digests": digests}
-        if must_be_asked(self._dataset):
-            if self._integers != np.int64:
-                check_fills(self._dataset, "integer_dtype")
+        if self._must_be_asked:
             return self._collate(positions)
         if self._fills and (self._pin_memory or self._integers != np.int64):
             arrays = self._dataset.batch(positions, out=self._allocate(len(positions)), **more)
@@ -91,7 +82,7 @@ class BatchBuffers:
 
     def _collated(self, positions: Sequence[int | None]) -> dict[str, Any]:
         """Returns a batch of what `dataset[k]` gives, as a DataLoader would make it."""
-        batch: dict[str, Any] = collate(ask_each(self._dataset, positions))
+        batch: dict[str, Any] = collate([self._dataset[position] for position in positions])
         if self._pin_memory:
             batch = require("torch.utils.data._utils.pin_memory", extra="torch").pin_memory(batch)
         return batch
@@ -179,7 +170,7 @@ def check_fills(dataset: Any, setting: str) -> None:
     """
     if not fills_batches(dataset):
         message = f"expected a dataset that fills given arrays, for `{setting}`, found {type(dataset).__name__}"
-        if isinstance(dataset, FillsBatches) and (hook := hook_of(dataset, FILLS)) is not None:
+        if isinstance(dataset, FillsBatches) and (hook := hook_of(dataset, "fills_batches")) is not None:
             message += f", whose samples are those of `{hook}`"
         raise ConfigError(message, hint=f"leave `{setting}` away; GPT datasets and blends of them know it")
 

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tokenloom.datasets.protocols import is_remote_dataset
-from tokenloom.datasets.shortcuts import ITEMS, hook_of
+from tokenloom.datasets.shortcuts import hook_of, overrides_of
 from tokenloom.datasets.tensors import SampleBatch, whole
 from tokenloom.loading.dealing import check_dataset
 from tokenloom.loading.read_ahead import AnnouncingSampler, ReadAheadDataset, worker_context
 from tokenloom.loading.resonance import warn_of_resonance
 from tokenloom.optional import require
-from tokenloom.overrides import overrides
 
 _ALIGNMENT = 64
 
@@ -89,7 +88,7 @@ def loader_arguments(
     if is_remote_dataset(dataset):
         sampler = AnnouncingSampler(sampler, num_workers=num_workers, num_ahead=read_ahead_batches)
         dataset = ReadAheadDataset(dataset, num_workers=num_workers)
-    elif overrides(dataset, "__getitems__") and hook_of(dataset, ITEMS) is not None:
+    elif "__getitems__" in overrides_of(dataset).found and hook_of(dataset, "__getitems__") is not None:
         dataset = _OneByOne(dataset)  # that of a class which another one has changed since
     return {
         "dataset": dataset,

@@ -159,7 +159,7 @@ def warn_of_resonance(dataset: Any, sampler: Any, *, stacklevel: int = 3) -> Non
     """
     if not isinstance(sampler, MegatronPretrainingSampler) or isinstance(sampler, _DEALING_ANEW):
         return
-    if overrides(sampler, "get_start_end_idx") or overrides(sampler, "__iter__"):
+    if overrides(sampler, "get_start_end_idx", "__iter__"):
         return
     if sampler.data_parallel_rank or sampler.data_parallel_size == 1:
         return

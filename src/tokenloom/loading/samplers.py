@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
-from tokenloom.overrides import Uncalled, refuse_uncalled
+from tokenloom.overrides import Overrides, Uncalled
 
 
 def count_chunks(global_batch_size: int, chunk_size: int, *, where: str = "") -> int:
@@ -185,7 +185,8 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
         drop_last: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
     ) -> None:
         remedy = "override `get_start_end_idx`, which is asked for each micro-batch"
-        refuse_uncalled(self, {"get_start_end_idx_global_batch": Uncalled(remedy, unless=("__iter__",))})
+        uncalled = {"get_start_end_idx_global_batch": Uncalled(remedy, unless=("__iter__",))}
+        Overrides.of(self, (*uncalled, "__iter__")).refuse_uncalled(uncalled)
         super().__init__(
             total_samples, consumed_samples, micro_batch_size, data_parallel_rank, data_parallel_size, drop_last
         )

@@ -13,11 +13,10 @@ from tokenloom.datasets.protocols import order_of
 from tokenloom.errors import ConfigError
 from tokenloom.loading.batch_digest import RangeDigest, name_of_run
 from tokenloom.numbers import checked_integer, quoted
-from tokenloom.overrides import Shortcut
+from tokenloom.overrides import Overrides
 
 _VERSION = 2
 _NAMES = ("run", "position", "digest")
-_POSITION_AFTER = Shortcut("position_after", skips=("__iter__",), asked_by_hooks=True)
 
 
 @runtime_checkable
@@ -44,7 +43,7 @@ def in_order(sampler: Any, dataset: Any) -> InOrder:
         ConfigError: it does not.
     """
     if isinstance(sampler, InOrder):
-        hook = _POSITION_AFTER.skipped(sampler)
+        hook = Overrides.of(sampler, ("position_after", "__iter__")).skipped("position_after", "__iter__")
         if hook is None:
             return sampler
         found = f"`{hook}`, which `position_after` does not know"

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from tokenloom.distributed.steps import do_together
 from tokenloom.errors import ConfigError, DatasetFormatError
-from tokenloom.overrides import Shortcut
+from tokenloom.overrides import overrides
 from tokenloom.packing.batch import Pack, build_packed_microbatches, pack_metadata
 from tokenloom.packing.config import PackingSettings, stages_with_tokens
 from tokenloom.packing.exchange import Wrapped, create_data_iterator
@@ -23,8 +23,6 @@ from tokenloom.packing.plan import Int64s
 from tokenloom.packing.planning import Planned, describe_lengths, describe_plan, plan_global_batch, sums_of
 from tokenloom.packing.schedulers import make_scheduler
 from tokenloom.packing.subsamples import SubSample, take_apart
-
-_RUN = Shortcut(None, skips=("run",))
 
 
 class SizedDataset(Protocol):
@@ -77,8 +75,8 @@ def wrap_dataset(
         ids = _positions_by_rank(positions, place.dp.size, micro_batch_size)
         lengths, padded = _lengths_at(dataset, ids)
         scheduler = make_scheduler(config, cp_size=place.cp.size, dp_size=place.dp.size)
-        if (own := _RUN.skipped(scheduler)) is not None:
-            message = f"`{own}` overrides what `wrap_dataset` does not ask"
+        if overrides(scheduler, "run"):
+            message = f"`{type(scheduler).__name__}.run` overrides what `wrap_dataset` does not ask"
             raise ConfigError(
                 message, hint="call `wrap_data_iterator`, or override `get_groups_and_subsamples` instead"
             )

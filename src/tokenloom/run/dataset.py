@@ -24,6 +24,7 @@ from tokenloom.datasets.outputs import (
 )
 from tokenloom.datasets.pair_samples import positions_and_fillers
 from tokenloom.datasets.protocols import Positions
+from tokenloom.datasets.shortcuts import HasHooks
 from tokenloom.datasets.slot_counts import SlotCounts
 from tokenloom.datasets.tensors import Sample, sample_batch
 from tokenloom.datasets.tokenizer import pad_token_id
@@ -81,7 +82,7 @@ def place_at(timeline: Timeline, position: int) -> Place:
     )
 
 
-class RunDataset(HasFacts):
+class RunDataset(HasFacts, HasHooks):
     """The samples of a run by position: those of its sources, with the number of the source as `dataset_id` in front.
 
     A position may count from the end where the run has one; None gives a sample with an all-zero `loss_mask`. Nothing
@@ -98,6 +99,7 @@ class RunDataset(HasFacts):
     def __init__(
         self, timeline: Timeline, *, tokenizer: Any, reading: Reading, held_out_of: RunLock | None = None
     ) -> None:
+        self._check_overrides()
         self.timeline = timeline
         self.lock: RunLock = timeline.lock
         self._data_lock = self.lock if held_out_of is None else held_out_of
@@ -118,7 +120,7 @@ class RunDataset(HasFacts):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        opened = ("_layouts", "_groups")
+        opened = ("_layouts", "_groups", "_overrides")
         return {name: value for name, value in self.__dict__.items() if name not in opened}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

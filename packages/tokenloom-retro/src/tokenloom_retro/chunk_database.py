@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets.outputs import recycled_empty
 from tokenloom.errors import ConfigError, DatasetFormatError, TokenizerError, TokenloomError
-from tokenloom.indexed.token_source import gather_tokens
+from tokenloom.indexed.token_source import span_reader
 from tokenloom.kernels import Watch
 from tokenloom.numbers import checked_integer
 from tokenloom.storage.sampling import spread_evenly
@@ -221,7 +221,7 @@ class DBDataset:
         source = self.indexed_datasets[dataset]
         starts, lengths = np.ascontiguousarray(rows[:, 2]), rows[:, 3] - rows[:, 2]
         try:
-            tokens = gather_tokens(source, np.ascontiguousarray(rows[:, 1]), starts, lengths)
+            tokens = span_reader(source)(source, np.ascontiguousarray(rows[:, 1]), starts, lengths)
         except TokenloomError:
             raise
         except IndexError as error:

@@ -101,14 +101,14 @@ def test_what_a_user_overrides_is_asked_everywhere(prefix, expected, mmap):
         assert dataset[0].tolist() == dataset.get(0).tolist() == RAISED[0]
 
 
-def test_a_reader_that_is_named_or_changed_later_is_asked(prefix, expected, monkeypatch):
+def test_a_reader_that_is_changed_or_named_is_asked(prefix, expected, monkeypatch):
     dataset = IndexedDataset(prefix)
-    samples = samples_of(dataset)
-    samples.sample(0)
-    read = dataset.bin_reader.read
-    dataset.bin_reader.read = lambda dtype, count, offset: read(dtype, count, offset) + np.dtype(dtype).type(1)
-    assert_asked_everywhere(samples, expected)
-    del dataset.bin_reader.read
+    reader, read = dataset.bin_reader, dataset.bin_reader.read
+    reader.read = lambda dtype, count, offset: read(dtype, count, offset) + np.dtype(dtype).type(1)
+    dataset.bin_reader = reader
+    assert_asked_everywhere(samples_of(dataset), expected)
+    del reader.read
+    dataset.bin_reader = reader
     assert dataset[0].tolist() == DOCUMENTS[0]
     monkeypatch.setattr(indexed_dataset, "_MMapBinReader", Foreign)
     assert_asked_everywhere(samples_of(IndexedDataset(prefix)), expected)

@@ -14,7 +14,6 @@ from tokenloom.megatron.core.datasets.indexed_readers import (
     FileBinReader,
     MMapBinReader,
     ReaderSource,
-    is_own,
     settings_of,
 )
 from tokenloom.storage.local import MappedFile, PositionalFile
@@ -101,15 +100,3 @@ def test_bytes_of_a_foreign_reader_may_cut_its_numbers(path):
         assert source.read(offset, length).tobytes() == everything[offset : offset + length]
     assert [part.tobytes() for part in source.read_many([0, 4], [4, 8])] == [everything[:4], everything[4:12]]
     assert (source.num_bytes, source.mapped) == (40, None)
-
-
-def test_a_reader_is_ours_until_somebody_overrides_it(path):
-    class Mine(MMapBinReader):
-        def read(self, dtype, count, offset):
-            return super().read(dtype, count, offset)
-
-    reader = MMapBinReader(path)
-    assert is_own(reader)
-    assert not is_own(Mine(path))
-    reader.read = Mine(path).read
-    assert not is_own(reader)

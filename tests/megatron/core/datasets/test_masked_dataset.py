@@ -141,17 +141,6 @@ def test_masks_of_a_class_of_ones_own_count_on_every_path(corpus, kind, by):
 
 
 @both
-def test_masks_of_an_object_count_too(corpus, kind):
-    dataset = make(CLASSES[kind], corpus, kind, masking_probability=0.4)
-    before = samples_of(dataset)
-    dataset._get_token_mask = lambda _: 55
-    if kind == "bert":
-        assert all(55 in sample["text"] for sample in samples_of(dataset) if sample["loss_mask"].any())
-    else:
-        assert_equal(samples_of(dataset), before)  # sentinels take the places
-
-
-@both
 def test_samples_of_a_class_of_ones_own(corpus, kind):
     class Chosen(CLASSES[kind]):
         asked = ()

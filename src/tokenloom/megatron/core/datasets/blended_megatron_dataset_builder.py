@@ -21,7 +21,7 @@ from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import Ble
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig
 from tokenloom.megatron.core.datasets.megatron_dataset import LowLevelDataset, MegatronDataset
 from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, normalize
-from tokenloom.overrides import Uncalled, class_overrides, overrides
+from tokenloom.overrides import Uncalled, overrides
 
 __all__ = [
     "BlendedDataset",
@@ -43,13 +43,6 @@ logger: logging.Logger = logging.getLogger(__name__)
 MidLevelDataset = MegatronDataset
 TopLevelDataset = BlendedDataset | MidLevelDataset
 DistributedDataset = TopLevelDataset | LowLevelDataset | torch.utils.data.Dataset[Any]
-
-_HOOKS = (
-    "_build_blended_dataset_splits",
-    "_build_megatron_datasets_parallel",
-    "_build_megatron_dataset_splits",
-    "build_generic_dataset",
-)
 
 Matrix = Sequence[tuple[float, float] | None]
 
@@ -83,7 +76,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
         Raises:
             ConfigError: a dataset that a hook built holds fewer samples than were asked of it.
         """
-        if not any(overrides(self, name) for name in _HOOKS):
+        if not overrides(self, *builder.BlendedMegatronDatasetBuilder.uncalled_hooks):
             return super().build()
         datasets: list[Any] = self._build_blended_dataset_splits()
         for dataset in datasets:
@@ -97,7 +90,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
 
     @property
     def _looks_first(self) -> bool:
-        return super()._looks_first and not class_overrides(self.cls, "_build_document_sample_shuffle_indices")
+        return super()._looks_first and not overrides(self.cls, "_build_document_sample_shuffle_indices")
 
     def _build_blended_dataset_splits(self) -> list[Any]:
         """Returns the datasets of train, valid and test, built step by step; a class may override it."""

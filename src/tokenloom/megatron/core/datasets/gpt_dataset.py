@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tokenloom.datasets import config as plain_config
 from tokenloom.datasets import gpt as plain_gpt
 from tokenloom.datasets.mock import MockGPTLowLevelDataset, check_names_no_data
+from tokenloom.datasets.shortcuts import QUERY
 from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.later import SetLater
@@ -31,7 +32,7 @@ from tokenloom.order.array_order import ArrayOrder
 from tokenloom.order.epochs import EpochPlan, plan_of_epochs
 from tokenloom.order.policies import OrderPolicy
 from tokenloom.order.protocols import SpanOrder
-from tokenloom.overrides import Remembered, Uncalled, is_ours, overrides
+from tokenloom.overrides import Uncalled, is_ours, overrides
 
 __all__ = [
     "BlendedMegatronDatasetConfig",
@@ -158,8 +159,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return policy.epochs(num_tokens_per_epoch, self.documents.length_blocks()).plan(self.num_samples).num_epochs
 
     def _plan_epochs(self) -> EpochPlan:
-        hooks = ("_get_num_tokens_per_epoch", "_get_num_epochs")
-        if not any(overrides(self, name) for name in hooks):
+        if not overrides(self, "_get_num_tokens_per_epoch", "_get_num_epochs"):
             return super()._plan_epochs()
         config, num_tokens = self.config, self._get_num_tokens_per_epoch()
         return plan_of_epochs(
@@ -244,15 +244,15 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
             extra=self._extra,
             identity=f"{self.unique_description} with other arrays",
         )
-        self._mapped = None
+        self._mapped_of = None
 
     # --- samples ----------------------------------------------------------------------------------------------
 
     @property
     def item_hook(self) -> str | None:
         """What kernels would pass by, so that each sample is made by itself; None if there is nothing."""
-        if not _QUERY_IS_OURS.known(self) and not _QUERY_IS_OURS(self):
-            return f"{type(self).__name__}._query_document_sample_shuffle_indices"
+        if QUERY in self._overrides.found:
+            return f"{type(self).__name__}.{QUERY}"
         if _get_ltor_masks_and_position_ids is not _MASKS:
             return "_get_ltor_masks_and_position_ids"
         if self.masks_and_position_ids_are_cached:
@@ -315,12 +315,6 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
             rows = np.array([self._position(idx)], dtype=np.int64)
             lengths = self.order.spans(rows, keep_empty=True).lengths.tolist()
         return (text, documents) if reference_version() < _THREE_VALUES else (text, documents, lengths)
-
-
-_QUERY_IS_OURS = Remembered(
-    ("_query_document_sample_shuffle_indices",),
-    lambda dataset: not overrides(dataset, "_query_document_sample_shuffle_indices"),
-)
 
 
 def _are_those(order: ArrayOrder, arrays: dict[str, Any]) -> bool:

@@ -27,7 +27,6 @@ from tokenloom.megatron.core.datasets.indexed_readers import (
     RemoteReader,
     S3BinReader,
     SourceReader,
-    is_own,
     settings_of,
 )
 from tokenloom.megatron.core.datasets.object_storage_utils import (
@@ -41,7 +40,7 @@ from tokenloom.megatron.core.datasets.object_storage_utils import (
     parse_s3_path,
 )
 from tokenloom.megatron.core.datasets.utils import log_single_rank
-from tokenloom.overrides import class_overrides
+from tokenloom.overrides import overrides
 from tokenloom.storage.local import ByteSource
 from tokenloom.storage.secrets import queries_for_child, remember
 from tokenloom.storage.settings import ObjectStorageSettings
@@ -124,21 +123,13 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset):  # type: i
         ConfigError: objects are to be mapped.
     """
 
-    opened_names: ClassVar[frozenset[str]] = plain.IndexedDataset.opened_names - {"byte_source"} | {
-        "_reader",
-        "_source",
-        "_asked",
-    }
+    opened_names: ClassVar[frozenset[str]] = plain.IndexedDataset.opened_names | {"_reader", "_source"}
 
     if TYPE_CHECKING:
         index: Any
         _reader: Any
-        _source: ByteSource
-        _asked: ReaderSource | None
     else:
         _reader = SetLater("_open", when="_counts")
-        _source = SetLater("_open", when="_counts")
-        _asked = SetLater("_open", when="_counts")
 
     def __init__(
         self,
@@ -216,30 +207,15 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset):  # type: i
 
     def _make_reader(self, source: ByteSource) -> Any:
         """Returns the reader of the tokens: of the class that this module names now."""
+        self._source = source
         path, config = self.tokens_path, self.object_storage_config
         if self.is_remote:
             kind = OBJECT_STORAGE_BIN_READERS.get(path.partition("://")[0], RemoteReader)
         else:
             kind = _MMapBinReader if self.mmap else _FileBinReader
-        if isinstance(kind, type) and issubclass(kind, SourceReader) and not class_overrides(kind, "__init__"):
+        if isinstance(kind, type) and issubclass(kind, SourceReader) and not overrides(kind, "__init__"):
             return kind.over(path, source)
         return kind(path, config) if self.is_remote else kind(path)
-
-    @property
-    def byte_source(self) -> ByteSource:
-        """The bytes of the tokens, as `bin_reader` gives them."""
-        if is_own(self._reader):
-            source: ByteSource = self._reader.source
-            return source
-        if self._asked is None or self._asked.reader is not self._reader:
-            self._asked = ReaderSource(self._reader, self._source, self.index.header.dtype)
-        return self._asked
-
-    @byte_source.setter
-    def byte_source(self, source: ByteSource) -> None:
-        self._source = source
-        self._asked = None
-        self._reader = self._make_reader(source)
 
     @property
     def bin_reader(self) -> Any:
@@ -248,7 +224,9 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset):  # type: i
 
     @bin_reader.setter
     def bin_reader(self, reader: Any) -> None:
+        is_ours = isinstance(reader, SourceReader) and not overrides(reader, "read")
         self._reader = reader
+        self._take_source(reader.source if is_ours else ReaderSource(reader, self._source, self._token_dtype))
 
     def __getitem__(self, idx: Any) -> Any:
         """Returns the tokens of one sequence, or a list of them for a slice of step 1; see `tokenloom.IndexedDataset`.

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ChangedFileError, ConfigError, StorageError
-from tokenloom.overrides import Shortcut
 from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.settings import ObjectStorageSettings
@@ -22,9 +21,6 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _USUAL_CHUNK_BYTES = 256 << 20
 """The reference's default, which it reads at each miss; ours reads what is asked for, and blocks of a usual size."""
-
-_READ = Shortcut(None, skips=("read",))
-"""The bytes behind a reader, for kernels and batches."""
 
 
 @runtime_checkable
@@ -218,8 +214,3 @@ class ReaderSource:
 
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
         return map(self.read, offsets, lengths)
-
-
-def is_own(reader: Any) -> bool:
-    """Whether a reader gives what its source holds: it is one of these, and nobody overrides or replaces `read`."""
-    return isinstance(reader, SourceReader) and _READ.skipped(reader) is None

@@ -21,7 +21,7 @@ from tokenloom.megatron.core.datasets.utils import Split, log_single_rank
 from tokenloom.megatron.core.datasets.word_masking import MaskedText, mask_words
 from tokenloom.megatron.listed_samples import ListedSamples
 from tokenloom.order.sentence_order import SentenceOrder, SentenceSamples
-from tokenloom.overrides import Shortcut, Uncalled, overrides
+from tokenloom.overrides import Uncalled, overrides
 
 __all__ = [
     "BlendedMegatronDatasetConfig",
@@ -34,9 +34,6 @@ __all__ = [
 ]
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-_KERNEL = Shortcut(None, skips=("_create_masked_lm_predictions", "_get_token_mask"))
-"""Masking by a kernel, which asks none of these."""
 
 
 @dataclass
@@ -71,6 +68,7 @@ class MaskedWordPieceDataset(ListedSamples, masked.MaskedWordPieceDataset, Megat
         index_split: Split,
         config: MaskedWordPieceDatasetConfig,
     ) -> None:
+        self._masks_in_python = overrides(self, "_create_masked_lm_predictions", "_get_token_mask")
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
         if self._makes_samples and overrides(self, "_build_sample_index"):
             longest = config.sequence_length - self._special_tokens
@@ -157,7 +155,7 @@ class MaskedWordPieceDataset(ListedSamples, masked.MaskedWordPieceDataset, Megat
         raise NotImplementedError
 
     def _fill(self, text: SentenceText) -> Sample:
-        if _KERNEL.skipped(self) is None:
+        if not self._masks_in_python:
             return super()._fill(text)
         sample = self._empty(len(text.targets))
         ends = np.cumsum(text.sentence_lengths)[:-1]

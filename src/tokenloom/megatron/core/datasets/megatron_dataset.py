@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -12,7 +12,6 @@ from tokenloom.datasets.tokenizer import NO_TOKEN as _PAD_TOKEN_ID
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
 from tokenloom.megatron.core.datasets.utils import Split
-from tokenloom.overrides import Uncalled
 
 __all__ = [
     "_PAD_TOKEN_ID",
@@ -31,8 +30,6 @@ class MegatronDataset(base.MegatronDataset, torch.utils.data.Dataset):  # type: 
 
     Args and errors are those of that class.
     """
-
-    uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
 
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: Any) -> int:
