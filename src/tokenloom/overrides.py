@@ -21,18 +21,7 @@ from typing import Any, NamedTuple, Self
 from tokenloom.errors import ConfigError
 
 _PACKAGE = __name__.partition(".")[0]
-
-
-class Override(NamedTuple):
-    """A method of a user's own.
-
-    Attributes:
-        level: how near it is: 0 in the object itself, 1 in its class and rising towards `object`.
-        owner: the name of the class.
-    """
-
-    level: int
-    owner: str
+_METHODS = (FunctionType, property)
 
 
 class Uncalled(NamedTuple):
@@ -53,35 +42,38 @@ class Overrides:
 
     Attributes:
         cls: the class of the object.
-        found: the methods by name.
+        found: how near to the object each of them is, and the name of its class: 0 is in the object itself, 1 in its
+            class, rising towards `object`.
     """
 
     cls: type
-    found: Mapping[str, Override]
+    found: Mapping[str, tuple[int, str]]
 
     @classmethod
     def of(cls, obj: Any, names: Iterable[str]) -> Self:
         """Looks for methods of an object or a class."""
         kind: type = obj if isinstance(obj, type) else type(obj)
-        places = [(kind, getattr(obj, "__dict__", {})), *((base, vars(base)) for base in kind.__mro__)]
+        own = getattr(obj, "__dict__", {})
+        places = [(kind, own), *((base, vars(base)) for base in kind.__mro__)]
         found = {}
         for name in names:
+            method = getattr(kind, name, None)
+            if name not in own and (method is None or (type(method) in _METHODS and is_ours(method))):
+                continue  # which most are
             for level, (owner, attributes) in enumerate(places):
                 if name in attributes and (level or not name.startswith("__")):  # Python asks the class for those
                     if not is_ours(attributes[name], owner):
-                        found[name] = Override(level, owner.__name__)
+                        found[name] = level, owner.__name__
                     break
         return cls(kind, found)
 
     def skipped(self, method: str, *hooks: str) -> str | None:
         """Returns the hook that a fast method would skip, such as "Mine.__getitem__"; None if it gives the same."""
-        if not self.found:
-            return None
-        own = self.found.get(method)
-        level = sys.maxsize if own is None else own.level
-        for name in hooks:
-            if (hook := self.found.get(name)) is not None and hook.level < level:
-                return f"{hook.owner}.{name}"
+        nearest, _ = self.found.get(method, (sys.maxsize, ""))
+        for hook in hooks:
+            level, owner = self.found.get(hook, (sys.maxsize, ""))
+            if level < nearest:
+                return f"{owner}.{hook}"
         return None
 
     def refuse_alone(self, method: str, *hooks: str) -> None:
@@ -91,7 +83,7 @@ class Overrides:
             ConfigError: so it is.
         """
         if method in self.found and self.found.keys().isdisjoint(hooks):
-            owner = self.found[method].owner
+            _, owner = self.found[method]
             message = f"`{owner}` overrides `{method}`, but not `{hooks[0]}`, which would show other data"
             raise ConfigError(message, hint=f"override `{hooks[0]}`, or both")
 
@@ -103,7 +95,7 @@ class Overrides:
         """
         for name, hook in hooks.items():
             if name in self.found and self.found.keys().isdisjoint(hook.unless):
-                message = f"`{self.found[name].owner}` overrides `{name}`, which tokenloom does not call"
+                message = f"`{self.found[name][1]}` overrides `{name}`, which tokenloom does not call"
                 raise ConfigError(message, hint=hook.remedy)
 
 

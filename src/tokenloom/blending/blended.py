@@ -26,7 +26,7 @@ from tokenloom.datasets.protocols import Announces, KnowsLengths, KnowsOrder, Ve
 from tokenloom.datasets.shortcuts import (
     HasHooks,
     as_arrays,
-    check_filled,
+    check_hooks,
     fills_rows,
     hook_of,
     makes_batches,
@@ -239,7 +239,7 @@ class BlendedDataset(HasFacts, HasHooks):
     def layout(self) -> BatchLayout:
         """The arrays of a sample: those of its dataset, with `dataset_id` in front."""
         if not self.fills_batches:
-            check_filled(self.datasets[0], "fill_rows")
+            check_hooks(self.datasets[0], "fill_rows")
             message = f"expected datasets that fill given arrays, found {type(self.datasets[0]).__name__}"
             raise ConfigError(message, hint="ask for batches without `out`")
         outputs = self.datasets[0].layout.outputs
@@ -273,7 +273,7 @@ class BlendedDataset(HasFacts, HasHooks):
         """
         if self._overrides.found and self._must_ask("batch"):  # of those of its datasets, `_batch` knows
             if out is not None:
-                check_filled(self, "batch")
+                check_hooks(self, "batch")
             return stack(self._items(positions), name=type(self).__name__)
         return self._batch(self._by_dataset(positions), positions, out, digests)
 
@@ -287,7 +287,7 @@ class BlendedDataset(HasFacts, HasHooks):
         members = [self.datasets[number] for number, _, _ in groups] or self.datasets[:1]
         if out is not None:
             for dataset in members:
-                check_filled(dataset, "fill_rows")
+                check_hooks(dataset, "fill_rows")
             self.layout.check(out, len(positions), name=self._name())
         elif all(map(fills_rows, members)):
             out = self.layout.allocate((len(positions),), integers=INTEGERS[0], empty=recycled_empty)

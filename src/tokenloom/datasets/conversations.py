@@ -20,7 +20,7 @@ from tokenloom.datasets.joined_conversations import JoinedConversations, TakenOf
 from tokenloom.datasets.ledger import ChatLedger, Count
 from tokenloom.datasets.outputs import recycled_empty
 from tokenloom.datasets.pair_samples import PairSamples
-from tokenloom.datasets.shortcuts import check_outline
+from tokenloom.datasets.shortcuts import check_hooks
 from tokenloom.datasets.slot_counts import SlotCounts, count_conversations
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample
@@ -252,7 +252,7 @@ class ConversationSamples(_Base):
         Raises:
             ConfigError: a class of a user's own changes the samples, which this knows nothing of.
         """
-        check_outline(self, "counts")
+        check_hooks(self, "outline", "counts")
         rows, _ = self._rows(positions)
         sequences, _ = self.order.conversations(rows)
         shares = self._taken.shares(sequences)
@@ -270,7 +270,7 @@ class ConversationSamples(_Base):
         Raises:
             ConfigError: a class of a user's own changes the samples, which this knows nothing of.
         """
-        check_outline(self, "a ledger")
+        check_hooks(self, "outline", "a ledger")
         stored, taken = self._stored(), self._taken
         assert isinstance(taken, TakenConversations)  # what a stored order is over
         exposure = taken.exposure()

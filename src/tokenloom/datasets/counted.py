@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.outputs import INTEGERS, recycled_empty
-from tokenloom.datasets.shortcuts import check_outline
+from tokenloom.datasets.shortcuts import check_hooks
 from tokenloom.datasets.slot_counts import SlotCounts, TextCounts, count_spans
 from tokenloom.datasets.tensors import Sample
 
@@ -40,7 +40,7 @@ class CountedSamples(_Base):
         Raises:
             ConfigError: a class of a user's own changes the samples, which this knows nothing of.
         """
-        check_outline(self, "counts")
+        check_hooks(self, "outline", "counts")
         rows, _ = self._rows(positions)
         config = self.config
         counts = count_spans(

@@ -22,17 +22,18 @@ from tokenloom.datasets.outputs import (
     recycled_empty,
 )
 from tokenloom.datasets.pair_samples import PairSamples
-from tokenloom.datasets.shortcuts import QUERY, check_filled
+from tokenloom.datasets.shortcuts import QUERY, check_hooks
 from tokenloom.datasets.tensors import Sample, tensors_of, to_tensors
 from tokenloom.datasets.tokenizer import NO_TOKEN
 from tokenloom.errors import ConfigError, TokenloomError, TokenRangeError
 from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs
-from tokenloom.indexed.token_source import ReadSpans, check_source, is_as_stored, mapped_bytes, span_reader
+from tokenloom.indexed.token_source import check_source, mapped_bytes
 from tokenloom.kernels import GptFiller, MappedSamples
 from tokenloom.order.protocols import SpanOrder
 from tokenloom.order.windows import SpanBatch
+from tokenloom.overrides import overrides
 
 _FLOAT32 = np.dtype(np.float32)
 
@@ -78,7 +79,7 @@ class FilledSamples(_Base):
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         state.update(_filler=None, _mapped=None, _mapped_of=None)
-        for name in ("layout", "_single_arrays", "_all_filled", "_is_text", "_read_spans"):
+        for name in ("layout", "_single_arrays", "_all_filled", "_is_text"):
             state.pop(name, None)
         return state
 
@@ -150,7 +151,7 @@ class FilledSamples(_Base):
         if out is None and (digests is None or not self.digests_tokens):
             return super().batch(positions)
         if self._must_ask("batch"):
-            check_filled(self, "batch")
+            check_hooks(self, "batch")
         if out is None:
             out = self.layout.allocate((len(positions),), integers=INTEGERS[0], empty=recycled_empty)
         else:
@@ -258,10 +259,6 @@ class FilledSamples(_Base):
             )
         return self._filler
 
-    @cached_property
-    def _read_spans(self) -> ReadSpans:
-        return span_reader(self.dataset)
-
     def _mapped_samples(self) -> MappedSamples | None:
         """Returns what the kernel fills samples from by itself; None if tokens have to be read, or changed, first."""
         source = self.dataset
@@ -276,7 +273,11 @@ class FilledSamples(_Base):
             return None
         if type(source) is JoinedPairs:
             return None if source.sections is None else MappedSamples(reader, source.sections)
-        if not self._reads_pair or not is_as_stored(source) or (data := mapped_bytes(source.byte_source)) is None:
+        if (
+            not self._reads_pair
+            or overrides(source, "get", "gather", "sequence_lengths")
+            or (data := mapped_bytes(source.byte_source)) is None
+        ):
             return None
         index = source.index
         return MappedSamples(reader, data, index.sequence_pointers, index.header.dtype_code)

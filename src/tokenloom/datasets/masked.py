@@ -21,10 +21,8 @@ from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import WordPieces, optional_token_id, word_pieces
 from tokenloom.errors import ConfigError, IgnoredSettingWarning, TokenizerError, TokenloomError
-from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.lengths import LengthHistogram, length_histogram
-from tokenloom.indexed.token_source import ReadSpans, span_reader
 from tokenloom.kernels import Masker, make_masker
 from tokenloom.numbers import checked_integer
 from tokenloom.order.sentence_order import SentenceOrder, SentenceSamples
@@ -134,6 +132,7 @@ class MaskedWordPieceDataset(PairSamples, MegatronDataset):
     }
 
     _special_tokens: int
+    _asks_items = True
     """Tokens of a sample that are not text."""
 
     def __init__(
@@ -248,9 +247,7 @@ class MaskedWordPieceDataset(PairSamples, MegatronDataset):
         return self.order.mapping()
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**super().__getstate__(), "_filler": None}
-        state.pop("_read_spans", None)
-        return state
+        return {**super().__getstate__(), "_filler": None}
 
     # --- samples ----------------------------------------------------------------------------------------------
 
@@ -285,10 +282,6 @@ class MaskedWordPieceDataset(PairSamples, MegatronDataset):
             for row in rows if len(rows) > 1 else ():
                 self._batch(np.array([row]))  # raises for the sample that is to blame
             raise self._explained(error, int(rows[0])) from error
-
-    @cached_property
-    def _read_spans(self) -> ReadSpans:
-        return span_reader(self.dataset, whole=True)
 
     def _read(self, rows: NDArray[np.int64]) -> SentenceText:
         sentences, targets = self.order.sentences(rows)

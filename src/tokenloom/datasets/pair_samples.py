@@ -6,7 +6,7 @@ import operator
 import os
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,11 @@ from tokenloom.datasets.shortcuts import as_arrays, is_within_item, makes_batche
 from tokenloom.datasets.tensors import Sample, sample_batch
 from tokenloom.datasets.verified import verification_of
 from tokenloom.errors import ConfigError, IndexCacheError
+from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.lengths import LengthHistogram, length_histogram
+from tokenloom.indexed.token_source import ReadSpans, span_reader
 from tokenloom.indexed.verify import check_sum
 from tokenloom.order.arrays import ArrayStore, DataOrigin
 from tokenloom.order.bucket_cache import index_cache
@@ -57,6 +59,13 @@ class PairSamples(_Base):
 
     order: Order
     """Which tokens are sample i."""
+
+    _asks_items: ClassVar[bool] = False
+    """Whether a low-level dataset of a user's own may give sequences by `dataset[k]` too."""
+
+    @cached_property
+    def _read_spans(self) -> ReadSpans:
+        return span_reader(self.dataset, whole=self._asks_items)
 
     @abstractmethod
     def _batch(self, rows: NDArray[np.int64]) -> Sample:
@@ -148,6 +157,7 @@ class PairSamples(_Base):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
+        state.pop("_read_spans", None)
         if self.rows.consecutive is not None:  # 4 bytes per document otherwise
             state.pop("_indices", None)
         return state

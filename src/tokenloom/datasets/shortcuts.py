@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,16 +25,8 @@ QUERY = "_query_document_sample_shuffle_indices"
 
 _ONE = ("__getitem__", "sample")
 _MANY = (*_ONE, "batch")
-_SKIPPED = {
-    "sample": ("__getitem__",),
-    "batch": _ONE,
-    "fill_rows": _MANY,
-    "fills_batches": _MANY,
-    "digests_tokens": _MANY,
-    "__getitems__": _MANY,
-    "outline": (*_ONE, QUERY),
-}
-"""The hooks that each fast way to samples does not ask; an outline is what their spans alone tell of them."""
+_SKIPPED = {"sample": ("__getitem__",), "batch": _ONE, "outline": (*_ONE, QUERY)}
+"""The hooks that a fast way to samples does not ask; `_MANY` where it is not named."""
 
 _UNCALLED = {
     name: Uncalled("override `sample` or `__getitem__`, which say what a sample is", unless=_ONE)
@@ -52,14 +44,10 @@ class HasHooks:
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
     """Methods of the reference that nothing calls here: a class that overrides one is refused."""
 
-    if TYPE_CHECKING:
-
-        @property
-        def item_hook(self) -> str | None:
-            """What of the settings, or of what was assigned, only `dataset[k]` asks."""
-
-    else:
-        item_hook = None  # an attribute takes half as long, and every batch asks
+    @property
+    def item_hook(self) -> str | None:
+        """What of the settings, or of what was assigned, only `dataset[k]` asks."""
+        return None
 
     @cached_property
     def _overrides(self) -> Overrides:
@@ -73,7 +61,7 @@ class HasHooks:
         """
         self._overrides.refuse_uncalled({**_UNCALLED, **self.uncalled_hooks})
         for method in ("batch", "fill_rows", "__getitems__"):
-            self._overrides.refuse_alone(method, *_SKIPPED[method])
+            self._overrides.refuse_alone(method, *_SKIPPED.get(method, _MANY))
 
     def _must_ask(self, method: str) -> bool:
         """Whether a fast method that was called has to ask `dataset[k]` instead.
@@ -112,31 +100,20 @@ def hook_of(dataset: Any, method: str) -> str | None:
             is said of samples from their spans alone.
     """
     hook: str | None = getattr(dataset, "item_hook", None)
-    return overrides_of(dataset).skipped(method, *_SKIPPED[method]) if hook is None else hook
+    own = overrides_of(dataset)
+    return own.skipped(method, *_SKIPPED.get(method, _MANY)) if own.found and hook is None else hook
 
 
-def check_filled(dataset: Any, method: str) -> None:
-    """Raises if filling given arrays by a method would skip a hook.
+def check_hooks(dataset: Any, method: str, purpose: str = "filling given arrays") -> None:
+    """Raises if a fast way would skip a hook, where `dataset[k]` cannot be asked instead.
 
     Raises:
         ConfigError: it would.
     """
-    _check(dataset, method, "filling given arrays", hint="ask for batches without `out`")
-
-
-def check_outline(dataset: Any, purpose: str) -> None:
-    """Raises if samples are not what their spans tell.
-
-    Raises:
-        ConfigError: they are not.
-    """
-    _check(dataset, "outline", purpose, hint="count what `dataset[k]` gives")
-
-
-def _check(dataset: Any, method: str, purpose: str, *, hint: str) -> None:
     if (hook := hook_of(dataset, method)) is not None:
         found = f"{type(dataset).__name__} with `{hook}`"
         message = f"expected samples as tokenloom makes them, for {purpose}, found {found}"
+        hint = "count what `dataset[k]` gives" if method == "outline" else "ask for batches without `out`"
         raise ConfigError(message, hint=hint)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError
-from tokenloom.overrides import Overrides, Uncalled, overrides
+from tokenloom.overrides import Overrides, Uncalled
 
 Int64s = NDArray[np.int64]
 
@@ -73,11 +73,6 @@ def mapped_bytes(reader: Any) -> NDArray[np.uint8] | None:
 def is_our_reader(reader: Any) -> bool:
     """Whether what a reader maps into memory is what it reads, as a user's own class may have another `read`."""
     return Overrides.of(reader, ("mapped", "read", "read_many")).skipped("mapped", "read", "read_many") is None
-
-
-def is_as_stored(source: Any) -> bool:
-    """Whether a user's own class leaves the tokens of an `IndexedDataset` alone, so that kernels may read them."""
-    return not overrides(source, "get", "gather", "sequence_lengths")
 
 
 def check_source(source: Any) -> None:

@@ -101,8 +101,9 @@ def _index_array(name: str) -> Any:
 class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
     """`tokenloom.GPTDataset` in which every hook of the reference is called, and every index array may be assigned.
 
-    Kernels fill its samples until a class, an object or a module is changed in what decides them; then each sample is
-    made as the reference makes it, by `_query_document_sample_shuffle_indices` and `_get_ltor_masks_and_position_ids`.
+    Kernels fill its samples unless its class overrides what decides them, or a function of this module is replaced, or
+    arrays are assigned that kernels cannot read; then each sample is made as the reference makes it, by
+    `_query_document_sample_shuffle_indices` and `_get_ltor_masks_and_position_ids`.
 
     Args and errors are those of that class.
 
