@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, Self
 from tokenloom.errors import ConfigError
 
 _PACKAGE = __name__.partition(".")[0]
-_METHODS = (FunctionType, property)
 
 
 class Uncalled(NamedTuple):
@@ -54,12 +53,13 @@ class Overrides:
         """Looks for methods of an object or a class."""
         kind: type = obj if isinstance(obj, type) else type(obj)
         own = getattr(obj, "__dict__", {})
-        places = [(kind, own), *((base, vars(base)) for base in kind.__mro__)]
+        places: list[tuple[type, Mapping[str, Any]]] = []
         found = {}
         for name in names:
             method = getattr(kind, name, None)
-            if name not in own and (method is None or (type(method) in _METHODS and is_ours(method))):
+            if name not in own and (method is None or (type(method) is FunctionType and is_ours(method))):
                 continue  # which most are
+            places = places or [(kind, own), *((base, vars(base)) for base in kind.__mro__)]
             for level, (owner, attributes) in enumerate(places):
                 if name in attributes and (level or not name.startswith("__")):  # Python asks the class for those
                     if not is_ours(attributes[name], owner):
@@ -109,7 +109,9 @@ def is_ours(value: Any, owner: type = FunctionType) -> bool:
 
     A function is where its global names are: a decorator that passes `__module__` on is none of ours.
     """
-    if isinstance(value, property):
+    if type(value) is FunctionType:
+        pass
+    elif isinstance(value, property):
         value = value.fget
     elif isinstance(value, cached_property):
         value = value.func
@@ -121,4 +123,4 @@ def is_ours(value: Any, owner: type = FunctionType) -> bool:
         module = type(value).__module__
     else:
         module = owner.__module__
-    return str(module).partition(".")[0] == _PACKAGE
+    return module == _PACKAGE or str(module).startswith(f"{_PACKAGE}.")

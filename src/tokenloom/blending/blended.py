@@ -29,6 +29,7 @@ from tokenloom.datasets.shortcuts import (
     check_hooks,
     fills_rows,
     hook_of,
+    is_within_item,
     makes_batches,
     must_be_asked,
     sample_of,
@@ -217,7 +218,7 @@ class BlendedDataset(HasFacts, HasHooks):
 
     def __getitems__(self, positions: Sequence[int | None]) -> Sequence[dict[str, Any]]:
         """Returns many samples as torch tensors; torch's DataLoader calls this for a batch."""
-        if not must_be_asked(self):
+        if not must_be_asked(self) or is_within_item(self):
             if "batch" in self._overrides.found:
                 return sample_batch(self.batch(positions), len(positions))
             groups = self._by_dataset(positions)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -44,10 +44,14 @@ class HasHooks:
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
     """Methods of the reference that nothing calls here: a class that overrides one is refused."""
 
-    @property
-    def item_hook(self) -> str | None:
-        """What of the settings, or of what was assigned, only `dataset[k]` asks."""
-        return None
+    if TYPE_CHECKING:
+
+        @property
+        def item_hook(self) -> str | None:
+            """What of the settings, or of what was assigned, only `dataset[k]` asks."""
+
+    else:
+        item_hook = None  # which is asked for with every batch
 
     @cached_property
     def _overrides(self) -> Overrides:
@@ -141,10 +145,10 @@ def fills_rows(dataset: Any) -> bool:
 
 def must_be_asked(dataset: Any) -> bool:
     """Whether a dataset has no `batch` of samples, or none that gives what `dataset[k]` shows."""
-    batch = getattr(dataset, "batch", None)
-    if batch is None or hook_of(dataset, "batch") is not None:
+    if getattr(dataset, "item_hook", None) is not None or not hasattr(dataset, "batch"):
         return True
-    return "batch" in overrides_of(dataset).found and _cuts_itself(batch)
+    own = overrides_of(dataset)
+    return bool(own.found) and (own.skipped("batch", *_ONE) is not None or _cuts_itself(dataset.batch))
 
 
 def _cuts_itself(batch: Any) -> bool:
@@ -169,10 +173,10 @@ def batch_of(dataset: Any, positions: Positions) -> Sample:
 
 def sample_of(dataset: Any, position: int) -> Sample:
     """Returns a sample as NumPy arrays, as `dataset.sample` does, but always that of `dataset[k]`."""
-    if not hasattr(dataset, "sample") or hook_of(dataset, "sample") is not None:
+    sample: Callable[[int], Sample] | None = getattr(dataset, "sample", None)
+    if sample is None or (overrides_of(dataset).found and hook_of(dataset, "sample") is not None):
         return as_arrays(dataset[position])
-    sample: Sample = dataset.sample(position)
-    return sample
+    return sample(position)  # which asks for the item itself where settings say so
 
 
 def is_within_item(dataset: Any) -> bool:
