@@ -12,11 +12,11 @@ after the object was made is not seen.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import FunctionType, MethodType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from tokenloom.errors import ConfigError
 
@@ -48,24 +48,21 @@ class Overrides:
     cls: type
     found: Mapping[str, tuple[int, str]]
 
-    @classmethod
-    def of(cls, obj: Any, names: Iterable[str]) -> Self:
+    @staticmethod
+    def of(obj: Any, names: tuple[str, ...]) -> Overrides:
         """Looks for methods of an object or a class."""
         kind: type = obj if isinstance(obj, type) else type(obj)
         own = getattr(obj, "__dict__", {})
-        places: list[tuple[type, Mapping[str, Any]]] = []
-        found = {}
-        for name in names:
-            method = getattr(kind, name, None)
-            if name not in own and (method is None or (type(method) is FunctionType and is_ours(method))):
-                continue  # which most are
-            places = places or [(kind, own), *((base, vars(base)) for base in kind.__mro__)]
-            for level, (owner, attributes) in enumerate(places):
-                if name in attributes and (level or not name.startswith("__")):  # Python asks the class for those
-                    if not is_ours(attributes[name], owner):
-                        found[name] = level, owner.__name__
-                    break
-        return cls(kind, found)
+        if not own.keys().isdisjoint(names):
+            return _find(kind, own, names)
+        methods = [getattr(kind, name, None) for name in names]
+        key = (kind, names, *map(id, methods))
+        if (known := _known.get(key)) is None:
+            known = methods, _find(kind, own, names)
+            if len(_known) >= _MOST_KNOWN:
+                _known.clear()
+            _known[key] = known
+        return known[1]
 
     def skipped(self, method: str, *hooks: str) -> str | None:
         """Returns the hook that a fast method would skip, such as "Mine.__getitem__"; None if it gives the same."""
@@ -99,6 +96,26 @@ class Overrides:
                 raise ConfigError(message, hint=hook.remedy)
 
 
+_MOST_KNOWN = 1000
+_known: dict[tuple[Any, ...], tuple[list[Any], Overrides]] = {}
+"""What was found in a class with these methods, which a start asks of each dataset of a blend.
+
+The methods are kept, so that none that is patched later gets the number of one of them.
+"""
+
+
+def _find(kind: type, own: Mapping[str, Any], names: tuple[str, ...]) -> Overrides:
+    found = {}
+    places = [(kind, own), *((base, vars(base)) for base in kind.__mro__)]
+    for name in names:
+        for level, (owner, attributes) in enumerate(places):
+            if name in attributes and (level or not name.startswith("__")):  # Python asks the class for those
+                if not is_ours(attributes[name], owner):
+                    found[name] = level, owner.__name__
+                break
+    return Overrides(kind, found)
+
+
 def overrides(obj: Any, *names: str) -> bool:
     """Whether an object, or a class, has one of these methods from a user's class, not from ours."""
     return bool(Overrides.of(obj, names).found)
@@ -109,9 +126,7 @@ def is_ours(value: Any, owner: type = FunctionType) -> bool:
 
     A function is where its global names are: a decorator that passes `__module__` on is none of ours.
     """
-    if type(value) is FunctionType:
-        pass
-    elif isinstance(value, property):
+    if isinstance(value, property):
         value = value.fget
     elif isinstance(value, cached_property):
         value = value.func

@@ -63,6 +63,8 @@ class HasHooks:
         Raises:
             ConfigError: it does.
         """
+        if not self._overrides.found:
+            return
         self._overrides.refuse_uncalled({**_UNCALLED, **self.uncalled_hooks})
         for method in ("batch", "fill_rows", "__getitems__"):
             self._overrides.refuse_alone(method, *_SKIPPED.get(method, _MANY))

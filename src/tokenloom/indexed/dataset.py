@@ -34,7 +34,6 @@ from tokenloom.indexed.lengths import (
 from tokenloom.indexed.manifest.file import ManifestHead, read_manifest_head, read_manifest_head_once
 from tokenloom.indexed.opening import DatasetFiles
 from tokenloom.indexed.token_source import is_our_reader
-from tokenloom.overrides import overrides
 from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.extents import Extents, ExtentSource, extents_of
@@ -150,7 +149,7 @@ class IndexedDataset(HasFacts):
 
     def _begin(self) -> None:
         """Opens the files, unless all that a start asks of them is known."""
-        self._overrides_get = overrides(self, "get")
+        self._gets_ours = type(self).get is _GET
         self._index_watch: kernels.Watch | None = None
         self._token_watch: kernels.Watch | None = None
         self._block_starts: dict[int, NDArray[np.int64]] = {}
@@ -435,7 +434,7 @@ class IndexedDataset(HasFacts):
                 message = f"slices must be contiguous, got a step of {step}"
                 raise ValueError(message)
             rows = range(start, max(start, stop))
-            sequences = [*map(self.get, rows)] if self._overrides_get else self._read_run(start, rows.stop)
+            sequences = self._read_run(start, rows.stop) if self._gets_ours else [*map(self.get, rows)]
             return (sequences, self.sequence_modes[start:stop]) if self.multimodal else sequences
         return self.get(idx)
 
@@ -645,3 +644,6 @@ class IndexedDataset(HasFacts):
         if not exists(idx_path(prefix)) and not recover(idx_path(prefix)):
             return False
         return exists(idx_path(prefix)) and (exists(bin_path(prefix)) or exists(catalogue_path(prefix)))
+
+
+_GET = IndexedDataset.get

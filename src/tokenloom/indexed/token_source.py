@@ -81,6 +81,7 @@ def check_source(source: Any) -> None:
     Raises:
         ConfigError: it does.
     """
-    if hasattr(source, "get"):
+    own = Overrides.of(source, _HOOKS)
+    if own.found and hasattr(source, "get"):
         remedy = "override `get(idx, offset, length)`, which gives the tokens of samples"
-        Overrides.of(source, _HOOKS).refuse_uncalled({"__getitem__": Uncalled(remedy, unless=("get", "gather"))})
+        own.refuse_uncalled({"__getitem__": Uncalled(remedy, unless=("get", "gather"))})
