@@ -1,8 +1,5 @@
 from .audit.ledger_rows import LedgerRow as LedgerRow
 from .audit.ledger_rows import RunLedger as RunLedger
-from .audit.sampled_order import SampledOrder as SampledOrder
-from .audit.sampled_order import sampled_members as sampled_members
-from .audit.sampled_order import sampled_source as sampled_source
 from .audit.source_origins import SourceOrigins as SourceOrigins
 from .audit.span_table import SpanTable as SpanTable
 from .audit.trace import trace_dataset as trace_dataset
