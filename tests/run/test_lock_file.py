@@ -155,9 +155,9 @@ WHOLE = lock_bytes(full_lock("."), path="run.lock")
         (WHOLE.rstrip() + b" \n", "was edited by hand", HINT),
         (json.dumps(json.loads(WHOLE)).encode(), "was edited or formatted: expected its checksum in the first", HINT),
         (WHOLE[:-30], "is truncated: expected `]}` at its end, found b'", HINT),
-        (WHOLE[:40], "expected the JSON of a lock, found 40 bytes that are none", HINT),
-        (b"", "expected the JSON of a lock, found 0 bytes that are none", HINT),
-        (b'{"format": "tokenloom catalogue"}', "expected an object whose `format` is 'tokenloom run", "another file"),
+        (WHOLE[:40], "was edited or formatted: expected its checksum in the first line, found none", HINT),
+        (b"", "expected a file whose `format` is 'tokenloom run lock', found 0 bytes of something else", HINT),
+        (b'{"format": "tokenloom catalogue"}', "found 33 bytes of something else", "name the lock of a run"),
         (
             WHOLE.replace(b'"seed": 1234,', b'<<<<<<< ours\n"seed": 1234,\n=======\n"seed": 60,\n>>>>>>> theirs'),
             "holds two versions of a lock, as a merge has left them",
@@ -305,14 +305,6 @@ def in_pair(**members):
     return lambda lock: lock["sources"][0]["pairs"][0].update(members)
 
 
-def in_segment(**members):
-    return lambda lock: lock["segments"][0].update(members)
-
-
-def in_denial(**members):
-    return lambda lock: lock["denials"][0].update(members)
-
-
 def test_what_was_not_changed_is_read():
     assert parse_lock(with_members(lambda lock: None), path="run.lock").sources[1].name == "code"
 
@@ -320,68 +312,14 @@ def test_what_was_not_changed_is_read():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (in_pair(prefix=5), "expected the prefix of a pair, found 5"),
-        (in_pair(prefix="a\0b"), "expected the prefix of a pair, found 'a\\x00b'"),
         (in_pair(prefix="s3://me:word@host/a"), "without user and password"),
-        (in_pair(num_documents="7"), "expected `num_documents` of 'web' in [0, 2**60), found '7'"),
-        (in_pair(num_tokens=-1), "expected `num_tokens` of 'web' in [0, 2**60), found -1"),
-        (in_pair(num_tokens=2**60), "expected `num_tokens` of 'web'"),
-        (in_pair(since=None), "expected `since` of 'web' in [0, 2**60), found None"),
-        (in_pair(index_start_crc32=None), "expected `index_start_crc32` of 'web' in [0, 2**32), found None"),
-        (in_pair(dtype="float32"), "expected `dtype` to be one of uint8"),
-        (in_pair(index_start_crc32="xyz"), "'xyz' in {'prefix': 'web'"),
-        (in_pair(tokens_crc32="123"), "expected a checksum of 8 hexadecimal digits, found '123'"),
-        (in_pair(fingerprint=5), "must be str, not int in {'prefix': 'web'"),
-        (in_pair(held_blocks=2), "expected blocks or documents of 'web' that are held out"),
-        (in_pair(held_documents=11), "expected blocks or documents of 'web' that are held out"),
-        (in_pair(held_tokens=1), "expected blocks or documents of 'web' that are held out"),
-        (in_pair(held_blocks=1, held_documents=1), "expected blocks or documents of 'web' that are held out"),
-        (in_pair(packs=[[1]]), "not enough values to unpack (expected 2, got 1) in {'prefix': 'web'"),
-        (in_pair(packs=[[4, 1], [4, 2]]), "expected rising numbers from 0 on, found [4, 4]"),
-        (lambda lock: lock["sources"][0]["pairs"][0].pop("dtype"), "expected a member 'dtype' of each such object"),
-        (lambda lock: lock["sources"][0].update(max_passes=0), "expected `max_passes` of 'web' in [1, 2**60), found 0"),
-        (lambda lock: lock["sources"][0].update(pairs={}), "expected `pairs` to be an array of pairs, found {}"),
-        (lambda lock: lock["sources"][1].update(name="web"), "expected each source once, found 'web'"),
-        (lambda lock: lock.pop("sources"), "expected `sources` to be an array of sources, found None"),
-        (in_segment(start=1), "expected a segment from position 0 on, found 1"),
-        (in_segment(start=-1), "expected `start` of 'main' in [0, 2**60), found -1"),
-        (in_segment(num_samples=0), "expected `num_samples` of 'main' in [1, 2**60), found 0"),
-        (in_segment(sequence_length=None), "expected `sequence_length` of 'main' in [1, 2**60), found None"),
-        (in_segment(stage=5), "expected a text, found 5"),
-        (in_segment(num_samples=8, mixed_as=7), "expected a segment of 'main' that is mixed as 8 samples or more"),
-        (in_segment(weights=[[0, 0]]), "expected weights of 'main'"),
-        (in_segment(weights=[[0, 2**59], [1, 2**59 + 1]]), "expected weights of 'main'"),
-        (in_segment(weights=[[1, 1], [0, 1]]), "expected rising numbers from 0 on, found [1, 0]"),
-        (in_segment(weights=[[2, 1]]), "expected numbers of 2 sources, found 2"),
-        (in_segment(weights=[[0, 0.5]]), "expected integers in [0, 2**60), found [0.5]"),
-        (lambda lock: lock["segments"].append(dict(lock["segments"][0])), "expected a segment from position inf on"),
-        (in_denial(documents=[[0, [3, 2]]]), "expected rising numbers from 0 on, found [3, 2]"),
-        (in_denial(documents=[[0, [3]], [0, [4]]]), "expected rising numbers from 0 on, found [0, 0]"),
-        (in_denial(documents={}), "expected an array, found {}"),
-        (in_denial(documents=[[0, ""]]), "expected an array, found ''"),
-        (in_pair(packs=None), "expected an array, found None"),
-        (in_denial(documents=[[9, [3]]]), "expected numbers of 2 sources, found 9"),
-        (
-            lambda lock: lock["denials"].append({"start": 0, "documents": []}),
-            "expected denials in the order of their positions, found [1, 0]",
-        ),
-        (lambda lock: lock.update(seed=-1), "expected `seed` in [0, 2**63), found -1"),
-        (lambda lock: lock.update(mixing_block=0), "expected `mixing_block` in [1, "),
-        (lambda lock: lock.update(tokenizer={}), "expected `tokenizer.name`, found none"),
-        (lambda lock: lock.update(samples=[]), "expected `samples` to be an object, found []"),
-        (lambda lock: lock.update(samples={"a": 1}), "expected settings of gpt samples, found {'a': 1}"),
-        (
-            lambda lock: lock.update(samples={"eod_mask_loss": {"start": 0, "documents": []}}),
-            "expected settings of gpt samples, found {'eod_mask_loss': LockedDenial(",
-        ),
-        (lambda lock: lock.update(dataset="x"), "expected `dataset` to be one of gpt, fim, sft, varlen, found 'x'"),
-        (lambda lock: lock.update(documents="x"), "expected `documents` to be one of shuffled, file, found 'x'"),
-        (lambda lock: lock.update(windows=""), "expected `windows` to be one of concat, best_fit, found ''"),
-        (lambda lock: lock.update(segments=[]), "expected a segment, found ()"),
-        (in_denial(documents=[[0, [10**30]]]), "documents of 'web', found 1000000000000000000000000000000"),
+        (in_pair(index_start_crc32="xyz"), "'xyz'"),
+        (lambda lock: lock["sources"][0]["pairs"][0].pop("dtype"), "KeyError: 'dtype'"),
+        (lambda lock: lock.pop("sources"), "KeyError: 'sources'"),
+        (lambda lock: lock.update(tokenizer={}), "missing 5 required keyword-only arguments"),
     ],
 )
-def test_wrong_types_and_ranges_are_refused(change, message):
+def test_what_another_program_has_written_is_refused(change, message):
     with pytest.raises(ConfigError) as caught:
         parse_lock(with_members(change), path="run.lock")
     assert message in caught.value.message

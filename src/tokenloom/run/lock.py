@@ -16,26 +16,22 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
-import operator
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from tokenloom.errors import ConfigError, StorageError
-from tokenloom.indexed.layout import DType
-from tokenloom.run.sample_settings import KINDS
-from tokenloom.storage.addresses import can_be_path, is_remote, path_of_name, relative_name
-from tokenloom.storage.json_files import UnusableJsonError, parse_json
+from tokenloom.storage.addresses import is_remote, path_of_name, relative_name
+from tokenloom.storage.json_files import parse_json
 from tokenloom.storage.publishing import recover
 from tokenloom.storage.resolve import is_missing, map_whole, open_pending
 from tokenloom.storage.secrets import admit
-from tokenloom.storage.typed_json import MAY_BE_MISSING, Crc32, from_members, members_of
+from tokenloom.storage.typed_json import MAY_BE_MISSING, Crc32, members_of
 
 VERSION = 1
 """Of the file."""
@@ -229,9 +225,6 @@ FORMAT = "tokenloom run lock"
 
 _FIRST_LINE = re.compile(rb'\{"format": "tokenloom run lock", "version": (\d{1,9}), "sha256": "([0-9a-f]{64})",\r?\n')
 
-_MOST_BYTES = 1 << 29
-"""More is refused: room for more than a million pairs."""
-
 _LOCK_AGAIN = (
     "restore the lock that was there, or remove it and run `tokenloom run lock` again, which knows nothing of what was "
     "trained on"
@@ -289,9 +282,6 @@ def read_lock_if_there(path: str) -> RunLock | None:
         if is_missing(error):
             return None
         raise
-    if len(data) > _MOST_BYTES:
-        message = f"`{path}`: expected a lock of at most {_MOST_BYTES} bytes, found {len(data)}"
-        raise ConfigError(message, hint="make catalogues of so many pairs, and name these")
     return parse_lock(data, path=path)
 
 
@@ -323,18 +313,25 @@ def parse_lock(data: bytes | memoryview, *, path: str) -> RunLock:
     """
     _check_whole(data, path)
     try:
-        return _lock_of(parse_json(_text_of(data), most_bytes=_MOST_BYTES, object_hook=_RowReader(path).read))
-    except UnusableJsonError as error:
-        message = f"`{path}`{error}"
+        # no copy of the bytes, which would leave a hole in the memory of a run
+        text = str(data, "utf-8")
+        return _lock_of(parse_json(text, most_bytes=len(data), object_hook=_RowReader(path).read))
+    except (KeyError, TypeError, ValueError) as error:  # a writer that is none of ours
+        message = f"`{path}` does not hold what a lock of version {VERSION} does: {type(error).__name__}: {error}"
         raise ConfigError(message, hint=_LOCK_AGAIN) from error
 
 
 def _check_whole(data: bytes | memoryview, path: str) -> None:
-    """Checks that bytes are those of a lock as it was written."""
+    """Checks that bytes are those of a lock as it was written, which is all that is checked of them."""
     if (first := _FIRST_LINE.match(data)) is None:
-        raise _foreign(bytes(data), path)
-    if int(first[1]) != VERSION:
-        raise _newer(int(first[1]), path)
+        if FORMAT.encode() in bytes(data):
+            message = f"`{path}` was edited or formatted: expected its checksum in the first line, found none"
+            raise ConfigError(message, hint=_LOCK_AGAIN)
+        message = f"`{path}`: expected a file whose `format` is {FORMAT!r}, found {len(data)} bytes of something else"
+        raise ConfigError(message, hint=f"name the lock of a run; if it was damaged, {_LOCK_AGAIN}")
+    if (version := int(first[1])) != VERSION:
+        message = f"`{path}`: expected version {VERSION} of a lock, found {version}"
+        raise ConfigError(message, hint="it was written by a newer tokenloom; use that")
     found, expected = hashlib.sha256(data[first.end() :]).hexdigest(), first[2].decode()
     if found == expected:
         return
@@ -351,36 +348,6 @@ def _check_whole(data: bytes | memoryview, path: str) -> None:
         f"{found[:12]}…"
     )
     raise ConfigError(message, hint=f"what people change is `run.toml`; {_LOCK_AGAIN}")
-
-
-def _text_of(data: bytes | memoryview) -> str:
-    """Returns the text of a file without a copy of its bytes, which would leave a hole in the memory of a run."""
-    try:
-        return str(data, "utf-8")
-    except UnicodeDecodeError as error:
-        message = f": expected UTF-8, found something else ({error})"
-        raise UnusableJsonError(message) from error
-
-
-def _foreign(data: bytes, path: str) -> ConfigError:
-    """Returns the error for what does not begin as locks do."""
-    try:
-        content = parse_json(data, most_bytes=_MOST_BYTES)
-    except UnusableJsonError as error:
-        message = f"`{path}`: expected the JSON of a lock, found {len(data)} bytes that are none: {error}"
-        return ConfigError(message, hint=_LOCK_AGAIN)
-    if type(content) is not dict or content.get("format") != FORMAT:
-        message = f"`{path}`: expected an object whose `format` is {FORMAT!r}, found something else"
-        return ConfigError(message, hint="this is not the lock of a run; name another file")
-    if type(version := content.get("version")) is int and version != VERSION:
-        return _newer(version, path)
-    message = f"`{path}` was edited or formatted: expected its checksum in the first line, found none"
-    return ConfigError(message, hint=_LOCK_AGAIN)
-
-
-def _newer(version: int, path: str) -> ConfigError:
-    message = f"`{path}`: expected version {VERSION} of a lock, found {version}"
-    return ConfigError(message, hint="it was written by a newer tokenloom; use that")
 
 
 def _lines(lock: RunLock, path: str) -> Iterator[str]:
@@ -410,9 +377,6 @@ def _separated(rows: list[str]) -> list[str]:
     return [*(f"{row}," for row in rows[:-1]), *rows[-1:]]
 
 
-MOST = 1 << 60
-"""Above all counts, positions and weights."""
-
 _HEAD = (
     *("settings_sha256", "content_sha256", "order", "seed", "documents", "windows", "mixing_block", "dataset"),
     *("samples", "tokenizer", "consumed", "amended", "cut_short"),
@@ -438,7 +402,8 @@ def _pair_members(pair: LockedPair, path: str) -> dict[str, Any]:
 class _RowReader:
     """Makes dataclasses of objects of JSON as soon as these are read, so that few objects are there at a time.
 
-    40,000 sources are read at every start, by every process: most numbers and texts are checked later, by column.
+    40,000 sources are read at every start, by every process: that the bytes are as they were written is checked, not
+    each row.
     """
 
     def __init__(self, path: str) -> None:
@@ -446,31 +411,16 @@ class _RowReader:
         self._folder = None if is_remote(path) else os.path.join(os.path.dirname(path), "")
 
     def read(self, members: dict[str, Any]) -> Any:
-        """Returns what an object stands for; one that is no row, as it is.
-
-        Raises:
-            UnusableJsonError: a member is missing, or cannot be one of such a row.
-        """
-        try:
-            if "prefix" in members and "suffix" not in members:  # else tokens of fill in the middle
-                return self._pair(members)
-            if "pairs" in members:
-                pairs = _rows(LockedPair, members, "pairs")
-                return LockedSource(name=members["name"], pairs=pairs, max_passes=members["max_passes"])
-            if "stage" in members:
-                weights = _numbered(members["weights"])
-                others = {name: members[name] for name in LockedSegment.__slots__ if name != "weights"}
-                return LockedSegment(**others, weights=weights)
-            if "start" in members:
-                documents = tuple((source, _rising(chosen)) for source, chosen in _array(members["documents"]))
-                _rising([source for source, _ in documents])
-                return LockedDenial(start=members["start"], documents=documents)
-        except UnusableJsonError:
-            raise
-        except KeyError as error:
-            _refuse(f"a member {error} of each such object", members)
-        except (TypeError, ValueError, AttributeError) as error:
-            raise UnusableJsonError(f": {error} in {_shown(members)}") from error  # noqa: EM102 - no literal
+        """Returns what an object stands for; one that is no row, as it is."""
+        if "prefix" in members and "suffix" not in members:  # else tokens of fill in the middle
+            return self._pair(members)
+        if "pairs" in members:
+            return LockedSource(**{**members, "pairs": tuple(members["pairs"])})
+        if "stage" in members:
+            return LockedSegment(**{**members, "weights": _tuples(members["weights"])})
+        if "start" in members:
+            documents = tuple((source, tuple(chosen)) for source, chosen in members["documents"])
+            return LockedDenial(start=members["start"], documents=documents)
         return members
 
     def _pair(self, members: dict[str, Any]) -> LockedPair:
@@ -479,179 +429,31 @@ class _RowReader:
         row["dtype"] = sys.intern(members["dtype"])
         for name in ("index_start_crc32", "tokens_crc32", "index_crc32"):
             if (text := row[name]) is not None:
-                row[name] = _crc32(text)
+                row[name] = int(text, 16)
         if "fingerprint" in members:
             row["fingerprint"] = sys.intern(members["fingerprint"])
         if "packs" in members:
-            row["packs"] = _numbered(members["packs"])
+            row["packs"] = _tuples(members["packs"])
         pair = object.__new__(LockedPair)
         for name, set_slot in _SETTERS:
             set_slot(pair, row[name])
         return pair
 
-    def _prefix(self, name: Any) -> str:
+    def _prefix(self, name: str) -> str:
         """Returns the prefix that a name in the lock stands for."""
-        if not isinstance(name, str) or not can_be_path(name):
-            _refuse("the prefix of a pair", name)
         if self._folder is not None and not is_remote(name):
             return name if name.startswith("/") else self._folder + name
         return path_of_name(name, owner=self._path)
 
 
-def _crc32(text: Any) -> int:
-    number = int(text, 16)
-    if number < 0 or len(text) != 8:
-        _refuse("a checksum of 8 hexadecimal digits", text)
-    return number
+def _tuples(rows: list[list[int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((number, value) for number, value in rows)
 
 
-def _array(value: Any) -> list[Any]:
-    if type(value) is not list:
-        _refuse("an array", value)
-    return value
-
-
-def _numbered(rows: list[Any]) -> tuple[tuple[int, int], ...]:
-    """Returns pairs of integers, of which the first rise."""
-    numbers, values = [number for number, _ in _array(rows)], [value for _, value in rows]
-    if not _are_integers(values):
-        _refuse("integers in [0, 2**60)", values)
-    return tuple(zip(_rising(numbers), values, strict=True))
-
-
-def _rising(numbers: Any) -> tuple[int, ...]:
-    if not {*map(type, _array(numbers))} <= {int}:
-        _refuse("integers", numbers)
-    if min(numbers, default=0) < 0 or not all(map(operator.lt, numbers, numbers[1:])):
-        _refuse("rising numbers from 0 on", numbers)
-    return tuple(numbers)
-
-
-def _are_integers(values: Sequence[Any], least: int = 0, below: int = MOST) -> bool:
-    return {*map(type, values)} <= {int} and (not values or (least <= min(values) and max(values) < below))
-
-
-def _rows(kind: type[Any], members: dict[str, Any], name: str) -> tuple[Any, ...]:
-    """Returns the rows of a kind that an array holds, after a `_RowReader` has read each.
-
-    Raises:
-        UnusableJsonError: there is no such array, or something else in it.
-    """
-    rows = members.get(name)
-    if type(rows) is not list or not {*map(type, rows)} <= {kind}:
-        _refuse(f"`{name}` to be an array of {name}", rows)
-    return tuple(rows)
-
-
-def _lock_of(members: Any) -> RunLock:
-    """Returns the lock that an object of JSON holds, after a `_RowReader` has read the rows in it.
-
-    Raises:
-        UnusableJsonError: a member is missing, of another type or out of range, or does not fit the others.
-    """
-    if type(members) is not dict:
-        _refuse("an object", members)
-    rows: dict[str, Any] = {
-        "sources": _rows(LockedSource, members, "sources"),
-        "segments": _rows(LockedSegment, members, "segments"),
-        "denials": _rows(LockedDenial, members, "denials"),
-    }
-    lock = replace(from_members(RunLock, {**members, "sources": [], "segments": [], "denials": []}), **rows)
-    _check_columns(lock)
-    _check_parts(lock)
-    return lock
-
-
-def _check_columns(lock: RunLock) -> None:
-    """Checks types and ranges of what the rows and the head of a lock hold."""
-    pairs = [pair for source in lock.sources for pair in source.pairs]
-    numbers: list[tuple[Sequence[Any], str, int, int]] = [
-        *(([lock], name, 0, MOST) for name in ("order", "consumed", "amended")),
-        ([lock], "seed", 0, 1 << 63),
-        ([lock], "mixing_block", 1, MOST),
-        *((pairs, name, 0, MOST) for name in ("num_documents", "num_tokens", "idx_bytes", "since")),
-        *((pairs, name, 0, MOST) for name in ("held_blocks", "held_documents", "held_tokens")),
-        (pairs, "index_start_crc32", 0, 1 << 32),
-        ([each for each in lock.sources if each.max_passes is not None], "max_passes", 1, MOST),
-        (lock.segments, "start", 0, MOST),
-        ([each for each in lock.segments if each.num_samples is not None], "num_samples", 1, MOST),
-        ([each for each in lock.segments if each.mixed_as is not None], "mixed_as", 1, MOST),
-        (lock.segments, "sequence_length", 1, MOST),
-        (lock.denials, "start", 0, MOST),
-    ]
-    for rows, name, least, below in numbers:
-        values = [getattr(row, name) for row in rows]
-        if not _are_integers(values, least, below):
-            row = next(row for row in rows if not _are_integers([getattr(row, name)], least, below))
-            owner = [f" of {getattr(row, each)!r}" for each in ("prefix", "name", "stage") if hasattr(row, each)]
-            _refuse(f"`{name}`{''.join(owner)} in [{least}, 2**{below.bit_length() - 1})", getattr(row, name))
-    choices: list[tuple[Sequence[Any], str, Sequence[str]]] = [
-        (pairs, "dtype", [name for name in DType.__members__ if not name.startswith("float")]),
-        ([lock], "documents", ("shuffled", "file")),
-        ([lock], "windows", ("concat", "best_fit")),
-        ([lock], "dataset", tuple(KINDS)),
-    ]
-    for rows, name, options in choices:
-        if unknown := {getattr(row, name) for row in rows}.difference(options):
-            _refuse(f"`{name}` to be one of {', '.join(options)}", unknown.pop())
-    for text in (*(source.name for source in lock.sources), *(segment.stage for segment in lock.segments)):
-        if type(text) is not str:
-            _refuse("a text", text)
-
-
-def _check_parts(lock: RunLock) -> None:
-    """Checks that the parts of a lock fit together."""
-    names = [source.name for source in lock.sources]
-    if len(set(names)) != len(names):
-        _refuse("each source once", next(name for name in names if names.count(name) > 1))
-    for pair in (pair for source in lock.sources for pair in source.pairs):
-        held = pair.held_blocks, pair.held_documents, pair.held_tokens
-        if held != (0, 0, 0):
-            is_possible = pair.held_tokens <= pair.num_tokens and pair.held_documents <= pair.num_documents
-            is_possible = is_possible and pair.held_blocks <= -(-pair.num_documents // BLOCK_DOCUMENTS)
-            if not is_possible or (pair.held_blocks > 0) == (pair.held_documents > 0):
-                _refuse(f"blocks or documents of {pair.prefix!r} that are held out", held)
-    known = {field.name for field in dataclasses.fields(KINDS[lock.dataset])}
-    for name, value in lock.samples.items():
-        if name not in known or not _is_plain(value):
-            _refuse(f"settings of {lock.dataset} samples", {name: value})
-    if not lock.segments:
-        _refuse("a segment", lock.segments)
-    end: float = 0
-    for segment in lock.segments:
-        size, weights = segment.num_samples, [weight for _, weight in segment.weights]
-        if segment.start != end:
-            _refuse(f"a segment from position {end} on", segment.start)
-        if segment.mixed_as is not None and size is not None and segment.mixed_as < size:
-            _refuse(f"a segment of {segment.stage!r} that is mixed as {size} samples or more", segment.mixed_as)
-        if not weights or min(weights) < 1 or sum(weights) > MOST:
-            _refuse(f"weights of {segment.stage!r} with a sum in [1, 2**60]", segment.weights)
-        end = math.inf if size is None else segment.start + size
-    last = [segment.weights[-1][0] for segment in lock.segments]
-    last += [denial.documents[-1][0] for denial in lock.denials if denial.documents]
-    if max(last, default=-1) >= len(names):
-        _refuse(f"numbers of {len(names)} sources", max(last))
-    for denial in lock.denials:
-        for source, documents in denial.documents:
-            count = sum(pair.num_documents for pair in lock.sources[source].pairs)
-            if max(documents, default=-1) >= count:
-                _refuse(f"numbers of the {count} documents of {names[source]!r}", max(documents))
-    starts: Sequence[int] = [denial.start for denial in lock.denials]
-    if starts != sorted(starts):
-        _refuse("denials in the order of their positions", starts)
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, dict):
-        return all(map(_is_plain, value.values()))
-    return value is None or isinstance(value, (str, int, float))
-
-
-def _refuse(expected: str, found: object) -> NoReturn:
-    message = f": expected {expected}, found {_shown(found)}"
-    raise UnusableJsonError(message)
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:100]}…"
+def _lock_of(members: dict[str, Any]) -> RunLock:
+    """Returns the lock that an object of JSON holds, after a `_RowReader` has read the rows in it."""
+    head = {name: members[name] for name in _HEAD if name in members}
+    if head["tokenizer"] is not None:
+        head["tokenizer"] = LockedTokenizer(**head["tokenizer"])
+    rows: dict[str, Any] = {name: tuple(members[name]) for name in ("sources", "segments", "denials")}
+    return RunLock(**head, **rows)
