@@ -11,7 +11,8 @@ from tokenloom.cli.json_output import add_json, print_json
 from tokenloom.cli.run_common import refuse_usage
 from tokenloom.cli.values import count, share, token_count, whole_number
 from tokenloom.errors import ConfigError
-from tokenloom.run.init import RunDraft, TakenArguments, draft_text, read_arguments, take_arguments, weighted_entries
+from tokenloom.megatron.run_arguments import TakenArguments, read_arguments, take_arguments
+from tokenloom.run.init import RunDraft, draft_text, weighted_entries
 from tokenloom.storage.publishing import make_folder_of
 from tokenloom.storage.resolve import open_pending
 

@@ -1,0 +1,63 @@
+"""What a run takes from the arguments of a Megatron run."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenloom.errors import ConfigError
+from tokenloom.megatron.run_arguments import parse_arguments, read_arguments, take_arguments
+
+
+def test_steps_need_a_batch_size():
+    assert take_arguments({"train-iters": ["10"], "global-batch-size": ["3"]}).samples == 30
+    assert take_arguments({"train-samples": ["7"]}).samples == 7
+    taken = take_arguments({"train-iters": ["10"]})
+    assert taken.samples is None
+    assert [name for name, _ in taken.not_taken] == ["train-iters"]
+    ramped = take_arguments({"train-iters": ["10"], "global-batch-size": ["3"], "rampup-batch-size": ["1", "1", "9"]})
+    assert [name for name, _ in ramped.not_taken] == ["train-iters", "rampup-batch-size"]
+
+
+SCRIPT = r"""
+#!/bin/bash
+# pretrain
+SEQ_LENGTH=4096
+DATA_PATH="0.8 web_text_document 0.2 code_text_document"
+export SEED=42
+DATA_ARGS=(
+    --data-path $DATA_PATH   # the blend
+    # --split 1,0,0
+    --seq-length "${SEQ_LENGTH}"
+)
+torchrun pretrain_gpt.py ${DATA_ARGS[@]} --seed=$SEED \
+    --train-iters 100 --bf16 --tokenizer-model "$HOME/tokenizer.json"
+"""
+
+
+def test_a_shell_script():
+    found = parse_arguments(SCRIPT, where="`train.sh`")
+    assert found["data-path"] == ["0.8", "web_text_document", "0.2", "code_text_document"]
+    assert found["seq-length"] == ["4096"]
+    assert (found["seed"], found["train-iters"], found["bf16"]) == (["42"], ["100"], [])
+    assert "split" not in found
+    with pytest.raises(ConfigError, match=r"expected plain words for `--tokenizer-model`, found '\$HOME/tok"):
+        take_arguments(found)
+
+
+def test_a_word_without_an_end_is_quoted_with_its_line(tmp_path):
+    path = tmp_path / "args"
+    path.write_text("--seed 1\n--data-path 'web\n")
+    with pytest.raises(ConfigError, match=r"args`: expected words as a shell takes them"):
+        read_arguments(str(path))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_arguments(str(tmp_path / "none"))
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused(text):
+    with suppress(ConfigError):
+        parse_arguments(text, where="text")
