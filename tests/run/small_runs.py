@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import strategies as st
 
 from tokenloom.run.lock import LockedPair, LockedSegment, LockedSource, RunLock
-from tokenloom.run.resolve import resolve
+from tokenloom.run.locking import resolve
 from tokenloom.run.settings import StageSettings
 
 

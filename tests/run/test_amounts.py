@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.amounts import count_of, share_of, weight_of
+from tokenloom.run.toml_file import count_of, share_of, weight_of
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.run.small_runs import Settings, lock, resolved_lock, source, stage
 
 from tokenloom import ConfigError
-from tokenloom.run.resolve import Exhausted, resolve
+from tokenloom.run.locking import Exhausted, resolve
 from tokenloom.run.timeline import Timeline
 
 WEB, CODE = source("web", 40), source("code", 10)

@@ -14,10 +14,10 @@ from tests.run.small_runs import lock, pair, random_locks, segment, source
 
 from tokenloom.errors import ConfigError
 from tokenloom.kernels import sample_numbers
-from tokenloom.run.groups import Lookups
+from tokenloom.run.dataset import Lookups
 from tokenloom.run.lock import LockedSource
+from tokenloom.run.progress import WalkSizes, extra_tokens
 from tokenloom.run.timeline import Timeline
-from tokenloom.run.walk_sizes import WalkSizes, extra_tokens
 
 
 def rows(timeline: Timeline, first: int, stop: int) -> list[tuple[int, int, int, int]]:

@@ -10,7 +10,7 @@ from typing import Any
 from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import WIDTH, add_position, add_run_path, lengths_of, position_of, refuse_usage, stage_of
 from tokenloom.rendering.words import counted, name_of, short
-from tokenloom.run.audit.ledger_rows import LEFT, NEVER, SLOTS, WITHOUT, LedgerRow, RunLedger, columns_of, summed
+from tokenloom.run.audit.ledger import LEFT, NEVER, SLOTS, WITHOUT, LedgerRow, RunLedger, columns_of, summed
 from tokenloom.run.run import Run
 
 _MOST_ROWS = 12

@@ -18,9 +18,9 @@ from tokenloom.cli.trace_rows import InputFiles, add_texts, print_rows
 from tokenloom.cli.values import ranges, whole_number
 from tokenloom.errors import ConfigError
 from tokenloom.loading.topology import Topology
-from tokenloom.run.amounts import MOST_SAMPLES
 from tokenloom.run.audit.source_origins import SourceOrigins, origins_missing
 from tokenloom.run.audit.trace import trace_dataset
+from tokenloom.run.lock import MOST_SAMPLES
 from tokenloom.run.run import Run
 from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer

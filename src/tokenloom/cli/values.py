@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import items_of, number_or_none, parse_bytes, parse_integer, parse_number, quoted
-from tokenloom.run.amounts import count_of, share_of, weight_of
+from tokenloom.run.toml_file import count_of, share_of, weight_of
 
 Value = TypeVar("Value")
 

@@ -1,5 +1,5 @@
-from .audit.ledger_rows import LedgerRow as LedgerRow
-from .audit.ledger_rows import RunLedger as RunLedger
+from .audit.ledger import LedgerRow as LedgerRow
+from .audit.ledger import RunLedger as RunLedger
 from .audit.source_origins import SourceOrigins as SourceOrigins
 from .audit.span_table import SpanTable as SpanTable
 from .audit.trace import trace_dataset as trace_dataset

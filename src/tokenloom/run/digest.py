@@ -15,10 +15,8 @@ from math import gcd
 from typing import Any
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.amounts import MOST_SAMPLES
-from tokenloom.run.lock import LockedPair, LockedSegment, LockedSource, RunLock
-from tokenloom.run.progress import mixed_size
-from tokenloom.run.walk_sizes import are_packs
+from tokenloom.run.lock import MOST_SAMPLES, LockedPair, LockedSegment, LockedSource, RunLock
+from tokenloom.run.progress import are_packs, mixed_size
 
 
 def order_digest(lock: RunLock, position: int) -> str:

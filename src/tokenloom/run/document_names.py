@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import quoted
-from tokenloom.run.audit.pair_rows import PairRows
 from tokenloom.run.audit.source_origins import SourceOrigins
+from tokenloom.run.audit.span_table import PairRows
 from tokenloom.run.lock import LockedSource
 from tokenloom.run.toml_file import did_you_mean
 from tokenloom.storage.settings import ObjectStorageSettings

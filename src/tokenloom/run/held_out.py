@@ -19,10 +19,17 @@ from tokenloom.errors import ConfigError
 from tokenloom.kernels import Key, Permutation, Purpose, derive
 from tokenloom.numbers import quoted
 from tokenloom.order.computed_keys import source_key
-from tokenloom.run.amounts import MOST_SAMPLES
-from tokenloom.run.lock import BLOCK_DOCUMENTS, LockedDenial, LockedPair, LockedSegment, LockedSource, RunLock
+from tokenloom.run.lock import (
+    BLOCK_DOCUMENTS,
+    MOST_SAMPLES,
+    LockedDenial,
+    LockedPair,
+    LockedSegment,
+    LockedSource,
+    RunLock,
+)
+from tokenloom.run.progress import WalkSizes
 from tokenloom.run.sample_settings import CONVERSATIONS
-from tokenloom.run.walk_sizes import WalkSizes
 
 FEWEST_BLOCKS = 32
 """A source holds out single documents where its share would be fewer blocks: a holdout of one block says little."""

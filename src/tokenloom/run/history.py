@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
-from tokenloom.run.audit.pair_rows import PairRows
+from tokenloom.run.audit.span_table import PairRows
 from tokenloom.run.digest import check_position
 from tokenloom.run.lock import RunLock
 from tokenloom.run.progress import Entered

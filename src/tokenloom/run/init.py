@@ -13,11 +13,10 @@ from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.numbers import number_or_none, quoted
-from tokenloom.run.amounts import weight_of
 from tokenloom.run.settings import Shares, SourceSettings, StageSettings, parse_run, whole_weights
 from tokenloom.run.sources import find_pairs
 from tokenloom.run.toml_edit import source_value, stage_lines
-from tokenloom.run.toml_file import as_key, as_text
+from tokenloom.run.toml_file import as_key, as_text, weight_of
 from tokenloom.storage.addresses import is_remote
 from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
 

@@ -39,6 +39,9 @@ VERSION = 1
 MEGATRON_ORDER = 0
 """`RunLock.order` of a run whose order is the reference's, which has no versions."""
 
+MOST_SAMPLES = 1 << 60
+"""Positions of a run; so many that no sum of theirs leaves 64 bits."""
+
 BLOCK_DOCUMENTS = 256
 """Documents in a block: what a holdout takes as a whole, and what is shuffled together."""
 

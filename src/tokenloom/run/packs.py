@@ -11,10 +11,10 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.kernels import count_packs_of
 from tokenloom.order.computed_keys import source_key
 from tokenloom.run.lock import LockedPair, LockedSource, RunLock
+from tokenloom.run.progress import are_packs, extra_tokens
 from tokenloom.run.sample_settings import config_of
 from tokenloom.run.settings import RunSettings
 from tokenloom.run.sources import CountPacks
-from tokenloom.run.walk_sizes import are_packs, extra_tokens
 from tokenloom.storage.settings import ObjectStorageSettings
 
 CONVERSATION_CLASSES: Mapping[str, type[ConversationSamples]] = {"sft": SFTDataset, "varlen": VarlenDataset}

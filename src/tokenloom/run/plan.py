@@ -20,10 +20,9 @@ from tokenloom.numbers import checked_integer
 from tokenloom.rendering.card import HasFacts
 from tokenloom.run.digest import check_position
 from tokenloom.run.lock import LockedSegment, RunLock
-from tokenloom.run.progress import Entered, Progress, given_out, mixed_size
+from tokenloom.run.progress import Entered, Progress, are_packs, given_out, mixed_size
 from tokenloom.run.take_maps import Int64s
 from tokenloom.run.timeline import check_segments
-from tokenloom.run.walk_sizes import are_packs
 
 MOST_PASS_ENDS = 5
 """Positions of passes that a plan names, per segment and source."""

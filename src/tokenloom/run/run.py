@@ -15,9 +15,8 @@ from tokenloom.errors import ConfigError, CutShortWarning, DatasetNotFoundError,
 from tokenloom.forks import cached_property
 from tokenloom.progress import waiting_for
 from tokenloom.rendering.card import HasFacts
-from tokenloom.run.dataset import Place, RunDataset
+from tokenloom.run.dataset import Place, RunDataset, lock_facts
 from tokenloom.run.digest import order_digest, run_identity
-from tokenloom.run.facts import lock_facts
 from tokenloom.run.held_out import holdout_lock
 from tokenloom.run.lock import RunLock, lock_path
 from tokenloom.run.members import Reading
@@ -29,7 +28,7 @@ from tokenloom.storage.publishing import recover
 from tokenloom.storage.settings import ObjectStorageSettings
 
 if TYPE_CHECKING:
-    from tokenloom.run.audit.ledger_rows import RunLedger
+    from tokenloom.run.audit.ledger import RunLedger
     from tokenloom.run.audit.occurrences import Documents, OccurrenceSearch
     from tokenloom.run.audit.span_table import SpanTable
     from tokenloom.run.history import RunHistory

@@ -19,11 +19,21 @@ from typing import Any, Literal
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.patterns import is_pattern
 from tokenloom.numbers import quoted
-from tokenloom.run.amounts import MOST_SAMPLES, count_of, share_of, weight_of
 from tokenloom.run.document_names import DocumentName, parse_name
-from tokenloom.run.lock import RunLock, lock_path, read_lock_if_there
+from tokenloom.run.lock import MOST_SAMPLES, RunLock, lock_path, read_lock_if_there
 from tokenloom.run.sample_settings import CONVERSATIONS, KINDS, sample_settings
-from tokenloom.run.toml_file import Table, as_key, did_you_mean, listed, parse_toml, read_toml, shown
+from tokenloom.run.toml_file import (
+    Table,
+    as_key,
+    count_of,
+    did_you_mean,
+    listed,
+    parse_toml,
+    read_toml,
+    share_of,
+    shown,
+    weight_of,
+)
 from tokenloom.storage.addresses import can_be_path, is_remote, parse_address
 from tokenloom.storage.atomic import identity_at
 from tokenloom.storage.publishing import journal_path, recover

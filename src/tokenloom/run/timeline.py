@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.forks import READING_LOCK
 from tokenloom.kernels import MixedStage
-from tokenloom.run.amounts import MOST_SAMPLES
-from tokenloom.run.lock import LockedSegment, RunLock
+from tokenloom.run.lock import MOST_SAMPLES, LockedSegment, RunLock
 from tokenloom.run.progress import MOST_WALKS, MOST_WINDOWS, Entered, Progress, Walk, given_out, too_many_walks
 from tokenloom.run.take_maps import Int64s
 

@@ -18,8 +18,7 @@ from tests.support import StandInTokenizer
 from tokenloom.datasets.ledger import Count
 from tokenloom.datasets.slot_counts import count_windows
 from tokenloom.errors import ConfigError, UntrainableWarning
-from tokenloom.run.audit.ledger_counts import Dropped
-from tokenloom.run.audit.ledger_rows import LedgerRow, LedgerStage, RunLedger, summed
+from tokenloom.run.audit.ledger import Dropped, LedgerRow, LedgerStage, RunLedger, summed
 from tokenloom.run.lock import LockedSource, RunLock
 from tokenloom.run.plan import closed_at, plan_of
 from tokenloom.run.run import Run

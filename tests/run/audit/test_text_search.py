@@ -16,8 +16,7 @@ from tokenloom.indexed.document_hashes import write_document_hashes
 from tokenloom.indexed.manifest.contents import index_start_crc32
 from tokenloom.inputs.parsing import Texts
 from tokenloom.preprocess.selection import hash_documents
-from tokenloom.run.audit.token_scan import places_of_ids
-from tokenloom.run.audit.token_search import Match, find_ids, find_text, find_whole_texts
+from tokenloom.run.audit.token_search import Match, find_ids, find_text, find_whole_texts, places_of_ids
 from tokenloom.run.locking import lock_run
 
 

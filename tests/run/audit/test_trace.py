@@ -16,8 +16,7 @@ from tokenloom.loading.batch_sizes import BatchSizeSchedule
 from tokenloom.loading.topology import Topology
 from tokenloom.order.block_shuffle import BlockShuffle
 from tokenloom.run.audit.input_records import span_tokens
-from tokenloom.run.audit.pair_rows import PairRows
-from tokenloom.run.audit.span_table import SpanTable
+from tokenloom.run.audit.span_table import PairRows, SpanTable
 from tokenloom.run.audit.trace import passes_of, trace_dataset
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from tokenloom.run.audit.pair_rows import PairRows
 
 from tokenloom.blending.spec import parse_blend
 from tokenloom.cli.run_options import add_window_policy
@@ -30,7 +31,7 @@ from tokenloom.inspect.shown_data import OpenPairs, shown_document, shown_sample
 from tokenloom.loading.from_data import tokenizer_of_data
 from tokenloom.order.arrays import ArrayStore, DataOrigin
 from tokenloom.preprocess.folder import JOB
-from tokenloom.run.audit.pair_rows import PairRows
+from tokenloom.run.audit.span_table import PairRows
 from tokenloom.run.lock import lock_path
 from tokenloom.run.run import Run
 from tokenloom.run.tokenizer import RunTokenizer

@@ -1,7 +1,8 @@
 """Where the tokens of a run went up to a position, and what filled its samples: counts that come to exactly nothing.
 
 Passes, walks and what is left of them are those of the plan, of a run that ends at the position. What is in the slots
-of samples is a matter of numbers where nothing is masked, and is counted from the data where they decide it.
+of samples is a matter of numbers where nothing is masked, and is counted from the data where they decide it; of
+conversations whole walks are counted at once, with what they leave out.
 
 Of the reference's order the index arrays are looked through once: a dataset is one stream over as many epochs as its
 samples need, whose windows are shuffled together; with its first sample all of them have begun.
@@ -9,9 +10,10 @@ samples need, whose windows are shuffled together; with its first sample all of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
+from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,20 +21,26 @@ from numpy.typing import NDArray
 
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.datasets.conversations import ConversationSamples
+from tokenloom.datasets.exposure import Exposure
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.datasets.slot_counts import NO_SLOTS, SlotCounts, count_windows
+from tokenloom.datasets.joined_conversations import TakenOfPairs
+from tokenloom.datasets.ledger import NOTHING, Count
+from tokenloom.datasets.slot_counts import NO_SLOTS, SlotCounts, count_conversations, count_windows
 from tokenloom.errors import ConfigError
 from tokenloom.progress import also_told, task
-from tokenloom.run.audit.ledger_counts import CHUNK_SAMPLES, CHUNK_SLOTS, Dropped, Part, Report, SlotCounter
-from tokenloom.run.audit.ledger_rows import LedgerRow, LedgerStage, RunLedger, summed, summed_over_stages
-from tokenloom.run.audit.pair_rows import PairRows
+from tokenloom.rendering.card import HasFacts
+from tokenloom.run.audit.occurrences import OccurrenceSearch
+from tokenloom.run.audit.span_table import PairRows
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.digest import check_position
+from tokenloom.run.held_out import DeniedDocuments, are_held_out
 from tokenloom.run.lock import RunLock
-from tokenloom.run.plan import PlannedReading, PlannedSegment, closed_at, plan_of
+from tokenloom.run.members import SourceData, run_config
+from tokenloom.run.packs import CONVERSATION_CLASSES
+from tokenloom.run.plan import PlannedReading, PlannedSegment, PlannedWalks, closed_at, plan_of
+from tokenloom.run.progress import WalkSizes, are_packs, extra_tokens, mixed_size
 from tokenloom.run.sample_settings import CONVERSATIONS
 from tokenloom.run.take_maps import Int64s
-from tokenloom.run.walk_sizes import WalkSizes, are_packs, extra_tokens
 
 if TYPE_CHECKING:
     from tokenloom.run.run import Run
@@ -261,3 +269,493 @@ def _counts(dataset: GPTDataset | ConversationSamples, samples: Int64s, report: 
 
 def _not_counted(samples: int, slots: int, tokens: int) -> SlotCounts:
     return SlotCounts(samples=samples, slots=slots, tokens=tokens, not_counted_slots=slots, not_counted_tokens=tokens)
+
+
+Report = Callable[[int], None]
+"""Hears how many samples were looked into since it was last told."""
+
+CHUNK_SLOTS = 1 << 20
+CHUNK_SAMPLES = 1 << 15
+"""What is looked into at a time, at most."""
+
+_WINDOWS_PER_DOCUMENT = 8
+"""Windows of a walk whose spans are found in the time in which one document is found in it, about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Positions [start, stop) of a segment, as far as they are of one source."""
+
+    segment: int
+    source: int
+    start: int
+    stop: int
+
+
+class SlotCounter:
+    """Counts what is in the slots of samples of a run.
+
+    Args:
+        dataset: the run.
+        report: hears how far it is.
+    """
+
+    def __init__(self, dataset: RunDataset, *, report: Report | None = None) -> None:
+        self._dataset = dataset
+        self._lock = dataset.lock
+        self._timeline = dataset.timeline
+        self._report = report
+        self._denied = DeniedDocuments(dataset.lock)
+        self._search = OccurrenceSearch(dataset.timeline, tokenizer=dataset.tokenizer, reading=dataset.reading)
+        self._is_plain = not are_packs(self._lock) and not dataset.counts_need_tokens
+        self._walks = WalksOfConversations(dataset) if self._lock.dataset in CONVERSATIONS else None
+
+    def dropped(self, source: int, walks: PlannedWalks, sequence_length: int) -> Dropped:
+        """Returns the conversations that walks leave out of samples; none of documents."""
+        return Dropped() if self._walks is None else self._walks.dropped(source, walks, sequence_length)
+
+    def needs_looking(self, part: Part) -> bool:
+        """Whether samples of a part have to be looked into."""
+        return not self._is_plain or self._denied.levels(np.array([part.stop - 1]), [part.source])[0] > 0
+
+    def count(self, part: Part, num_samples: int) -> SlotCounts:
+        """Returns what is in the slots of the samples of a part, of which there are so many."""
+        if not num_samples:
+            return SlotCounts()
+        if not self.needs_looking(part):
+            return self._windows(part, num_samples)
+        starts = [start for start in self._denied.starts(part.source) if part.start < start < part.stop]
+        found = SlotCounts()
+        for start, stop in zip([part.start, *starts], [*starts, part.stop], strict=True):
+            here = Part(segment=part.segment, source=part.source, start=start, stop=stop)
+            found += self._count(here, self._denied.levels(np.array([start]), [part.source])[0])
+        return found
+
+    def _windows(self, part: Part, num_samples: int) -> SlotCounts:
+        length = self._lock.segments[part.segment].sequence_length
+        return count_windows(num_samples, sequence_length=length, extra=extra_tokens(self._lock))
+
+    def _count(self, part: Part, level: int) -> SlotCounts:
+        """Returns the counts of a part in which so many denials are in force throughout."""
+        certain, edges = self._takes(part)
+        if self._is_plain and not level:
+            num_samples = certain[1] - certain[0] + sum(map(len, self._positions(part, edges)))
+            return self._windows(part, num_samples)
+        if self._is_plain and (touched := self._touched(part, self._denied.of(part.source, level))) is not None:
+            num_samples = certain[1] - certain[0] + sum(map(len, self._positions(part, edges)))
+            found = self._windows(part, num_samples - len(touched))
+            for first in range(0, len(touched), CHUNK_SAMPLES):
+                found += self._read(part, touched[first : first + CHUNK_SAMPLES])
+            return found
+        found = SlotCounts()
+        if self._walks is not None:
+            first, stop, walks = self._whole_walks(part, certain)
+            if walks.count:
+                denied = self._denied.of(part.source, level)
+                length = self._lock.segments[part.segment].sequence_length
+                found = self._walks.counts(part.source, walks, length, denied=denied)
+                edges = [*edges, (certain[0], first), (stop, certain[1])]
+                certain = (0, 0)
+        for positions in self._positions(part, [certain, *edges]):
+            found += self._read(part, positions)
+        return found
+
+    def _touched(self, part: Part, documents: Sequence[int]) -> Int64s | None:
+        """Returns the positions of a part that hold some documents; None if looking at all samples is less work."""
+        entered = self._timeline.entered(part.segment)
+        leaf = entered.leaf_of(part.source)
+        assert leaf is not None
+        if len(documents) > int(entered.num_windows[leaf]) // _WINDOWS_PER_DOCUMENT:
+            return None
+        return np.unique(self._search.find(part.source, documents, start=part.start, stop=part.stop).positions)
+
+    def _read(self, part: Part, positions: Int64s) -> SlotCounts:
+        """Returns the counts of samples of the source of a part, which are looked into."""
+        if self._report is not None:
+            self._report(len(positions))
+        return self._dataset.slot_counts(positions)[part.source]
+
+    def _takes(self, part: Part) -> tuple[tuple[int, int], list[tuple[int, int]]]:
+        """Returns the takes of the source that stand in a part, and those of which some may: as ranges."""
+        segment, block = self._lock.segments[part.segment], self._lock.mixing_block
+        most = mixed_size(segment)
+
+        def given(position: int, *, up: bool) -> int:
+            offset = position - segment.start
+            offset = (
+                min(-(-offset // block) * block, most) if up else offset if offset == most else offset // block * block
+            )
+            return self._timeline.num_given(part.segment, part.source, offset)
+
+        first, stop = given(part.start, up=True), given(part.stop, up=False)
+        low, high = given(part.start, up=False), given(part.stop, up=True)
+        if first >= stop:
+            return (0, 0), [(low, high)]
+        return (first, stop), [(low, first), (stop, high)]
+
+    def _whole_walks(self, part: Part, takes: tuple[int, int]) -> tuple[int, int, PlannedWalks]:
+        """Returns the first take of the walks that lie within some takes as a whole, one past the last, and which."""
+        entered = self._timeline.entered(part.segment)
+        leaf = entered.leaf_of(part.source)
+        assert leaf is not None
+        size, begin = int(entered.num_windows[leaf]), entered.num_early(leaf) - int(entered.offsets[leaf])
+        first = max(-(-(takes[0] - begin) // size), int(entered.offsets[leaf] > 0))
+        stop = max((takes[1] - begin) // size, first)
+        walks = PlannedWalks(first_pair=0, last_pair=int(entered.num_pairs[leaf]), num_windows=size, count=stop - first)
+        return begin + first * size, begin + stop * size, walks
+
+    def _positions(self, part: Part, ranges: list[tuple[int, int]]) -> Iterator[Int64s]:
+        """Yields the positions in a part at which takes of some ranges stand, rising, some thousand at a time."""
+        length = self._lock.segments[part.segment].sequence_length
+        size = max(1, min(CHUNK_SAMPLES, CHUNK_SLOTS // length))
+        for low, high in ranges:
+            for first in range(low, high, size):
+                takes = np.arange(first, min(first + size, high), dtype=np.int64)
+                found = self._timeline.positions_of_takes(part.segment, part.source, takes)
+                found = np.sort(found[(found >= part.start) & (found < part.stop)])
+                if len(found):
+                    yield found
+
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """Conversations that no sample holds, and their tokens.
+
+    Attributes:
+        empty: too short to hold an input and a label.
+        long: longer than a sample, and not to be truncated.
+        untrainable: those without a token to train on.
+    """
+
+    empty: Count = NOTHING
+    long: Count = NOTHING
+    untrainable: Count = NOTHING
+
+    def __add__(self, other: Dropped) -> Dropped:
+        if other is NONE_DROPPED:
+            return self
+        return Dropped(
+            empty=self.empty + other.empty,
+            long=self.long + other.long,
+            untrainable=self.untrainable + other.untrainable,
+        )
+
+    def __mul__(self, times: int) -> Dropped:
+        return Dropped(empty=self.empty * times, long=self.long * times, untrainable=self.untrainable * times)
+
+    def as_json(self) -> dict[str, dict[str, int]]:
+        """Returns conversations and tokens by reason, as `json` writes them."""
+        return asdict(self)
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all."""
+        return self.empty.tokens + self.long.tokens + self.untrainable.tokens
+
+
+NONE_DROPPED = Dropped()
+"""No conversation."""
+
+
+class WalksOfConversations:
+    """What becomes of the conversations of whole walks: one pass over lengths and roles of each pair.
+
+    Args:
+        dataset: the run.
+    """
+
+    def __init__(self, dataset: RunDataset) -> None:
+        self._dataset = dataset
+        self._lock = dataset.lock
+        self._kind = CONVERSATION_CLASSES[dataset.lock.dataset]
+        self._taken: dict[tuple[int, int], tuple[SourceData, TakenOfPairs]] = {}
+        self._exposures: dict[tuple[int, int, int], tuple[Exposure, Bools]] = {}
+
+    def dropped(self, source: int, walks: PlannedWalks, sequence_length: int) -> Dropped:
+        """Returns the conversations that walks leave out."""
+        found = Dropped()
+        for number in range(walks.first_pair, walks.last_pair):
+            exposure, is_read = self._exposure(source, number, sequence_length)
+            found += Dropped(
+                empty=exposure.count(exposure.empty & is_read),
+                long=exposure.count(exposure.too_long & is_read),
+                untrainable=exposure.count(exposure.untrainable & is_read),
+            )
+        return found * walks.count
+
+    def counts(self, source: int, walks: PlannedWalks, sequence_length: int, *, denied: Sequence[int]) -> SlotCounts:
+        """Returns what is in the slots of walks of which every sample is read."""
+        data, _ = self._opened(source, sequence_length)
+        found, slots = SlotCounts(), 0
+        for number in range(walks.first_pair, walks.last_pair):
+            exposure, is_read = self._exposure(source, number, sequence_length)
+            chosen = np.flatnonzero(exposure.kept & is_read)
+            shares = np.empty((len(chosen), 5), dtype=np.int64)
+            shares[:, 0], shares[:, 2] = exposure.lengths[chosen], exposure.available[chosen]
+            shares[:, 1] = shares[:, 2] - self._kind.reads_ahead
+            shares[:, 3], shares[:, 4] = exposure.slots[chosen], exposure.trained[chosen]
+            slots += int(shares[:, 3].sum())
+            is_denied = np.isin(chosen + data.pairs.first_of(number), np.array(denied, dtype=np.int64))
+            found += count_conversations(shares, is_denied, samples=0, slots=0)
+        whole = walks.num_windows * sequence_length if self._kind.shares_samples else slots
+        found += SlotCounts(samples=walks.num_windows, slots=whole, padding=whole)  # less what conversations take
+        return found * walks.count
+
+    def _opened(self, source: int, sequence_length: int) -> tuple[SourceData, TakenOfPairs]:
+        if (found := self._taken.get((source, sequence_length))) is None:
+            reading = self._dataset.reading
+            config = run_config(self._lock, sequence_length, self._dataset.tokenizer, reading)
+            data = SourceData(self._lock, source, reading, config)
+            taken = self._kind.taken_of(data.pairs, config, name=data.source.name)
+            found = self._taken[source, sequence_length] = data, taken
+        return found
+
+    def _exposure(self, source: int, number: int, sequence_length: int) -> tuple[Exposure, Bools]:
+        """Returns what samples take of the conversations of a pair, and which of them are not held out."""
+        key = source, number, sequence_length
+        if (found := self._exposures.get(key)) is None:
+            data, taken = self._opened(source, sequence_length)
+            exposure, first = taken.exposure_of(number), data.pairs.first_of(number)
+            documents = np.arange(first, first + len(exposure.lengths), dtype=np.int64)
+            is_read = ~are_held_out(self._lock, source, documents)
+            found = self._exposures[key] = exposure, is_read
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRow:
+    """What became of the tokens of a source in a segment, and what filled its samples there; or sums of that.
+
+    Tokens of passes, `brought` + `offered`, were read (`counts`), will never be (`first_of_passes`, `dropped_tail`,
+    `dropped`, `given_up`), or are left (`handed_on`, `not_reached`).
+
+    Attributes:
+        brought: tokens that are left of passes begun in stages before.
+        offered: tokens of the passes that begin here.
+        counts: what is in the slots of the samples, and the tokens that they read.
+        first_of_passes: first tokens of passes, which are no label of anything.
+        dropped_tail: tokens outside the whole windows of a pass.
+        dropped: conversations that no sample holds.
+        handed_on: tokens that later stages go on with.
+        given_up: tokens left of passes that nothing goes on with, since samples of another length follow.
+        not_reached: tokens that are left of the passes when the ledger is closed.
+        balance: tokens and slots that are not accounted for: 0, or a count is wrong.
+    """
+
+    brought: int = 0
+    offered: int = 0
+    counts: SlotCounts = NO_SLOTS
+    first_of_passes: int = 0
+    dropped_tail: int = 0
+    dropped: Dropped = NONE_DROPPED
+    handed_on: int = 0
+    given_up: int = 0
+    not_reached: int = 0
+
+    def __add__(self, other: LedgerRow) -> LedgerRow:
+        return LedgerRow(**dict(zip(_NAMES, map(add, _MEMBERS(self), _MEMBERS(other)), strict=True)))
+
+    @property
+    def seen(self) -> int:
+        """Tokens of the samples, with or without loss."""
+        return self.counts.tokens
+
+    @property
+    def balance(self) -> tuple[int, int]:
+        """Tokens and slots that are not accounted for."""
+        slots, tokens = self.counts.balance
+        never = self.first_of_passes + self.dropped_tail + self.dropped.tokens + self.given_up
+        tokens += self.brought + self.offered - self.seen - never - self.handed_on - self.not_reached
+        return tokens, slots
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the row as `json` writes it: samples, tokens and slots by what became of them, and `balance`."""
+        counts, (tokens, slots) = self.counts, self.balance
+        return {
+            "samples": counts.samples,
+            "tokens": {
+                "brought": self.brought,
+                "offered": self.offered,
+                "read_twice": counts.read_twice,
+                "with_loss": counts.with_loss,
+                "eod_masked": counts.eod_masked,
+                "prompt": counts.prompt,
+                "denied": counts.denied_tokens,
+                "pad_id": counts.pad_id,
+                "first_token": counts.first_tokens + self.first_of_passes,
+                "rearranged": counts.rearranged,
+                "truncated": counts.truncated,
+                "not_counted": counts.not_counted_tokens,
+                "dropped_tail": self.dropped_tail,
+                "dropped_conversations": self.dropped.tokens,
+                "handed_on": self.handed_on,
+                "given_up": self.given_up,
+                "not_reached": self.not_reached,
+            },
+            "dropped_conversations": self.dropped.as_json(),
+            "slots": {
+                "all": counts.slots,
+                "with_loss": counts.with_loss,
+                "eod_masked": counts.eod_masked,
+                "prompt": counts.prompt,
+                "denied": counts.denied_slots,
+                "pad_id": counts.pad_id,
+                "no_label": counts.no_label,
+                "padding": counts.padding,
+                "not_counted": counts.not_counted_slots,
+            },
+            "balance": abs(tokens) + abs(slots),
+        }
+
+
+_NAMES = tuple(field.name for field in fields(LedgerRow))
+_MEMBERS = attrgetter(*_NAMES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerStage:
+    """A segment of the lock, as far as it was read.
+
+    Attributes:
+        stage: name of its stage.
+        start, stop: its positions; the end of the ledger cuts the last one.
+        sequence_length: tokens of a sample.
+        sources: name of each source that it reads, and what became of its tokens.
+    """
+
+    stage: str
+    start: int
+    stop: int
+    sequence_length: int
+    sources: tuple[tuple[str, LedgerRow], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLedger(HasFacts):
+    """Where the tokens of a run went, up to a position.
+
+    Attributes:
+        position: the position: the ledger is over those before it.
+        stages: what was read in each segment.
+        sources: of each source of the lock its name, and the sum of its rows.
+    """
+
+    position: int
+    stages: tuple[LedgerStage, ...]
+    sources: tuple[tuple[str, LedgerRow], ...]
+
+    @property
+    def total(self) -> LedgerRow:
+        """The sum of all rows."""
+        return summed(row for _, row in self.sources)
+
+    @property
+    def balance(self) -> int:
+        """Tokens and slots that are not accounted for, in any row, without signs: 0, or a count is wrong."""
+        rows = [row for stage in self.stages for _, row in stage.sources] + [row for _, row in self.sources]
+        return sum(abs(number) for row in rows for number in row.balance)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the ledger as `json` writes it."""
+        stages = [
+            {
+                "stage": stage.stage,
+                "start": stage.start,
+                "stop": stage.stop,
+                "sequence_length": stage.sequence_length,
+                "sources": [{"source": name, **row.as_json()} for name, row in stage.sources],
+                "total": summed(row for _, row in stage.sources).as_json(),
+            }
+            for stage in self.stages
+        ]
+        return {
+            "position": self.position,
+            "balance": self.balance,
+            "total": self.total.as_json(),
+            "sources": [{"source": name, **row.as_json()} for name, row in self.sources],
+            "stages": stages,
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the sum, and the sources; see `HasFacts`."""
+        total, slots = self.total, self.total.as_json()["slots"]
+        return {
+            "problems": [f"{self.balance:,} tokens and slots are not accounted for"] if self.balance else [],
+            "up to position": self.position,
+            "samples": total.counts.samples,
+            "tokens seen": total.seen,
+            "tokens with loss": total.counts.with_loss,
+            "sources": [
+                {
+                    "source": name,
+                    "samples": row.counts.samples,
+                    "tokens offered": row.brought + row.offered,
+                    "seen": row.seen,
+                    "with loss": row.counts.with_loss,
+                    "not reached": row.not_reached,
+                }
+                for name, row in self.sources
+            ],
+            "slots": [
+                {"slots": name.replace("_", " "), "share": f"{count / slots['all']:.2%}", "count": count}
+                for name, count in slots.items()
+                if name != "all" and count
+            ],
+        }
+
+
+def summed(rows: Iterable[LedgerRow]) -> LedgerRow:
+    """Returns the sum of rows."""
+    return sum(rows, start=LedgerRow())
+
+
+def summed_over_stages(rows: Iterable[LedgerRow]) -> LedgerRow:
+    """Returns the sum of all rows of a source, in which what its stages hand on to each other is gone."""
+    total = summed(rows)
+    return replace(total, brought=0, handed_on=total.handed_on - total.brought)
+
+
+WITHOUT = (
+    ("EOD masked", "eod_masked"),
+    ("prompt", "prompt"),
+    ("denied", "denied"),
+    ("padding id in the data", "pad_id"),
+    ("first token of a pass or text", "first_token"),
+    ("cut off by fill in the middle", "rearranged"),
+    ("conversations truncated", "truncated"),
+    ("with or without loss: not counted", "not_counted"),
+)
+"""Tokens in samples that have no loss, or of which nobody knows."""
+
+NEVER = (
+    ("dropped tail", "dropped_tail"),
+    ("dropped conversations", "dropped_conversations"),
+    ("given up at another sequence length", "given_up"),
+)
+"""Tokens of passes that are in no sample."""
+
+LEFT = (("left to later stages", "handed_on"), ("not reached yet", "not_reached"))
+"""Tokens of passes that are still to come."""
+
+SLOTS = (
+    ("with loss", "with_loss"),
+    ("EOD masked", "eod_masked"),
+    ("prompt", "prompt"),
+    ("denied", "denied"),
+    ("label is the padding id", "pad_id"),
+    ("last token, without a label", "no_label"),
+    ("padding", "padding"),
+    ("not counted", "not_counted"),
+)
+"""What slots of samples hold."""
+
+
+def columns_of(row: LedgerRow) -> tuple[int, int, int, int, int]:
+    """Returns tokens of a row that came in, were seen with loss, without, are never seen, and are left."""
+    tokens = row.as_json()["tokens"]
+    came_in = tokens["brought"] + tokens["offered"] + tokens["read_twice"]
+    without, never, left = (sum(tokens[name] for _, name in names) for names in (WITHOUT, NEVER, LEFT))
+    return came_in, tokens["with_loss"], without, never, left

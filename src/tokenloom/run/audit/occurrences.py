@@ -21,13 +21,11 @@ from tokenloom.kernels import sample_numbers
 from tokenloom.order.array_order import ArrayOrder
 from tokenloom.order.walk_order import Occurrences
 from tokenloom.order.windows import SpanBatch
-from tokenloom.run.amounts import MOST_SAMPLES
-from tokenloom.run.audit.pair_rows import PairRows
-from tokenloom.run.audit.span_table import Int64s, SpanTable, joined_tables
+from tokenloom.run.audit.span_table import Int64s, PairRows, SpanTable, joined_tables
 from tokenloom.run.audit.trace import trace_megatron
 from tokenloom.run.audit.windows_read import Cut, Ranges, windows_read
 from tokenloom.run.digest import run_identity
-from tokenloom.run.lock import RunLock
+from tokenloom.run.lock import MOST_SAMPLES, RunLock
 from tokenloom.run.members import Member, Reading, SourceData, run_config
 from tokenloom.run.progress import MOST_WALKS, too_many_walks
 from tokenloom.run.sample_settings import CONVERSATIONS

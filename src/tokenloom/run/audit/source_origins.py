@@ -13,7 +13,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.origins import OriginFile, Origins, read_origins
 from tokenloom.numbers import quoted
-from tokenloom.run.audit.pair_rows import PairRows
+from tokenloom.run.audit.span_table import PairRows
 from tokenloom.run.lock import RunLock
 from tokenloom.storage.settings import ObjectStorageSettings
 

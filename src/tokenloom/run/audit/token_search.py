@@ -1,5 +1,7 @@
-"""Texts and token ids, searched in all documents of a run: streamed, so memory is bounded; see `token_scan.py`.
+"""Texts and token ids, searched in all documents of a run: some million tokens at a time, so memory is bounded.
 
+How a text is cut into tokens depends, at its ends, on what stands around it. So the ids in its midst are looked for
+that are the same whatever that is, and what is found is decoded with its neighbourhood and compared with the text.
 Whole texts are found by the hashes beside pairs: `PREFIX.hashes`.
 """
 
@@ -10,15 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.document_hashes import read_document_hashes
 from tokenloom.inputs.parsing import Texts
+from tokenloom.numbers import quoted
 from tokenloom.preprocess.selection import hash_documents
-from tokenloom.run.audit.token_scan import StableIds, fit, places_of_ids
 from tokenloom.run.lock import RunLock
+from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.settings import ObjectStorageSettings
 
 _MOST_FOUND = 100_000
@@ -126,7 +129,7 @@ def _sorted(found: list[Match]) -> list[Match]:
     return sorted(found, key=lambda match: (match.source, match.document, match.start))
 
 
-_ROWS_AT_ONCE = 1 << 22
+_HASHES_AT_ONCE = 1 << 22
 
 
 def find_whole_texts(
@@ -167,9 +170,238 @@ def find_whole_texts(
 def _where(hashes: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Returns the rows that are one of those wanted, rising."""
     found = [np.empty(0, dtype=np.int64)]
-    for first in range(0, len(hashes), _ROWS_AT_ONCE):
-        rows = hashes[first : first + _ROWS_AT_ONCE]
+    for first in range(0, len(hashes), _HASHES_AT_ONCE):
+        rows = hashes[first : first + _HASHES_AT_ONCE]
         some = np.flatnonzero(np.isin(rows[:, 0], wanted[:, 0]))
         same = (rows[some][:, None, :] == wanted[None, :, :]).all(axis=2).any(axis=1)
         found.append(first + some[same])
     return np.concatenate(found)
+
+
+TOKENS_AT_ONCE = 1 << 22
+_ROWS_AT_ONCE = 1 << 16
+_AROUND = (" ", "\n", "a", "E", "1", ".", '"', "_", "é", "中")
+"""What may stand before or behind a text, for where its tokens are the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stretch:
+    """Tokens of a pair that were looked through.
+
+    Attributes:
+        rows, starts: int64[num_found], the sequence and the first token of each place that was found, rising.
+        next_row, next_start: where the search goes on.
+    """
+
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    next_row: int
+    next_start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StableIds:
+    """What is looked for of a text.
+
+    Attributes:
+        text: the text.
+        ids: ids that it has wherever it stands.
+        before, behind: tokens that it may have before and behind them, at most.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    before: int
+    behind: int
+
+    @classmethod
+    def of(cls, text: str, tokenizer: Any) -> StableIds:
+        """Returns those of a text.
+
+        Args:
+            text: the text.
+            tokenizer: what has `tokenize` and `detokenize`.
+
+        Raises:
+            ConfigError: it has none.
+        """
+        alone = [int(each) for each in tokenizer.tokenize(text)]
+        first, last = 0, len(alone)
+        for around in _AROUND:
+            before = [int(each) for each in tokenizer.tokenize(around + text)]
+            behind = [int(each) for each in tokenizer.tokenize(text + around)]
+            first = max(first, len(alone) - _common(alone[::-1], before[::-1]))
+            last = min(last, _common(alone, behind))
+        first, last = min(first + 1, len(alone)), last - 1  # what these did not show
+        if first >= last:
+            found = f"found {quoted(text)}, whose tokens depend on what stands around it"
+            message = f"expected a text of some words, {found}"
+            raise ConfigError(message, hint="give more of it, or look for the ids themselves")
+        # Of what is before and behind them, a token has a byte or more.
+        num_before, num_behind = (len(tokenizer.detokenize(each).encode()) for each in (alone[:first], alone[last:]))
+        return cls(text=text, ids=tuple(alone[first:last]), before=num_before + 1, behind=num_behind + 1)
+
+    def place_in(self, pair: IndexedDataset, row: int, start: int, tokenizer: Any) -> tuple[int, int] | None:
+        """Returns where the text is that has these ids at a place, as first token and one past the last; None if not.
+
+        Args:
+            pair: the pair.
+            row, start: the sequence, and where in it the ids begin.
+            tokenizer: what decodes them.
+        """
+        first = max(0, start - self.before)
+        last = min(int(pair.sequence_lengths[row]), start + len(self.ids) + self.behind)
+        tokens = pair.get(row, offset=first, length=last - first)
+        tokens = (tokens[0] if pair.multimodal else tokens).tolist()
+        place = place_of_text(self.text, tokens, start - first, len(self.ids), tokenizer)
+        return None if place is None else (first + place[0], first + place[1])
+
+
+def fit(ids: Sequence[int], dtype: DTypeLike) -> bool:
+    """Whether tokens of a type can be these ids."""
+    kind = np.dtype(dtype)
+    if kind.kind not in "iu":
+        return False
+    limits = np.iinfo(kind)
+    return bool(limits.min <= min(ids) <= max(ids) <= limits.max)
+
+
+def places_of_ids(
+    pair: IndexedDataset,
+    ids: Sequence[int],
+    *,
+    row: int = 0,
+    start: int = 0,
+    at_once: int = TOKENS_AT_ONCE,
+) -> Iterator[Stretch]:
+    """Yields stretch by stretch where ids stand one after the other within a sequence; none where they do not fit.
+
+    Args:
+        pair: the pair.
+        ids: the ids, one or more.
+        row, start: the sequence, and the token in it, from which on to look.
+        at_once: tokens of a stretch, about.
+    """
+    if not fit(ids, pair.dtype):
+        return
+    wanted = np.array(ids, dtype=pair.dtype)
+    for span in stretches(pair.sequence_lengths, overlap=len(wanted) - 1, row=row, start=start, at_once=at_once):
+        tokens = span.tokens_of(pair)
+        candidates = np.flatnonzero(tokens[: max(0, len(tokens) - len(wanted) + 1)] == wanted[0])
+        for place in range(1, len(wanted)):
+            candidates = candidates[tokens[candidates + place] == wanted[place]]
+        ends = np.cumsum(span.lengths)
+        pieces = np.searchsorted(ends, candidates, side="right")
+        inside = candidates + len(wanted) <= ends[pieces]
+        pieces, candidates = pieces[inside], candidates[inside]
+        yield Stretch(
+            rows=span.rows[pieces],
+            starts=span.starts[pieces] + candidates - (ends[pieces] - span.lengths[pieces]),
+            next_row=span.next_row,
+            next_start=span.next_start,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Spans:
+    """Consecutive sequences of a pair, or a part of one.
+
+    Attributes:
+        rows, starts, lengths: int64[num_spans].
+        next_row, next_start: where the next one begins.
+    """
+
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    next_row: int
+    next_start: int
+
+    def tokens_of(self, pair: IndexedDataset) -> NDArray[Any]:
+        """Returns their tokens, back to back; where tokens are not mapped, by one read."""
+        is_whole = len(self.rows) > 1 and not self.starts[0]
+        if is_whole and (is_remote(pair.path_prefix) or not pair.mmap):
+            found = pair[int(self.rows[0]) : int(self.rows[-1]) + 1]
+            tokens: NDArray[Any] = np.concatenate(found[0] if pair.multimodal else found)
+            return tokens
+        return pair.gather(self.rows, self.starts, self.lengths)
+
+
+def stretches(
+    lengths: NDArray[np.int32], *, overlap: int, row: int = 0, start: int = 0, at_once: int = TOKENS_AT_ONCE
+) -> Iterator[Spans]:
+    """Yields all sequences from a place on, in order, some million tokens at a time.
+
+    A sequence that is cut has `overlap` tokens in both parts.
+
+    Args:
+        lengths: int32[num_sequences], of all sequences of the pair.
+        overlap: the tokens that parts have in common.
+        row, start: the place.
+        at_once: tokens of a stretch, about.
+    """
+    size = at_once + overlap
+    while row < len(lengths):
+        own = lengths[row : row + _ROWS_AT_ONCE].astype(np.int64)
+        if start or own[0] > size:
+            yield from _parts(row, start, int(own[0]), overlap, at_once)
+            row, start = row + 1, 0
+            continue
+        count = max(1, int(np.searchsorted(np.cumsum(own), size, side="right")))
+        yield Spans(
+            rows=np.arange(row, row + count, dtype=np.int64),
+            starts=np.zeros(count, dtype=np.int64),
+            lengths=own[:count],
+            next_row=row + count,
+            next_start=0,
+        )
+        row += count
+
+
+def _parts(row: int, start: int, num_tokens: int, overlap: int, at_once: int) -> Iterator[Spans]:
+    """Yields the rest of one sequence."""
+    while start < num_tokens:
+        length = min(at_once + overlap, num_tokens - start)
+        is_last = start + length == num_tokens
+        yield Spans(
+            rows=np.array([row], dtype=np.int64),
+            starts=np.array([start], dtype=np.int64),
+            lengths=np.array([length], dtype=np.int64),
+            next_row=row + is_last,
+            next_start=0 if is_last else start + at_once,
+        )
+        if is_last:
+            return
+        start += at_once
+
+
+def place_of_text(text: str, tokens: list[int], at: int, count: int, tokenizer: Any) -> tuple[int, int] | None:
+    """Returns the fewest tokens that hold a text, `count` of them from `at` on among them; None if it is not there.
+
+    Args:
+        text: the text.
+        tokens: the tokens around the place.
+        at, count: which of them hold a part of it.
+        tokenizer: what has `detokenize`.
+    """
+
+    def holds(begin: int, end: int) -> bool:
+        return text in tokenizer.detokenize(tokens[begin:end])
+
+    if not holds(0, len(tokens)):
+        return None
+    for begin in range(at, -1, -1):
+        end = next((end for end in range(at + count, len(tokens) + 1) if holds(begin, end)), None)
+        if end is not None and not holds(begin + 1, end) and not holds(begin, end - 1):
+            return begin, end
+    return None
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Returns how many ids two sequences begin with alike."""
+    count = 0
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        count += 1
+    return count

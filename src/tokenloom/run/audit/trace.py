@@ -20,8 +20,7 @@ from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.protocols import KnowsEpochs, KnowsSlots, KnowsSpans, Samples
 from tokenloom.errors import ConfigError
 from tokenloom.order.windows import SpanBatch
-from tokenloom.run.audit.pair_rows import PairRows
-from tokenloom.run.audit.span_table import Int32s, Int64s, SpanTable
+from tokenloom.run.audit.span_table import Int32s, Int64s, PairRows, SpanTable
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.digest import run_identity
 from tokenloom.run.lock import RunLock

@@ -17,12 +17,13 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from tokenloom.run.audit.token_scan import TOKENS_AT_ONCE, StableIds, places_of_ids, stretches
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.images import IMAGE_MODE
 from tokenloom.inspect.shown_data import OpenPair
 from tokenloom.numbers import items_of, parse_integer, quoted
-from tokenloom.run.audit.token_scan import TOKENS_AT_ONCE, StableIds, places_of_ids, stretches
+from tokenloom.run.audit.token_search import TOKENS_AT_ONCE, StableIds, places_of_ids, stretches
 from tokenloom.tokenizers.text_tokenizer import decoded
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query

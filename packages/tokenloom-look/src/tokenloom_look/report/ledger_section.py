@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from tokenloom.run.audit.ledger_rows import LEFT, NEVER, SLOTS, WITHOUT, LedgerRow, RunLedger, columns_of, summed
+from tokenloom.run.audit.ledger import LEFT, NEVER, SLOTS, WITHOUT, LedgerRow, RunLedger, columns_of, summed
 from tokenloom.run.plan import closed_at
+from tokenloom.run.progress import are_packs
 from tokenloom.run.run import Run
-from tokenloom.run.walk_sizes import are_packs
 from tokenloom_look.html import Cell, Markup, element, joined, table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.run_pieces import horizon_of, largest_rows
