@@ -17,21 +17,12 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NoReturn, TypeVar
 
-from tokenloom.errors import ConfigError, StorageError
-from tokenloom.storage.json_files import is_deeper
+from tokenloom.errors import ConfigError
 from tokenloom.storage.secrets import redacted
-from tokenloom.storage.versions import open_regular, read_at_most
-
-MOST_BYTES = 64 << 20
-"""Largest file that is read; 40,000 sources take 4 MB."""
-
-MOST_DEPTH = 64
-"""Tables and arrays in each other; a run has 4, or a few more where a setting of its samples is a table."""
 
 KeyPath = tuple[str | int, ...]
 """Keys from the top of a file to a value, and numbers, from 0, in arrays: ("stages", 0, "weights", "web")."""
 
-_MOST_OF_A_PATH = 160
 _MOST_OF_A_VALUE = 60
 
 T = TypeVar("T")
@@ -41,29 +32,19 @@ def read_toml(path: str | os.PathLike[str]) -> str:
     """Returns the text of a local TOML file, whose content is not checked.
 
     Raises:
-        ConfigError: it is missing, no regular file, not readable, larger than `MOST_BYTES` or not UTF-8.
+        ConfigError: it is missing, not readable or not UTF-8.
     """
     name = os.fspath(path)
     try:
-        descriptor = open_regular(name)
-        try:
-            data = read_at_most(descriptor, MOST_BYTES + 1)
-        finally:
-            os.close(descriptor)
-    except StorageError as error:
-        raise ConfigError(error.message, hint=error.hint) from error
+        with open(name, encoding="utf-8", newline="") as stream:
+            return stream.read()
+    except UnicodeDecodeError as error:
+        message = f"`{name}`: expected UTF-8, found byte 0x{error.object[error.start]:02x} at offset {error.start}"
+        raise ConfigError(message, hint="save it as UTF-8") from error
     except (OSError, ValueError) as error:
         message = f"`{name}` cannot be read: {getattr(error, 'strerror', None) or error}"
         hint = "`tokenloom run init` writes one" if isinstance(error, FileNotFoundError) else None
         raise ConfigError(message, hint=hint) from error
-    if len(data) > MOST_BYTES:
-        message = f"`{name}` is larger than {MOST_BYTES} bytes"
-        raise ConfigError(message)
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        message = f"`{name}`: expected UTF-8, found byte 0x{data[error.start]:02x} at offset {error.start}"
-        raise ConfigError(message, hint="save it as UTF-8") from error
 
 
 def parse_toml(text: str, *, path: str) -> Table:
@@ -74,25 +55,15 @@ def parse_toml(text: str, *, path: str) -> Table:
         path: the file, for errors.
 
     Raises:
-        ConfigError: the text is no TOML, or nested deeper than `MOST_DEPTH`.
+        ConfigError: the text is no TOML.
     """
-    if text.startswith("\ufeff"):
-        message = f"`{path}` begins with a byte order mark, which TOML does not have"
-        raise ConfigError(message, hint="save it as UTF-8 without one")
-    too_deep = ConfigError(f"`{path}` nests more than {MOST_DEPTH} arrays and tables")
     try:
         text.encode()  # halves of characters cannot be written again
         values = tomllib.loads(text, parse_float=Decimal)
-    except (tomllib.TOMLDecodeError, UnicodeEncodeError) as error:
+    except (ValueError, ArithmeticError, RecursionError) as error:  # also numbers and arrays beyond all bounds
         message = f"{path}: expected TOML, found something else: {redacted(str(error))}"
-        raise ConfigError(message) from error
-    except RecursionError:
-        raise too_deep from None
-    except (ValueError, ArithmeticError) as error:  # a number of thousands of digits, or such an exponent
-        message = f"`{path}` has a number that is too long to read"
-        raise ConfigError(message) from error
-    if is_deeper(values, MOST_DEPTH):
-        raise too_deep
+        hint = "save it as UTF-8 without a byte order mark" if text.startswith("\ufeff") else None
+        raise ConfigError(message, hint=hint) from error
     return Table(path=path, where=(), values=values)
 
 
@@ -118,7 +89,6 @@ class Table:
     def error(self, key: str | None, message: str, *, hint: str | None = None) -> ConfigError:
         """Returns an error about a key, or about the table."""
         where = redacted(dotted(self.where if key is None else (*self.where, key)))
-        where = where if len(where) <= _MOST_OF_A_PATH else f"{where[:_MOST_OF_A_PATH]}…"
         return ConfigError(": ".join(part for part in (self.path, where, message) if part), hint=hint)
 
     @contextmanager
@@ -244,11 +214,7 @@ def shown(value: object) -> str:
         return str(value).lower()
     if isinstance(value, (dict, list)):
         return f"a {'table' if isinstance(value, dict) else 'list'}"
-    try:
-        text = repr(value) if isinstance(value, str) else str(value)
-    except ValueError:
-        return "a number of thousands of digits"
-    text = redacted(text)
+    text = redacted(repr(value) if isinstance(value, str) else str(value))
     return text if len(text) <= _MOST_OF_A_VALUE else f"{text[:_MOST_OF_A_VALUE]}…"
 
 
