@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.run.folders import SOURCES, STAGE, make_run, texts, write_pair, write_toml
+from tests.run.folders import HEAD, SOURCES, STAGE, make_run, texts, write_pair, write_toml
 
 from tokenloom.errors import ConfigError
 from tokenloom.run.locking import lock_run
@@ -41,6 +41,13 @@ def test_an_edit_of_the_past_is_refused_and_nothing_written(tmp_path):
         lock_run(path)
     assert (tmp_path / "run.lock").read_bytes() == locked
     assert lock_run(path, consumed=0).moved is not None
+
+
+def test_a_seed_may_change_before_training(tmp_path):
+    make_run(tmp_path)
+    path = write_toml(tmp_path, STAGE, head=HEAD.replace("1234", "5"))
+    assert lock_run(path, consumed=0).moved.position == 0
+    assert Run.open(path).lock.seed == 5
 
 
 def test_only_looking_writes_nothing(tmp_path):

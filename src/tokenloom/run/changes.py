@@ -73,6 +73,8 @@ def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
         ConfigError: the old run has no position `stop`, nor ends there.
     """
     check_position(old, stop)
+    if not stop:
+        return None
     before, after = Timeline(old), Timeline(new)
     common = stop if after.num_samples is None else min(stop, after.num_samples)
     if order_digest(old, common) != order_digest(new, common):
