@@ -8,13 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.digest import check_position, content_of, order_digest
+from tokenloom.run.digest import check_position, content_of, order_digest, ratio_of
 from tokenloom.run.lock import LockedPair, LockedSegment, LockedSource, RunLock
+from tokenloom.run.sample_settings import WITHOUT_EFFECT
 from tokenloom.run.timeline import Located, Timeline
 
 _SETTINGS = ("order", "seed", "documents", "windows", "dataset", "samples")
@@ -41,6 +43,9 @@ class Moved:
     after: str
 
 
+WHOLE = "the reference's order is reshuffled as a whole by any change"
+
+
 def check_past(old: RunLock, new: RunLock, consumed: int) -> None:
     """Checks that a lock leaves the positions that were read as they are.
 
@@ -60,11 +65,15 @@ def check_past(old: RunLock, new: RunLock, consumed: int) -> None:
         f"moved: {moved.before} would become {moved.after}"
     )
     hint = "undo that change; `tokenloom run amend` makes changes from a later position on"
+    if old.is_megatron or new.is_megatron:
+        message, hint = f"{message}: {WHOLE}", "undo that change; runs with `order = 1` can be changed while they run"
     raise ConfigError(message, hint=hint)
 
 
 def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
     """Returns the first position before `stop` at which two locks differ; None if there is none.
+
+    If one of them is in the reference's order, that is the very first for any difference.
 
     Where they agree on every window, but not on what decides them, that is the first position that is decided
     otherwise: a digest of the order up to there is another one.
@@ -72,9 +81,11 @@ def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
     Raises:
         ConfigError: the old run has no position `stop`, nor ends there.
     """
-    check_position(old, stop)
     if not stop:
         return None
+    if old.is_megatron or new.is_megatron:
+        return _moved_as_a_whole(old, new)
+    check_position(old, stop)
     before, after = Timeline(old), Timeline(new)
     common = stop if after.num_samples is None else min(stop, after.num_samples)
     if order_digest(old, common) != order_digest(new, common):
@@ -86,6 +97,37 @@ def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
     if common < stop:
         return Moved(position=common, before=_place(before, common), after="the end of the run")
     return None
+
+
+def _moved_as_a_whole(old: RunLock, new: RunLock) -> Moved | None:
+    before, after = stored_order_facts(old), stored_order_facts(new)
+    for name, value in before.items():
+        if value != after[name]:
+            was, now = (f"a sample of {name} {each!s:.80}" for each in (value, after[name]))
+            return Moved(position=0, before=was, after=now)
+    return None
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def stored_order_facts(lock: RunLock) -> dict[str, Any]:
+    """Returns all that decides the reference's order of a run, as far as the lock says it, by name."""
+    segment = lock.segments[0]
+    read = [lock.sources[number] for number, _ in segment.weights]
+    weights = dict(zip([source.name for source in read], ratio_of(segment), strict=True))
+    return {
+        "`order`": "megatron" if lock.is_megatron else lock.order,
+        "`seed`": lock.seed,
+        "`dataset`": lock.dataset,
+        "[samples]": {name: value for name, value in lock.samples.items() if name not in WITHOUT_EFFECT},
+        "`sequence_length`": segment.sequence_length,
+        "a stage of samples": segment.num_samples,
+        "`weights`": list(weights.items()),
+        "data": [[source.name, [content_of(pair) for pair in source.pairs]] for source in read],
+    }
 
 
 def _last_true(holds: Callable[[int], bool], stop: int) -> int:

@@ -6,6 +6,7 @@ import operator
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from tokenloom.forks import READING_LOCK
 from tokenloom.kernels import WINDOW_BITS, sample_numbers
 from tokenloom.order.windows import Spans
 from tokenloom.rendering.card import HasFacts
-from tokenloom.run.digest import order_digest, run_identity
+from tokenloom.run.digest import order_digest, position_of_state, run_identity
 from tokenloom.run.held_out import DeniedDocuments
 from tokenloom.run.lock import MOST_SAMPLES, RunLock
 from tokenloom.run.members import Member, Reading, SourceData, run_config
@@ -376,22 +377,9 @@ class RunDataset(HasFacts, HasHooks):
         Raises:
             ConfigError: it is of another run, of a past that was edited since, or lies beyond the end.
         """
-        position = state["position"]
-        if state["run"] != self._identity:
-            message = f"expected a state of this run, {self._identity[:16]}…, found one of {state['run'][:16]}…"
-            hint = "another seed, another order or other data at its beginning make another run; use its lock"
-            raise ConfigError(message, hint=hint)
-        if position > len(self):
-            message = f"expected a state of one of the {len(self)} positions of this run, found position {position}"
-            raise ConfigError(message, hint="the run was made shorter since; add a stage to go on")
-        if state["digest"] != (found := order_digest(self.lock, position)):
-            message = (
-                f"expected the order that was read before position {position}, of digest {state['digest'][:16]}…, "
-                f"found {found[:16]}…"
-            )
-            hint = "the lock was edited, or data were replaced, in the part that is consumed; restore `run.lock`"
-            raise ConfigError(message, hint=hint)
-        return position  # type: ignore[no-any-return]  # the protocol has checked it
+        return position_of_state(
+            state, run=self._identity, num_samples=len(self), digest_at=partial(order_digest, self.lock)
+        )
 
 
 def lock_facts(lock: RunLock) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping
 from functools import reduce
 from math import gcd
 from typing import Any
@@ -53,6 +54,39 @@ def run_identity(lock: RunLock) -> str:
     for source, _ in lock.segments[0].weights:
         _add(hashed, _source(lock.sources[source], [0], set()))
     return hashed.hexdigest()
+
+
+def position_of_state(
+    state: Mapping[str, Any], *, run: str, num_samples: int, digest_at: Callable[[int], str], why: str = ""
+) -> int:
+    """Returns the position that a state of a loader is of.
+
+    Args:
+        state: the state, with "run", "position" and "digest".
+        run: identity of the run.
+        num_samples: positions that there are.
+        digest_at: returns the digest of what decides the positions before one.
+        why: what to say where that is another digest.
+
+    Raises:
+        ConfigError: it is of another run, of a past that was edited since, or lies beyond the end.
+    """
+    position: int = state["position"]
+    if state["run"] != run:
+        message = f"expected a state of this run, {run[:16]}…, found one of {state['run'][:16]}…"
+        hint = "another seed, another order or other data at its beginning make another run; use its lock"
+        raise ConfigError(message, hint=hint)
+    if position > num_samples:
+        message = f"expected a state of one of the {num_samples} positions of this run, found position {position}"
+        raise ConfigError(message, hint="the run was made shorter since; add a stage to go on")
+    if state["digest"] != (found := digest_at(position)):
+        message = (
+            f"expected the order that was read before position {position}, of digest {state['digest'][:16]}…, "
+            f"found {found[:16]}…{why}"
+        )
+        hint = "the lock was edited, or data were replaced, in the part that is consumed; restore `run.lock`"
+        raise ConfigError(message, hint=hint)
+    return position
 
 
 def check_position(lock: RunLock, position: int) -> None:

@@ -38,7 +38,7 @@ from tokenloom.run.lock import (
     read_lock_if_there,
     write_lock,
 )
-from tokenloom.run.megatron import check_past_in_megatron, first_moved_in_megatron, megatron_segment
+from tokenloom.run.megatron import megatron_segment
 from tokenloom.run.members import Reading
 from tokenloom.run.packs import pack_counter
 from tokenloom.run.progress import Entered, OrderSettings, Progress, mixed_size
@@ -155,12 +155,8 @@ def _locked(
     if old is None:
         return locked
     dropped = tuple(dropped_denials(old, new))
-    if old.is_megatron or new.is_megatron:
-        check_past_in_megatron(old, new, max(known, begin))
-        moved = first_moved_in_megatron(old, new)
-    else:
-        check_past(old, new, max(known, begin))
-        moved = first_moved(old, new, min(lock.num_samples or MOST_SAMPLES for lock in (old, new)))
+    check_past(old, new, max(known, begin))
+    moved = first_moved(old, new, min(lock.num_samples or MOST_SAMPLES for lock in (old, new)))
     if dropped and "denials" not in drop:
         more = f" and {len(dropped) - _MOST_NAMED:,} more" if len(dropped) > _MOST_NAMED else ""
         names = ", ".join(dropped[:_MOST_NAMED]) + more

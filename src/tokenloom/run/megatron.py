@@ -23,12 +23,11 @@ from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.distributed.steps import do_together
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.run.changes import Moved
+from tokenloom.run.changes import WHOLE, stored_order_facts
 from tokenloom.run.check import check_opened
-from tokenloom.run.digest import content_of, ratio_of, run_identity
+from tokenloom.run.digest import position_of_state, run_identity
 from tokenloom.run.lock import LockedPair, LockedSegment, LockedSource, RunLock
 from tokenloom.run.members import Reading, run_config
-from tokenloom.run.sample_settings import WITHOUT_EFFECT
 from tokenloom.run.settings import RunSettings, whole_weights
 
 CLASSES: Mapping[str, type[MegatronDataset]] = {
@@ -38,8 +37,6 @@ CLASSES: Mapping[str, type[MegatronDataset]] = {
     "varlen": VarlenDataset,
 }
 """The class of a kind of dataset, by its name in a run."""
-
-_WHOLE = "the reference's order is reshuffled as a whole by any change"
 
 
 def megatron_segment(settings: RunSettings, sources: tuple[LockedSource, ...]) -> LockedSegment:
@@ -57,31 +54,6 @@ def megatron_segment(settings: RunSettings, sources: tuple[LockedSource, ...]) -
         sequence_length=stage.sequence_length,
         weights=tuple((number, weight) for (number, _), weight in zip(weights, whole, strict=True)),
     )
-
-
-def first_moved_in_megatron(old: RunLock, new: RunLock) -> Moved | None:
-    """Returns that the first position moves, if two locks, one of them in the reference's order, differ in anything."""
-    before, after = _facts(old), _facts(new)
-    for name, value in before.items():
-        if value != after[name]:
-            shown = (f"a sample of {name} {_short(each)}" for each in (value, after[name]))
-            return Moved(position=0, before=next(shown), after=next(shown))
-    return None
-
-
-def check_past_in_megatron(old: RunLock, new: RunLock, consumed: int) -> None:
-    """Checks that nothing has changed of a run that was read, if its order is or was the reference's.
-
-    Raises:
-        ConfigError: something has.
-    """
-    moved = first_moved_in_megatron(old, new) if consumed else None
-    if moved is not None:
-        message = (
-            f"expected the {consumed} positions that were read to stay as they are, found {moved.before} that would "
-            f"become {moved.after}: {_WHOLE}"
-        )
-        raise ConfigError(message, hint="undo that change; runs with `order = 1` can be changed while they run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,37 +76,24 @@ class StoredOrder:
         Raises:
             ConfigError: the run has no such position.
         """
-        self._check(position)
         return {"run": self.run, "position": position, "digest": self.digest_at(position)}
 
     def digest_at(self, position: int) -> str:
-        """Returns a digest of what decides the positions before one: nothing at 0, else everything."""
-        return self.digest if position else hashlib.sha256(b"").hexdigest()
-
-    def position_of_state(self, state: Mapping[str, Any]) -> int:
-        """Returns the position that a state is of.
+        """Returns a digest of what decides the positions before one: nothing at 0, else everything.
 
         Raises:
-            ConfigError: it is of another run, of one that was changed since, or lies beyond the end.
+            ConfigError: the run has no such position.
         """
-        position: int = state["position"]
-        if state["run"] != self.run:
-            message = f"expected a state of this run, {self.run[:16]}…, found one of {state['run'][:16]}…"
-            hint = "another seed, another order or other data at its beginning make another run; use its lock"
-            raise ConfigError(message, hint=hint)
-        self._check(position)
-        if state["digest"] != (found := self.digest_at(position)):
-            message = (
-                f"expected the order that was read before position {position}, of digest {state['digest'][:16]}…, "
-                f"found {found[:16]}…: {_WHOLE}"
-            )
-            raise ConfigError(message, hint="restore `run.toml` and `run.lock`")
-        return position
-
-    def _check(self, position: int) -> None:
         if not 0 <= position <= self.num_samples:
             message = f"expected a position in [0, {self.num_samples}] of the run, found {position}"
             raise ConfigError(message, hint="a longer run in the reference's order is another run")
+        return self.digest if position else hashlib.sha256(b"").hexdigest()
+
+    def position_of_state(self, state: Mapping[str, Any]) -> int:
+        """Returns the position that a state is of, see `digest.position_of_state`."""
+        return position_of_state(
+            state, run=self.run, num_samples=self.num_samples, digest_at=self.digest_at, why=f": {WHOLE}"
+        )
 
 
 def stored_order(settings: RunSettings, lock: RunLock, *, num_samples: int | None = None) -> StoredOrder:
@@ -146,7 +105,10 @@ def stored_order(settings: RunSettings, lock: RunLock, *, num_samples: int | Non
         num_samples: positions that there are; None for those that the lock asks for.
     """
     _, shares = _blend(settings, lock)
-    facts = {**_facts(lock), "weights": [] if shares is None else [share.hex() for share in normalize(shares)]}
+    facts = {
+        **stored_order_facts(lock),
+        "weights": [] if shares is None else [share.hex() for share in normalize(shares)],
+    }
     digest = hashlib.sha256(json.dumps(facts, separators=(",", ":"), sort_keys=True).encode()).hexdigest()
     if num_samples is None:
         num_samples = lock.segments[0].num_samples
@@ -217,29 +179,7 @@ def _blend(settings: RunSettings, lock: RunLock) -> tuple[list[LockedPair], list
     return pairs, None if len(pairs) == 1 else weights
 
 
-def _facts(lock: RunLock) -> dict[str, Any]:
-    """Returns all that decides the order of a run, as far as the lock says it, by name."""
-    segment = lock.segments[0]
-    read = [lock.sources[number] for number, _ in segment.weights]
-    weights = dict(zip([source.name for source in read], ratio_of(segment), strict=True))
-    return {
-        "`order`": "megatron" if lock.is_megatron else lock.order,
-        "`seed`": lock.seed,
-        "`dataset`": lock.dataset,
-        "[samples]": {name: value for name, value in lock.samples.items() if name not in WITHOUT_EFFECT},
-        "`sequence_length`": segment.sequence_length,
-        "a stage of samples": segment.num_samples,
-        "`weights`": list(weights.items()),
-        "data": [[source.name, [content_of(pair) for pair in source.pairs]] for source in read],
-    }
-
-
 def _whole(shares: list[Fraction]) -> list[int]:
     """Returns shares as the smallest whole numbers of the same ratio."""
     names = [(str(number), share) for number, share in enumerate(shares)]
     return [weight for _, weight in whole_weights(tuple(names))]
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"

@@ -121,88 +121,61 @@ def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunD
         raise ConfigError(message)
     limit = _ENDLESS if until is None else until
     stops = [limit if end is None else min(limit, end) for end in ends]
-    settings = tuple(_changed(old, new))
+    before = after = reason = sources = None
+    shared_stop: int | None = min(stops) if until is None else until
     if old.is_megatron or new.is_megatron:
-        return _of_cached_orders(old, new, ends=ends, stops=stops, settings=settings)
-    moved = first_moved(old, new, min(stops)) if min(stops) else None
-    position = min(stops) if moved is None and stops[0] != stops[1] else None if moved is None else moved.position
-    before, after = Timeline(old), Timeline(new)
-    places = [
-        None if position is None or position >= (timeline.num_samples or _ENDLESS) else place_at(timeline, position)
-        for timeline in (before, after)
-    ]
-    shared_stop = min(stops) if until is None else until
+        are_equal = ends[0] == ends[1] and order_digest(old, stops[0]) == order_digest(new, stops[1])
+        position, shared_stop = None if are_equal else 0, min(stops)
+        reason = None if are_equal else 'with `order = "megatron"` any difference shuffles all samples anew'
+    else:
+        moved = first_moved(old, new, min(stops))
+        position = min(stops) if moved is None and stops[0] != stops[1] else None if moved is None else moved.position
+        timelines = Timeline(old), Timeline(new)
+        before, after = (
+            None if position is None or position >= (timeline.num_samples or _ENDLESS) else place_at(timeline, position)
+            for timeline in timelines
+        )
+        reason = None if moved is None else f"{moved.before} → {moved.after}"
+        shared_stop = None if shared_stop == _ENDLESS else shared_stop
+        sources = None if shared_stop is None else _shared(*timelines, shared_stop)
     return RunDifferences(
         runs=(run_identity(old), run_identity(new)),
         ends=ends,
-        stop=None if shared_stop == _ENDLESS else shared_stop,
+        stop=shared_stop,
         position=position,
-        before=places[0],
-        after=places[1],
-        reason=None if moved is None else f"{moved.before} → {moved.after}",
-        settings=settings,
-        sources=None if shared_stop == _ENDLESS else _shared(before, after, shared_stop),
-    )
-
-
-def _of_cached_orders(
-    old: RunLock,
-    new: RunLock,
-    *,
-    ends: tuple[int | None, int | None],
-    stops: list[int],
-    settings: tuple[ChangedSetting, ...],
-) -> RunDifferences:
-    """Returns the same where an order is the reference's: any difference shuffles all of it anew."""
-    are_equal = ends[0] == ends[1] and order_digest(old, stops[0]) == order_digest(new, stops[1])
-    return RunDifferences(
-        runs=(run_identity(old), run_identity(new)),
-        ends=ends,
-        stop=min(stops),
-        position=None if are_equal else 0,
-        before=None,
-        after=None,
-        reason=None if are_equal else 'with `order = "megatron"` any difference shuffles all samples anew',
-        settings=settings,
-        sources=None,
+        before=before,
+        after=after,
+        reason=reason,
+        settings=tuple(_changed(old, new)),
+        sources=sources,
     )
 
 
 def _shared(before: Timeline, after: Timeline, stop: int) -> tuple[SharedSource, ...]:
     """Returns what two runs have in common of each source, in the order of the first run."""
     read, other = windows_read(before, 0, stop), windows_read(after, 0, stop)
-    numbers = {source.name: number for number, source in enumerate(after.lock.sources)}
     have_samples = all(_setting(before.lock, name) == _setting(after.lock, name) for name in _MAKE_SAMPLES)
     owners = _owners(after.lock)
+    ones, others = (
+        {source.name: (number, source) for number, source in enumerate(timeline.lock.sources)}
+        for timeline in (before, after)
+    )
     found = []
-    for number, source in enumerate(before.lock.sources):
-        twin = numbers.pop(source.name, None)
-        mine, its = read.get(number, {}), {} if twin is None else other.get(twin, {})
-        shared = [pair for pair in source.pairs if _data(pair) in owners]
-        names = sorted({name for pair in shared for name in owners[_data(pair)]})
-        found.append(
-            SharedSource(
-                name=source.name,
-                tokens_before=num_tokens_of(mine),
-                tokens_after=num_tokens_of(its),
-                common_tokens=num_tokens_of(common(mine, its)) if have_samples else 0,
-                data_before=_num_tokens(source),
-                data_after=0 if twin is None else _num_tokens(after.lock.sources[twin]),
-                common_data=sum(pair.num_tokens for pair in shared),
-                names_after=tuple(names),
-            )
-        )
-    for name, number in numbers.items():
+    for name in {**ones, **others}:
+        number, source = ones.get(name, (-1, None))
+        twin, its_source = others.get(name, (-1, None))
+        mine, its = read.get(number, {}), other.get(twin, {})
+        shared = [pair for pair in (() if source is None else source.pairs) if _data(pair) in owners]
         found.append(
             SharedSource(
                 name=name,
-                tokens_before=0,
-                tokens_after=num_tokens_of(other.get(number, {})),
-                common_tokens=0,
-                data_before=0,
-                data_after=_num_tokens(after.lock.sources[number]),
-                common_data=0,
-                names_after=(),
+                tokens_before=num_tokens_of(mine),
+                tokens_after=num_tokens_of(its),
+                common_tokens=num_tokens_of(common(mine, its)) if have_samples else 0,
+                data_before=0 if source is None else _num_tokens(source),
+                data_after=0 if its_source is None else _num_tokens(its_source),
+                common_data=sum(pair.num_tokens for pair in shared),
+                names_after=tuple(sorted({owner for pair in shared for owner in owners[_data(pair)]})),
             )
         )
     return tuple(found)
