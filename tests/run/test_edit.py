@@ -115,8 +115,6 @@ def test_a_source():
     assert after == apart + '\n[sources.wiki]\ndata = "w"\n'
     with pytest.raises(ConfigError, match=r"`run.toml` has a source 'web' already"):
         edited(TEXT, lambda edit: edit.add_source("web", "w"))
-    with pytest.raises(ConfigError, match=r"(?s)data of their own for sources 'web' and 'wiki'"):
-        edited(TEXT, lambda edit: edit.add_source("wiki", "web"))
 
 
 def test_several_edits_of_one_file():

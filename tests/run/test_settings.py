@@ -100,7 +100,6 @@ WRONG = [
     ("1024", "1", "mixing_block", 'above 1 beside `mix = "random"`, found 1', "leave one of the two out"),
     ('mix = "random"', 'mix = "even"', "mixing_block", 'of 1 beside `mix = "even"`, found 1024', None),
     ('"gpt"', '"gtp"', "dataset", 'one of "gpt", "fim", "sft", "varlen"', "did you mean `gpt`?"),
-    ('"gpt"', '"bert"', "dataset", "masked sentences are stored", "builder"),
     (
         "eod_mask_loss = false",
         "eod_mask_los = 1",
@@ -134,21 +133,7 @@ WRONG = [
     ),
     ('"data/web/*_document"', "[]", "sources.web.data", "data of source 'web', found an empty list", None),
     ('"data/web/*_document"', '""', "sources.web.data", "expected paths as data of source 'web', found ''", None),
-    (
-        '"data/web/*_document"',
-        '["a", "a"]',
-        "sources.web.data",
-        "expected 'a' once in source 'web', found it twice",
-        None,
-    ),
     ('"data/web/*_document"', '"s3://me:word@a/b"', "sources.web.data", "", None),
-    (
-        '"data/web/*_document"',
-        '"./data//wiki"',
-        "sources.wiki",
-        "data of their own for sources 'web' and 'wiki'",
-        None,
-    ),
     ('"0.1%"', '"60%"', "sources.web.holdout", "`holdout` of source 'web' to be more than 0% and at most 50%", None),
     ('"0.1%"', "5", "sources.web.holdout", "found 5", 'write "5%"'),
     (
@@ -193,13 +178,6 @@ WRONG = [
     ('tokens = "900B"', "tokens = 1\nsamples = 1", "stages.1.samples", "found `tokens` and `samples`", "all but one"),
     ('tokens = "900B"', "passes = { web = 1 }", "stages.1.weights", "expected `passes` or `weights`", "leave one"),
     ('tokens = "900B"', "", "stages.1", "expected `tokens`, `samples` or `passes` of stage 'main'", "only the last"),
-    (
-        "samples = 1_000",
-        f"samples = {2**60}",
-        "stages.2",
-        "at most 2**60 samples up to the end of stage 'stage 2'",
-        None,
-    ),
     (
         "weights = { web = 8, code = 2, wiki = 0 }",
         "",
@@ -272,10 +250,6 @@ def test_thousands_of_sources(count):
     weights = ", ".join(f"{name} = {number % 7 + 0.5}" for number, name in enumerate(names))
     text = f"order = 1\nseed = 1\n[sources]\n{sources}[[stages]]\nsequence_length = 8\nweights = {{ {weights} }}\n"
     assert len(parse_run(text, path="run.toml").stages[0].weights or ()) == count
-    error = error_of(text.replace(f'"data/source_{count - 1}/', '"data/source_7/'))
-    assert error.message.startswith(
-        f"run.toml: sources.source_{count - 1}: expected data of their own for sources 'source_7'"
-    )
 
 
 @given(runs())

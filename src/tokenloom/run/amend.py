@@ -26,10 +26,9 @@ from tokenloom.run.lock import LockedSegment, RunLock, lock_path, read_lock
 from tokenloom.run.locking import LockedRun, lock_run, write_both
 from tokenloom.run.members import Reading
 from tokenloom.run.run import Run
-from tokenloom.run.settings import RunSettings, Shares, StageSettings
+from tokenloom.run.settings import RunSettings, Shares, StageSettings, from_folder
 from tokenloom.run.toml_edit import RunEdit
 from tokenloom.run.toml_file import did_you_mean, read_toml
-from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.publishing import OutputLock
 
 
@@ -112,10 +111,10 @@ def _amended(path: str, amendment: Amendment, *, reading: Reading | None, write:
     settings = edit.settings
     _check(amendment, settings, old)
     for name, data in (amendment.sources or {}).items():
-        edit.add_source(name, _from_folder(data, settings))
+        edit.add_source(name, from_folder(data, settings.folder))
     if amendment.has_stage:
         _add_stage(edit, amendment, old)
-    files = () if amendment.denied is None else (_from_folder(amendment.denied, settings),)
+    files = () if amendment.denied is None else (from_folder(amendment.denied, settings.folder),)
     for documents in (*files, amendment.denied_documents):
         if documents:
             edit.append_denial(documents, start=amendment.position, reason=amendment.reason)
@@ -239,13 +238,6 @@ def _given_weights(amendment: Amendment, settings: RunSettings) -> Shares:
 
 def _weights_of(old: RunLock, segment: LockedSegment) -> Shares:
     return tuple((old.sources[source].name, Fraction(weight)) for source, weight in segment.weights)
-
-
-def _from_folder(name: str, settings: RunSettings) -> str:
-    """Returns a path of the working directory as it is from the folder of the run on."""
-    if is_remote(name) or os.path.isabs(name) or not settings.folder:
-        return name
-    return os.path.relpath(name, settings.folder)
 
 
 AHEAD = 1 << 20

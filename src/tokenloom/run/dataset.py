@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -37,7 +37,7 @@ from tokenloom.rendering.card import HasFacts
 from tokenloom.run.digest import order_digest, position_of_state, run_identity
 from tokenloom.run.held_out import DeniedDocuments
 from tokenloom.run.lock import MOST_SAMPLES, RunLock
-from tokenloom.run.members import Member, Reading, SourceData, run_config
+from tokenloom.run.members import Member, Reading, Result, SourceData, run_config
 from tokenloom.run.sample_settings import CONVERSATIONS
 from tokenloom.run.timeline import Located, Timeline, bounds_of
 from tokenloom.storage.addresses import is_remote
@@ -159,7 +159,7 @@ class RunDataset(HasFacts, HasHooks):
         The number of a document that is denied is -1 - its number.
         """
         group = self._group(idx)
-        spans: Spans = group.member.ask(lambda dataset: dataset.span_batch(group.numbers))[0]
+        spans: Spans = group.ask(lambda dataset, numbers: dataset.span_batch(numbers))[0]
         return spans
 
     def groups_of(
@@ -286,7 +286,7 @@ class RunDataset(HasFacts, HasHooks):
 
     def _joined(self, groups: Sequence[SourceGroup], count: int) -> Sample:
         """Returns a batch of datasets that make the arrays themselves, sorted back into the order asked for."""
-        parts = [group.batch() for group in groups]
+        parts: list[Sample] = [group.ask(lambda dataset, numbers: dataset.batch(numbers)) for group in groups]
         joined: Sample = {"dataset_id": np.empty(count, dtype=self._number_type)}
         for group, part in zip(groups, parts, strict=True):
             joined["dataset_id"][group.rows] = group.source
@@ -315,7 +315,9 @@ class RunDataset(HasFacts, HasHooks):
             return found
         answers = np.empty(len(known), dtype=np.int64)
         for rows, group in self.groups_of(known):
-            answers[rows] = group.lengths(padded=padded)
+            answers[rows] = group.ask(
+                lambda dataset, numbers: dataset.padded_lengths(numbers) if padded else dataset.lengths(numbers)
+            )
         return answers
 
     def _known(self, positions: Positions) -> tuple[NDArray[np.int64], list[int]]:
@@ -344,7 +346,8 @@ class RunDataset(HasFacts, HasHooks):
         """
         counts: dict[int, SlotCounts] = {}
         for group in self._groups.of(self._known(positions)[0]):
-            counts[group.source] = counts.get(group.source, SlotCounts()) + group.slot_counts()
+            found: SlotCounts = group.ask(lambda dataset, numbers: dataset.slot_counts(numbers))
+            counts[group.source] = counts.get(group.source, SlotCounts()) + found
         return counts
 
     # --- reading ahead ----------------------------------------------------------------------------------------
@@ -359,7 +362,7 @@ class RunDataset(HasFacts, HasHooks):
         """Announces samples that will be read, in this order, so that their bytes are fetched from object storage."""
         known, _ = self._known([position for position in positions if position is not None])
         for _, group in self.groups_of(known):
-            group.announce()
+            group.ask(lambda dataset, numbers: dataset.will_need(numbers.tolist()))
 
     # --- what the order is ------------------------------------------------------------------------------------
 
@@ -441,25 +444,9 @@ class SourceGroup:
         rows = None if isinstance(self.rows, slice) else self.rows
         self.member.ask(lambda dataset: dataset.fill_rows(self.numbers, out, rows))
 
-    def batch(self) -> Sample:
-        """Returns its samples, from a dataset that makes the arrays itself."""
-        found: Sample = self.member.ask(lambda dataset: dataset.batch(self.numbers))
-        return found
-
-    def lengths(self, *, padded: bool) -> NDArray[np.int64]:
-        """Returns the tokens of its samples, of a dataset of single conversations."""
-        return self.member.ask(
-            lambda dataset: dataset.padded_lengths(self.numbers) if padded else dataset.lengths(self.numbers)
-        )
-
-    def slot_counts(self) -> SlotCounts:
-        """Returns what became of the slots of its samples."""
-        found: SlotCounts = self.member.ask(lambda dataset: dataset.slot_counts(self.numbers))
-        return found
-
-    def announce(self) -> None:
-        """Announces its samples, which will be read."""
-        self.member.ask(lambda dataset: dataset.will_need(self.numbers.tolist()))
+    def ask(self, question: Callable[[Any, NDArray[np.int64]], Result]) -> Result:
+        """Returns what the dataset of the source answers about its samples."""
+        return self.member.ask(lambda dataset: question(dataset, self.numbers))
 
 
 class SourceGroups:

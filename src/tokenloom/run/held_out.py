@@ -173,10 +173,12 @@ def check_not_emptied(lock: RunLock) -> None:
     Raises:
         ConfigError: all documents of a source are denied that are not held out, and a later position reads it.
     """
-    for source, (starts, documents) in _all_denied(lock).items():
-        locked = lock.sources[source]
+    denied = DeniedDocuments(lock)
+    for source, locked in enumerate(lock.sources):
+        starts = denied.starts(source)
+        documents = denied.of(source, len(starts))
         count = sum(pair.num_documents for pair in locked.pairs)
-        if 2 * len(documents) < count:  # at most half is held out
+        if not starts or 2 * len(documents) < count:  # at most half is held out
             continue
         held = are_held_out(lock, source, np.arange(count, dtype=np.int64))
         held[list(documents)] = True
@@ -191,17 +193,6 @@ def check_not_emptied(lock: RunLock) -> None:
                 "take the source out instead: begin a stage there that gives it no weight, with `tokenloom run amend`"
             )
             raise ConfigError(message, hint=hint)
-
-
-def _all_denied(lock: RunLock) -> dict[int, tuple[list[int], set[int]]]:
-    """Returns the positions of denials, rising, and all documents that they deny, by source."""
-    found: dict[int, tuple[list[int], set[int]]] = {}
-    for denial in lock.denials:
-        for source, documents in denial.documents:
-            starts, denied = found.setdefault(source, ([], set()))
-            starts.append(denial.start)
-            denied.update(documents)
-    return found
 
 
 STAGE = "holdout"

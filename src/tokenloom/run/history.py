@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
-from tokenloom.run.audit.span_table import PairRows
+from tokenloom.run.audit.span_table import DealsPositions, PairRows
 from tokenloom.run.digest import check_position
 from tokenloom.run.lock import RunLock
 from tokenloom.run.progress import Entered
@@ -30,14 +30,6 @@ Float64s = NDArray[np.float64]
 
 NUM_POINTS = 200
 """Points of a history, at most, unless they are chosen: the starts of stages, and the end, come on top."""
-
-
-class TellsSteps(Protocol):
-    """Tells which step reads a position; `loading.topology.Topology` does."""
-
-    def steps(self, positions: Int64s) -> Int64s:
-        """Returns the step of each position."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +88,7 @@ class RunHistory:
         order: Int64s = np.argsort(-last, kind="stable")[: min(most, int(np.count_nonzero(last)))]
         return order
 
-    def with_steps(self, topology: TellsSteps) -> Self:
+    def with_steps(self, topology: DealsPositions) -> Self:
         """Returns the same with the step that reads each position.
 
         Args:

@@ -13,11 +13,10 @@ from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.numbers import number_or_none, quoted
-from tokenloom.run.settings import Shares, SourceSettings, StageSettings, parse_run, whole_weights
+from tokenloom.run.settings import Shares, SourceSettings, StageSettings, from_folder, parse_run, whole_weights
 from tokenloom.run.sources import find_pairs
 from tokenloom.run.toml_edit import source_value, stage_lines
 from tokenloom.run.toml_file import as_key, as_text, weight_of
-from tokenloom.storage.addresses import is_remote
 from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
 
 _SUFFIX = re.compile(r"_?(?:text_)?(?:document|sentence)$")
@@ -96,7 +95,7 @@ def draft_text(draft: RunDraft, *, path: str) -> str:
     folder = os.path.dirname(path)
     names = _names(draft.data)
     sources = [
-        SourceSettings(name=name, data=(_from_folder(entry, folder),), holdout=draft.holdout)
+        SourceSettings(name=name, data=(from_folder(entry, folder),), holdout=draft.holdout)
         for name, entry in zip(names, draft.data, strict=True)
     ]
     shares: Shares = tuple(zip(names, draft.weights or (Fraction(1),) * len(names), strict=True))
@@ -169,16 +168,9 @@ def _commented(line: str, comment: str) -> str:
     return f"{line:<{_COMMENT_COLUMN}}  # {comment}"
 
 
-def _from_folder(entry: str, folder: str) -> str:
-    """Returns a path of the working directory as it is from a folder on."""
-    if is_remote(entry) or os.path.isabs(entry):
-        return entry
-    return os.path.relpath(entry, folder or os.curdir)
-
-
 def _tokenizer_from_folder(name: str, folder: str) -> str:
     is_file = not any(kind.is_specified_by(name) for kind in TOKENIZER_KINDS.values())
-    return _from_folder(name, folder) if is_file and os.path.exists(name) else name
+    return from_folder(name, folder) if is_file and os.path.exists(name) else name
 
 
 def _names(data: Sequence[str]) -> list[str]:

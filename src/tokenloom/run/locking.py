@@ -15,7 +15,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
-from math import lcm
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,7 +41,7 @@ from tokenloom.run.megatron import megatron_segment
 from tokenloom.run.members import Reading
 from tokenloom.run.packs import pack_counter
 from tokenloom.run.progress import Entered, OrderSettings, Progress, mixed_size
-from tokenloom.run.settings import DenialSettings, RunSettings, StageSettings, read_run
+from tokenloom.run.settings import DenialSettings, RunSettings, StageSettings, read_run, whole_weights
 from tokenloom.run.sources import lock_sources
 from tokenloom.run.tokenizer import locked_tokenizer
 from tokenloom.storage.atomic import PendingFile
@@ -464,9 +463,8 @@ class _Resolving:
         """
         if stage.passes is None:
             assert stage.weights is not None
-            common = lcm(*(share.denominator for _, share in stage.weights))
-            shares = {self._numbers[name]: int(share * common) for name, share in stage.weights}
-            return _smallest(shares), stage.num_samples
+            whole = whole_weights((self._numbers[name], share) for name, share in stage.weights)
+            return _smallest(dict(whole)), stage.num_samples
         numbers = np.array(sorted(self._numbers[name] for name, _ in stage.passes), dtype=np.int64)
         num_pairs = self._progress.sizes.num_pairs(numbers, self.position)
         sizes = self._progress.sizes.of_sources(numbers, num_pairs, stage.sequence_length)

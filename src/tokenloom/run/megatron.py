@@ -46,13 +46,12 @@ def megatron_segment(settings: RunSettings, sources: tuple[LockedSource, ...]) -
     assert stage.num_samples is not None
     shares = dict(stage.weights)
     weights = [(number, shares[source.name]) for number, source in enumerate(sources) if source.name in shares]
-    whole = _whole([share for _, share in weights])
     return LockedSegment(
         stage=stage.name,
         start=0,
         num_samples=stage.num_samples,
         sequence_length=stage.sequence_length,
-        weights=tuple((number, weight) for (number, _), weight in zip(weights, whole, strict=True)),
+        weights=tuple(whole_weights(weights)),
     )
 
 
@@ -177,9 +176,3 @@ def _blend(settings: RunSettings, lock: RunLock) -> tuple[list[LockedPair], list
                 pairs.append(pair)
                 weights.append(float(shares[source.name] * Fraction(pair.num_tokens, total)))
     return pairs, None if len(pairs) == 1 else weights
-
-
-def _whole(shares: list[Fraction]) -> list[int]:
-    """Returns shares as the smallest whole numbers of the same ratio."""
-    names = [(str(number), share) for number, share in enumerate(shares)]
-    return [weight for _, weight in whole_weights(tuple(names))]

@@ -35,40 +35,34 @@ DEFAULTS: Mapping[str, Any] = {
 WITHOUT_EFFECT = ("allow_tokenizer_mismatch", "allow_data_mismatch")
 """Settings that change no sample: whether some data may be read at all."""
 
-_WHERE_OPENED = "it changes no sample, so it is said where the run is opened"
-_NOTHING_BUILT = "leave it out: a run builds and caches no index"
-_WHOLE_PASSES = "leave it out: held-out documents are a dataset of their own, and every pass has whole windows only"
-_TOKENIZED = "leave it out: a run reads what is tokenized already"
-_TOPOLOGY = "leave it out: it has no effect on such samples"
-
 NOT_HERE: Mapping[str, str] = {
     "random_seed": "write `seed` at the top of the file",
     "sequence_length": "it belongs to a stage",
-    "tokenizer": "write `tokenizer` at the top of the file",
+    **{key: f"write `{key}` at the top of the file" for key in ("tokenizer", "mixing_block")},
     "window_policy": "write `windows` at the top of the file",
     "block_shuffle": "write `documents` at the top of the file",
-    "blend": "name data in [sources], and weights in a stage",
-    "blend_per_split": "name data in [sources], and weights in a stage",
+    **dict.fromkeys(("blend", "blend_per_split"), "name data in [sources], and weights in a stage"),
     "split": "give sources a `holdout`",
-    "multiple_validation_sets": _WHOLE_PASSES,
-    "full_validation": _WHOLE_PASSES,
-    "drop_last_partial_validation_sequence": _WHOLE_PASSES,
-    "path_to_cache": _NOTHING_BUILT,
-    "fast_cache_load": _NOTHING_BUILT,
-    "defer_npy_index_mmap": _NOTHING_BUILT,
-    "num_dataset_builder_threads": _NOTHING_BUILT,
-    "packed_cache": _NOTHING_BUILT,
-    "mid_level_dataset_surplus": _NOTHING_BUILT,
-    "mixing_block": "write `mixing_block` at the top of the file",
+    **dict.fromkeys(
+        ("multiple_validation_sets", "full_validation", "drop_last_partial_validation_sequence"),
+        "leave it out: held-out documents are a dataset of their own, and every pass has whole windows only",
+    ),
+    **dict.fromkeys(
+        (
+            *("path_to_cache", "fast_cache_load", "defer_npy_index_mmap", "num_dataset_builder_threads"),
+            *("packed_cache", "mid_level_dataset_surplus"),
+        ),
+        "leave it out: a run builds and caches no index",
+    ),
     "extend_short_datasets": "say with `max_passes` of a source how often it is read",
     "sequences_per_dataset": "leave it out: the lock of a run has these numbers",
-    "object_storage": _WHERE_OPENED,
-    "object_storage_cache_path": _WHERE_OPENED,
-    "mmap_bin_files": _WHERE_OPENED,
-    "verify": _WHERE_OPENED,
-    "chat_template": _TOKENIZED,
-    "schema": _TOKENIZED,
-    "skip_bad_lines": _TOKENIZED,
+    **dict.fromkeys(
+        ("object_storage", "object_storage_cache_path", "mmap_bin_files", "verify"),
+        "it changes no sample, so it is said where the run is opened",
+    ),
+    **dict.fromkeys(
+        ("chat_template", "schema", "skip_bad_lines"), "leave it out: a run reads what is tokenized already"
+    ),
     "mock_dataset_config": "leave it out: a run has no made-up data",
 }
 """Settings of those classes that are none of samples, and what to do instead."""
@@ -104,7 +98,7 @@ def sample_settings(table: Table, dataset: str) -> dict[str, Any]:
     kind = KINDS[dataset]
     elsewhere = dict(NOT_HERE)
     if dataset not in CONVERSATIONS:
-        elsewhere |= dict.fromkeys(_PARALLEL, _TOPOLOGY)
+        elsewhere |= dict.fromkeys(_PARALLEL, "leave it out: it has no effect on such samples")
     usual = {
         each.name: None if each.default is MISSING else each.default
         for each in fields(kind)

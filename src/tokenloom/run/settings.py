@@ -10,17 +10,15 @@ import hashlib
 import json
 import math
 import os
-import posixpath
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.patterns import is_pattern
-from tokenloom.numbers import quoted
 from tokenloom.run.document_names import DocumentName, parse_name
-from tokenloom.run.lock import MOST_SAMPLES, RunLock, lock_path, read_lock_if_there
+from tokenloom.run.lock import RunLock, lock_path, read_lock_if_there
 from tokenloom.run.sample_settings import CONVERSATIONS, KINDS, sample_settings
 from tokenloom.run.toml_file import (
     Table,
@@ -41,6 +39,8 @@ from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
 from tokenloom.tokenizers.local_names import local_file
 
+Key = TypeVar("Key")
+
 NEWEST_ORDER = 1
 """The newest version of the order that is known here."""
 
@@ -52,16 +52,19 @@ _TOP = (
     *("stages", "denied"),
 )
 _SOURCE = ("data", "holdout", "max_passes")
-_BELONGS = {
-    **dict.fromkeys(("sequence_length", "tokens", "passes", "weights", "on_exhausted"), "it belongs to a stage"),
+_IN_STAGES = ("sequence_length", "tokens", "passes", "weights", "on_exhausted")
+_ELSEWHERE = {
+    **dict.fromkeys(_IN_STAGES, "it belongs to a stage"),
     **dict.fromkeys(_SOURCE, "it belongs to a source"),
+    "seed": "write it at the top of the file, before the first [table]",
+    "weight": "it belongs to a stage: `weights = { web = 8, code = 2 }`",
     "stage": "write `[[stages]]`",
     "source": "write `[sources]`",
     "deny": "write `[[denied]]`",
 }
+"""Where keys belong that are often written into another table."""
 _SOURCE_EXAMPLE = 'such as `web = { data = "data/web/*_document" }` below `[sources]`'
 _STAGE_EXAMPLE = "begin each with a line `[[stages]]`"
-_MASKED = ("bert", "t5", "masked")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,40 +142,29 @@ class RunSettings:
 
         Weights are the smallest whole numbers of the same ratio.
         """
-        return {
-            "order": self.order,
-            "seed": self.seed,
-            "tokenizer": self.tokenizer,
-            "documents": self.documents,
-            "windows": self.windows,
-            "mixing_block": self.mixing_block,
-            "dataset": self.dataset,
-            "samples": self.samples,
-            "sources": {
-                source.name: {
-                    "data": list(source.data),
-                    "holdout": None if source.holdout is None else str(source.holdout),
-                    "max_passes": source.max_passes,
-                }
-                for source in sorted(self.sources, key=lambda source: source.name)
-            },
-            "stages": [
-                {
-                    "name": stage.name,
-                    "sequence_length": stage.sequence_length,
-                    "tokens": stage.tokens,
-                    "samples": stage.samples,
-                    "passes": None if stage.passes is None else {n: str(v) for n, v in sorted(stage.passes)},
-                    "weights": None if stage.weights is None else dict(sorted(whole_weights(stage.weights))),
-                    "on_exhausted": stage.on_exhausted,
-                }
-                for stage in self.stages
-            ],
-            "denied": [
-                {"from": denial.start, "file": denial.file, "documents": sorted(map(list, denial.documents))}
-                for denial in self.denied
-            ],
+        content = asdict(self)
+        del content["path"], content["sha256"]
+        content["sources"] = {
+            source.pop("name"): {
+                **source,
+                "data": list(source["data"]),
+                "holdout": source["holdout"] and str(source["holdout"]),
+            }
+            for source in content["sources"]
         }
+        content["stages"] = [
+            {
+                **stage,
+                "passes": stage["passes"] and {name: str(number) for name, number in stage["passes"]},
+                "weights": stage["weights"] and dict(whole_weights(stage["weights"])),
+            }
+            for stage in content["stages"]
+        ]
+        content["denied"] = [
+            {"from": denial.start, "file": denial.file, "documents": sorted(map(list, denial.documents))}
+            for denial in self.denied
+        ]
+        return content
 
 
 def located_tokenizer(name: str, folder: str) -> str:
@@ -193,17 +185,23 @@ def _located(name: str, folder: str) -> str:
     return os.path.join(glob.escape(folder) if is_pattern(name) else folder, name)
 
 
-def whole_weights(weights: tuple[tuple[str, Fraction], ...]) -> list[tuple[str, int]]:
+def from_folder(name: str, folder: str) -> str:
+    """Returns a path of the working directory as it is from a folder on; addresses and absolute paths as they are."""
+    return name if is_remote(name) or os.path.isabs(name) else os.path.relpath(name, folder or os.curdir)
+
+
+def whole_weights(weights: Iterable[tuple[Key, Fraction]]) -> list[tuple[Key, int]]:
     """Returns weights as the smallest whole numbers of the same ratio.
 
     Example:
         >>> whole_weights((("web", Fraction(8, 10)), ("code", Fraction(2, 10))))
         [('web', 4), ('code', 1)]
     """
+    weights = list(weights)
     common = math.lcm(*(weight.denominator for _, weight in weights))
     whole = [int(weight * common) for _, weight in weights]
     divisor = math.gcd(*whole)
-    return [(name, number // divisor) for (name, _), number in zip(weights, whole, strict=True)]
+    return [(key, number // divisor) for (key, _), number in zip(weights, whole, strict=True)]
 
 
 def read_run(path: str | os.PathLike[str]) -> RunSettings:
@@ -229,10 +227,10 @@ def parse_run(text: str, *, path: str) -> RunSettings:
     top = parse_toml(text, path=path)
     if not top.values:
         top.refuse(None, "expected a run, found an empty file", hint="`tokenloom run init` writes one")
-    top.refuse_others(_TOP, elsewhere=_BELONGS)
+    top.refuse_others(_TOP, elsewhere=_ELSEWHERE)
     order = _order(top)
     seed = top.integer("seed", at_least=0, below=1 << 63, hint="such as `seed = 1234`" if "seed" not in top else None)
-    dataset = _dataset(top)
+    dataset = top.choice("dataset", tuple(KINDS), "gpt")
     windows = top.choice("windows", ("concat", "best_fit"), "concat")
     if windows == "best_fit" and dataset in CONVERSATIONS:
         message = f'expected no `windows` for dataset "{dataset}", found "best_fit"'
@@ -275,15 +273,6 @@ def _order(top: Table) -> int | Literal["megatron"]:
     return value
 
 
-def _dataset(top: Table) -> str:
-    kind = top.values.get("dataset", "gpt")
-    if isinstance(kind, str) and kind in _MASKED:
-        hint = f"use the builder with its config class; a run has {listed(KINDS)}"
-        message = f'expected a dataset whose order can be computed, found "{kind}": masked sentences are stored'
-        top.refuse("dataset", message, hint=hint)
-    return top.choice("dataset", tuple(KINDS), "gpt")
-
-
 def _mixing_block(top: Table) -> int:
     mix = top.choice("mix", ("random", "even"), "random")
     if "mixing_block" not in top:
@@ -301,17 +290,7 @@ def _sources(top: Table) -> tuple[SourceSettings, ...]:
     table = top.table("sources", hint=_SOURCE_EXAMPLE)
     if not table.values:
         top.refuse("sources" if "sources" in top else None, "expected a source, found none", hint=_SOURCE_EXAMPLE)
-    sources: list[SourceSettings] = []
-    named: dict[str, str] = {}
-    for name in table.values:
-        source = _source(table, name)
-        for data in source.data:
-            same = data if is_remote(data) else posixpath.normpath(data)
-            if (other := named.setdefault(same, name)) is not name:
-                message = f"expected data of their own for sources {other!r} and {name!r}, found {quoted(data)} in both"
-                table.refuse(name, message, hint="one pair is in one source only; weights are the stages' affair")
-        sources.append(source)
-    return tuple(sources)
+    return tuple(_source(table, name) for name in table.values)
 
 
 def _source(sources: Table, name: str) -> SourceSettings:
@@ -323,7 +302,7 @@ def _source(sources: Table, name: str) -> SourceSettings:
     if not isinstance(value, dict):
         sources.refuse_value(name, "a table, a text or a list of texts", hint=_SOURCE_EXAMPLE)
     table = sources.table(name, name=f" of source {name!r}")
-    table.refuse_others(_SOURCE, elsewhere={"weight": "it belongs to a stage: `weights = { … }`", **_IN_STAGES})
+    table.refuse_others(_SOURCE, elsewhere=_ELSEWHERE)
     if "data" not in table:
         table.refuse_value("data", "", hint=_SOURCE_EXAMPLE)
     return SourceSettings(
@@ -334,14 +313,11 @@ def _source(sources: Table, name: str) -> SourceSettings:
     )
 
 
-_IN_STAGES = {key: hint for key, hint in _BELONGS.items() if key not in _SOURCE}
-
-
 def _data(table: Table, key: str, value: Any, name: str) -> tuple[str, ...]:
     entries = value if isinstance(value, list) else [value]
     if not entries:
         table.refuse(key, f"expected data of source {name!r}, found an empty list", hint=_SOURCE_EXAMPLE)
-    found: dict[str, None] = {}
+    found = []
     for entry in entries:
         if not isinstance(entry, str) or not entry.strip() or not can_be_path(entry):
             message = f"expected paths as data of source {name!r}, found {shown(entry)}"
@@ -350,9 +326,7 @@ def _data(table: Table, key: str, value: Any, name: str) -> tuple[str, ...]:
             path = admit(entry)
             if is_remote(path):
                 parse_address(path, is_folder=path.endswith("/"))
-        if path in found:
-            table.refuse(key, f"expected {quoted(path)} once in source {name!r}, found it twice")
-        found[path] = None
+        found.append(path)
     return tuple(found)
 
 
@@ -546,34 +520,19 @@ def parse_stages(tables: list[Table], sources: Mapping[str, int]) -> tuple[Stage
     """
     stages: list[StageSettings] = []
     named: dict[str, int] = {}
-    total = 0
     for number, unnamed in enumerate(tables, 1):
         name = name_of(unnamed, "name") if "name" in unnamed else f"stage {number}"
         table = replace(unnamed, name=f" of stage {name!r}")
         if (other := named.setdefault(name, number)) != number:
             message = f"expected another name than {name!r}, which stage {other} of the file has"
             table.refuse("name" if "name" in table else None, message)
-        table.refuse_others(STAGE_KEYS, elsewhere=_NOT_OF_A_STAGE)
+        table.refuse_others(STAGE_KEYS, elsewhere=_ELSEWHERE)
         stage = _stage(table, name, stages[-1] if stages else None, sources)
         if stage.is_endless and number < len(tables):
             message = f"expected `tokens`, `samples` or `passes`{table.name}, found none; stages follow it"
             table.refuse(None, message, hint="only the last stage may go on for ever")
-        total += stage.num_samples or 0
-        if total > MOST_SAMPLES:
-            message = f"expected at most 2**60 samples up to the end{table.name}, found {total}"
-            table.refuse(None, message)
         stages.append(stage)
     return tuple(stages)
-
-
-_NOT_OF_A_STAGE = {
-    "holdout": "it belongs to a source",
-    "max_passes": "it belongs to a source",
-    "data": "it belongs to a source",
-    "sources": "name them in `weights`",
-    "seed": "write it at the top of the file, before the first [table]",
-    "weight": "write `weights = { web = 8, code = 2 }`",
-}
 
 
 def name_of(table: Table, key: str) -> str:
@@ -642,7 +601,9 @@ def _shares(stage: Table, key: str, sources: Collection[str]) -> Shares:
     for name in table.values:
         if name not in sources:
             message = f"expected a source in `{key}`{stage.name}, found {name!r}, which [sources] does not have"
-            table.refuse(name, message, hint=did_you_mean(name, sources) or _there_are(sources))
+            table.refuse(
+                name, message, hint=did_you_mean(name, sources) or f"there are {', '.join(list(sources)[:10])}"
+            )
         found[name] = table.read(name, weight_of)
     shares = tuple((name, found[name]) for name in sources if found.get(name))
     if not shares:
@@ -650,8 +611,3 @@ def _shares(stage: Table, key: str, sources: Collection[str]) -> Shares:
         message = f"expected a source with a number above 0 in `{key}`{stage.name}, found {what}"
         stage.refuse(key, message)
     return shares
-
-
-def _there_are(sources: Collection[str]) -> str:
-    names = list(sources)
-    return f"there {'is' if len(names) == 1 else 'are'} {', '.join(names[:10])}{' …' if len(names) > 10 else ''}"
