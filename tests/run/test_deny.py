@@ -91,7 +91,7 @@ def test_what_cannot_be_denied(tmp_path):
     (tmp_path / "all.txt").write_text("\n".join(f"code:{number}" for number in range(140)))
     before = [(tmp_path / name).read_bytes() for name in ("run.toml", "run.lock")]
     for denial, message in [
-        (Denial(position=300), "expected documents to deny, found none"),
+        (Denial(position=300), "expected a change: .* documents to deny"),
         (Denial(position=300, documents=("wab:3",)), "of a source of this run, found 'wab:3'"),
         (Denial(position=300, documents=("web:250",)), r"in \[0, 250\), found `web:250`"),
         (Denial(position=300, documents=("code.jsonl:201",)), "which has 200, found 201"),

@@ -84,7 +84,12 @@ class Amended:
 
 
 def amend_run(
-    path: str | os.PathLike[str], amendment: Amendment, *, reading: Reading | None = None, write: bool = True
+    path: str | os.PathLike[str],
+    amendment: Amendment,
+    *,
+    reading: Reading | None = None,
+    write: bool = True,
+    check: Callable[[Amended], None] | None = None,
 ) -> Amended:
     """Changes a run from a position on.
 
@@ -93,6 +98,7 @@ def amend_run(
         amendment: the change.
         reading: how to read data.
         write: whether to write both files; else only to see what they would be.
+        check: is given what is going to be written, and may refuse it.
 
     Raises:
         ConfigError: the change is none, or a position before it would move; both files are as they were.
@@ -101,10 +107,15 @@ def amend_run(
     """
     path = os.fspath(path)
     with OutputLock(lock_path(path)) if write else nullcontext():  # else one of two changes would be lost
-        return _amended(path, amendment, reading=reading, write=write)
+        amended = _amended(path, amendment, reading=reading)
+        if check is not None:
+            check(amended)
+        if write:
+            write_both(path, amended.after, amended.locked.lock)
+    return amended
 
 
-def _amended(path: str, amendment: Amendment, *, reading: Reading | None, write: bool) -> Amended:
+def _amended(path: str, amendment: Amendment, *, reading: Reading | None) -> Amended:
     old = read_lock(lock_path(path))
     before = read_toml(path)
     edit = RunEdit(before, path=path)
@@ -121,8 +132,6 @@ def _amended(path: str, amendment: Amendment, *, reading: Reading | None, write:
     after, new = edit.result()
     locked = lock_run(path, at=amendment.position, settings=new, reading=reading, write=False)
     _check_growth(amendment, locked)
-    if write:
-        write_both(path, after, locked.lock)
     return Amended(before=before, after=after, locked=locked)
 
 
@@ -324,23 +333,11 @@ def deny_documents(
     """
     path = os.fspath(path)
     reading = Reading() if reading is None else reading
-    if not denial.documents and denial.file is None:
-        message = "expected documents to deny, found none"
-        raise ConfigError(message, hint="name documents such as `web:12345`, or a file that lists them")
-    _check_computed(path)
     amendment = Amendment(
         position=denial.position, denied=denial.file, denied_documents=denial.documents, reason=denial.reason
     )
-    planned = amend_run(path, amendment, reading=reading, write=False)
-    documents = _added(planned)
-    if not documents:
-        records = ", ".join(planned.locked.empty_records[:3])
-        message = f"expected documents to deny, found none: {records or 'the list is empty'}"
-        hint = (
-            "records that were blank, bad or duplicates gave no document, or went into other data" if records else None
-        )
-        raise ConfigError(message, hint=hint)
-    amended = amend_run(path, amendment, reading=reading) if write else planned
+    amended = amend_run(path, amendment, reading=reading, write=write, check=_check_denies)
+    documents = _added(amended)
     old, new = amended.locked.old, amended.locked.lock
     assert old is not None
     run, position = Run(path, new, reading=reading), denial.position
@@ -361,10 +358,13 @@ def deny_documents(
     )
 
 
-def _check_computed(path: str) -> None:
-    if read_lock(lock_path(path)).is_megatron:
-        message = f'expected a run whose order is computed for a denial, found `order = "megatron"` in `{path}`'
-        raise ConfigError(message, hint="that order is built and cached, and cannot change; write `order = 1` for that")
+def _check_denies(amended: Amended) -> None:
+    """Checks that an amendment denies a document that was not denied so before."""
+    if not _added(amended):
+        records = ", ".join(amended.locked.empty_records[:3])
+        message = f"expected documents to deny, found none: {records or 'the list is empty'}"
+        hint = "records that were blank, bad or duplicates gave no document, or went into other data"
+        raise ConfigError(message, hint=hint if records else None)
 
 
 def _added(amended: Amended) -> dict[int, NDArray[np.int64]]:
