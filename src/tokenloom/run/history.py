@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.blending.blended import BlendedDataset
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
-from tokenloom.run.audit.span_table import DealsPositions, PairRows
+from tokenloom.run.audit.span_table import DealsPositions
+from tokenloom.run.audit.trace import StoredMembers
 from tokenloom.run.digest import check_position
 from tokenloom.run.lock import RunLock
 from tokenloom.run.progress import Entered
@@ -200,9 +201,6 @@ def _stages(lock: RunLock, last: int) -> tuple[StageStart, ...]:
     return tuple(found)
 
 
-_ROWS_AT_ONCE = 1 << 22
-
-
 def stored_samples(dataset: Any, lock: RunLock, points: Int64s) -> Int64s:
     """Returns how many samples of each source stand before positions: int64[num_points, num_sources].
 
@@ -213,22 +211,11 @@ def stored_samples(dataset: Any, lock: RunLock, points: Int64s) -> Int64s:
         lock: the run.
         points: int64[num_points], positions, rising.
     """
-    pair_rows = PairRows.of_lock(lock)
-    by_prefix = {prefix: number for number, prefix in enumerate(pair_rows.prefixes)}
-    members = dataset.datasets if isinstance(dataset, BlendedDataset) else [dataset]
-    sources = [pair_rows.source_of(by_prefix[str(member.dataset_path)]) for member in members]
+    members = StoredMembers(dataset, lock)
     samples = np.zeros((len(points), len(lock.sources)), dtype=np.int64)
-    if not isinstance(dataset, BlendedDataset):
-        samples[:, sources[0]] = points
-        return samples
-    read = np.zeros(len(members), dtype=np.int64)
-    done = 0
-    for number, point in enumerate(points.tolist()):
-        while done < point:
-            stop = min(point, done + _ROWS_AT_ONCE)
-            datasets, _ = dataset.order.locate(np.arange(done, stop, dtype=np.int64))
-            read += np.bincount(np.asarray(datasets), minlength=len(members))
-            done = stop
-        np.add.at(samples[number], sources, read)
-    dataset.order.check()
+    read = np.zeros(len(members.datasets), dtype=np.int64)
+    for number, (begin, point) in enumerate(pairwise([0, *points.tolist()])):
+        for _, datasets, _ in members.located(begin, point):
+            read += np.bincount(datasets, minlength=len(read))
+        np.add.at(samples[number], members.sources, read)
     return samples

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.blending.blended import BlendedDataset
 from tokenloom.datasets.conversations import ConversationSamples
 from tokenloom.datasets.exposure import Exposure
 from tokenloom.datasets.gpt import GPTDataset
@@ -30,7 +29,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.progress import also_told, task
 from tokenloom.rendering.card import HasFacts
 from tokenloom.run.audit.occurrences import OccurrenceSearch
-from tokenloom.run.audit.span_table import PairRows
+from tokenloom.run.audit.trace import StoredMembers
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.digest import check_position
 from tokenloom.run.held_out import DeniedDocuments, are_held_out
@@ -172,9 +171,6 @@ class _Closing:
         return row if self._are_packs else self._with_windows(row, reading, length)
 
 
-_ROWS_AT_ONCE = 1 << 22
-
-
 def stored_ledger(
     dataset: Any, lock: RunLock, position: int, *, reads_data: bool = True, report: Report | None = None
 ) -> RunLedger:
@@ -187,16 +183,18 @@ def stored_ledger(
         reads_data: whether to look into the data where they decide what has loss; else that is not counted.
         report: hears of samples that were looked into.
     """
-    pair_rows = PairRows.of_lock(lock)
-    by_prefix = {prefix: number for number, prefix in enumerate(pair_rows.prefixes)}
-    members = dataset.datasets if isinstance(dataset, BlendedDataset) else [dataset]
+    members = StoredMembers(dataset, lock)
+    read: list[list[Int64s]] = [[np.empty(0, dtype=np.int64)] for _ in members.datasets]
+    for _, numbers, found in members.located(0, position):
+        for number in np.unique(numbers).tolist():
+            read[number].append(np.ascontiguousarray(found[numbers == number], dtype=np.int64))
     rows: list[list[LedgerRow]] = [[] for _ in lock.sources]
-    for member, samples in zip(members, _samples(dataset, len(members), position), strict=True):
-        source = pair_rows.source_of(by_prefix[str(member.dataset_path)])
+    for member, source, parts in zip(members.datasets, members.sources, read, strict=True):
+        samples = np.sort(np.concatenate(parts))
         if len(samples):
             rows[source].append(_row(member, samples, reads_data=reads_data, report=report))
     segment = lock.segments[0]
-    sources = tuple((each.name, summed(found)) for each, found in zip(lock.sources, rows, strict=True))
+    sources = tuple((each.name, summed(own)) for each, own in zip(lock.sources, rows, strict=True))
     stage = LedgerStage(
         stage=segment.stage,
         start=0,
@@ -205,20 +203,6 @@ def stored_ledger(
         sources=tuple(sources[number] for number, _ in segment.weights),
     )
     return RunLedger(position=position, stages=(stage,) if position else (), sources=sources)
-
-
-def _samples(dataset: Any, count: int, position: int) -> list[Int64s]:
-    """Returns which samples of each blended dataset stand before a position, rising."""
-    if not isinstance(dataset, BlendedDataset):
-        return [np.arange(position, dtype=np.int64)]
-    found: list[list[Int64s]] = [[np.empty(0, dtype=np.int64)] for _ in range(count)]
-    for first in range(0, position, _ROWS_AT_ONCE):
-        positions = np.arange(first, min(first + _ROWS_AT_ONCE, position), dtype=np.int64)
-        numbers, samples = (np.asarray(each) for each in dataset.order.locate(positions))
-        for number in np.unique(numbers).tolist():
-            found[number].append(np.ascontiguousarray(samples[numbers == number], dtype=np.int64))
-    dataset.order.check()
-    return [np.sort(np.concatenate(parts)) for parts in found]
 
 
 def _row(dataset: Any, samples: Int64s, *, reads_data: bool, report: Report | None) -> LedgerRow:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.blending.blended import BlendedDataset
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.errors import ConfigError
@@ -22,7 +21,7 @@ from tokenloom.order.array_order import ArrayOrder
 from tokenloom.order.walk_order import Occurrences
 from tokenloom.order.windows import SpanBatch
 from tokenloom.run.audit.span_table import Int64s, PairRows, SpanTable, joined_tables
-from tokenloom.run.audit.trace import trace_megatron
+from tokenloom.run.audit.trace import StoredMembers, trace_megatron
 from tokenloom.run.audit.windows_read import Cut, Ranges, windows_read
 from tokenloom.run.digest import run_identity
 from tokenloom.run.lock import MOST_SAMPLES, RunLock
@@ -242,13 +241,17 @@ def find_stored(
     first, last = checked_range(len(dataset), start, stop)
     pair_rows = PairRows.of_lock(lock)
     pairs, rows = pair_rows.locate(np.full(len(wanted), source, dtype=np.int32), wanted)
-    by_prefix = {pair_rows.prefixes[pair]: rows[pairs == pair] for pair in np.unique(pairs).tolist()}
-    members = dataset.datasets if isinstance(dataset, BlendedDataset) else [dataset]
+    members = StoredMembers(dataset, lock)
     found = [trace_megatron(dataset, lock, np.empty(0, dtype=np.int64))]
-    for number, member in enumerate(members):
-        if isinstance(member, MegatronDataset) and (own := by_prefix.get(str(member.dataset_path))) is not None:
-            positions = _positions_of(dataset, number, _samples_of(member, own))
-            positions = positions[(positions >= first) & (positions < last)]
+    for number, (member, pair) in enumerate(zip(members.datasets, members.pairs, strict=True)):
+        if len(own := rows[pairs == pair]):
+            holds = _samples_of(member, own)
+            places = [
+                there[mine[holds[samples[mine]]]]
+                for there, numbers, samples in members.located(first, last)
+                for mine in [np.flatnonzero(numbers == number)]
+            ]
+            positions = np.concatenate([np.empty(0, dtype=np.int64), *places])
             for at in range(0, len(positions), _POSITIONS_AT_ONCE):
                 table = trace_megatron(dataset, lock, positions[at : at + _POSITIONS_AT_ONCE])
                 found.append(table.take((table.sources == source) & np.isin(table.documents, wanted)))
@@ -272,20 +275,6 @@ def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
     chosen = np.cumsum(holds)[:-1] > 0
     samples: NDArray[np.bool_] = chosen[arrays["shuffle_index"]]
     return samples
-
-
-def _positions_of(dataset: Any, number: int, samples: NDArray[np.bool_]) -> Int64s:
-    """Returns the positions at which samples of one of the blended datasets stand, rising."""
-    if not isinstance(dataset, BlendedDataset):
-        return np.flatnonzero(samples)
-    found = [np.empty(0, dtype=np.int64)]
-    for first in range(0, len(dataset), _ROWS_AT_ONCE):
-        positions = np.arange(first, min(first + _ROWS_AT_ONCE, len(dataset)), dtype=np.int64)
-        numbers, own = dataset.order.locate(positions)
-        here = np.flatnonzero(np.asarray(numbers) == number)
-        found.append(positions[here[samples[np.asarray(own)[here]]]])
-    dataset.order.check()
-    return np.concatenate(found)
 
 
 def _where(index: NDArray[Any], rows: Int64s) -> Int64s:
