@@ -343,36 +343,16 @@ def stretches(
     size = at_once + overlap
     while row < len(lengths):
         own = lengths[row : row + _ROWS_AT_ONCE].astype(np.int64)
-        if start or own[0] > size:
-            yield from _parts(row, start, int(own[0]), overlap, at_once)
-            row, start = row + 1, 0
-            continue
-        count = max(1, int(np.searchsorted(np.cumsum(own), size, side="right")))
-        yield Spans(
-            rows=np.arange(row, row + count, dtype=np.int64),
-            starts=np.zeros(count, dtype=np.int64),
-            lengths=own[:count],
-            next_row=row + count,
-            next_start=0,
-        )
-        row += count
-
-
-def _parts(row: int, start: int, num_tokens: int, overlap: int, at_once: int) -> Iterator[Spans]:
-    """Yields the rest of one sequence."""
-    while start < num_tokens:
-        length = min(at_once + overlap, num_tokens - start)
-        is_last = start + length == num_tokens
-        yield Spans(
-            rows=np.array([row], dtype=np.int64),
-            starts=np.array([start], dtype=np.int64),
-            lengths=np.array([length], dtype=np.int64),
-            next_row=row + is_last,
-            next_start=0 if is_last else start + at_once,
-        )
-        if is_last:
-            return
-        start += at_once
+        if start or own[0] > size:  # a part of one
+            rows, starts = np.array([row], dtype=np.int64), np.array([start], dtype=np.int64)
+            taken = np.minimum(own[:1] - start, size)
+            is_last = start + taken[0] == own[0]
+            row, start = (row + 1, 0) if is_last else (row, start + at_once)
+        else:
+            count = max(1, int(np.searchsorted(np.cumsum(own), size, side="right")))
+            rows, starts, taken = np.arange(row, row + count), np.zeros(count, dtype=np.int64), own[:count]
+            row += count
+        yield Spans(rows=rows, starts=starts, lengths=taken, next_row=row, next_start=start)
 
 
 def place_of_text(text: str, tokens: list[int], at: int, count: int, tokenizer: Any) -> tuple[int, int] | None:
