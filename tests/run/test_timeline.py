@@ -170,26 +170,6 @@ def resized(segment, size):
     return replace(segment, num_samples=size, mixed_as=None)
 
 
-@pytest.mark.parametrize(
-    ("segments", "message"),
-    [
-        ([], "expected a run of at least one stage, found none"),
-        ([segment(1, 5, [1])], "expected the first segment at position 0, found 1"),
-        ([segment(0, 5, [1]), segment(6, 5, [1])], "at position 0 \\+ 5, found position 6"),
-        ([segment(0, None, [1]), segment(6, 5, [1])], "found one without end"),
-        ([segment(0, 0, [1])], "expected samples in \\[1, 2\\*\\*60\\), not 0, in the segment of stage 'main'"),
-        ([segment(0, 5, [1], mixed_as=4)], "expected `mixed_as` to be at least the 5 samples, not 4,"),
-        ([segment(0, 5, [0, 0, 1])], "expected weights by rising numbers of 1 sources, not \\[2\\]"),
-        ([segment(0, 5, [])], "expected weights by rising numbers of 1 sources, not \\[\\]"),
-        ([segment(0, 5, [2**61])], "expected weights from 1 on, with a sum of at most 2\\*\\*60"),
-        ([segment(0, 5, [1], length=0)], "expected a sequence length from 1 on, not 0"),
-    ],
-)
-def test_locks_that_make_no_run_are_refused(segments, message):
-    with pytest.raises(ConfigError, match=message):
-        Timeline(lock([source("web", 3)], segments))
-
-
 def test_a_source_of_less_than_a_window_is_refused():
     timeline = Timeline(lock([source("web", 3)], [segment(0, 5, [1]), segment(5, 5, [1], length=31)]))
     with pytest.raises(
@@ -226,8 +206,6 @@ def test_packs_are_counted_where_windows_are_packs():
     run = lock([web], [segment(0, 5, [1]), segment(5, 4, [1], length=20)], windows="best_fit")
     timeline = Timeline(run)
     assert [timeline.walk_of(0, walk).num_windows for walk in (1, 2)] == [4, 3]
-    with pytest.raises(ConfigError, match=r"number of packs of 30 tokens of 'pair' \(source 'web'\)"):
-        Timeline(lock([web], [segment(0, 5, [1], length=30)], dataset="sft")).locate(np.array([0]))
 
 
 def sizes_of(*sources: list, **settings) -> WalkSizes:
@@ -265,11 +243,6 @@ def test_sources_have_the_pairs_of_a_position():
     assert [of_sources(sizes, position, 10) for position in (6, 7, 8, 9)] == [[10, 0], [15, 0], [15, 4], [18, 4]]
     assert [sizes.next_growth(numbers, position) for position in (1, 8, 9, 10)] == [7, 8, 9, None]
     assert sizes.next_growth(numbers[1:], 1) == 8
-
-
-def test_pairs_have_to_stand_in_the_order_in_which_they_came():
-    with pytest.raises(ConfigError, match=r"pairs of source 'source 0' by `since`, found \[3, 0\]"):
-        sizes_of([pair(10, since=3), pair(10)])
 
 
 SOURCES = (source("web", 50), source("code", 30))

@@ -22,7 +22,6 @@ from tokenloom.run.digest import check_position
 from tokenloom.run.lock import LockedSegment, RunLock
 from tokenloom.run.progress import Entered, Progress, are_packs, given_out, mixed_size
 from tokenloom.run.take_maps import Int64s
-from tokenloom.run.timeline import check_segments
 
 MOST_PASS_ENDS = 5
 """Positions of passes that a plan names, per segment and source."""
@@ -189,12 +188,7 @@ class RunPlan(HasFacts):
 
 
 def plan_of(lock: RunLock) -> RunPlan:
-    """Returns what a run reads, in time that grows with segments and sources alone.
-
-    Raises:
-        ConfigError: the lock is none that a run can follow, see `Timeline`.
-    """
-    check_segments(lock)
+    """Returns what a run reads, in time that grows with segments and sources alone."""
     planning = _Planning(lock)
     segments = tuple(planning.add(segment) for segment in lock.segments)
     return RunPlan(

@@ -419,19 +419,10 @@ class WalkSizes:
     """Windows of walks over the pairs of sources; a few numbers per source."""
 
     def __init__(self, sources: Sequence[LockedSource], settings: OrderSettings) -> None:
-        """Adds up tokens.
-
-        Raises:
-            ConfigError: pairs of a source do not stand in the order in which it got them.
-        """
         self._sources = sources
         self._extra = extra_tokens(settings)
         self._packs = are_packs(settings)
         self._sinces = [tuple(pair.since for pair in source.pairs) for source in sources]
-        for source, sinces in zip(sources, self._sinces, strict=True):
-            if len(sinces) > 1 and list(sinces) != sorted(sinces):
-                message = f"expected the pairs of source {source.name!r} by `since`, found {list(sinces)}"
-                raise ConfigError(message)
         self._totals = np.array([sum(map(tokens_of, source.pairs)) for source in sources], dtype=np.int64)
         self._num_pairs = np.array([len(sinces) for sinces in self._sinces], dtype=np.int64)
         self._latest = np.array([sinces[-1] if sinces else 0 for sinces in self._sinces], dtype=np.int64)
@@ -459,23 +450,11 @@ class WalkSizes:
         return found
 
     def windows(self, source: int, first_pair: int, last_pair: int, sequence_length: int) -> int:
-        """Returns the windows of a walk over pairs [first_pair, last_pair) of a source.
-
-        Raises:
-            ConfigError: the lock does not say how many packs there are.
-        """
+        """Returns the windows of a walk over pairs [first_pair, last_pair) of a source."""
         pairs = self._sources[source].pairs[first_pair:last_pair]
-        if not self._packs:
-            return max(0, sum(map(tokens_of, pairs)) - self._extra) // sequence_length
-        num_packs = [dict(pair.packs).get(sequence_length) for pair in pairs]
-        for pair, number in zip(pairs, num_packs, strict=True):
-            if number is None:
-                message = (
-                    f"expected the number of packs of {sequence_length} tokens of {pair.prefix!r} "
-                    f"(source {self._sources[source].name!r}), found {list(pair.packs)}"
-                )
-                raise ConfigError(message, hint="make the lock anew with `tokenloom run lock`")
-        return sum(number for number in num_packs if number is not None)
+        if self._packs:
+            return sum(dict(pair.packs)[sequence_length] for pair in pairs)
+        return max(0, sum(map(tokens_of, pairs)) - self._extra) // sequence_length
 
     def tokens(self, source: int, first_pair: int, last_pair: int) -> int:
         """Returns the tokens of pairs [first_pair, last_pair) of a source that are not held out."""

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError
 from tokenloom.forks import READING_LOCK
 from tokenloom.kernels import MixedStage
 from tokenloom.run.lock import MOST_SAMPLES, LockedSegment, RunLock
@@ -60,12 +58,6 @@ class Timeline:
     """The order of a run as a function with an inverse. Safe from several threads; pickled as its lock."""
 
     def __init__(self, lock: RunLock) -> None:
-        """Takes the order of a lock.
-
-        Raises:
-            ConfigError: its segments are not one after the other, or name sources that are not there.
-        """
-        check_segments(lock)
         self.lock = lock
         self._starts = np.array([segment.start for segment in lock.segments], dtype=np.int64)
         self._progress = Progress(lock.sources, lock)
@@ -262,49 +254,6 @@ def _positions(segment: _Segment, leaf: int, walks: Int64s, windows: Int64s) -> 
         leaves = np.full(len(there), leaf, dtype=np.int32)
         positions[there] = segment.mixed.offsets(leaves, takes[there]) + segment.entered.start
     return positions
-
-
-def check_segments(lock: RunLock) -> None:
-    """Checks that segments follow each other without gaps, and name sources that are there.
-
-    Raises:
-        ConfigError: they do not.
-    """
-    if not lock.segments:
-        message = "expected a run of at least one stage, found none"
-        raise ConfigError(message)
-    for segment, later in pairwise(lock.segments):
-        if segment.num_samples is None or later.start != segment.start + segment.num_samples:
-            found = "one without end" if segment.num_samples is None else f"position {later.start}"
-            message = (
-                f"expected stage {later.stage!r} to begin where the segment before it ends, at position "
-                f"{segment.start} + {segment.num_samples}, found {found}"
-            )
-            raise ConfigError(message)
-    for segment in lock.segments:
-        if (fault := _fault(segment, len(lock.sources))) is not None:
-            message = f"expected {fault} in the segment of stage {segment.stage!r} at position {segment.start}"
-            raise ConfigError(message)
-    if lock.segments[0].start:
-        message = f"expected the first segment at position 0, found {lock.segments[0].start}"
-        raise ConfigError(message)
-
-
-def _fault(segment: LockedSegment, num_sources: int) -> str | None:
-    """Returns what a segment should have; None if all is well."""
-    size, mixed_as = segment.num_samples, segment.mixed_as
-    if size is not None and not 0 < size <= MOST_SAMPLES - segment.start:
-        return f"samples in [1, 2**60), not {size},"
-    if mixed_as is not None and (size is None or not size <= mixed_as <= MOST_SAMPLES):
-        return f"`mixed_as` to be at least the {size} samples, not {mixed_as},"
-    if segment.sequence_length < 1:
-        return f"a sequence length from 1 on, not {segment.sequence_length},"
-    numbers = [number for number, _ in segment.weights]
-    if not numbers or numbers[0] < 0 or numbers[-1] >= num_sources or any(a >= b for a, b in pairwise(numbers)):
-        return f"weights by rising numbers of {num_sources} sources, not {numbers[:5]},"
-    if any(weight < 1 for _, weight in segment.weights) or sum(weight for _, weight in segment.weights) > MOST_SAMPLES:
-        return "weights from 1 on, with a sum of at most 2**60,"
-    return None
 
 
 def bounds_of(positions: NDArray[np.int64]) -> tuple[int, int]:
