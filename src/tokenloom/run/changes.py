@@ -19,8 +19,8 @@ from tokenloom.run.lock import LockedPair, LockedSegment, LockedSource, RunLock
 from tokenloom.run.sample_settings import WITHOUT_EFFECT
 from tokenloom.run.timeline import Located, Timeline
 
-_SETTINGS = ("order", "seed", "documents", "windows", "dataset", "samples")
-"""What changes every sample; the size of mixing blocks only moves them."""
+MAKE_SAMPLES = ("order", "seed", "documents", "windows", "dataset", "samples")
+"""Settings that change every sample: runs that differ in one have none in common; mixing blocks only move them."""
 
 _LARGEST_CHUNK = 1 << 18
 """Positions that are compared at a time."""
@@ -144,7 +144,7 @@ def _last_true(holds: Callable[[int], bool], stop: int) -> int:
 
 def _first_difference(before: Timeline, after: Timeline, start: int, stop: int) -> Moved | None:
     locks = before.lock, after.lock
-    names = [name for name in _SETTINGS if getattr(before.lock, name) != getattr(after.lock, name)]
+    names = [name for name in MAKE_SAMPLES if getattr(before.lock, name) != getattr(after.lock, name)]
     if names and start < stop:
         old, new = (", ".join(f"{name} {getattr(lock, name)!r}" for name in names) for lock in locks)
         return Moved(position=start, before=f"a sample of {old}", after=f"one of {new}")
@@ -309,7 +309,7 @@ class LockChanges:
         return bool(self.new_data or self.gone or self.new_segments or self.num_denied or self.others)
 
 
-_OTHERS = (*_SETTINGS, "mixing_block", "tokenizer")
+_OTHERS = (*MAKE_SAMPLES, "mixing_block", "tokenizer")
 
 
 def lock_changes(old: RunLock, new: RunLock) -> LockChanges:

@@ -11,11 +11,10 @@ from tokenloom.errors import TokenloomError
 from tokenloom.indexed.checksums import FileTally
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path
-from tokenloom.indexed.manifest.contents import index_start_crc32
 from tokenloom.kernels import Watch
 from tokenloom.progress import also_told, task
 from tokenloom.run.lock import LockedPair, RunLock
-from tokenloom.run.sources import NUM_THREADS, Difference, changed_data, difference, lock_pair
+from tokenloom.run.sources import NUM_THREADS, Difference, changed_data, difference, facts_of, lock_pair
 from tokenloom.storage.local import ByteSource
 
 _BYTES = 16 << 20
@@ -82,21 +81,8 @@ def check_opened(pair: IndexedDataset, locked: LockedPair) -> None:
     Raises:
         DatasetFormatError: it has other counts, or another start of its index.
     """
-    if (changed := difference(locked, _facts_of(pair))) is not None:
+    if (changed := difference(locked, facts_of(pair))) is not None:
         raise changed_data(changed)
-
-
-def _facts_of(pair: IndexedDataset) -> LockedPair:
-    """Returns what is known of a pair once it is open."""
-    header = pair.index.header
-    return LockedPair(
-        prefix=pair.path_prefix,
-        num_documents=header.num_sequences,
-        num_tokens=pair.num_tokens,
-        dtype=pair.dtype.name,
-        idx_bytes=pair.index_source().num_bytes,
-        index_start_crc32=index_start_crc32(header, pair.index.arrays.lengths),
-    )
 
 
 def _problems(source: str, locked: LockedPair, *, full: bool, progress: Callable[[int], None]) -> Iterator[Problem]:

@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from tokenloom.run.lock import (
 from tokenloom.run.megatron import megatron_segment
 from tokenloom.run.members import Reading
 from tokenloom.run.packs import pack_counter
-from tokenloom.run.progress import Entered, OrderSettings, Progress, mixed_size
+from tokenloom.run.progress import Entered, Progress, mixed_size
 from tokenloom.run.settings import DenialSettings, RunSettings, StageSettings, read_run, whole_weights
 from tokenloom.run.sources import lock_sources
 from tokenloom.run.tokenizer import locked_tokenizer
@@ -310,13 +310,6 @@ Weights = tuple[tuple[int, int], ...]
 """(number of a source, weight above 0), by number."""
 
 
-class StagedSettings(OrderSettings, Protocol):
-    """The part of `RunSettings` that decides segments."""
-
-    @property
-    def stages(self) -> tuple[StageSettings, ...]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exhausted:
     """A source that has been read as often as it may be.
@@ -352,7 +345,7 @@ class Resolved:
 
 
 def resolve(
-    settings: StagedSettings, sources: Sequence[LockedSource], old: RunLock | None = None, consumed: int = 0
+    settings: RunSettings, sources: Sequence[LockedSource], old: RunLock | None = None, consumed: int = 0
 ) -> Resolved:
     """Returns the segments of a run.
 
@@ -387,7 +380,7 @@ class _Resolving:
     """Segments up to some position, and how far the sources are there."""
 
     def __init__(
-        self, settings: StagedSettings, sources: Sequence[LockedSource], old: RunLock | None, consumed: int
+        self, settings: RunSettings, sources: Sequence[LockedSource], old: RunLock | None, consumed: int
     ) -> None:
         self.segments: list[LockedSegment] = []
         self.exhausted: list[Exhausted] = []

@@ -16,10 +16,6 @@ from typing import Any
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.blending.quota import normalize
 from tokenloom.datasets.base import MegatronDataset
-from tokenloom.datasets.fim import GPTFIMDataset
-from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.datasets.sft import SFTDataset
-from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.distributed.steps import do_together
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
@@ -27,16 +23,9 @@ from tokenloom.run.changes import WHOLE, stored_order_facts
 from tokenloom.run.check import check_opened
 from tokenloom.run.digest import position_of_state, run_identity
 from tokenloom.run.lock import LockedPair, LockedSegment, LockedSource, RunLock
-from tokenloom.run.members import Reading, run_config
+from tokenloom.run.members import CLASSES, Reading, run_config
+from tokenloom.run.packs import CONVERSATION_CLASSES
 from tokenloom.run.settings import RunSettings, whole_weights
-
-CLASSES: Mapping[str, type[MegatronDataset]] = {
-    "gpt": GPTDataset,
-    "fim": GPTFIMDataset,
-    "sft": SFTDataset,
-    "varlen": VarlenDataset,
-}
-"""The class of a kind of dataset, by its name in a run."""
 
 
 def megatron_segment(settings: RunSettings, sources: tuple[LockedSource, ...]) -> LockedSegment:
@@ -150,7 +139,8 @@ def megatron_dataset(
     )
     do_together("comparing the data of the run with its lock", lambda: _check_pairs(pairs, reading))
     sizes = [segment.num_samples, None, None]
-    train, _, _ = BlendedMegatronDatasetBuilder(CLASSES[lock.dataset], sizes, lambda: True, config).build()
+    kind: type[MegatronDataset] = {**CLASSES, **CONVERSATION_CLASSES}[lock.dataset]
+    train, _, _ = BlendedMegatronDatasetBuilder(kind, sizes, lambda: True, config).build()
     train.run_order = stored_order(settings, lock, num_samples=len(train))
     return train
 

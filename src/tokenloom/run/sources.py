@@ -125,11 +125,10 @@ def lock_pair(
     """
     pair = IndexedDataset(prefix, object_storage=object_storage)
     prefix = pair.path_prefix
-    header, arrays = pair.index.header, pair.index.arrays
     if pair.dtype.kind not in "iu":
         message = f"`{bin_path(prefix)}`: expected tokens of an integer dtype, found {pair.dtype.name}"
         raise ConfigError(message, hint="a run reads token ids")
-    if arrays.has_modes:
+    if pair.index.arrays.has_modes:
         message = f"`{idx_path(prefix)}`: expected text alone, found a multimodal pair"
         raise ConfigError(message, hint="a run reads text; read it with `IndexedDataset(prefix, multimodal=True)`")
     if reads is not None and (found := misread(pair, reads, reads_roles=True)) is not None:
@@ -149,16 +148,24 @@ def lock_pair(
         )
         message += f"has, found {facts.num_tokens} and {facts.index.num_bytes}"
         raise DatasetFormatError(message, hint="if the data were replaced on purpose, remove it; else write them again")
-    return LockedPair(
-        prefix=prefix,
-        num_documents=header.num_sequences,
-        num_tokens=sizes[0],
-        dtype=pair.dtype.name,
-        idx_bytes=sizes[1],
-        index_start_crc32=index_start_crc32(header, arrays.lengths),
+    return replace(
+        facts_of(pair),
         tokens_crc32=None if facts is None else facts.tokens.crc32,
         index_crc32=None if facts is None else facts.index.crc32,
         fingerprint=None if manifest is None else manifest.tokenizer.sha256,
+    )
+
+
+def facts_of(pair: IndexedDataset) -> LockedPair:
+    """Returns what is known of a pair once it is open."""
+    header = pair.index.header
+    return LockedPair(
+        prefix=pair.path_prefix,
+        num_documents=header.num_sequences,
+        num_tokens=pair.num_tokens,
+        dtype=pair.dtype.name,
+        idx_bytes=pair.index_source().num_bytes,
+        index_start_crc32=index_start_crc32(header, pair.index.arrays.lengths),
     )
 
 

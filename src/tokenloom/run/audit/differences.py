@@ -15,17 +15,14 @@ from typing import Any
 
 from tokenloom.errors import ConfigError
 from tokenloom.run.audit.windows_read import common, num_tokens_of, windows_read
-from tokenloom.run.changes import first_moved
+from tokenloom.run.changes import MAKE_SAMPLES, first_moved
 from tokenloom.run.dataset import Place, place_at
 from tokenloom.run.digest import order_digest, ratio_of, run_identity
 from tokenloom.run.lock import LockedPair, LockedSource, RunLock
 from tokenloom.run.progress import mixed_size
 from tokenloom.run.timeline import Timeline
 
-_MAKE_SAMPLES = ("order", "seed", "documents", "windows", "dataset", "samples")
-"""Settings that change every sample: runs that differ in one of them have no sample in common."""
-
-_SETTINGS = (*_MAKE_SAMPLES, "mixing_block", "tokenizer")
+_SETTINGS = (*MAKE_SAMPLES, "mixing_block", "tokenizer")
 
 _ENDLESS = 1 << 60
 """Up to where runs without an end are compared."""
@@ -154,7 +151,7 @@ def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunD
 def _shared(before: Timeline, after: Timeline, stop: int) -> tuple[SharedSource, ...]:
     """Returns what two runs have in common of each source, in the order of the first run."""
     read, other = windows_read(before, 0, stop), windows_read(after, 0, stop)
-    have_samples = all(_setting(before.lock, name) == _setting(after.lock, name) for name in _MAKE_SAMPLES)
+    have_samples = all(_setting(before.lock, name) == _setting(after.lock, name) for name in MAKE_SAMPLES)
     owners = _owners(after.lock)
     ones, others = (
         {source.name: (number, source) for number, source in enumerate(timeline.lock.sources)}
