@@ -246,12 +246,11 @@ def find_stored(
     for number, (member, pair) in enumerate(zip(members.datasets, members.pairs, strict=True)):
         if len(own := rows[pairs == pair]):
             holds = _samples_of(member, own)
-            places = [
-                there[mine[holds[samples[mine]]]]
-                for there, numbers, samples in members.located(first, last)
-                for mine in [np.flatnonzero(numbers == number)]
-            ]
-            positions = np.concatenate([np.empty(0, dtype=np.int64), *places])
+            places = [np.empty(0, dtype=np.int64)]
+            for there, numbers, samples in members.located(first, last):
+                mine = np.flatnonzero(numbers == number)
+                places.append(there[mine[holds[samples[mine]]]])
+            positions = np.concatenate(places)
             for at in range(0, len(positions), _POSITIONS_AT_ONCE):
                 table = trace_megatron(dataset, lock, positions[at : at + _POSITIONS_AT_ONCE])
                 found.append(table.take((table.sources == source) & np.isin(table.documents, wanted)))
