@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from tokenloom.run.audit.pair_rows import PairRows
 
 from tokenloom.blending.spec import parse_blend
 from tokenloom.cli.run_options import add_window_policy

@@ -17,7 +17,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from tokenloom.run.audit.token_scan import TOKENS_AT_ONCE, StableIds, places_of_ids, stretches
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.images import IMAGE_MODE
