@@ -27,7 +27,7 @@ from tokenloom.order.arrays import NotBuiltError, nothing_is_built
 from tokenloom.order.cache import DESCRIPTION
 from tokenloom.order.index_packs import packing
 from tokenloom.order.short_datasets import ShortTogether
-from tokenloom.overrides import Overrides, Uncalled, overrides
+from tokenloom.overrides import Overrides, Uncalled, classes_settled, overrides
 from tokenloom.progress import task
 from tokenloom.storage.addresses import is_remote
 
@@ -102,6 +102,8 @@ class BlendedMegatronDatasetBuilder:
         self.builders: Builders = builders
         self._data: dict[str | None, str] = {}
         """What was found under each prefix while looking for what is built."""
+        # A constructor of a user's own gets an array, as the reference gives it; ours need none.
+        self._select = split_indices if overrides(cls, "__init__") else split_range
 
     def build(self) -> list[Any]:
         """Returns the datasets of train, valid and test; None where the split is empty or not built on this rank.
@@ -194,6 +196,7 @@ class BlendedMegatronDatasetBuilder:
             self._data[prefix] = describe_data(low_level)
         return low_level
 
+    @classes_settled()
     def _build(self, heads: Mapping[str, ManifestHead | None] = MappingProxyType({})) -> list[Any]:
         """Returns the splits; each low-level dataset is opened once, for all of them.
 
@@ -235,13 +238,11 @@ class BlendedMegatronDatasetBuilder:
         low_level = self._open(prefix)
         remember_head(low_level, heads)
         num_elements = self.cls.numel_low_level_dataset(low_level)
-        # A constructor of a user's own gets an array, as the reference gives it; ours need none.
-        select = split_indices if overrides(self.cls, "__init__") else split_range
         return {
             (quota.split, number): self.cls(
                 low_level,
                 prefix,
-                select(quota.bounds, num_elements),
+                self._select(quota.bounds, num_elements),
                 quota.num_samples[number],
                 quota.split,
                 self.config,
