@@ -108,7 +108,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (
             build_retro,
             "tokenloom_retro.build.build_retro",
-            "retro build project --data pair --tokenizer . --sequence-length 64 --index Flat --index-chunks 9",
+            "retro build project --data pair --tokenizer . --sequence-length 64 --index Flat --num-index-chunks 9",
         ),
     ],
     ids=lambda each: each.partition(" ")[0] if isinstance(each, str) and " " in each else "",
@@ -133,6 +133,12 @@ def test_a_configuration_has_the_defaults_of_its_class(folder, monkeypatch, comm
     others = {name: value for name, value in others_than_by_default(config).items() if name not in given}
     assert others.pop("object_storage", ObjectStorageSettings()) == ObjectStorageSettings()
     assert not any(others.values()), others  # False where the class has None, which is the same
+
+
+def test_a_stream_packs_as_it_is_told(folder, monkeypatch):
+    command = "stream --data-path pair --sequence-length 8 --tokenizer . --window-policy best_fit"
+    call = called(monkeypatch, "tokenloom.cli.stream.BlendedMegatronDatasetBuilder", *command.split())
+    assert call.given[3].window_policy == "best_fit"
 
 
 @pytest.mark.parametrize("words", ["show pair --sample 0", "explore pair", "report pair --output r.html"])

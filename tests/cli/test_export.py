@@ -29,7 +29,7 @@ def test_documents_go_to_a_file(capsys, tmp_path: Path):
 def test_a_run_says_itself_what_its_samples_are(capsys, tmp_path: Path):
     path = write_run(tmp_path, manifests=True)
     assert run(capsys, "run", "lock", path)[0] == 0
-    status, out, error = run(capsys, "export", path, "--output", tmp_path / "run.parquet", "--samples", 5)
+    status, out, error = run(capsys, "export", path, "--output", tmp_path / "run.parquet", "--num-samples", 5)
     assert (status, error) == (0, "")
     assert "5 samples" in out
     rows = pq.read_table(tmp_path / "run.parquet")["input_ids"].to_pylist()

@@ -32,7 +32,7 @@ USE = "use that one; `allow_tokenizer_mismatch=True` reads them"
         ("preprocess", "name it with `eod_token`", "name it with `--eod-token`"),
         ("preprocess", "allow more with `memory_bytes`", "allow more with `--memory-bytes`"),
         ("preprocess", "`data` or `./data_x.jsonl`", "`data` or `./data_x.jsonl`"),
-        ("pack-report", "raise `max_seqlen_per_dp_cp_rank`", "raise `--max-tokens`"),
+        ("pack-report", "raise `max_seqlen_per_dp_cp_rank`", "raise `--max-seqlen-per-dp-cp-rank`"),
         ("info", "open it with `multimodal=True`", "open it with `--multimodal`"),
         ("info", "read them with `IndexedDataset(prefix, multimodal=True)`", "read them with `--multimodal`"),
         ("info", "open it with `multimodal=False`", "open it without `--multimodal`"),

@@ -81,7 +81,7 @@ CASES: dict[str, Sequence[object]] = {
     "catalogue": ("P", "P", "--output-prefix", "F/out/all"),
     "info": ("P",),
     "plan": DATA,
-    "pack-report": ("P", "--max-tokens", 64, "--dp", 2),
+    "pack-report": ("P", "--max-seqlen-per-dp-cp-rank", 64, "--dp-size", 2),
     "prepare-cache": (*DATA, "--path-to-cache", "F/out/cache", "--tokenizer", "null:5000", "--verify"),
     "sequences-per-dataset": ("--data-path", "P", "--output", "F/out/counts.json"),
     "show": ("P", "--document", 0, "--tokenizer", "null:5000"),

@@ -21,7 +21,7 @@ def rows_of(out):
 
 def test_lengths_of_an_index(capsys, tmp_path):
     prefix = write_corpus(tmp_path / "corpus", [[1] * length for length in (3, 8, 3, 0, 2, 8, 1, 4, 3)])
-    status, out, err = run(capsys, prefix, "--max-tokens", 8, "--dp", 2)
+    status, out, err = run(capsys, prefix, "--max-seqlen-per-dp-cp-rank", 8, "--dp-size", 2)
     assert (status, err) == (0, "")
     assert "8 sub-samples of 32 tokens on 2 ranks, packs of at most 8" in out
     rows = rows_of(out)
@@ -36,7 +36,9 @@ def test_lengths_of_files_as_json(capsys, tmp_path):
     np.save(tmp_path / "lengths.npy", np.array([3, 8, 3, 2, 8, 1, 4, 3], dtype=np.int32))
     expected = pack_report([3, 8, 3, 2, 8, 1, 4, 3], max_seqlen_per_dp_cp_rank=8, dp_size=2)
     for name in ("lengths.txt", "lengths.npy"):
-        status, out, _ = run(capsys, "--lengths", tmp_path / name, "--max-tokens", 8, "--dp", 2, "--json")
+        status, out, _ = run(
+            capsys, "--lengths", tmp_path / name, "--max-seqlen-per-dp-cp-rank", 8, "--dp-size", 2, "--json"
+        )
         found = json.loads(out)
         assert (status, found["num_subsamples"], found["num_tokens"]) == (0, 8, 32)
         assert found["length_percentiles"] == [
@@ -56,8 +58,9 @@ def test_lengths_of_files_as_json(capsys, tmp_path):
 
 
 def test_drawn_lengths_show_what_balance_gains(capsys):
-    arguments = ["--distribution", "lognormal", "--max-tokens", 4096, "--dp", 4, "--cp", 2, "--vp-group", 2]
-    status, out, _ = run(capsys, *arguments, "--scheduler", "dp_balanced", "--scheduler", "hybrid_cost_balanced")
+    arguments = ["--distribution", "lognormal", "--max-seqlen-per-dp-cp-rank", 4096, "--dp-size", 4, "--cp-size", 2]
+    arguments += ["--microbatch-group-size-per-vp-stage", 2]
+    status, out, _ = run(capsys, *arguments, "--schedulers", "dp_balanced", "hybrid_cost_balanced")
     rows = rows_of(out)
     assert status == 0
     assert "512 sub-samples" in out

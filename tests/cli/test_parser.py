@@ -68,12 +68,12 @@ def test_no_parser_takes_abbreviations(parsers):
         ),
         (
             ["preprocess"],
-            "error: missing: --output-prefix PREFIX, --tokenizer PATH (or --tokenizer-type), INPUT (or --input)\n"
+            "error: missing: --output-prefix PREFIX, INPUT (or --input), --tokenizer PATH (or --tokenizer-type)\n"
             "hint: `tokenloom preprocess --help` shows all options\n",
         ),
         (
             ["plan"],
-            "error: missing: --sequence-length S, --data-path ENTRY… (or a file of them)\n"
+            "error: missing: --sequence-length N, --data-path ENTRY… (or a file of them)\n"
             "hint: `tokenloom plan --help` shows all options\n",
         ),
         (

@@ -30,4 +30,5 @@ def build_words(folder: Path, *more: object) -> list[object]:
     data = ["1", f"{folder}/books_text_document", "2", f"{folder}/web_text_document"]
     words = ["retro", "build", folder / "project", "--data", *data, "--tokenizer", "byte", "--sequence-length", 32]
     words += ["--chunk-length", 16, "--split", "80,20,0", "--train-samples", 12, "--valid-samples", 2]
-    return [*words, "--index", "Flat", "--index-chunks", 20, "--neighbors", 3, "--embedder", "wordllama:64", *more]
+    words += ["--index", "Flat", "--num-index-chunks", 20, "--num-neighbors", 3, "--embedder", "wordllama:64"]
+    return [*words, *more]

@@ -45,12 +45,12 @@ def test_other_settings_need_overwrite_and_are_refused_before_anything_changes(t
     files = [path for path in (tmp_path / "project").rglob("*") if path.is_file()]
     before = {path: path.read_bytes() for path in files}
     assert json.loads(before[tmp_path / "project" / "config.json"])["retro_query_num_neighbors_save"] == 3
-    status, out, err = run(capsys, *build_words(tmp_path, "--neighbors", "2"))
+    status, out, err = run(capsys, *build_words(tmp_path, "--num-neighbors", "2"))
     assert (status, out) == (1, "")
     assert "exists, and was made with other settings" in err
     assert "`--overwrite`" in err
     assert {path: path.read_bytes() for path in (tmp_path / "project").rglob("*") if path.is_file()} == before
-    assert run(capsys, *build_words(tmp_path, "--neighbors", "2", "--overwrite"))[0] == 0
+    assert run(capsys, *build_words(tmp_path, "--num-neighbors", "2", "--overwrite"))[0] == 0
     config = json.loads((tmp_path / "project" / "config.json").read_text())
     assert config["retro_query_num_neighbors_save"] == 2
 

@@ -24,6 +24,7 @@ _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feath
 _OTHER_FORMATS = (".csv", ".json", ".jsonl", ".orc", ".tsv", ".txt")
 _PART = re.compile(r"part-\d{5,}\.(parquet|arrow)")
 _LEAST_BYTES = 1 << 10
+ROW_GROUP_BYTES, PART_BYTES = 32 << 20, 1 << 30
 _HERE, _RENAME_EXCHANGE = -100, 2  # AT_FDCWD, and a flag of `renameat2`
 
 
@@ -50,8 +51,8 @@ def export_documents(
     *,
     tokenizer: Any = None,
     file_format: str = "parquet",
-    row_group_bytes: int = 32 << 20,
-    part_bytes: int = 1 << 30,
+    row_group_bytes: int = ROW_GROUP_BYTES,
+    part_bytes: int = PART_BYTES,
     compression: str | None = "zstd",
     overwrite: bool = False,
 ) -> ExportReport:
@@ -86,8 +87,8 @@ def export_samples(
     *,
     num_samples: int | None = None,
     file_format: str = "parquet",
-    row_group_bytes: int = 32 << 20,
-    part_bytes: int = 1 << 30,
+    row_group_bytes: int = ROW_GROUP_BYTES,
+    part_bytes: int = PART_BYTES,
     compression: str | None = "zstd",
     overwrite: bool = False,
 ) -> ExportReport:

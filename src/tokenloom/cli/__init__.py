@@ -1,4 +1,4 @@
-"""The command line: one module per command, each with `add_parser` and `run`. No logic lives here."""
+"""The command line: one module per command, each with `Options` and `run`. No logic lives here."""
 
 from __future__ import annotations
 

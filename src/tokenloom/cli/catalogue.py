@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 from tokenloom.cli.dataset_options import DatasetOptions, origin_words, result_of
 from tokenloom.cli.json_output import print_json
@@ -12,7 +11,7 @@ from tokenloom.indexed.writing.catalogue_builder import build_catalogue
 
 
 @dataclass(frozen=True, kw_only=True)
-class CatalogueOptions(DatasetOptions):
+class Options(DatasetOptions):
     """Write PREFIX.idx and PREFIX.catalogue, which together act as one dataset over all datasets named, in the order
     given. Their tokens stay where they are.
 
@@ -26,12 +25,7 @@ class CatalogueOptions(DatasetOptions):
     json: bool = False
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    commands.add_command("catalogue", CatalogueOptions, run)
-
-
-def run(options: CatalogueOptions) -> int:
+def run(options: Options) -> int:
     """Writes the catalogue and prints what it holds."""
     prefixes = options.chosen()
     notices: list[str] = []

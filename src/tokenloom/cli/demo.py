@@ -2,50 +2,48 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import sys
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from tokenloom import demo
 from tokenloom.cli.drawing import look_of, print_shown
-from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.values import count
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import Written
 from tokenloom.inspect.shown_data import shown_sample
 from tokenloom.preprocess.settings import CorpusSettings
 from tokenloom.preprocess.text import preprocess_corpus
+from tokenloom.setting_types import Count
 from tokenloom.storage.atomic import storage_errors
 
 _MOST_TOKENS = 80
 """Tokens of each document of the sample that is shown."""
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "demo",
-        description="Text to training batches, on the sources of Python's standard library. Needs no network.",
-    )
-    parser.add_argument(
-        "--output", default="demo-output", metavar="FOLDER", help="folder of the outputs (default demo-output)"
-    )
-    parser.add_argument(
-        "--vocab-size", type=count, default=8192, metavar="N", help="size of the vocabulary (default 8192)"
-    )
-    parser.add_argument(
-        "--sequence-length", type=count, default=1024, metavar="S", help="tokens per sample (default 1024)"
-    )
-    parser.add_argument("--micro-batch-size", type=count, default=8, metavar="B", help="samples per batch (default 8)")
-    add_json(
-        parser,
-        "prefix, num_text_bytes, tokenizer, num_documents, num_tokens, preprocess_seconds, num_samples by split, "
-        "stream with tensors, startup_seconds, num_epochs, num_batches, num_tokens, seconds; and what is missing",
-    )
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Text to training batches, on the sources of Python's standard library. Needs no network.
+
+    Attributes:
+        output: folder of the outputs.
+        vocab_size: size of the vocabulary.
+        sequence_length: tokens per sample.
+        micro_batch_size: samples per batch.
+        json: print one JSON object: prefix, num_text_bytes, tokenizer, num_documents, num_tokens, preprocess_seconds,
+            num_samples by split, stream with tensors, startup_seconds, num_epochs, num_batches, num_tokens, seconds;
+            and what is missing.
+    """
+
+    output: Annotated[str, Written(metavar="FOLDER")] = "demo-output"
+    vocab_size: Annotated[Count, Written(metavar="N")] = 8192
+    sequence_length: Count = 1024
+    micro_batch_size: Count = 8
+    json: bool = False
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Walks the path and prints what happens."""
     tell = _tell_nothing if options.json else print
     missing = demo.missing_parts()

@@ -2,89 +2,74 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+import dataclasses
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from tokenloom.adapters.arrow_files import export_documents, export_samples
-from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.values import byte_count, count, default_of, whole_number
+from tokenloom.adapters.arrow_files import PART_BYTES, ROW_GROUP_BYTES, export_documents, export_samples
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import UsageError, Written
 from tokenloom.loading.from_data import load
-from tokenloom.numbers import bytes_text
+from tokenloom.setting_types import Bytes, Count, Number
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "export",
-        description="Write the documents of a dataset as rows of Parquet or Arrow; with --sequence-length, or of a "
-        "run.toml, the samples of training instead, whose labels are shifted already.",
-    )
-    parser.add_argument(
-        "data", metavar="DATA", help="path of a pair without .bin or .idx; for samples also a glob, folder or run.toml"
-    )
-    parser.add_argument(
-        "--output",
-        required=True,
-        metavar="PATH",
-        help="a file ending in .parquet or .arrow, or a folder for parts",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace what an export wrote there")
-    parser.add_argument(
-        "--tokenizer", metavar="PATH", help="add the text of documents; for samples the tokenizer (default: manifest's)"
-    )
-    parser.add_argument("--sequence-length", type=count, metavar="S", help="write samples of so many tokens")
-    parser.add_argument("--samples", type=count, metavar="N", help="write the first N samples (default all)")
-    parser.add_argument("--seed", type=whole_number, metavar="N", help="seed of the samples (default 1234)")
-    parser.add_argument("--format", default="parquet", choices=("parquet", "arrow"), help="of parts (default parquet)")
-    parser.add_argument(
-        "--compression",
-        default=default_of(export_documents, "compression"),
-        metavar="NAME",
-        help="such as zstd, snappy, lz4 or none (default %(default)s)",
-    )
-    for name, what in (("row_group_bytes", "a row group"), ("part_bytes", "a part's tokens")):
-        size = default_of(export_documents, name)
-        parser.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=byte_count,
-            default=size,
-            metavar="SIZE",
-            help=f"of {what} (default {bytes_text(size)})",
-        )
-    add_json(parser, "what, paths, num_rows, num_tokens, num_bytes")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Write the documents of a dataset as rows of Parquet or Arrow; with --sequence-length, or of a run.toml, the
+    samples of training instead, whose labels are shifted already.
+
+    Attributes:
+        data: path of a pair without .bin or .idx; for samples also a glob, folder or run.toml.
+        output: a file ending in .parquet or .arrow, or a folder for parts.
+        overwrite: replace what an export wrote there.
+        tokenizer: add the text of documents; for samples the tokenizer (default: manifest's).
+        sequence_length: write samples of so many tokens.
+        num_samples: write the first N samples (default all).
+        seed: seed of the samples (default 1234).
+        file_format: format of parts.
+        compression: such as zstd, snappy, lz4 or none.
+        row_group_bytes: size of a row group.
+        part_bytes: size of a part's tokens.
+        json: print one JSON object: what, paths, num_rows, num_tokens, num_bytes.
+    """
+
+    data: Annotated[str, Written(metavar="DATA", is_positional=True)]
+    output: Annotated[str, Written(metavar="PATH")]
+    overwrite: bool = False
+    tokenizer: Annotated[str | None, Written(metavar="PATH")] = None
+    sequence_length: Count | None = None
+    num_samples: Count | None = None
+    seed: Number | None = None
+    file_format: Literal["parquet", "arrow"] = "parquet"
+    compression: Annotated[str, Written(metavar="NAME")] = "zstd"
+    row_group_bytes: Bytes = ROW_GROUP_BYTES
+    part_bytes: Bytes = PART_BYTES
+    json: bool = False
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Exports, and prints what was written."""
-    settings = {
-        "file_format": options.format,
+    settings: dict[str, Any] = {
+        "file_format": options.file_format,
         "row_group_bytes": options.row_group_bytes,
         "part_bytes": options.part_bytes,
         "compression": None if options.compression == "none" else options.compression,
         "overwrite": options.overwrite,
     }
     if options.sequence_length is None and not options.data.endswith(".toml"):
-        for name in ("samples", "seed"):
+        for name in ("num_samples", "seed"):
             if getattr(options, name) is not None:
-                options.parser.error(f"`--{name}` is of samples: name their `--sequence-length`, too")
+                message = f"`--{name.replace('_', '-')}` is of samples: name their `--sequence-length`, too"
+                raise UsageError(message)
         what = "documents"
         report = export_documents(options.data, options.output, tokenizer=options.tokenizer, **settings)
     else:
         what = "samples"
-        seed = {} if options.seed is None else {"seed": options.seed}
+        seed: dict[str, Any] = {} if options.seed is None else {"seed": options.seed}
         dataset = load(options.data, sequence_length=options.sequence_length, tokenizer=options.tokenizer, **seed)
-        report = export_samples(dataset, options.output, num_samples=options.samples, **settings)
+        report = export_samples(dataset, options.output, num_samples=options.num_samples, **settings)
     if options.json:
-        print_json(
-            {
-                "what": what,
-                "paths": report.paths,
-                "num_rows": report.num_rows,
-                "num_tokens": report.num_tokens,
-                "num_bytes": report.num_bytes,
-            }
-        )
+        print_json({"what": what, **dataclasses.asdict(report)})
         return 0
     files = report.paths[0] if len(report.paths) == 1 else f"{report.paths[0]} and {len(report.paths) - 1} more files"
     print(f"{files}: {report.num_rows:,} {what}, {report.num_tokens:,} tokens, {report.num_bytes:,} bytes")

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 _OTHER_NAMES = {
     "load_tokenizer": "tokenizer",
-    "max_seqlen_per_dp_cp_rank": "max_tokens",
-    "num_workers": "workers",
-    "overwrite": "force",
     "sequences_per_dataset": "per_dataset_sequences_path",
     "special_tokens": "tokenizer_special_tokens",
     "template": "chat_template",

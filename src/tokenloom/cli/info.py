@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 from tokenloom.cli import console
-from tokenloom.cli.json_output import add_json, print_json
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import Written
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.document_hashes import read_document_hashes
 from tokenloom.indexed.layout import prefix_of
@@ -24,27 +25,24 @@ from tokenloom.indexed.verify import check_index
 from tokenloom.rendering.words import printable
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "info",
-        description="Documents, tokens and lengths, what a dataset was made of, and whether it tells that of each "
-        "document.",
-    )
-    parser.add_argument(
-        "prefixes", nargs="+", metavar="PREFIX", help="path of the pair without .bin or .idx, or a folder of pairs"
-    )
-    parser.add_argument("--multimodal", action="store_true", help="the index holds sequence modes")
-    add_json(
-        parser,
-        "prefix, num_documents, num_sequences, num_tokens, num_bytes, dtype, num_empty, shortest, mean_length, "
-        "longest, percentiles, histogram, modes, origins, hashes, manifest",
-        each="dataset, a line each",
-    )
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Documents, tokens and lengths, what a dataset was made of, and whether it tells that of each document.
+
+    Attributes:
+        prefixes: path of the pair without .bin or .idx, or a folder of pairs.
+        multimodal: the index holds sequence modes.
+        json: print one JSON object per dataset, a line each: prefix, num_documents, num_sequences, num_tokens,
+            num_bytes, dtype, num_empty, shortest, mean_length, longest, percentiles, histogram, modes, origins, hashes,
+            manifest.
+    """
+
+    prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)]
+    multimodal: bool = False
+    json: bool = False
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Prints the numbers of `IndexedDataset.statistics()` for each dataset, and what its manifest says."""
     for prefix in _pairs_of(options.prefixes):
         dataset = IndexedDataset(prefix, multimodal=options.multimodal)
@@ -91,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _pairs_of(targets: list[str]) -> Iterator[str]:
+def _pairs_of(targets: Sequence[str]) -> Iterator[str]:
     """Yields prefixes; of a folder those in it.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from tokenloom.cli.dataset_options import DatasetOptions, origin_words, result_of
 from tokenloom.cli.json_output import print_json
@@ -15,7 +15,7 @@ from tokenloom.setting_types import Bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class MergeOptions(DatasetOptions):
+class Options(DatasetOptions):
     """Join datasets, in the order given, into one pair, or into pairs of a wanted size.
 
     Attributes:
@@ -32,12 +32,7 @@ class MergeOptions(DatasetOptions):
     json: bool = False
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    commands.add_command("merge", MergeOptions, run)
-
-
-def run(options: MergeOptions) -> int:
+def run(options: Options) -> int:
     """Merges and prints what came out."""
     prefixes = options.chosen()
     total = sum(IndexedDataset(prefix).extents.num_held_bytes for prefix in prefixes)

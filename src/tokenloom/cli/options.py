@@ -34,6 +34,9 @@ from tokenloom.numbers import bytes_text
 
 OptionsT = TypeVar("OptionsT")
 
+OneOf = dict[str, tuple[str, ...]]
+"""Fields of which one is needed, by what is said to be missing if none is given."""
+
 
 class UsageError(Exception):
     """Options do not go together; it ends the command with status 2, as what cannot be parsed does."""
@@ -52,6 +55,8 @@ class Written:
         choices: the texts that there are.
         is_positional: whether it is no option, but a value by its place.
         is_hidden: whether help does not show it.
+        is_repeated: whether the option is written once for each value.
+        group: title of the group that it stands in, and the fields of a nested class, in the place of `GROUP`.
         without: fields of a nested class that are no options.
         fields: how fields of a nested class are written, by name.
     """
@@ -64,6 +69,8 @@ class Written:
     choices: tuple[str, ...] | None = None
     is_positional: bool = False
     is_hidden: bool = False
+    is_repeated: bool = False
+    group: str | None = None
     without: tuple[str, ...] = ()
     fields: typing.Mapping[str, Written] = dataclasses.field(default_factory=dict)
 
@@ -98,14 +105,15 @@ class _Option:
         return is_dataclass(self.type) and self.written.parse is None
 
 
-def declare(parser: argparse.ArgumentParser, kind: type[Any], *, written: Written | None = None) -> None:
+def declare(parser: Any, kind: type[Any], *, written: Written | None = None) -> None:
     """Declares the fields of a dataclass as options, those of nested classes too.
 
-    The fields of a class with a `GROUP` stand in the group of that title. `WITHOUT_EFFECT` are options that are taken,
-    and change nothing; help does not show them, and `say_without_effect` tells of them.
+    The fields of a class with a `GROUP` stand in the group of that title. A command needs one `ONE_OF` each of the
+    options that it names. `WITHOUT_EFFECT` are options that are taken, and change nothing; help does not show them, and
+    `say_without_effect` tells of them.
 
     Args:
-        parser: parser of the command.
+        parser: the `CommandParser` of the command.
         kind: the class.
         written: how its fields are written, where it is nested.
     """
@@ -118,6 +126,8 @@ def declare(parser: argparse.ArgumentParser, kind: type[Any], *, written: Writte
             groups[each.group] = parser.add_argument_group(each.group)
         _declare_one(parser if each.group is None else groups[each.group], each)
     for owner in kind.__mro__:
+        for words, names in vars(owner).get("ONE_OF", {}).items():
+            parser.require_any(*names, words=words)
         for without in vars(owner).get("WITHOUT_EFFECT", ()):
             add_without_effect(parser, *without.names, reason=without.reason, nargs=without.nargs)
 
@@ -191,7 +201,7 @@ def _options_of(kind: type[Any], written: Written) -> Iterator[_Option]:
             type_, marks = _taken_apart(hints[name])
             ours = written.fields.get(name) or next((mark for mark in marks if isinstance(mark, Written)), Written())
             default = field.default if field.default_factory is MISSING else field.default_factory()
-            group = vars(owner).get("GROUP")
+            group = ours.group or written.group or vars(owner).get("GROUP")
             help_ = _docs(kind).get(name, "")  # type: ignore[arg-type]  # classes are hashable
             yield _Option(name, type_, marks, default, help_, ours, group)
 
@@ -222,7 +232,11 @@ def _declare_one(parser: Any, each: _Option) -> None:
     type_, marks = each.type, each.marks
     given: dict[str, Any] = {"default": None if each.default is MISSING else each.default}
     if typing.get_origin(type_) is tuple:
-        given["nargs"] = "*" if ours.is_positional else "+"
+        given |= (
+            {"action": "append", "default": list(each.default)}
+            if ours.is_repeated
+            else {"nargs": "*" if ours.is_positional and each.default is not MISSING else "+"}
+        )
         type_, more = _taken_apart(typing.get_args(type_)[0])
         marks += more
     if typing.get_origin(type_) is typing.Literal:
@@ -232,7 +246,7 @@ def _declare_one(parser: Any, each: _Option) -> None:
         given["choices"] = ours.choices
     if (parse := ours.parse or known.parse) is not None:
         given["type"] = option(parse)
-    if "choices" not in given:
+    if ours.metavar or "choices" not in given:
         given["metavar"] = ours.metavar or known.metavar or each.name.rpartition("_")[2].upper()
     if each.default not in (MISSING, None, (), "", {}) and help_ is not argparse.SUPPRESS and "(default" not in help_:
         show = ours.show or known.show or str

@@ -2,81 +2,85 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.cli import console
-from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.values import count, number, whole_number
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import UsageError, Written
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verify import check_index
 from tokenloom.packing.cost import PolynomialCost
 from tokenloom.packing.report import PackReport, pack_report
 from tokenloom.packing.schedulers import scheduler_map
+from tokenloom.setting_types import Count, Number
 
-DISTRIBUTIONS = ("lognormal", "bimodal")
-
-
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "pack-report",
-        description="What packing does for one global batch: without it, in order as the reference packs, and balanced "
-        "by cost. Lengths come from an index, a file, or a distribution; empty sequences are left out.",
-    )
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("prefix", nargs="?", help="path of a pair without .bin or .idx")
-    source.add_argument("--lengths", metavar="FILE", help="a text file with a length per line, or a .npy file")
-    source.add_argument("--distribution", choices=DISTRIBUTIONS, help="draw lengths from a distribution")
-    parser.add_argument(
-        "--max-tokens", type=count, required=True, metavar="C", help="most tokens that a rank holds in a microbatch"
-    )
-    parser.add_argument("--dp", type=count, required=True, metavar="N", help="number of data-parallel groups")
-    parser.add_argument("--cp", type=count, default=1, metavar="N", help="ranks of each group (default 1)")
-    parser.add_argument("--vp-group", type=count, metavar="N", help="make the number of microbatches a multiple of N")
-    parser.add_argument(
-        "--global-batch-size",
-        type=count,
-        metavar="N",
-        help="number of sequences, drawn without replacement (default all)",
-    )
-    parser.add_argument("--seed", type=whole_number, default=0, help="seed of what is drawn (default 0)")
-    parser.add_argument("--cut", action="store_true", help="cut sequences that are too long, instead of refusing them")
-    parser.add_argument(
-        "--scheduler",
-        action="append",
-        choices=sorted(scheduler_map),
-        help="a way to plan packs; may be repeated (default dp_balanced and cost_balanced)",
-    )
-    parser.add_argument("--linear", type=number, default=0.0, help="cost per token (default 0)")
-    parser.add_argument("--quadratic", type=number, default=1.0, help="cost per pair of tokens (default 1)")
-    add_json(
-        parser,
-        "num_subsamples, num_tokens, length_percentiles, num_ranks, max_tokens, least_microbatches, least_imbalance, "
-        "least_relative_time, num_forced, num_cut_sequences, num_cut_tokens, and in rows what the table has, with "
-        "imbalance_percentiles of microbatches",
-    )
-    parser.set_defaults(run=run)
+_SCHEDULERS = tuple(sorted(scheduler_map))
 
 
-def run(options: argparse.Namespace) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What packing does for one global batch: without it, in order as the reference packs, and balanced by cost.
+    Lengths come from an index, a file, or a distribution; empty sequences are left out.
+
+    Attributes:
+        prefix: path of a pair without .bin or .idx.
+        lengths: a text file with a length per line, or a .npy file.
+        distribution: draw lengths from a distribution.
+        max_seqlen_per_dp_cp_rank: most tokens that a rank holds in a microbatch.
+        dp_size: number of data-parallel groups.
+        cp_size: ranks of each group.
+        microbatch_group_size_per_vp_stage: make the number of microbatches a multiple of N.
+        global_batch_size: number of sequences, drawn without replacement (default all).
+        seed: seed of what is drawn (default 0).
+        cut: cut sequences that are too long, instead of refusing them.
+        json: print one JSON object: num_subsamples, num_tokens, length_percentiles, num_ranks, max_tokens,
+            least_microbatches, least_imbalance, least_relative_time, num_forced, num_cut_sequences, num_cut_tokens, and
+            in rows what the table has, with imbalance_percentiles of microbatches.
+    """
+
+    prefix: Annotated[str | None, Written(is_positional=True)] = None
+    lengths: Annotated[str | None, Written(metavar="FILE")] = None
+    distribution: Literal["lognormal", "bimodal"] | None = None
+    max_seqlen_per_dp_cp_rank: Annotated[Count, Written(metavar="N")]
+    dp_size: Annotated[Count, Written(metavar="N")]
+    cp_size: Annotated[Count, Written(metavar="N")] = 1
+    microbatch_group_size_per_vp_stage: Count | None = None
+    global_batch_size: Count | None = None
+    seed: Number = 0
+    cut: bool = False
+    schedulers: Annotated[
+        tuple[str, ...],
+        Written(metavar="NAME", choices=_SCHEDULERS, help=f"ways to plan packs: {', '.join(_SCHEDULERS)}"),
+    ] = ("dp_balanced", "cost_balanced")
+    cost_model: Annotated[PolynomialCost, Written(without=("communication",))] = field(default_factory=PolynomialCost)
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuses lengths that are named in several ways, or not at all."""
+        if sum(each is not None for each in (self.prefix, self.lengths, self.distribution)) != 1:
+            message = "name lengths in one of these ways: PREFIX, --lengths or --distribution"
+            raise UsageError(message)
+
+
+def run(options: Options) -> int:
     """Prints the report."""
     given = _batch(_lengths(options), options)
-    lengths = np.minimum(given, options.max_tokens * options.cp) if options.cut else given
+    lengths = np.minimum(given, options.max_seqlen_per_dp_cp_rank * options.cp_size) if options.cut else given
     cut = {"num_cut_sequences": int((given > lengths).sum()), "num_cut_tokens": int((given - lengths).sum())}
     report = pack_report(
         lengths,
-        max_seqlen_per_dp_cp_rank=options.max_tokens,
-        cp_size=options.cp,
-        dp_size=options.dp,
-        microbatch_group_size_per_vp_stage=options.vp_group,
-        schedulers=options.scheduler or ("dp_balanced", "cost_balanced"),
-        cost_model=PolynomialCost(linear=options.linear, quadratic=options.quadratic),
+        max_seqlen_per_dp_cp_rank=options.max_seqlen_per_dp_cp_rank,
+        cp_size=options.cp_size,
+        dp_size=options.dp_size,
+        microbatch_group_size_per_vp_stage=options.microbatch_group_size_per_vp_stage,
+        schedulers=options.schedulers,
+        cost_model=options.cost_model,
     )
     if options.json:
         print_json(report.as_json() | cut)
@@ -90,11 +94,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _lengths(options: argparse.Namespace) -> NDArray[np.int64]:
+def _lengths(options: Options) -> NDArray[np.int64]:
     """Returns the lengths of all sequences that have tokens."""
     if options.distribution is not None:
         return _drawn(options)
-    if options.lengths is None:
+    if options.prefix is not None:
         pair = IndexedDataset(options.prefix)
         if pair.index.arrays.has_modes:
             message = f"expected text in `{pair.path_prefix}`, found text and images, whose lengths are no tokens"
@@ -102,6 +106,7 @@ def _lengths(options: argparse.Namespace) -> NDArray[np.int64]:
         check_index(pair)
         found = np.asarray(pair.sequence_lengths)
     else:
+        assert options.lengths is not None  # one of the three is named
         found = _read(Path(options.lengths))
     lengths: NDArray[np.int64] = found[found != 0].astype(np.int64)
     return lengths
@@ -121,11 +126,11 @@ def _read(path: Path) -> NDArray[Any]:
     return found
 
 
-def _drawn(options: argparse.Namespace) -> NDArray[np.int64]:
+def _drawn(options: Options) -> NDArray[np.int64]:
     """Returns lengths of common shapes: lognormal around a tenth of a pack, or a tenth long and the rest short."""
     rng = np.random.default_rng(options.seed)
-    count = options.global_batch_size or 128 * options.dp
-    longest = options.max_tokens * options.cp
+    count = options.global_batch_size or 128 * options.dp_size
+    longest = options.max_seqlen_per_dp_cp_rank * options.cp_size
     if options.distribution == "lognormal":
         drawn = rng.lognormal(np.log(longest / 10), 1.0, size=count)
     else:
@@ -135,7 +140,7 @@ def _drawn(options: argparse.Namespace) -> NDArray[np.int64]:
     return lengths
 
 
-def _batch(lengths: NDArray[np.int64], options: argparse.Namespace) -> NDArray[np.int64]:
+def _batch(lengths: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
     """Returns the lengths of one global batch."""
     size = options.global_batch_size
     if size is not None and size < len(lengths):

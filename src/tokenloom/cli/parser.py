@@ -92,11 +92,15 @@ class CommandParser(argparse.ArgumentParser):
         return parser
 
     def load(self, names: Iterable[str]) -> None:
-        """Imports the modules of commands, and lets them declare these."""
+        """Imports the modules of commands: `Options` and `run` of one are the command, or `add_parser` declares it."""
         for name in names:
             if name not in self._commands.choices:
-                module = self._module.format(name.replace("-", "_"))
-                (satellite_module(name) if name in SATELLITES else import_module(module)).add_parser(self)
+                path = self._module.format(name.replace("-", "_"))
+                module: Any = satellite_module(name) if name in SATELLITES else import_module(path)
+                if hasattr(module, "add_parser"):
+                    module.add_parser(self)
+                else:
+                    self.add_command(name, module.Options, module.run)
 
     def load_all(self) -> None:
         """Imports the modules of all commands, and of those that these have."""

@@ -2,44 +2,54 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import sys
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from tokenloom.blending.plan import BuildPlan, Problem, SplitPlan, plan_build
 from tokenloom.cli import console
 from tokenloom.cli.hints import hint_in_options
-from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
-from tokenloom.cli.values import count
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import Written
+from tokenloom.cli.parser import CommandParser
+from tokenloom.cli.run_options import RunOptions
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
 from tokenloom.loading.resonance import REMEDY, Resonance, resonance_of_weights
+from tokenloom.setting_types import Count
+
+_MIXTURE = Written(group="whether ranks will see the mixture of the blend")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(RunOptions):
+    """What a build of GPT data will do, from the indices of the data alone: tokens, samples and epochs of every dataset
+    and split, and what would run short. Exact; 10 to 100 ns per sample of a weighted blend. The exit status is 1 if the
+    build would fail, or a split be empty.
+
+    Attributes:
+        micro_batch_size: samples of a rank and micro-batch.
+        data_parallel_size: data-parallel ranks.
+        json: print one JSON object: sequence_length, splits with their datasets and problems, surplus, resonance.
+    """
+
+    micro_batch_size: Annotated[Count | None, _MIXTURE] = None
+    data_parallel_size: Annotated[Count | None, _MIXTURE] = None
+    json: bool = False
 
 
 def add_parser(commands: Any) -> None:
     """Declares the command."""
-    parser = commands.add_parser(
-        "plan",
-        description="What a build of GPT data will do, from the indices of the data alone: tokens, samples and epochs "
-        "of every dataset and split, and what would run short. Exact; 10 to 100 ns per sample of a weighted blend. "
-        "The exit status is 1 if the build would fail, or a split be empty.",
-    )
-    add_run_options(parser)
-    group = parser.add_argument_group("whether ranks will see the mixture of the blend")
-    group.add_argument("--micro-batch-size", type=count, metavar="B", help="samples of a rank and micro-batch")
-    group.add_argument("--data-parallel-size", type=count, metavar="D", help="data-parallel ranks")
-    add_json(parser, "sequence_length, splits with their datasets and problems, surplus, resonance")
-    parser.set_defaults(run=run)
+    parser: CommandParser = commands.add_command("plan", Options, lambda options: run(options, parser))
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options, parser: CommandParser) -> int:
     """Prints the plan, and its problems to stderr."""
     # The seed decides which samples come first, not how many there are.
-    config = BlendedMegatronDatasetConfig(random_seed=0, **run_settings(options))
-    plan = plan_build(config, wanted_sizes(options), policy=options.window_policy)
+    config = BlendedMegatronDatasetConfig(random_seed=0, **options.run_settings())
+    plan = plan_build(config, options.wanted_sizes(), policy=options.window_policy)
     found = [_resonance(split, options) for split in plan.splits]
     if options.json:
         described = {**dataclasses.asdict(plan), "surplus": plan.surplus}
@@ -54,23 +64,25 @@ def run(options: argparse.Namespace) -> int:
         if resonance is not None:
             print(f"warning: {name.name}: {resonance}\nhint: {REMEDY}", file=sys.stderr)
     for problem in plan.problems:
-        hint = hint_in_options(problem.remedy, options.parser)
+        hint = hint_in_options(problem.remedy, parser)
         print(f"problem: {_what_is_wrong(problem)}\nhint: {hint}", file=sys.stderr)
     return 1 if plan.problems else 0
 
 
-def _resonance(split: SplitPlan | None, options: argparse.Namespace) -> Resonance | None:
+def _resonance(split: SplitPlan | None, options: Options) -> Resonance | None:
     """Returns how ranks will see other mixtures than that of a split; None if they do not, or are not known."""
-    sizes = options.micro_batch_size, options.data_parallel_size
-    if (sizes[0] is None) != (sizes[1] is None):
+    micro_batch_size, data_parallel_size = options.micro_batch_size, options.data_parallel_size
+    if (micro_batch_size is None) != (data_parallel_size is None):
         message = "--micro-batch-size and --data-parallel-size belong together, found one"
         raise ConfigError(message)
-    if split is None or split.kind not in ("weighted", "proportional") or sizes[0] is None:
+    if split is None or split.kind not in ("weighted", "proportional"):
+        return None
+    if micro_batch_size is None or data_parallel_size is None:
         return None
     return resonance_of_weights(
         [dataset.share if dataset.weight is None else dataset.weight for dataset in split.datasets],
-        micro_batch_size=sizes[0],
-        data_parallel_size=sizes[1],
+        micro_batch_size=micro_batch_size,
+        data_parallel_size=data_parallel_size,
         names=[dataset.name for dataset in split.datasets],
         num_samples=split.num_samples,
     )

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import difflib
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
-from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.options import say_without_effect
-from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
-from tokenloom.cli.tokenising_options import add_tokenizer_options, tokenizer_of
-from tokenloom.cli.trainer_options import add_trainer_options, trainer_settings, trainer_sizes
-from tokenloom.cli.values import count, whole_number
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import UsageError, Written
+from tokenloom.cli.run_options import CACHE
+from tokenloom.cli.tokenising_options import TokenizerOptions
+from tokenloom.cli.trainer_options import TrainerCounts, TrainerSettings
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
@@ -28,16 +27,17 @@ from tokenloom.datasets.verified import verification_of
 from tokenloom.errors import ConfigError
 from tokenloom.order.index_packs import unpack_indices
 from tokenloom.progress import if_stopped
+from tokenloom.setting_types import Count, Number
 from tokenloom.storage.json_files import parse_json
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Kind:
     """A dataset class, its configuration, and what its indices do not depend on but the configuration asks for."""
 
     dataset: type[MegatronDataset]
     config: type[BlendedMegatronDatasetConfig]
-    defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
+    defaults: dict[str, Any] = field(default_factory=dict)
 
 
 _RESETS = {"reset_position_ids": False, "reset_attention_mask": False, "eod_mask_loss": False}
@@ -55,79 +55,81 @@ _KINDS = {
 _KEPT = "indices that are complete are kept: run the same command again to go on"
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "prepare-cache",
-        description="Build the indices of a run before it starts, on a machine without accelerators. They do not "
-        "depend on the number of ranks: name the samples that the run will ask for (its steps times its global batch "
-        "size), and the settings it will have.",
-    )
-    add_run_options(parser)
-    parser.add_argument(
-        "--dataset", choices=_KINDS, default="gpt", help="kind of dataset that the run reads (default gpt)"
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        type=_setting,
-        metavar="NAME=VALUE",
-        dest="settings",
-        help="a further setting of the run's configuration, its value as JSON or plain text, such as "
-        "masking_probability=0.15 or add_extra_token_to_sequence=false; may be repeated",
-    )
-    parser.add_argument(
-        "--path-to-cache",
-        "--data-cache-path",
-        required=True,
-        metavar="FOLDER",
-        help="folder of the index cache, here or in a bucket",
-    )
-    add_tokenizer_options(parser)
-    parser.add_argument("--seed", type=whole_number, default=1234, help="seed of the run (default 1234)")
-    parser.add_argument(
-        "--threads",
-        "--num-dataset-builder-threads",
-        type=count,
-        default=1,
-        metavar="N",
-        help="number of datasets built at once (default 1)",
-    )
-    parser.add_argument(
-        "--packed",
-        action="store_true",
-        help="write the indices of small datasets into one file, which is much faster for hundreds of them",
-    )
-    parser.add_argument(
-        "--unpack", action="store_true", help="make files of their own of all that is in such files, as Megatron reads"
-    )
-    parser.add_argument("--verify", action="store_true", help="build all indices again and compare")
-    parser.add_argument(
-        "--verify-data",
-        action="store_true",
-        help="also read all data and compare them with their manifests; remembered, so that a run on this node with "
-        'verify="full" has nothing to read',
-    )
-    add_trainer_options(parser)
-    add_json(parser, "path, verified, problems, sequence_length, and in datasets split, kind and num_samples of each")
-    parser.set_defaults(run=run)
+def _setting(text: str) -> tuple[str, Any]:
+    """Returns the name and the value of NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        message = f"expected NAME=VALUE, found {text!r}"
+        raise ConfigError(message)
+    try:
+        return name, parse_json(value)
+    except ValueError:
+        return name, value
 
 
-def run(options: argparse.Namespace) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Options(TrainerCounts, TrainerSettings, TokenizerOptions):
+    """Build the indices of a run before it starts, on a machine without accelerators. They do not depend on the number
+    of ranks: name the samples that the run will ask for (its steps times its global batch size), and the settings it
+    will have.
+
+    Attributes:
+        dataset: kind of dataset that the run reads (default gpt).
+        settings: a further setting of the run's configuration, its value as JSON or plain text, such as
+            masking_probability=0.15 or add_extra_token_to_sequence=false; may be repeated.
+        path_to_cache: folder of the index cache, here or in a bucket.
+        seed: seed of the run.
+        num_dataset_builder_threads: number of datasets built at once.
+        packed_cache: write the indices of small datasets into one file, which is much faster for hundreds of them.
+        unpack: make files of their own of all that is in such files, as Megatron reads.
+        verify: build all indices again and compare.
+        verify_data: also read all data and compare them with their manifests; remembered, so that a run on this node
+            with verify="full" has nothing to read.
+        json: print one JSON object: path, verified, problems, sequence_length, and in datasets split, kind and
+            num_samples of each.
+    """
+
+    dataset: Annotated[str | None, Written(choices=tuple(_KINDS))] = None
+    settings: Annotated[
+        tuple[tuple[str, Any], ...],
+        Written(names=("--set",), metavar="NAME=VALUE", parse=_setting, is_repeated=True),
+    ] = ()
+    path_to_cache: Annotated[str, CACHE]
+    seed: Number = 1234
+    num_dataset_builder_threads: Count = 1
+    packed_cache: bool = False
+    unpack: bool = False
+    verify: bool = False
+    verify_data: bool = False
+    json: bool = False
+
+    @property
+    def kind(self) -> _Kind:
+        """The kind of dataset that the run reads.
+
+        Raises:
+            UsageError: several are named.
+        """
+        named = ((self.dataset, True), ("sft", self.sft), ("fim", self.fim_data))
+        kinds = {name for name, is_named in named if name is not None and is_named} or {"gpt"}
+        if len(kinds) > 1:
+            message = f"expected one kind of dataset, found {' and '.join(sorted(kinds))}"
+            raise UsageError(message)
+        return _KINDS[kinds.pop()]
+
+
+def run(options: Options) -> int:
     """Builds, and prints one line per dataset; 1 if verifying indices found a difference."""
-    say_without_effect(options)
-    kind = _KINDS[options.dataset]
-    sizes = trainer_sizes(options) or wanted_sizes(options)
+    kind, sizes = options.kind, options.wanted_sizes()
     settings = {
         **kind.defaults,
-        **run_settings(options),
-        **trainer_settings(options),
+        **options.run_settings(),
+        **options.trainer_settings(),
         "random_seed": options.seed,
         "path_to_cache": options.path_to_cache,
-        "num_dataset_builder_threads": options.threads,
+        "num_dataset_builder_threads": options.num_dataset_builder_threads,
         "verify": "full" if options.verify_data else "quick",
-        **({"packed_cache": True} if options.packed else {}),
+        **({"packed_cache": True} if options.packed_cache else {}),
         **dict(options.settings),
     }
     known = {field.name: field.init for field in dataclasses.fields(kind.config)}
@@ -173,22 +175,11 @@ def run(options: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _tokenizer(options: argparse.Namespace) -> Any:
+def _tokenizer(options: Options) -> Any:
     """Returns the tokenizer; of Megatron's options Megatron's own where it is installed, for a run has that one."""
     if options.tokenizer_type is None:
-        return tokenizer_of(options)
+        return options.load_tokenizer()
     from tokenloom.megatron.args import tokenizer_from_args
 
-    return tokenizer_from_args(options)
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    """Returns the name and the value of NAME=VALUE."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        message = f"expected NAME=VALUE, found {text!r}"
-        raise argparse.ArgumentTypeError(message)
-    try:
-        return name, parse_json(value)
-    except ValueError:
-        return name, value
+    values = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(options).items()}
+    return tokenizer_from_args(values)  # with lists, as its own parser has them

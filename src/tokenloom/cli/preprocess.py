@@ -6,13 +6,13 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from tokenloom.cli import console
 from tokenloom.cli.json_output import print_json
-from tokenloom.cli.options import Written
+from tokenloom.cli.options import OneOf, Written
 from tokenloom.cli.reference_options import ReferencePreprocessing, format_of
-from tokenloom.cli.tokenising_options import JobOptions, TokenizerOptions, require_tokenizer, written
+from tokenloom.cli.tokenising_options import JobOptions, TokenizerOptions, written
 from tokenloom.cli.values import shares
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.formats import FORMATS  # whose names cost nothing: help must not import the readers
@@ -44,7 +44,7 @@ _SETTINGS = written(
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreprocessOptions(TokenizerOptions, JobOptions, ReferencePreprocessing):
+class Options(TokenizerOptions, JobOptions, ReferencePreprocessing):
     """Tokenize a corpus into PREFIX_KEY_document.bin and .idx. What was interrupted goes on where it was when the same
     command runs again; on several machines that share the folder, all take part.
 
@@ -60,6 +60,8 @@ class PreprocessOptions(TokenizerOptions, JobOptions, ReferencePreprocessing):
             num_sequences, num_tokens, num_bytes of each.
     """
 
+    ONE_OF: ClassVar[OneOf] = {"INPUT (or --input)": ("inputs", "named_inputs")}
+
     inputs: Annotated[tuple[str, ...], Written(metavar="INPUT", is_positional=True)] = ()
     settings: Annotated[CorpusSettings, _SETTINGS] = field(default_factory=CorpusSettings)
     bos_token: str | None = None
@@ -70,14 +72,7 @@ class PreprocessOptions(TokenizerOptions, JobOptions, ReferencePreprocessing):
     json: bool = False
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_command("preprocess", PreprocessOptions, run)
-    require_tokenizer(parser)
-    parser.require_any("inputs", "named_inputs", words="INPUT (or --input)")
-
-
-def run(options: PreprocessOptions) -> int:
+def run(options: Options) -> int:
     """Tokenizes and prints the summary."""
     from tokenloom.preprocess.text import preprocess_corpus
 
@@ -97,7 +92,7 @@ def run(options: PreprocessOptions) -> int:
     return 0
 
 
-def _settled(options: PreprocessOptions) -> PreprocessOptions:
+def _settled(options: Options) -> Options:
     """Returns the options with those that say the same in another way put where the command's own are.
 
     Raises:
@@ -132,7 +127,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + (f" and {hidden:,} more" if hidden > 0 else "")
 
 
-def _show_documents(options: PreprocessOptions, count: int, tokenizer: TextTokenizer) -> int:
+def _show_documents(options: Options, count: int, tokenizer: TextTokenizer) -> int:
     from tokenloom.preprocess.preview import preview_corpus
 
     preview = preview_corpus(options.inputs, options.output_prefix, tokenizer, options.settings, count=count)
@@ -175,7 +170,7 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
 
 
-def _show_trials(options: PreprocessOptions, tokenizer: TextTokenizer) -> int:
+def _show_trials(options: Options, tokenizer: TextTokenizer) -> int:
     from tokenloom.preprocess.tuning import find_optimal_workers
 
     def tell(number: int, total: int) -> None:

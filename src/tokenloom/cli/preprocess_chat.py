@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
 from tokenloom.cli import console
 from tokenloom.cli.json_output import print_json
-from tokenloom.cli.options import UsageError, Written
-from tokenloom.cli.tokenising_options import JobOptions, TokenizerOptions, require_tokenizer, written
+from tokenloom.cli.options import OneOf, UsageError, Written
+from tokenloom.cli.tokenising_options import JobOptions, TokenizerOptions, written
 from tokenloom.preprocess.settings import ChatSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChatOptions(TokenizerOptions, JobOptions):
+class Options(TokenizerOptions, JobOptions):
     """Tokenize conversations into PREFIX.bin, PREFIX.idx and PREFIX.roles, which says what of them the assistant said.
     What was interrupted goes on where it was when the same command runs again; on several machines that share the
     folder, all take part.
@@ -25,6 +25,8 @@ class ChatOptions(TokenizerOptions, JobOptions):
             num_blank_lines, num_rejected, rejected_path, schema, template, dtype, engine, engine_reason, seconds,
             was_complete.
     """
+
+    ONE_OF: ClassVar[OneOf] = {"INPUT (or --input)": ("input", "named_input")}
 
     input: Annotated[str | None, Written(metavar="INPUT", is_positional=True)] = None
     named_input: Annotated[str | None, Written(names=("--input",), metavar="PATH")] = None
@@ -38,14 +40,7 @@ class ChatOptions(TokenizerOptions, JobOptions):
             raise UsageError(message)
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_command("preprocess-chat", ChatOptions, run)
-    require_tokenizer(parser)
-    parser.require_any("input", "named_input", words="INPUT (or --input)")
-
-
-def run(options: ChatOptions) -> int:
+def run(options: Options) -> int:
     """Tokenizes and prints the summary."""
     from tokenloom.preprocess.chat import preprocess_chat
 

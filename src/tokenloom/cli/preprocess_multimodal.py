@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from tokenloom.cli import console
 from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import UsageError, WithoutEffect, Written
-from tokenloom.cli.tokenising_options import JobOptions, TokenizerOptions, require_tokenizer, written
+from tokenloom.cli.tokenising_options import JobOptions, TokenizerOptions, written
 from tokenloom.errors import ConfigError
 from tokenloom.preprocess.settings import MultimodalSettings
 
@@ -37,7 +37,7 @@ class ReferenceMultimodal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultimodalOptions(TokenizerOptions, JobOptions, ReferenceMultimodal):
+class Options(TokenizerOptions, JobOptions, ReferenceMultimodal):
     """Tokenize texts and store the images that go with them in PREFIX.bin and .idx: a document is the text (mode 0),
     then the bytes of the image file (mode 1). What was interrupted goes on where it was when the same command runs
     again; on several machines that share the folder, all take part.
@@ -66,13 +66,7 @@ class MultimodalOptions(TokenizerOptions, JobOptions, ReferenceMultimodal):
         return names[0]
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_command("preprocess-multimodal", MultimodalOptions, run)
-    require_tokenizer(parser)
-
-
-def run(options: MultimodalOptions) -> int:
+def run(options: Options) -> int:
     """Writes the dataset and prints the summary."""
     from tokenloom.preprocess.multimodal import preprocess_multimodal, write_image_records
 
@@ -111,7 +105,7 @@ def run(options: MultimodalOptions) -> int:
     return 0
 
 
-def _refuse_template(options: MultimodalOptions, tokenizer: TextTokenizer) -> None:
+def _refuse_template(options: Options, tokenizer: TextTokenizer) -> None:
     """Refuses a tokenizer whose template has tokens, which nothing puts around texts here.
 
     Raises:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import time
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.cli import console
-from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.options import say_without_effect
-from tokenloom.cli.run_options import add_run_options, run_settings, wanted_sizes
-from tokenloom.cli.tokenising_options import add_tokenizer_options, tokenizer_of
-from tokenloom.cli.values import byte_count, count, whole_number
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import Written
+from tokenloom.cli.run_options import CACHE, RunOptions
+from tokenloom.cli.tokenising_options import TokenizerOptions
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split
@@ -23,139 +22,83 @@ from tokenloom.loading.read_ahead import loader_statistics
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.order.block_shuffle import BlockShuffle
 from tokenloom.progress import task
+from tokenloom.setting_types import Count, Number
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.statistics import SourceStatistics
 
 _MEGABYTE = 1e6
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "stream",
-        description="Read the batches of a GPT run, from local files or object storage, as fast as they come. Prints "
-        "throughput and, for data in object storage, what was fetched of each source and how long readers waited.",
-    )
-    add_run_options(parser)
-    add_tokenizer_options(parser)
-    parser.add_argument(
-        "--path-to-cache",
-        "--data-cache-path",
-        metavar="FOLDER",
-        help="folder of the index cache, here or in a bucket",
-    )
-    parser.add_argument(
-        "--fast-cache-load",
-        "--dataloader-fast-cache-load",
-        action="store_true",
-        help="trust that all indices are there",
-    )
-    parser.add_argument(
-        "--defer-npy-index-mmap",
-        "--dataloader-defer-npy-index-mmap",
-        action="store_true",
-        help="open indices with the first sample",
-    )
-    parser.add_argument(
-        "--per-dataset-sequences-path", metavar="FILE", help="counts of the datasets, see sequences-per-dataset"
-    )
-    parser.add_argument("--seed", type=whole_number, default=1234, help="seed of the run (default 1234)")
-    parser.add_argument(
-        "--from",
-        dest="split_name",
-        choices=[split.name for split in Split],
-        default="train",
-        help="split to read (default train)",
-    )
-    parser.add_argument("--micro-batch-size", type=count, default=8, metavar="B", help="samples per batch (default 8)")
-    parser.add_argument(
-        "--consumed-samples", type=whole_number, default=0, metavar="N", help="begin after N samples (default 0)"
-    )
-    parser.add_argument(
-        "--batches", type=count, metavar="N", help="stop after N batches (default: the end of the data)"
-    )
-    parser.add_argument(
-        "--workers",
-        "--num-workers",
-        type=whole_number,
-        default=0,
-        metavar="N",
-        help="number of processes that read; 0 reads in this one (default 0)",
-    )
-    group = parser.add_argument_group("object storage")
-    kept = ObjectStorageSettings()
-    group.add_argument(
-        "--object-cache",
-        "--object-storage-cache-path",
-        metavar="FOLDER",
-        help="folder of index files and blocks (default $TOKENLOOM_CACHE)",
-    )
-    group.add_argument(
-        "--cache-bytes",
-        type=byte_count,
-        default=kept.cache_bytes,
-        metavar="SIZE",
-        help="most bytes of blocks in that folder",
-    )
-    group.add_argument(
-        "--read-ahead-bytes",
-        type=byte_count,
-        default=kept.read_ahead_bytes,
-        metavar="N",
-        help="most bytes in memory of what is fetched before its use",
-    )
-    group.add_argument(
-        "--concurrency", type=count, default=kept.concurrency, metavar="N", help="number of requests at once"
-    )
-    group.add_argument(
-        "--block-bytes", type=byte_count, default=kept.block_bytes, metavar="SIZE", help="size of a block"
-    )
-    group.add_argument(
-        "--block-shuffle",
-        type=count,
-        metavar="BLOCKS",
-        help="mix samples within windows of so many blocks instead of the reference's full shuffle",
-    )
-    add_json(parser, "num_batches, num_samples, num_tokens, seconds, storage by source and mixing by dataset")
-    parser.set_defaults(run=run)
+_OBJECT_STORAGE = Written(
+    group="object storage",
+    fields={"cache_path": Written(names=("--object-storage-cache-path",), metavar="FOLDER")},
+)
 
 
-def run(options: argparse.Namespace) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Options(RunOptions, TokenizerOptions):
+    """Read the batches of a GPT run, from local files or object storage, as fast as they come. Prints throughput and,
+    for data in object storage, what was fetched of each source and how long readers waited.
+
+    Attributes:
+        path_to_cache: folder of the index cache, here or in a bucket.
+        fast_cache_load: trust that all indices are there.
+        defer_npy_index_mmap: open indices with the first sample.
+        per_dataset_sequences_path: counts of the datasets, see sequences-per-dataset.
+        seed: seed of the run.
+        split_name: split to read.
+        micro_batch_size: samples per batch.
+        consumed_samples: begin after N samples (default 0).
+        batches: stop after N batches (default: the end of the data).
+        num_workers: number of processes that read; 0 reads in this one (default 0).
+        block_shuffle: mix samples within windows of so many blocks instead of the reference's full shuffle.
+        json: print one JSON object: num_batches, num_samples, num_tokens, seconds, storage by source and mixing by
+            dataset.
+    """
+
+    path_to_cache: Annotated[str | None, CACHE] = None
+    fast_cache_load: Annotated[bool, Written(names=("--fast-cache-load", "--dataloader-fast-cache-load"))] = False
+    defer_npy_index_mmap: Annotated[
+        bool, Written(names=("--defer-npy-index-mmap", "--dataloader-defer-npy-index-mmap"))
+    ] = False
+    per_dataset_sequences_path: Annotated[str | None, Written(metavar="FILE")] = None
+    seed: Number = 1234
+    split_name: Annotated[str, Written(names=("--from",), choices=tuple(split.name for split in Split))] = "train"
+    micro_batch_size: Count = 8
+    consumed_samples: Number = 0
+    batches: Count | None = None
+    num_workers: Number = 0
+    object_storage: Annotated[ObjectStorageSettings, _OBJECT_STORAGE] = field(default_factory=ObjectStorageSettings)
+    block_shuffle: Annotated[Count | None, Written(metavar="BLOCKS")] = None
+    json: bool = False
+
+
+def run(options: Options) -> int:
     """Reads, and prints throughput and statistics."""
     from tokenloom.megatron.arg_blends import sequences_from_args
 
-    say_without_effect(options)
     blocks = None
     if options.block_shuffle is not None:
-        blocks = BlockShuffle(block_bytes=options.block_bytes, window_blocks=options.block_shuffle)
+        blocks = BlockShuffle(block_bytes=options.object_storage.block_bytes, window_blocks=options.block_shuffle)
     config = GPTDatasetConfig(
         random_seed=options.seed,
         path_to_cache=options.path_to_cache,
-        tokenizer=tokenizer_of(options),
+        tokenizer=options.load_tokenizer(),
         fast_cache_load=options.fast_cache_load,
         defer_npy_index_mmap=options.defer_npy_index_mmap,
         sequences_per_dataset=sequences_from_args(options),
-        reset_position_ids=False,
-        reset_attention_mask=False,
-        eod_mask_loss=False,
-        create_attention_mask=False,
+        window_policy=options.window_policy,
         block_shuffle=blocks,
-        object_storage=ObjectStorageSettings(
-            cache_path=options.object_cache,
-            cache_bytes=options.cache_bytes,
-            block_bytes=options.block_bytes,
-            read_ahead_bytes=options.read_ahead_bytes,
-            concurrency=options.concurrency,
-        ),
-        **run_settings(options),
+        object_storage=options.object_storage,
+        **options.run_settings(),
     )
-    datasets = BlendedMegatronDatasetBuilder(GPTDataset, wanted_sizes(options), lambda: True, config).build()
+    datasets = BlendedMegatronDatasetBuilder(GPTDataset, options.wanted_sizes(), lambda: True, config).build()
     dataset = datasets[Split[options.split_name].value]
     if dataset is None or isinstance(dataset, list):
         message = f"expected one dataset for {options.split_name}, found {'several' if dataset else 'none'}"
         raise ConfigError(message)
     sampler = MegatronPretrainingSampler(len(dataset), options.consumed_samples, options.micro_batch_size, 0, 1)
-    loader = build_dataloader(dataset, sampler, num_workers=options.workers)
+    loader = build_dataloader(dataset, sampler, num_workers=options.num_workers)
     num_batches = num_tokens = 0
     started = time.perf_counter()
     with task("stream", unit="batches", total=options.batches) as advance:

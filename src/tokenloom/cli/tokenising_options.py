@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
-from tokenloom.cli.options import Written, declare, read
-from tokenloom.cli.parser import CommandParser
+from tokenloom.cli.options import OneOf, Written
 from tokenloom.cli.reference_options import ReferenceTokenizer
 from tokenloom.errors import ConfigError
 from tokenloom.preprocess.settings import BadRecordBudget, JobSettings
@@ -30,6 +28,13 @@ class TokenizerOptions(ReferenceTokenizer):
             PATH.json or PATH.toml says, or what belongs to a published file); v1 or v2 of TikTokenizer.
         eod_token: token that ends a document, where the tokenizer does not say.
     """
+
+    ONE_OF: ClassVar[OneOf] = {
+        "--tokenizer PATH (or --tokenizer-type)": (
+            *("tokenizer", "tokenizer_type", "tokenizer_model"),
+            *("vocab_file", "merge_file", "vocab_size"),
+        )
+    }
 
     tokenizer: Annotated[str | None, Written(metavar="PATH|byte|null:N")] = None
     tokenizer_kind: Annotated[str, Written(choices=("auto", *KINDS))] = "auto"
@@ -74,23 +79,6 @@ class TokenizerOptions(ReferenceTokenizer):
             null_has_own_eod=reference_version() < (0, 17),
             eod_token=self.eod_token,
         )
-
-
-def add_tokenizer_options(parser: CommandParser) -> None:
-    """Declares which tokenizer to load; `tokenizer_of` loads it."""
-    declare(parser, TokenizerOptions)
-    require_tokenizer(parser)
-
-
-def require_tokenizer(parser: CommandParser) -> None:
-    """Requires that a tokenizer is named, in one of the ways."""
-    named = ("tokenizer", "tokenizer_type", "tokenizer_model", "vocab_file", "merge_file", "vocab_size")
-    parser.require_any(*named, words="--tokenizer PATH (or --tokenizer-type)")
-
-
-def tokenizer_of(options: argparse.Namespace) -> TextTokenizer:
-    """Returns the tokenizer that `add_tokenizer_options` asks for."""
-    return read(options, TokenizerOptions).load_tokenizer()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial, wraps
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import items_of, number_or_none, parse_bytes, parse_integer, parse_number, quoted
@@ -19,13 +19,6 @@ Value = TypeVar("Value")
 
 _SPLITS = ("train", "valid", "test")
 _BOTH_SPLITS = "write weights such as 98,1,1, or shares such as train=0.98,valid=0.01,test=0.01"
-
-
-def default_of(owner: Callable[..., Any], name: str) -> Any:
-    """Returns the default of a setting: of a function, or of a class of settings."""
-    import inspect
-
-    return inspect.signature(owner).parameters[name].default
 
 
 def option(parse: Callable[[str], Value]) -> Callable[[str], Value]:

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
-from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.values import count
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import Written
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
 from tokenloom.indexed.verify import VerifyReport, verify_dataset
+from tokenloom.setting_types import Count
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "verify",
-        description="Check every row and token of a dataset.",
-    )
-    parser.add_argument("prefixes", nargs="+", metavar="PREFIX", help="path of the pair without .bin or .idx")
-    parser.add_argument("--multimodal", action="store_true", help="the index holds sequence modes")
-    parser.add_argument("--vocab-size", type=count, metavar="N", help="check that every token is below N")
-    add_json(
-        parser,
-        "ok, and in datasets prefix, ok, num_tokens, smallest_token, largest_token, problems and has_manifest of each",
-    )
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Check every row and token of a dataset.
+
+    Attributes:
+        prefixes: path of the pair without .bin or .idx.
+        multimodal: the index holds sequence modes.
+        vocab_size: check that every token is below N.
+        json: print one JSON object: ok, and in datasets prefix, ok, num_tokens, smallest_token, largest_token, problems
+            and has_manifest of each.
+    """
+
+    prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)]
+    multimodal: bool = False
+    vocab_size: Annotated[Count | None, Written(metavar="N")] = None
+    json: bool = False
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Prints one line per dataset and one per problem; 1 if there was any."""
     found = []
     for prefix in options.prefixes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer, checked_number
-from tokenloom.setting_types import check_local_folder, check_types
+from tokenloom.setting_types import Bytes, Count, Number, Seconds, check_local_folder, check_types
 
 CACHE_VARIABLE = "TOKENLOOM_CACHE"
 """The environment variable that names the folder for what is kept of object storage."""
@@ -18,28 +18,28 @@ class ObjectStorageSettings:
     """Where bytes of object storage are kept, how many, and how they are asked for. Budgets are for a whole node.
 
     Attributes:
-        cache_path: folder of index files and blocks, on a disk or in memory (`/dev/shm/...`) of the node; None takes
-            `$TOKENLOOM_CACHE`, else `$XDG_CACHE_HOME/tokenloom`, else `~/.cache/tokenloom`. Processes share it.
+        cache_path: folder of index files and blocks, on a disk or in memory (/dev/shm/...) of the node, whose processes
+            share it (default $TOKENLOOM_CACHE, else $XDG_CACHE_HOME/tokenloom, else ~/.cache/tokenloom).
         cache_bytes: most bytes of blocks in that folder.
         block_bytes: size of a block, and of the largest request.
         read_ahead_bytes: most bytes in memory of ranges that are read before they are asked for.
         concurrency: requests at once.
         timeout_seconds: most time for one request.
         deadline_seconds: most time for one read, with all its retries.
-        retries: most times that one read is tried again; None for as often as fits into its deadline.
+        retries: most times that one read is tried again (default: as often as fits into its deadline).
 
     Raises:
         ConfigError: a number is not above 0, or no block fits the cache.
     """
 
     cache_path: str | None = None
-    cache_bytes: int = 8 << 30
-    block_bytes: int = 4 << 20
-    read_ahead_bytes: int = 1 << 30
-    concurrency: int = 32
-    timeout_seconds: float = 30.0
-    deadline_seconds: float = 120.0
-    retries: int | None = None
+    cache_bytes: Bytes = 8 << 30
+    block_bytes: Bytes = 4 << 20
+    read_ahead_bytes: Bytes = 1 << 30
+    concurrency: Count = 32
+    timeout_seconds: Seconds = 30.0
+    deadline_seconds: Seconds = 120.0
+    retries: Number | None = None
 
     def __post_init__(self) -> None:
         """Checks the numbers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
@@ -19,12 +19,7 @@ from tokenloom_retro.index_build import build_index, embedding_task
 from tokenloom_retro.output import Output, OutputManifest
 from tokenloom_retro.project import RetroProject
 from tokenloom_retro.query_build import NeighborTask, neighbor_task
-from tokenloom_retro.settings import SPLITS, RetroBuildSettings, record_settings
-
-Task = Literal["db-build", "index-build", "query-neighbors"]
-"""The parts of a build, in their order; each needs those before it, which are not done again."""
-
-TASKS: tuple[Task, ...] = get_args(Task)
+from tokenloom_retro.settings import SPLITS, TASKS, RetroBuildSettings, Task, record_settings
 
 Samples = Mapping[str, tuple[MultiSplitGPTDataset | BlendedDataset, int]]
 """The samples that neighbors are found for, and how many of them, by split."""

@@ -9,11 +9,12 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity, identity_of, optional_number
 from tokenloom.numbers import checked_integer
+from tokenloom.setting_types import Count, Number
 from tokenloom.storage.atomic import publish_bytes
 from tokenloom.storage.json_files import UnusableJsonError
 from tokenloom.storage.publishing import make_folder_of
@@ -25,45 +26,59 @@ from tokenloom_retro.project import OURS, RetroProject
 
 SPLITS = ("train", "valid", "test")
 
+Task = Literal["db-build", "index-build", "query-neighbors"]
+"""The parts of a build, in their order; each needs those before it, which are not done again."""
+
+TASKS: tuple[Task, ...] = get_args(Task)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetroBuildSettings:
-    """What a project is made of, and how.
+class RetroIndexSettings:
+    """How chunks, their index and the neighbors of a project are made, whatever its data are.
+
+    Attributes:
+        sequence_length: tokens of a sample; a multiple of `chunk_length`.
+        index: what `faiss.index_factory` makes an index of, such as "Flat" or "IVF4096,Flat".
+        num_index_chunks: chunks that the index is trained on.
+        split: documents for train, valid and test, in percent, such as "98,2,0"; those of train are retrieved.
+        seed: seed of the samples.
+        chunk_length: tokens of a chunk.
+        num_neighbors: neighbors of each chunk that are kept.
+        num_searched: neighbors that are searched, before those of the same documents are left out.
+        nprobe: lists that are searched, for IVF (default: what the index has).
+        ef_search: candidates that are kept, for HNSW (default: what the index has).
+        block_size: chunks of a block.
+        document_block_size: documents of a block.
+    """
+
+    sequence_length: Count
+    index: str
+    num_index_chunks: Count
+    split: str = "98,2,0"
+    seed: Number = 1234
+    chunk_length: Count = 64
+    num_neighbors: Count = 20
+    num_searched: Count = 200
+    nprobe: Count | None = None
+    ef_search: Count | None = None
+    block_size: Count = 100_000
+    document_block_size: Count = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetroBuildSettings(RetroIndexSettings):
+    """What a project is made of, beside how its index is made; see `RetroIndexSettings`.
 
     Attributes:
         data: weight and prefix of each data set; prefixes are relative to `PROJECT/data`. A single one may have None as
             its weight: its samples are then those of a data set, and not of a blend of one, which are others.
-        sequence_length: tokens of a sample; a multiple of `chunk_length`.
         sizes: samples of train, valid and test that neighbors are found for; None or 0 for none.
-        split: documents for train, valid and test, in percent, such as "98,2,0"; those of train are retrieved.
-        seed: seed of the samples.
-        chunk_length: tokens of a chunk.
-        index: what `faiss.index_factory` takes, such as "IVF4096,Flat".
-        num_index_chunks: chunks that the index is trained on.
-        num_neighbors: neighbors of each chunk that are kept.
-        num_searched: neighbors that are searched, before those of the same documents are left out.
-        nprobe: lists that are searched, for IVF; None for what the index has.
-        ef_search: candidates that are kept, for HNSW; None for what the index has.
-        block_size: chunks of a block.
-        document_block_size: documents of a block.
         cache: folder of the index cache of the samples; None for one in the project.
         of_samples: further settings of `MultiSplitGPTDatasetConfig`; a project does not record them.
     """
 
     data: Sequence[tuple[float | None, str]]
-    sequence_length: int
     sizes: tuple[int | None, ...]
-    index: str
-    num_index_chunks: int
-    split: str = "98,2,0"
-    seed: int = 1234
-    chunk_length: int = 64
-    num_neighbors: int = 20
-    num_searched: int = 200
-    nprobe: int | None = None
-    ef_search: int | None = None
-    block_size: int = 100_000
-    document_block_size: int = 100_000
     cache: str | None = None
     of_samples: Mapping[str, Any] = field(default_factory=dict)
 

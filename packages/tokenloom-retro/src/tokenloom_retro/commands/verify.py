@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
-from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.values import number, whole_number
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import Written
 from tokenloom.rendering.words import counted
+from tokenloom.setting_types import Number
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "verify",
-        description="Compare all files of a project with their checksums, and what it was made of with what is there "
-        "now; then make a part of its blocks again (chunks, vectors, codes, neighbors) and compare these bit for bit. "
-        "Nothing is written. The exit status is 1 if anything differs.",
-    )
-    parser.add_argument("project", metavar="PROJECT", help="the project folder")
-    parser.add_argument(
-        "--task-validate",
-        type=number,
-        default=0.01,
-        metavar="SHARE",
-        help="share of the blocks of each task that is made again, at least one block (default 0.01; 1 for all)",
-    )
-    parser.add_argument("--seed", type=whole_number, default=0, help="decides which blocks (default 0)")
-    parser.add_argument("--tokenizer", metavar="PATH", help="tokenizer of the data (default: what the project names)")
-    parser.add_argument("--embedder", metavar="NAME", help="what it was made with (default: what the project names)")
-    add_json(parser, "project, ok, problems")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Compare all files of a project with their checksums, and what it was made of with what is there now; then make a
+    part of its blocks again (chunks, vectors, codes, neighbors) and compare these bit for bit. Nothing is written. The
+    exit status is 1 if anything differs.
+
+    Attributes:
+        project: the project folder.
+        task_validate: share of the blocks of each task that is made again, at least one block (default 0.01; 1 for
+            all).
+        seed: decides which blocks (default 0).
+        tokenizer: tokenizer of the data (default: what the project names).
+        embedder: what it was made with (default: what the project names).
+        json: print one JSON object: project, ok, problems.
+    """
+
+    project: Annotated[str, Written(metavar="PROJECT", is_positional=True)]
+    task_validate: Annotated[float, Written(metavar="SHARE")] = 0.01
+    seed: Number = 0
+    tokenizer: Annotated[str | None, Written(metavar="PATH")] = None
+    embedder: Annotated[str | None, Written(metavar="NAME")] = None
+    json: bool = False
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Prints what is wrong, and returns 1 if anything is."""
     from tokenloom_retro.project import RetroProject
     from tokenloom_retro.settings import embedder_of_project, recorded_settings, tokenizer_of_project
