@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tokenloom.cli.dataset_options import DatasetOptions, origin_words, result_of
 from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import arguments_of
 from tokenloom.indexed.writing.catalogue_builder import build_catalogue
 
 
@@ -30,14 +31,7 @@ def run(options: Options) -> int:
     prefixes = options.chosen()
     notices: list[str] = []
     started = time.perf_counter()
-    dataset = build_catalogue(
-        prefixes,
-        options.output_prefix,
-        multimodal=options.multimodal,
-        overwrite=options.overwrite,
-        notice=notices.append,
-        verify=options.verify,
-    )
+    dataset = build_catalogue(**arguments_of(options, build_catalogue, prefixes=prefixes, notice=notices.append))
     seconds = time.perf_counter() - started
     if options.json:
         beside = {"num_pairs": len(dataset.sections), "seconds": seconds, "notices": notices}

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from tokenloom.adapters.arrow_files import PART_BYTES, ROW_GROUP_BYTES, export_documents, export_samples
 from tokenloom.cli.json_output import print_json
-from tokenloom.cli.options import UsageError, Written
+from tokenloom.cli.options import UsageError, Written, arguments_of
 from tokenloom.loading.from_data import load
 from tokenloom.setting_types import Bytes, Count, Number
 
@@ -49,25 +49,21 @@ class Options:
 
 def run(options: Options) -> int:
     """Exports, and prints what was written."""
-    settings: dict[str, Any] = {
-        "file_format": options.file_format,
-        "row_group_bytes": options.row_group_bytes,
-        "part_bytes": options.part_bytes,
-        "compression": None if options.compression == "none" else options.compression,
-        "overwrite": options.overwrite,
-    }
+    compression = None if options.compression == "none" else options.compression
     if options.sequence_length is None and not options.data.endswith(".toml"):
         for name in ("num_samples", "seed"):
             if getattr(options, name) is not None:
                 message = f"`--{name.replace('_', '-')}` is of samples: name their `--sequence-length`, too"
                 raise UsageError(message)
         what = "documents"
-        report = export_documents(options.data, options.output, tokenizer=options.tokenizer, **settings)
+        report = export_documents(
+            **arguments_of(options, export_documents, prefix=options.data, compression=compression)
+        )
     else:
         what = "samples"
         seed: dict[str, Any] = {} if options.seed is None else {"seed": options.seed}
         dataset = load(options.data, sequence_length=options.sequence_length, tokenizer=options.tokenizer, **seed)
-        report = export_samples(dataset, options.output, num_samples=options.num_samples, **settings)
+        report = export_samples(**arguments_of(options, export_samples, dataset=dataset, compression=compression))
     if options.json:
         print_json({"what": what, **dataclasses.asdict(report)})
         return 0

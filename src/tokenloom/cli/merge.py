@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tokenloom.cli.dataset_options import DatasetOptions, origin_words, result_of
 from tokenloom.cli.json_output import print_json
-from tokenloom.cli.options import Written
+from tokenloom.cli.options import Written, arguments_of
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.writing.concatenate import merge_datasets
 from tokenloom.setting_types import Bytes
@@ -38,16 +38,7 @@ def run(options: Options) -> int:
     total = sum(IndexedDataset(prefix).extents.num_held_bytes for prefix in prefixes)
     notices: list[str] = []
     started = time.perf_counter()
-    merged = merge_datasets(
-        prefixes,
-        options.output_prefix,
-        multimodal=options.multimodal,
-        part_bytes=options.part_bytes,
-        verify=options.verify,
-        durable=options.durable,
-        overwrite=options.overwrite,
-        notice=notices.append,
-    )
+    merged = merge_datasets(**arguments_of(options, merge_datasets, prefixes=prefixes, notice=notices.append))
     seconds = time.perf_counter() - started
     datasets = [merged] if isinstance(merged, IndexedDataset) else merged
     if options.json:

@@ -192,6 +192,18 @@ def read(options: argparse.Namespace, kind: type[OptionsT], *, written: Written 
     return kind(**values)
 
 
+def arguments_of(options: object, function: Callable[..., Any], **others: Any) -> dict[str, Any]:
+    """Returns the options that are called like parameters of a function, or fields of a class, as its arguments.
+
+    Args:
+        options: an object of a class of options.
+        function: what is to be called.
+        others: arguments that no option is, and those in the place of one.
+    """
+    names = inspect.signature(function).parameters
+    return {name: value for name, value in vars(options).items() if name in names} | others
+
+
 def _options_of(kind: type[Any], written: Written) -> Iterator[_Option]:
     hints, known = typing.get_type_hints(kind, include_extras=True), {each.name: each for each in fields(kind)}
     for owner in kind.__mro__:  # the command's own options come first

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tokenloom.cli import console
 from tokenloom.cli.json_output import print_json
-from tokenloom.cli.options import UsageError, Written
+from tokenloom.cli.options import UsageError, Written, arguments_of
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verify import check_index
@@ -73,15 +73,7 @@ def run(options: Options) -> int:
     given = _batch(_lengths(options), options)
     lengths = np.minimum(given, options.max_seqlen_per_dp_cp_rank * options.cp_size) if options.cut else given
     cut = {"num_cut_sequences": int((given > lengths).sum()), "num_cut_tokens": int((given - lengths).sum())}
-    report = pack_report(
-        lengths,
-        max_seqlen_per_dp_cp_rank=options.max_seqlen_per_dp_cp_rank,
-        cp_size=options.cp_size,
-        dp_size=options.dp_size,
-        microbatch_group_size_per_vp_stage=options.microbatch_group_size_per_vp_stage,
-        schedulers=options.schedulers,
-        cost_model=options.cost_model,
-    )
+    report = pack_report(**arguments_of(options, pack_report, lengths=lengths))
     if options.json:
         print_json(report.as_json() | cut)
     else:

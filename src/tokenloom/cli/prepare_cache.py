@@ -126,10 +126,8 @@ def run(options: Options) -> int:
         **options.run_settings(),
         **options.trainer_settings(),
         "random_seed": options.seed,
-        "path_to_cache": options.path_to_cache,
-        "num_dataset_builder_threads": options.num_dataset_builder_threads,
+        "tokenizer": _tokenizer(options),
         "verify": "full" if options.verify_data else "quick",
-        **({"packed_cache": True} if options.packed_cache else {}),
         **dict(options.settings),
     }
     known = {field.name: field.init for field in dataclasses.fields(kind.config)}
@@ -140,7 +138,7 @@ def run(options: Options) -> int:
             message = f"{kind.config.__name__} has no setting `{name}`"
             near = difflib.get_close_matches(name, [each for each, settable in known.items() if settable], n=3)
             raise ConfigError(message, hint=f"did you mean {' or '.join(near)}?" if near else None)
-    config = kind.config(tokenizer=_tokenizer(options), **settings)
+    config = kind.config(**settings)
     with if_stopped(lambda: _KEPT):
         built = BlendedMegatronDatasetBuilder(kind.dataset, sizes, lambda: True, config).build()
         if options.unpack:

@@ -82,9 +82,7 @@ def run(options: Options) -> int:
         return _show_documents(options, options.dry_run, tokenizer)
     if options.find_optimal_workers:
         return _show_trials(options, tokenizer)
-    summary = preprocess_corpus(
-        options.inputs, options.output_prefix, tokenizer, options.settings, **options.job_arguments()
-    )
+    summary = preprocess_corpus(**options.job_arguments(preprocess_corpus, tokenizer=tokenizer))
     if options.json:
         print_json({**dataclasses.asdict(summary), "num_tokens": summary.num_tokens})
     else:

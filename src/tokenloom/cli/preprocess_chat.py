@@ -19,23 +19,23 @@ class Options(TokenizerOptions, JobOptions):
     folder, all take part.
 
     Attributes:
-        input: JSON lines (.jsonl; also .gz, .zst, .bz2, .xz), .parquet or .arrow.
+        input_path: JSON lines (.jsonl; also .gz, .zst, .bz2, .xz), .parquet or .arrow.
         named_input: the input, by an option.
         json: print one JSON object: prefix, num_documents, num_sequences, num_tokens, num_answer_tokens,
             num_blank_lines, num_rejected, rejected_path, schema, template, dtype, engine, engine_reason, seconds,
             was_complete.
     """
 
-    ONE_OF: ClassVar[OneOf] = {"INPUT (or --input)": ("input", "named_input")}
+    ONE_OF: ClassVar[OneOf] = {"INPUT (or --input)": ("input_path", "named_input")}
 
-    input: Annotated[str | None, Written(metavar="INPUT", is_positional=True)] = None
+    input_path: Annotated[str | None, Written(metavar="INPUT", is_positional=True)] = None
     named_input: Annotated[str | None, Written(names=("--input",), metavar="PATH")] = None
     settings: Annotated[ChatSettings, written()] = field(default_factory=ChatSettings)
     json: bool = False
 
     def __post_init__(self) -> None:
         """Refuses two inputs."""
-        if self.input and self.named_input:
+        if self.input_path and self.named_input:
             message = "expected INPUT or `--input`, found both"
             raise UsageError(message)
 
@@ -44,13 +44,10 @@ def run(options: Options) -> int:
     """Tokenizes and prints the summary."""
     from tokenloom.preprocess.chat import preprocess_chat
 
-    path = options.input or options.named_input or ""
+    path, settings = options.input_path or options.named_input, options.settled(options.settings)
+    tokenizer = options.load_tokenizer()
     summary = preprocess_chat(
-        path,
-        options.output_prefix,
-        options.load_tokenizer(),
-        options.settled(options.settings),
-        **options.job_arguments(),
+        **options.job_arguments(preprocess_chat, input_path=path, tokenizer=tokenizer, settings=settings)
     )
     if options.json:
         print_json(summary)
@@ -58,7 +55,7 @@ def run(options: Options) -> int:
     rejected = "0" if summary.rejected_path is None else f"{summary.num_rejected:,} in {summary.rejected_path}"
     share = summary.num_answer_tokens / summary.num_tokens
     console.print_table(
-        (path, ""),
+        (path or "", ""),
         [
             *([("nothing to do", "all of it was done before")] if summary.was_complete else []),
             ("schema", summary.schema),

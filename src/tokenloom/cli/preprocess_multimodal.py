@@ -79,11 +79,7 @@ def run(options: Options) -> int:
         )
         named = records
     summary = preprocess_multimodal(
-        named,
-        options.output_prefix,
-        tokenizer,
-        settings,
-        **options.job_arguments(),
+        **options.job_arguments(preprocess_multimodal, input_path=named, tokenizer=tokenizer, settings=settings)
     )
     if options.json:
         print_json(summary)

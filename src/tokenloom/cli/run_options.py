@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from tokenloom.blending.spec import BlendSettings, parse_blend
-from tokenloom.cli.options import OneOf, UsageError, Written, declare
+from tokenloom.cli.options import OneOf, UsageError, Written, arguments_of, declare
 from tokenloom.cli.values import size, sizes, split_weights
-from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
 from tokenloom.order.policies import policy_names
 from tokenloom.setting_types import Count
 
+_SURPLUS = BlendedMegatronDatasetConfig.mid_level_dataset_surplus
 _Entries = Annotated[tuple[str, ...] | None, Written(metavar="ENTRY")]
 _File = Annotated[str | None, Written(metavar="FILE")]
 _Size = Annotated[int | None, Written(parse=size)]
@@ -116,10 +117,12 @@ class SizeOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _RunSizeOptions(SizeOptions):
-    """How many samples a run reads.
+class RunOptions(WindowOptions, SizeOptions, DataOptions):
+    """What decides the number of samples.
 
     Attributes:
+        split: 98,1,1 or train=0.99,valid=0.01 (default 969,30,1).
+        sequence_length: tokens per sample.
         sizes: all three numbers at once, such as "100000,1000,none" (default one epoch each).
         full_validation: validate on one whole epoch.
         multiple_validation_sets: one validation dataset per prefix, not a blend.
@@ -127,11 +130,13 @@ class _RunSizeOptions(SizeOptions):
         extend_short_datasets: take further epochs of datasets that run short.
     """
 
-    GROUP: ClassVar[str] = SizeOptions.GROUP
-
+    split: Annotated[str | None, Written(parse=split_weights)] = None
+    sequence_length: Annotated[Count, Written(names=("--sequence-length", "--seq-length"))]
     full_validation: bool = False
     multiple_validation_sets: bool = False
-    mid_level_dataset_surplus: Annotated[float, Written(metavar="SHARE")] = GPTDatasetConfig.mid_level_dataset_surplus
+    mid_level_dataset_surplus: Annotated[float, Written(metavar="SHARE")] = (
+        BlendedMegatronDatasetConfig.mid_level_dataset_surplus
+    )
     extend_short_datasets: bool = False
 
     def wanted_sizes(self) -> list[int | None]:
@@ -146,28 +151,8 @@ class _RunSizeOptions(SizeOptions):
             raise ConfigError(message)
         return wanted
 
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions(WindowOptions, _RunSizeOptions, DataOptions):
-    """What decides the number of samples.
-
-    Attributes:
-        split: 98,1,1 or train=0.99,valid=0.01 (default 969,30,1).
-        sequence_length: tokens per sample.
-    """
-
-    split: Annotated[str | None, Written(parse=split_weights)] = None
-    sequence_length: Annotated[Count, Written(names=("--sequence-length", "--seq-length"))]
-
     def run_settings(self) -> dict[str, Any]:
-        """Returns the settings of a configuration that these options name, but for the policy of windows."""
+        """Returns those of these options that are settings of all configurations, by name."""
         data = self.data_settings()
-        return {
-            "sequence_length": self.sequence_length,
-            "split": self.split or (None if "blend_per_split" in data else "969,30,1"),
-            "full_validation": self.full_validation,
-            "multiple_validation_sets": self.multiple_validation_sets,
-            "mid_level_dataset_surplus": self.mid_level_dataset_surplus,
-            "extend_short_datasets": self.extend_short_datasets,
-            **data,
-        }
+        split = self.split or (None if "blend_per_split" in data else "969,30,1")
+        return arguments_of(self, BlendedMegatronDatasetConfig, split=split, **data)

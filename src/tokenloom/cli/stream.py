@@ -80,17 +80,13 @@ def run(options: Options) -> int:
     blocks = None
     if options.block_shuffle is not None:
         blocks = BlockShuffle(block_bytes=options.object_storage.block_bytes, window_blocks=options.block_shuffle)
+    settings = options.run_settings() | {"tokenizer": options.load_tokenizer()}
     config = GPTDatasetConfig(
         random_seed=options.seed,
-        path_to_cache=options.path_to_cache,
-        tokenizer=options.load_tokenizer(),
-        fast_cache_load=options.fast_cache_load,
-        defer_npy_index_mmap=options.defer_npy_index_mmap,
         sequences_per_dataset=sequences_from_args(options),
         window_policy=options.window_policy,
         block_shuffle=blocks,
-        object_storage=options.object_storage,
-        **options.run_settings(),
+        **settings,
     )
     datasets = BlendedMegatronDatasetBuilder(GPTDataset, options.wanted_sizes(), lambda: True, config).build()
     dataset = datasets[Split[options.split_name].value]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
-from tokenloom.cli.options import OneOf, Written
+from tokenloom.cli.options import OneOf, Written, arguments_of
 from tokenloom.cli.reference_options import ReferenceTokenizer
 from tokenloom.errors import ConfigError
 from tokenloom.preprocess.settings import BadRecordBudget, JobSettings
@@ -101,14 +102,9 @@ class RunnerOptions:
     ray_address: str | None = None
     restart: bool = False
 
-    def runner_arguments(self) -> dict[str, Any]:
-        """Returns these as arguments of what does the job."""
-        return {
-            "num_processes": self.num_processes,
-            "num_workers": self.num_workers,
-            "runner": self._runner(),
-            "restart": self.restart,
-        }
+    def job_arguments(self, function: Callable[..., Any], **others: Any) -> dict[str, Any]:
+        """Returns the options as arguments of a function that does a job; see `arguments_of`."""
+        return arguments_of(self, function, **{"runner": self._runner(), **others})
 
     def _runner(self) -> Runner | None:
         if self.runner == "local":
@@ -149,10 +145,6 @@ class JobOptions(RunnerOptions):
             message = "expected `--max-bad-records` or `--skip-bad-lines`, which sets any number aside, got both"
             raise ConfigError(message)
         return replace(settings, bad_records=BadRecordBudget(most=None))
-
-    def job_arguments(self) -> dict[str, Any]:
-        """Returns these as arguments of the functions that preprocess."""
-        return {**self.runner_arguments(), "work_folder": self.work_folder, "overwrite": self.overwrite}
 
 
 def written(**fields: Written) -> Written:

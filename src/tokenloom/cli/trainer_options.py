@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar
 
 from tokenloom.cli.options import WithoutEffect, Written
@@ -132,12 +132,9 @@ class TrainerSettings:
             raise ConfigError(message, hint="name data with --data-path")
         from tokenloom.megatron.arg_blends import sequences_from_args
 
-        flags = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "allow_ambiguous_pad_tokens")
-        settings: dict[str, Any] = {name: True for name in flags if getattr(self, name)}
-        if not self.mmap_bin_files:
-            settings["mmap_bin_files"] = False
-        if self.object_storage_cache_path is not None:
-            settings["object_storage_cache_path"] = self.object_storage_cache_path
+        others = ("sft", "fim_data", "mock_data", "per_dataset_sequences_path")
+        given = {each.name: getattr(self, each.name) for each in fields(TrainerSettings) if each.name not in others}
+        settings = {name: value for name, value in given.items() if value != getattr(TrainerSettings, name)}
         if (counts := sequences_from_args(self)) is not None:
             settings["sequences_per_dataset"] = counts
         return settings

@@ -66,15 +66,7 @@ def run(options: Options) -> int:
     tokenizer, sizes = options.load_tokenizer(), tuple(options.wanted_sizes())
     data = linked_data(RetroProject(options.project), options.data)
     settings = RetroBuildSettings(**asdict(options.settings), data=data, sizes=sizes)
-    made = build_retro(
-        options.project,
-        settings,
-        tokenizer=tokenizer,
-        embedder=options.embedder,
-        tasks=options.tasks,
-        overwrite=options.overwrite,
-        **options.runner_arguments(),
-    )
+    made = build_retro(**options.job_arguments(build_retro, settings=settings, tokenizer=tokenizer))
     told = _told(options.project, settings.data, made, time.monotonic() - started)
     (print_json if options.json else _print)(told)
     return 0
