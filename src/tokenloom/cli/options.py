@@ -129,7 +129,9 @@ def declare(parser: Any, kind: type[Any], *, written: Written | None = None) -> 
         for words, names in vars(owner).get("ONE_OF", {}).items():
             parser.require_any(*names, words=words)
         for without in vars(owner).get("WITHOUT_EFFECT", ()):
-            add_without_effect(parser, *without.names, reason=without.reason, nargs=without.nargs)
+            given = {"nargs": without.nargs, "const": without.reason, "help": argparse.SUPPRESS}
+            for name in without.names:
+                parser.add_argument(name, action=_TakeWithoutEffect, **given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +159,6 @@ class _TakeWithoutEffect(argparse.Action):
     ) -> None:
         before = vars(namespace).get("without_effect", ())
         namespace.without_effect = (*before, f"{option_string} has no effect here: {self.const}")
-
-
-def add_without_effect(group: Any, *names: str, reason: str, nargs: int | str | None = None) -> None:
-    """Declares options that are taken, and change nothing; see `WithoutEffect`."""
-    for name in names:
-        group.add_argument(name, action=_TakeWithoutEffect, nargs=nargs, const=reason, help=argparse.SUPPRESS)
 
 
 def say_without_effect(options: argparse.Namespace) -> None:

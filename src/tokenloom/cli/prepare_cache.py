@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
@@ -12,7 +12,7 @@ from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import UsageError, Written
 from tokenloom.cli.run_options import CACHE
 from tokenloom.cli.tokenising_options import TokenizerOptions
-from tokenloom.cli.trainer_options import TrainerCounts, TrainerSettings
+from tokenloom.cli.trainer_options import TrainerOptions
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
@@ -30,27 +30,16 @@ from tokenloom.progress import if_stopped
 from tokenloom.setting_types import Count, Number
 from tokenloom.storage.json_files import parse_json
 
-
-@dataclass(frozen=True)
-class _Kind:
-    """A dataset class, its configuration, and what its indices do not depend on but the configuration asks for."""
-
-    dataset: type[MegatronDataset]
-    config: type[BlendedMegatronDatasetConfig]
-    defaults: dict[str, Any] = field(default_factory=dict)
-
-
-_RESETS = {"reset_position_ids": False, "reset_attention_mask": False, "eod_mask_loss": False}
-_FIM = {"fim_rate": 0.0, "fim_spm_rate": 0.0, "fim_extra_tokens": {"prefix": 0, "middle": 1, "suffix": 2}}
-
-_KINDS = {
-    "gpt": _Kind(GPTDataset, GPTDatasetConfig, _RESETS),
-    "fim": _Kind(GPTFIMDataset, GPTFIMDatasetConfig, {**_RESETS, **_FIM}),
-    "bert": _Kind(BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig),
-    "t5": _Kind(T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig),
-    "sft": _Kind(SFTDataset, SFTDatasetConfig),
-    "varlen": _Kind(VarlenDataset, VarlenDatasetConfig),
+_KINDS: dict[str, tuple[type[MegatronDataset], type[BlendedMegatronDatasetConfig]]] = {
+    "gpt": (GPTDataset, GPTDatasetConfig),
+    "fim": (GPTFIMDataset, GPTFIMDatasetConfig),
+    "bert": (BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig),
+    "t5": (T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig),
+    "sft": (SFTDataset, SFTDatasetConfig),
+    "varlen": (VarlenDataset, VarlenDatasetConfig),
 }
+_FIM = {"fim_rate": 0.0, "fim_spm_rate": 0.0, "fim_extra_tokens": {"prefix": 0, "middle": 1, "suffix": 2}}
+"""What the configuration asks for, and no index depends on."""
 
 _KEPT = "indices that are complete are kept: run the same command again to go on"
 
@@ -68,7 +57,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(TrainerCounts, TrainerSettings, TokenizerOptions):
+class Options(TrainerOptions, TokenizerOptions):
     """Build the indices of a run before it starts, on a machine without accelerators. They do not depend on the number
     of ranks: name the samples that the run will ask for (its steps times its global batch size), and the settings it
     will have.
@@ -104,25 +93,26 @@ class Options(TrainerCounts, TrainerSettings, TokenizerOptions):
     json: bool = False
 
     @property
-    def kind(self) -> _Kind:
+    def kind(self) -> str:
         """The kind of dataset that the run reads.
 
         Raises:
             UsageError: several are named.
         """
         named = ((self.dataset, True), ("sft", self.sft), ("fim", self.fim_data))
-        kinds = {name for name, is_named in named if name is not None and is_named} or {"gpt"}
+        kinds = sorted({name for name, is_named in named if name is not None and is_named})
         if len(kinds) > 1:
-            message = f"expected one kind of dataset, found {' and '.join(sorted(kinds))}"
+            message = f"expected one kind of dataset, found {' and '.join(kinds)}"
             raise UsageError(message)
-        return _KINDS[kinds.pop()]
+        return kinds[0] if kinds else "gpt"
 
 
 def run(options: Options) -> int:
     """Builds, and prints one line per dataset; 1 if verifying indices found a difference."""
-    kind, sizes = options.kind, options.wanted_sizes()
+    dataset_class, config_class = _KINDS[options.kind]
+    sizes = options.wanted_sizes()
     settings = {
-        **kind.defaults,
+        **(_FIM if options.kind == "fim" else {}),
         **options.run_settings(),
         **options.trainer_settings(),
         "random_seed": options.seed,
@@ -130,17 +120,17 @@ def run(options: Options) -> int:
         "verify": "full" if options.verify_data else "quick",
         **dict(options.settings),
     }
-    known = {field.name: field.init for field in dataclasses.fields(kind.config)}
+    known = {field.name: field.init for field in dataclasses.fields(config_class)}
     if options.window_policy != "concat":
         settings["window_policy"] = options.window_policy
     for name in settings:
         if not known.get(name):
-            message = f"{kind.config.__name__} has no setting `{name}`"
+            message = f"{config_class.__name__} has no setting `{name}`"
             near = difflib.get_close_matches(name, [each for each, settable in known.items() if settable], n=3)
             raise ConfigError(message, hint=f"did you mean {' or '.join(near)}?" if near else None)
-    config = kind.config(**settings)
+    config = config_class(**settings)
     with if_stopped(lambda: _KEPT):
-        built = BlendedMegatronDatasetBuilder(kind.dataset, sizes, lambda: True, config).build()
+        built = BlendedMegatronDatasetBuilder(dataset_class, sizes, lambda: True, config).build()
         if options.unpack:
             unpack_indices(options.path_to_cache)
     problems, datasets = [], []

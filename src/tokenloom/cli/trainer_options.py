@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from tokenloom.cli.options import WithoutEffect, Written
@@ -21,8 +21,8 @@ _HIDDEN = Written(is_hidden=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainerCounts(RunOptions):
-    """The samples of a run, as Megatron's trainer counts them.
+class TrainerOptions(RunOptions):
+    """The samples and settings of a run, as Megatron's trainer calls them.
 
     Attributes:
         train_iters: steps of training.
@@ -40,9 +40,27 @@ class TrainerCounts(RunOptions):
         step_batch_size_schedule: batch sizes by tokens: 0:768 250B:1536.
         phase_transition_iterations: steps at which data change: the samples up to the next.
         iteration: step that the phase holds.
+        sft: the same as --dataset sft.
+        fim_data: the same as --dataset fim.
+        mmap_bin_files: read .bin files by position.
+        object_storage_cache_path: folder of copies of .idx files.
+        per_dataset_sequences_path: counts of the datasets, see sequences-per-dataset.
     """
 
-    GROUP: ClassVar[str] = "samples wanted, as Megatron's trainer counts them"
+    GROUP: ClassVar[str] = "samples wanted, and settings, as Megatron's trainer calls them"
+    WITHOUT_EFFECT: ClassVar[tuple[WithoutEffect, ...]] = (
+        WithoutEffect(
+            ("--dataloader-fast-cache-load", "--dataloader-defer-npy-index-mmap"),
+            "it is for runs that read the indices",
+            nargs=0,
+        ),
+        WithoutEffect(
+            ("--no-create-attention-mask-in-dataloader", "--dataloader-inter-document-masking"),
+            "no index depends on it",
+            nargs=0,
+        ),
+        WithoutEffect(("--num-workers",), "nothing is loaded"),
+    )
 
     train_iters: Count | None = None
     eval_iters: Count | None = None
@@ -59,6 +77,16 @@ class TrainerCounts(RunOptions):
     step_batch_size_schedule: Annotated[str | None, Written(metavar="TEXT")] = None
     phase_transition_iterations: Annotated[str | None, Written(metavar="N,…")] = None
     iteration: Number = 0
+    sft: bool = False
+    fim_data: bool = False
+    mock_data: Annotated[bool, _HIDDEN] = False
+    reset_position_ids: Annotated[bool, _HIDDEN] = False
+    reset_attention_mask: Annotated[bool, _HIDDEN] = False
+    eod_mask_loss: Annotated[bool, _HIDDEN] = False
+    allow_ambiguous_pad_tokens: Annotated[bool, _HIDDEN] = False
+    mmap_bin_files: bool = True
+    object_storage_cache_path: Annotated[str | None, Written(metavar="FOLDER")] = None
+    per_dataset_sequences_path: Annotated[str | None, Written(metavar="FILE")] = None
 
     def wanted_sizes(self) -> list[int | None]:
         """Returns the samples of train, valid and test that the trainer asks for, else those that are wanted.
@@ -82,45 +110,6 @@ class TrainerCounts(RunOptions):
         }
         return list(train_valid_test_num_samples(values))
 
-
-@dataclass(frozen=True, kw_only=True)
-class TrainerSettings:
-    """Settings, as Megatron's trainer calls them.
-
-    Attributes:
-        sft: the same as --dataset sft.
-        fim_data: the same as --dataset fim.
-        mmap_bin_files: read .bin files by position.
-        object_storage_cache_path: folder of copies of .idx files.
-        per_dataset_sequences_path: counts of the datasets, see sequences-per-dataset.
-    """
-
-    GROUP: ClassVar[str] = "settings, as Megatron's trainer calls them"
-    WITHOUT_EFFECT: ClassVar[tuple[WithoutEffect, ...]] = (
-        WithoutEffect(
-            ("--dataloader-fast-cache-load", "--dataloader-defer-npy-index-mmap"),
-            "it is for runs that read the indices",
-            nargs=0,
-        ),
-        WithoutEffect(
-            ("--no-create-attention-mask-in-dataloader", "--dataloader-inter-document-masking"),
-            "no index depends on it",
-            nargs=0,
-        ),
-        WithoutEffect(("--num-workers",), "nothing is loaded"),
-    )
-
-    sft: bool = False
-    fim_data: bool = False
-    mock_data: Annotated[bool, _HIDDEN] = False
-    reset_position_ids: Annotated[bool, _HIDDEN] = False
-    reset_attention_mask: Annotated[bool, _HIDDEN] = False
-    eod_mask_loss: Annotated[bool, _HIDDEN] = False
-    allow_ambiguous_pad_tokens: Annotated[bool, _HIDDEN] = False
-    mmap_bin_files: bool = True
-    object_storage_cache_path: Annotated[str | None, Written(metavar="FOLDER")] = None
-    per_dataset_sequences_path: Annotated[str | None, Written(metavar="FILE")] = None
-
     def trainer_settings(self) -> dict[str, Any]:
         """Returns the settings of a configuration that these options name.
 
@@ -132,9 +121,8 @@ class TrainerSettings:
             raise ConfigError(message, hint="name data with --data-path")
         from tokenloom.megatron.arg_blends import sequences_from_args
 
-        others = ("sft", "fim_data", "mock_data", "per_dataset_sequences_path")
-        given = {each.name: getattr(self, each.name) for each in fields(TrainerSettings) if each.name not in others}
-        settings = {name: value for name, value in given.items() if value != getattr(TrainerSettings, name)}
+        names = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "object_storage_cache_path")
+        settings: dict[str, Any] = {name: vars(self)[name] for name in names if vars(self)[name] not in (None, False)}
         if (counts := sequences_from_args(self)) is not None:
             settings["sequences_per_dataset"] = counts
         return settings
