@@ -80,6 +80,25 @@ REFUSED = [
         "hint: `tokenloom plan --help` shows all options\n",
     ),
     (
+        "data in two ways",
+        "plan --data-path corpus_text_document --data-args-path data.txt --sequence-length 2",
+        "error: `--data-args-path`: cannot stand beside `--data-path`\n"
+        "hint: `tokenloom plan --help` shows all options\n",
+    ),
+    (
+        "no lengths",
+        "pack-report --max-seqlen-per-dp-cp-rank 4 --dp-size 1",
+        "error: name lengths in one of these ways: PREFIX, --lengths or --distribution\n"
+        "hint: `tokenloom pack-report --help` shows all options\n",
+    ),
+    (
+        "two kinds of dataset",
+        "prepare-cache --data-path corpus_text_document --sequence-length 2 --tokenizer byte --path-to-cache cache "
+        "--sft --dataset bert",
+        "error: expected one kind of dataset, found bert and sft\n"
+        "hint: `tokenloom prepare-cache --help` shows all options\n",
+    ),
+    (
         "a split that silently vanished",
         "plan --data-path corpus_text_document --sequence-length 2 --split 90,abc,5",
         "error: `--split`: split '90,abc,5': item 2 'abc' at column 4 is no number; "

@@ -37,7 +37,7 @@ class Options:
     """
 
     output: Annotated[str, Written(metavar="FOLDER")] = "demo-output"
-    vocab_size: Annotated[Count, Written(metavar="N")] = 8192
+    vocab_size: Count = 8192
     sequence_length: Count = 1024
     micro_batch_size: Count = 8
     json: bool = False

@@ -1,6 +1,7 @@
 """Options from dataclasses: a field is an option, its type says what may be written, its docstring what it is for.
 
-The settings of the rooms below are such dataclasses already, and a command nests them in its own:
+A command is a module with a class `Options`, and a function `run` that takes one. The settings of the rooms below are
+such dataclasses already, and a command nests them in its own:
 
     @dataclass(frozen=True, kw_only=True)
     class Options:

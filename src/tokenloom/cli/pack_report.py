@@ -21,6 +21,8 @@ from tokenloom.packing.schedulers import scheduler_map
 from tokenloom.setting_types import Count, Number
 
 _SCHEDULERS = tuple(sorted(scheduler_map))
+_PLANS = Written(metavar="NAME", choices=_SCHEDULERS, help=f"ways to plan packs: {', '.join(_SCHEDULERS)}")
+_COST = Written(without=("communication",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,17 +49,14 @@ class Options:
     prefix: Annotated[str | None, Written(is_positional=True)] = None
     lengths: Annotated[str | None, Written(metavar="FILE")] = None
     distribution: Literal["lognormal", "bimodal"] | None = None
-    max_seqlen_per_dp_cp_rank: Annotated[Count, Written(metavar="N")]
-    dp_size: Annotated[Count, Written(metavar="N")]
-    cp_size: Annotated[Count, Written(metavar="N")] = 1
+    max_seqlen_per_dp_cp_rank: Count
+    dp_size: Count
+    cp_size: Count = 1
     microbatch_group_size_per_vp_stage: Count | None = None
     global_batch_size: Count | None = None
     seed: Number = 0
     cut: bool = False
-    schedulers: Annotated[
-        tuple[str, ...],
-        Written(metavar="NAME", choices=_SCHEDULERS, help=f"ways to plan packs: {', '.join(_SCHEDULERS)}"),
-    ] = ("dp_balanced", "cost_balanced")
+    schedulers: Annotated[tuple[str, ...], _PLANS] = ("dp_balanced", "cost_balanced")
     cost_model: Annotated[PolynomialCost, Written(without=("communication",))] = field(default_factory=PolynomialCost)
     json: bool = False
 

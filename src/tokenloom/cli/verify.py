@@ -27,7 +27,7 @@ class Options:
 
     prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)]
     multimodal: bool = False
-    vocab_size: Annotated[Count | None, Written(metavar="N")] = None
+    vocab_size: Count | None = None
     json: bool = False
 
 
