@@ -196,7 +196,6 @@ class BlendedMegatronDatasetBuilder:
             self._data[prefix] = describe_data(low_level)
         return low_level
 
-    @classes_settled()
     def _build(self, heads: Mapping[str, ManifestHead | None] = MappingProxyType({})) -> list[Any]:
         """Returns the splits; each low-level dataset is opened once, for all of them.
 
@@ -208,7 +207,7 @@ class BlendedMegatronDatasetBuilder:
             for number, prefix in enumerate(quota.prefixes):
                 wanted.setdefault(prefix, []).append((quota, number))
         built: dict[tuple[Split, int], Any] = {}
-        with ShortTogether(unless=NotBuiltError):
+        with classes_settled(), ShortTogether(unless=NotBuiltError):
             with task("datasets", unit="datasets", total=len(wanted)) as advance:
                 for made in self._each_built(wanted, heads):
                     built.update(made)
