@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -234,15 +233,6 @@ class ConversationSamples(_Base):
         num_kept = int(np.count_nonzero(self._taken.exposure().kept))
         found: NDArray[np.int64] = self.order.starts()[rows] // max(num_kept, 1)
         return found
-
-    def trained_runs(self, sequence: int) -> list[tuple[int, int, bool]]:
-        """Returns what a sample reads of a conversation, cut where loss begins and ends: (start, stop, has loss)."""
-        chosen = np.array([sequence], dtype=np.int64)
-        [[_, _, available, slots]] = self._taken.segments(chosen).tolist()
-        sample = self._fill(chosen, np.array([0, 1], dtype=np.int64), width=max(slots, 1), with_boundaries=False)
-        has_loss = np.concatenate([np.zeros(1, dtype=np.bool_), sample["loss_mask"][0] > 0])[:available]
-        cuts = [0, *(np.flatnonzero(np.diff(has_loss)) + 1).tolist(), available]
-        return [(start, stop, bool(has_loss[start])) for start, stop in itertools.pairwise(cuts) if start < stop]
 
     # --- accounts ---------------------------------------------------------------------------------------------
 

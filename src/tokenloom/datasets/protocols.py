@@ -16,7 +16,6 @@ from numpy.typing import DTypeLike, NDArray
 from tokenloom.datasets.outputs import MakeArray
 from tokenloom.datasets.tensors import Sample
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.lengths import LengthHistogram
 from tokenloom.order.windows import SpanBatch, Spans
 
 Positions = Sequence[int | None] | NDArray[np.integer[Any]]
@@ -119,15 +118,6 @@ class KnowsLengths(Protocol):
 
     def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
         """Returns the same with padding."""
-        ...
-
-
-@runtime_checkable
-class KnowsSequenceLengths(Protocol):
-    """Knows how long the sequences are that it makes samples of."""
-
-    def length_histogram(self) -> LengthHistogram:
-        """Returns how many there are of each length."""
         ...
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,42 +36,6 @@ class TokenizerLike(Protocol):
     @property
     def eod(self) -> int:
         """The id that ends a document."""
-
-
-class MaskedTokenizerLike(TokenizerLike, Protocol):
-    """A word-piece tokenizer as masked datasets see it.
-
-    All need `inv_vocab`. BERT needs `cls`, `sep` and `mask`; T5 needs `bos`, `eos` and `additional_special_tokens_ids`,
-    and never masks `cls` and `sep` if there are any. What is lacking raises anything, or is None.
-    """
-
-    @property
-    def inv_vocab(self) -> Mapping[int, str]:
-        """The spelling of each id; "##" in front means that it continues a word."""
-
-    @property
-    def cls(self) -> int:
-        """The id that begins a BERT sample."""
-
-    @property
-    def sep(self) -> int:
-        """The id that ends a segment of a BERT sample."""
-
-    @property
-    def mask(self) -> int:
-        """The id that stands in for a masked token."""
-
-    @property
-    def bos(self) -> int:
-        """The id that begins what a decoder reads."""
-
-    @property
-    def eos(self) -> int:
-        """The id that ends what a decoder writes."""
-
-    @property
-    def additional_special_tokens_ids(self) -> Sequence[int]:
-        """The ids that stand in for masked runs of words, in the order of use (sentinels)."""
 
 
 CONTINUATION = "##"
