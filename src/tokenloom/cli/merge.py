@@ -26,7 +26,7 @@ class Options(DatasetOptions):
             num_documents, num_known_origins, num_sequences, num_tokens, num_bytes, dtype of each.
     """
 
-    part_bytes: Annotated[Bytes | None, Written(metavar="SIZE")] = None
+    part_bytes: Bytes | None = None
     verify: bool = False
     durable: Annotated[bool, Written(names=("--no-sync",))] = True
     json: bool = False

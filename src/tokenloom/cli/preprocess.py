@@ -65,7 +65,7 @@ class Options(TokenizerOptions, JobOptions, ReferencePreprocessing):
     inputs: Annotated[tuple[str, ...], Written(metavar="INPUT", is_positional=True)] = ()
     settings: Annotated[CorpusSettings, _SETTINGS] = field(default_factory=CorpusSettings)
     bos_token: str | None = None
-    dry_run: Annotated[Count | None, Written(metavar="N")] = None
+    dry_run: Count | None = None
     find_optimal_workers: Annotated[bool, Written(names=("--find-optimal-workers", "--find-optimal-num-workers"))] = (
         False
     )
