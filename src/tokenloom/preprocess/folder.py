@@ -266,7 +266,7 @@ class JobFolder:
 
     def journal_path(self, shard: Any) -> str:
         """Returns the path of what a process notes that works on a shard."""
-        return f"{self.part_prefix(shard)}.journal"
+        return journal_path(self.part_prefix(shard))
 
     def report_path(self, shard: Any) -> str:
         """Returns the path of the report of a shard."""
@@ -458,6 +458,11 @@ class _Silence:
             self._waited = self._waited + passed if now == self._seen else 0.0
             self._seen = now
         return self._waited > self.timeout_seconds
+
+
+def journal_path(part_prefix: str) -> str:
+    """Returns the path of what a process notes that makes a part, see `ShardJournal`."""
+    return f"{part_prefix}.journal"
 
 
 def is_own_name(name: str) -> bool:

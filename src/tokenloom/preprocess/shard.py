@@ -37,6 +37,7 @@ from tokenloom.inputs.records import BadLine
 from tokenloom.machine import boot_id
 from tokenloom.preprocess.bad_records import Isolating, Made, RejectedLines, singles, sole_record
 from tokenloom.preprocess.blocks import TokenizedBlock
+from tokenloom.preprocess.folder import journal_path
 from tokenloom.preprocess.part import ShardReport, part_hashes_path, part_pair, records_path
 from tokenloom.preprocess.recipe import Making
 from tokenloom.preprocess.selection import DocumentHashes
@@ -201,11 +202,6 @@ def _read(path: str) -> dict[str, Any]:
 
 
 ALLOW_MORE = "allow more and run the same command again, or correct the input"
-
-
-def journal_path(part_prefix: str) -> str:
-    """Returns the path of the journal of a part while it is made, see `ShardJournal`."""
-    return f"{part_prefix}.journal"
 
 
 @contextmanager
