@@ -254,8 +254,8 @@ class Cursed(torch.Tensor):
 
 def break_in(me: Rank, run: Run, mode: str, victim: int, how: str, where: str) -> Any:
     """One rank raises, dies or freezes while it reads, or in the middle of the exchange."""
-    if how == "freeze":
-        agree("the colour", "blue")
+    if how != "raise":
+        agree("the colour", "blue")  # so that all know the process of the victim, and need not wait for it to come
     groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
 
     frozen: list[bool] = []
