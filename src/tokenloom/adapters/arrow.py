@@ -71,7 +71,7 @@ class DocumentRows:
         self._tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
         bounds = self._pair.document_indices
         self._has_sequences = len(self._pair) != len(bounds) - 1 or bool((np.diff(bounds) != 1).any())
-        self.schema = self._schema()
+        self.schema: Any = self._schema()
 
     def __len__(self) -> int:
         """Returns the number of documents."""
@@ -186,7 +186,7 @@ class SampleRows:
         self._row_bytes = max(1, sum(array.nbytes for array in first.values()))
         said = {"rows": self.what, "labels": "of the next token: shifted already", "left_out": list(_NOT_EXPORTED)}
         fields = [(name, _kind_of(self._arrow, array)) for name, array in first.items()]
-        self.schema = self._arrow.schema(fields, metadata={METADATA_KEY: json.dumps(said).encode()})
+        self.schema: Any = self._arrow.schema(fields, metadata={METADATA_KEY: json.dumps(said).encode()})
 
     def __len__(self) -> int:
         """Returns the number of samples."""

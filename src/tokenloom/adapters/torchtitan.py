@@ -49,8 +49,8 @@ class Batches:
     def __init__(
         self, config: Any, *, dp_world_size: int, dp_rank: int, seq_len: int, local_batch_size: int, **_: Any
     ) -> None:
-        self.infinite = config.infinite
-        self.loader = ThreadLoader(
+        self.infinite: bool = config.infinite
+        self.loader: ThreadLoader = ThreadLoader(
             self.open(config, seq_len),
             batch_size=local_batch_size,
             data_parallel_rank=dp_rank,

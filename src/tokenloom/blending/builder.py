@@ -97,7 +97,7 @@ class BlendedMegatronDatasetBuilder:
         self.cls = cls
         self.quotas: list[Quota | None] = quotas(config, sizes)
         self.sizes: list[int | None] = list(sizes)
-        self.is_built_on_rank = _on_all_ranks if is_built_on_rank is None else is_built_on_rank
+        self.is_built_on_rank: Callable[[], bool] = _on_all_ranks if is_built_on_rank is None else is_built_on_rank
         self.config = config
         self.builders: Builders = builders
         self._data: dict[str | None, str] = {}

@@ -52,7 +52,7 @@ class MultiSplitGPTDatasetConfig(GPTDatasetConfig):
         self.split_preprocessing = split_text(self.split_preprocessing)
         shares, within = self._shares_of(str(self.split)), self._shares_of(self.split_preprocessing)
         if not np.allclose(shares, within):
-            self.split_matrix = self._matrix_of(shares, within)
+            self.split_matrix: SplitMatrix | None = self._matrix_of(shares, within)
 
     @property
     def preprocessing_matrix(self) -> SplitMatrix:

@@ -269,7 +269,8 @@ class JinjaTemplate:
     """
 
     def __init__(self, template: TemplateSource) -> None:
-        self.name = name = template.name
+        self.name: str = template.name
+        name = self.name
         self._special_tokens = template.special_tokens
         jinja = require("jinja2", extra="chat")
         environment = _sandbox()

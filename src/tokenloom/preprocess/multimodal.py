@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -65,7 +65,7 @@ class ImageRecipe(Recipe):
     is_folder: bool
     pairs_at_once: int = 1
 
-    dtype = np.dtype(np.int32)
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
     is_multimodal = True
     compares_bytes = True
 

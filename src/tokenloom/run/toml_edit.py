@@ -43,7 +43,7 @@ class RunEdit:
     """
 
     def __init__(self, text: str, *, path: str) -> None:
-        self.settings = parse_run(text, path=path)
+        self.settings: RunSettings = parse_run(text, path=path)
         self._text = text
         self._lines: list[str] = []
 

@@ -114,7 +114,7 @@ class PendingObject(PendingFile):
         self._client = storage.client(self._address)
         local = os.path.join(_folder(storage, "uploads"), f"{short_hash(path)}-{os.getpid()}-{id(self):x}")
         super().__init__(local, durable=False)
-        self.path = str(self._address)
+        self.path: str = str(self._address)
 
     def place(self) -> None:
         """Uploads the object, as `publish` does."""

@@ -94,7 +94,7 @@ class GigatokenEngine:
 class CertifiedEngine:
     """`gigatoken`, but the tokenizer's own library for texts with a code point that the two treat differently."""
 
-    name = GigatokenEngine.name
+    name: str = GigatokenEngine.name
 
     def __init__(self, fast: Engine, truth: Engine, certificate: Certificate) -> None:
         self._fast, self._truth = fast, truth

@@ -123,8 +123,8 @@ class StoredMembers:
         by_prefix = {prefix: number for number, prefix in enumerate(pair_rows.prefixes)}
         self._blend = dataset if isinstance(dataset, BlendedDataset) else None
         self.datasets: list[Any] = [dataset] if self._blend is None else list(self._blend.datasets)
-        self.pairs = [by_prefix[str(member.dataset_path)] for member in self.datasets]
-        self.sources = [pair_rows.source_of(pair) for pair in self.pairs]
+        self.pairs: list[int] = [by_prefix[str(member.dataset_path)] for member in self.datasets]
+        self.sources: list[int] = [pair_rows.source_of(pair) for pair in self.pairs]
 
     def located(self, start: int, stop: int) -> Iterator[tuple[Int64s, NDArray[Any], NDArray[Any]]]:
         """Yields what stands at positions [start, stop), some million at a time: about 5 ns each.
