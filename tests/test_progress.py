@@ -135,9 +135,9 @@ def test_a_log_gets_a_line_every_half_minute_and_one_at_the_end():
     log.now = 1100.0
     log.reporter.end(merge, is_complete=True)
     assert log.lines == [
-        "merge: 30 % (3 of 10 kB), 100 B/s, 1 min 10 s left",
-        "merge: 60 % (6 of 10 kB), 100 B/s, 40 s left",
-        "merge: 90 % (9 of 10 kB), 100 B/s, 10 s left",
+        "merge: 30 % (3 of 10 kB), 1 min 10 s left, 100 B/s",
+        "merge: 60 % (6 of 10 kB), 40 s left, 100 B/s",
+        "merge: 90 % (9 of 10 kB), 10 s left, 100 B/s",
         "merge: done, 10 kB in 1 min 40 s, 100 B/s",
     ]
 

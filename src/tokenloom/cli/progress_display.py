@@ -4,166 +4,95 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 from weakref import WeakKeyDictionary
 
 from tokenloom.cli.stopping import say
-from tokenloom.progress import LineReporter, Task, Wait, WaitLines, reporting_to
-from tokenloom.rendering.progress_words import Amounts, Pace, fitted_line
+from tokenloom.progress import LineReporter, Task, Wait, WaitLines, inner_words, reporting_to
+from tokenloom.rendering.progress_words import Pace, plain_line
 from tokenloom.rendering.words import printable
 from tokenloom.storage.secrets import redacted
 
+if TYPE_CHECKING:
+    from rich.live import Live
+
 _SECONDS_BETWEEN_LOOKS = 0.2
-_ERASE = "\r\x1b[2K"
-_USUAL_WIDTH = 80
 
 
 @contextmanager
 def progress_shown() -> Iterator[None]:
     """Shows on stderr how far a command is, for as long as the `with` block lasts."""
-    stream = sys.stderr
-    if not is_animated(stream):
+    if not is_animated(sys.stderr):
         with reporting_to(LineReporter(say, say)):
             yield
         return
-    line = ChangingLine(stream)
-    sys.stderr = AboveLine(stream, line)
+    reporter = TerminalReporter(sys.stderr)
     try:
-        with reporting_to(TerminalReporter(line)):
+        with reporting_to(reporter):
             yield
     finally:
-        line.show("")
-        sys.stderr = stream
+        reporter.hide()
 
 
 def is_animated(stream: TextIO | None) -> bool:
-    """Whether a stream is a terminal on which a line can change."""
-    with suppress(ValueError):  # closed
-        return stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    """Whether a stream is a terminal on which a line can change, and this process is not in its background."""
+    with suppress(ValueError, OSError):  # closed, or no terminal of this session
+        if stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+            return os.tcgetpgrp(stream.fileno()) == os.getpgrp()
     return False
 
 
-class ChangingLine:
-    """The last line of a terminal, which shows something that changes.
+class TerminalReporter:
+    """Shows the outermost task on a line that changes, as far as it fits; what is printed meanwhile stands above it.
 
     Args:
         stream: the terminal.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._shown = ""
-        self._lock = threading.RLock()  # a signal may come in the middle
-
-    def width(self) -> int:
-        """Returns how many columns a line may take."""
-        with suppress(OSError, ValueError):
-            if columns := os.get_terminal_size(self._stream.fileno()).columns:
-                return columns - 1  # in the last one, some terminals begin a new line
-        return _USUAL_WIDTH - 1
-
-    def can_blocks(self) -> bool:
-        """Whether a bar may be of blocks."""
-        return (self._stream.encoding or "").lower().startswith("utf")
-
-    def show(self, text: str) -> None:
-        """Shows a text in place of the one before; "" for none."""
-        with self._lock:
-            if text != self._shown and self._is_ours():
-                self._write(_ERASE + text)
-                self._shown = text
-
-    def print_above(self, text: str) -> None:
-        """Writes something that stays; the line is shown again with its next change."""
-        with self._lock:
-            self._write((_ERASE if self._shown else "") + text)
-            self._shown = ""
-
-    def _is_ours(self) -> bool:
-        """Whether this process may write on the terminal: one in the background would write into another's line."""
-        with suppress(OSError, ValueError):
-            return os.tcgetpgrp(self._stream.fileno()) == os.getpgrp()
-        return True
-
-    def _write(self, text: str) -> None:
-        with suppress(OSError, ValueError):  # a terminal that is gone
-            self._stream.write(text)
-            self._stream.flush()
-
-
-class AboveLine:
-    """Stderr while a line changes below it."""
-
-    def __init__(self, stream: TextIO, line: ChangingLine) -> None:
-        self._stream = stream
-        self._line = line
-
-    def write(self, text: str) -> int:
-        self._line.print_above(text)
-        return len(text)
-
-    def writelines(self, lines: Sequence[str]) -> None:
-        self.write("".join(lines))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-class TerminalReporter:
-    """Shows the outermost task on a line that changes, and waits above it.
-
-    Args:
-        line: the line.
         clock: the monotonic clock.
     """
 
-    def __init__(self, line: ChangingLine, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds_between_looks = _SECONDS_BETWEEN_LOOKS
-        self._line = line
+        self._stream = stream
         self._clock = clock
         self._waits = WaitLines()
         self._paces: WeakKeyDictionary[Task, Pace] = WeakKeyDictionary()
         self._shown: Task | None = None
+        self._line: Live | None = None
 
     def look(self, tasks: Sequence[Task], waits: Sequence[Wait]) -> None:
         now = self._clock()
         for text in self._waits.lines(tasks, waits, now):
-            self._line.print_above(f"{_harmless(text)}\n")
+            say(text)
         if tasks:
-            self._shown = tasks[0]
-            self._line.show(self._words(tasks, now))
+            self._shown, *inner = tasks
+            amounts = self._shown.amounts()
+            pace = self._paces.setdefault(self._shown, Pace(self._shown.started, self._shown.before))
+            pace.add(now, amounts)
+            self._show(plain_line(self._shown.description, amounts, pace.speed(), inner=inner_words(inner)))
 
     def end(self, task: Task, *, is_complete: bool) -> None:
         if task is self._shown:
-            self._shown = None
-            self._line.show("")
+            self.hide()
 
-    def _words(self, tasks: Sequence[Task], now: float) -> str:
-        first, *inner = tasks
-        amounts = first.amounts()
-        pace = self._paces.setdefault(first, Pace(first.started, first.before))
-        pace.add(now, amounts)
-        if inner:
-            amounts = replace(amounts, notes=(*amounts.notes, _part(inner[-1].description, inner[-1].amounts())))
-        blocks = "█░" if self._line.can_blocks() else "#-"
-        return fitted_line(
-            _harmless(first.description),
-            replace(amounts, notes=tuple(map(_harmless, amounts.notes))),
-            pace.speed(),
-            self._line.width(),
-            full=blocks[0],
-            empty=blocks[1],
-        )
+    def hide(self) -> None:
+        """Removes the line."""
+        self._shown = None
+        if self._line is not None:
+            self._line.stop()
+            self._line = None
 
+    def _show(self, line: str) -> None:
+        from rich.text import Text
 
-def _part(description: str, amounts: Amounts) -> str:
-    return f"{description} {100 * amounts.done // amounts.total} %" if amounts.total else description
+        if self._line is None:
+            from rich.console import Console
+            from rich.live import Live
 
-
-def _harmless(text: str) -> str:
-    return printable(redacted(text), keep="")
+            console = Console(file=self._stream)
+            self._line = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+            self._line.start()
+        text = Text(printable(redacted(line), keep=""), no_wrap=True, overflow="ellipsis")
+        self._line.update(text, refresh=True)

@@ -1,24 +1,17 @@
-"""How far work is, as one line: in words for a log, in as many columns as a terminal has for eyes."""
+"""How far work is, as one line for a log or a terminal, which shows as much of it as it has columns."""
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tokenloom.rendering.words import cell_width, name_of, short, size
+from tokenloom.rendering.words import short, size
 
 _WINDOW_SECONDS = 30.0
 """Speeds are of the last so many seconds: a long job is not as fast as its beginning was."""
 
-_MOST_BAR = 24
-_LEAST_BAR = 8
-_SHARE = re.compile(r"([0-9]) of ([0-9])")
 _LONGEST_SECONDS = 1e8
-_GAP = 2
-"""Columns between the parts of a line for a terminal."""
-
 _SCALES = (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3))
 _SCALES_OF_TOKENS = (("T", 10**12), ("B", 10**9), ("M", 10**6))
 _MOST_DIGITS = 10**5
@@ -92,22 +85,8 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400} days {whole % 86400 // 3600} h"
 
 
-def clock(seconds: float) -> str:
-    """Returns a time in few columns, as a clock has it from a minute on.
-
-    Example:
-        >>> clock(0.4), clock(59.4), clock(62), clock(3700), clock(200_000)
-        ('1 s', '59 s', '1:02', '1:01:40', '55:33:20')
-    """
-    whole = max(1, round(seconds))
-    minutes, rest = divmod(whole, 60)
-    if not minutes:
-        return f"{whole} s"
-    return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
-
-
 def plain_line(description: str, amounts: Amounts, speed: Speed = Speed(), *, inner: str = "") -> str:
-    """Returns a line for a log.
+    """Returns a line of what is done, what matters most first.
 
     Args:
         description: what is done.
@@ -118,11 +97,11 @@ def plain_line(description: str, amounts: Amounts, speed: Speed = Speed(), *, in
     Example:
         >>> of_bytes = Amounts("bytes", 1_200_000_000, 2_800_000_000, 9 * 10**8, ("0 rejected", "shards 4 of 11"))
         >>> plain_line("preprocess", of_bytes, Speed(85e6, 21.4e6))
-        'preprocess: 42 % (1.2 of 2.8 GB), 85 MB/s, 21.4 M tokens/s, 0 rejected, shards 4 of 11, 19 s left'
+        'preprocess: 42 % (1.2 of 2.8 GB), 19 s left, 85 MB/s, 21.4 M tokens/s, 0 rejected, shards 4 of 11'
     """
     left = seconds_left(amounts, speed)
-    parts = [_how_far(amounts), inner, *_rates(amounts, speed), *amounts.notes]
-    parts.append("" if left is None else f"{duration(left)} left")
+    parts = [_how_far(amounts), "" if left is None else f"{duration(left)} left", *_rates(amounts, speed)]
+    parts += [inner, *amounts.notes]
     return f"{description}: {', '.join(filter(None, parts))}"
 
 
@@ -145,63 +124,12 @@ def end_line(description: str, amounts: Amounts, seconds: float, *, before: Amou
     return f"{description}: {', '.join([*parts, *amounts.notes])}"
 
 
-def fitted_line(description: str, amounts: Amounts, speed: Speed, width: int, *, full: str, empty: str) -> str:
-    """Returns a line for a terminal that takes at most so many columns: the less room, the fewer things are said.
-
-    Args:
-        description: what is done.
-        amounts: how far it is.
-        speed: how fast it is.
-        width: columns.
-        full, empty: characters of the bar.
-    """
-    left = seconds_left(amounts, speed)
-    # In the order in which they are shown.
-    parts = {"name": name_of(description, width=max(8, width // 3))}
-    parts |= {"percent": f"{_percent(amounts)} %" if amounts.total else "", "bar": "", "much": _done_of_total(amounts)}
-    parts |= {f"rate {number}": rate for number, rate in enumerate(_rates(amounts, speed))}
-    parts |= {f"note {number}": _SHARE.sub(r"\1/\2", note) for number, note in enumerate(amounts.notes)}
-    parts["time"] = "" if left is None else clock(left)
-    kept: dict[str, str] = {}
-    for key in ("name", "percent", *([] if amounts.total else ["much"]), "time", "rate 0"):
-        _keep(kept, key, parts, width)
-    notes = [_keep(kept, key, parts, width) for key in parts if key.startswith("note")]
-    if left is not None and "time" in kept:
-        _keep(kept, "time", {"time": f"{parts['time']} left"}, width)
-    if all(notes) and _keep(kept, "rate 1", parts, width):
-        parts["bar"] = _bar(amounts, width - _width_of(kept) - _GAP, full=full, empty=empty)
-        _keep(kept, "bar", parts, width)
-        _keep(kept, "much", parts, width)
-    return (" " * _GAP).join(kept[key] for key in parts if key in kept)
-
-
 def seconds_left(amounts: Amounts, speed: Speed) -> float | None:
     """Returns how long the rest takes at this speed; None where that is not known, or nothing is left, or is years."""
     if amounts.total is None or not speed.done or amounts.done >= amounts.total:
         return None
     left = (amounts.total - amounts.done) / speed.done
     return left if left < _LONGEST_SECONDS else None
-
-
-def _keep(kept: dict[str, str], key: str, parts: dict[str, str], width: int) -> bool:
-    """Keeps a part of a line where it fits; whether it does, as what is not there does."""
-    text = parts.get(key, "")
-    fits = not text or _width_of({**kept, key: text}) <= width
-    if text and fits:
-        kept[key] = text
-    return fits
-
-
-def _width_of(kept: dict[str, str]) -> int:
-    return sum(map(cell_width, kept.values())) + _GAP * max(0, len(kept) - 1)
-
-
-def _bar(amounts: Amounts, room: int, *, full: str, empty: str) -> str:
-    if not amounts.total or room < _LEAST_BAR:
-        return ""
-    length = min(room, _MOST_BAR)
-    num_full = length * min(amounts.done, amounts.total) // amounts.total
-    return full * num_full + empty * (length - num_full)
 
 
 def _how_far(amounts: Amounts) -> str:
@@ -229,11 +157,7 @@ def _amount(number: int, unit: str) -> str:
     return size(number) if unit == "bytes" else f"{short(number)} {unit.removesuffix('s') if number == 1 else unit}"
 
 
-def _rates(amounts: Amounts, speed: Speed) -> list[str]:
-    return list(_each_rate(amounts, speed))
-
-
-def _each_rate(amounts: Amounts, speed: Speed) -> Iterator[str]:
+def _rates(amounts: Amounts, speed: Speed) -> Iterator[str]:
     if speed.done and amounts.unit == "bytes":
         yield f"{_scaled(speed.done, _SCALES, '')}B/s" if speed.done >= 1000 else f"{speed.done:.0f} B/s"
     elif speed.done >= 1:
