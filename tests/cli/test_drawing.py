@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import sys
 
 from tests.inspect.drawn import sample
 
-from tokenloom.cli.drawing import add_look, look_of, print_shown, visible
+from tokenloom.cli.drawing import LookOptions, look_of, print_shown, visible
 
 
 class Terminal(io.TextIOWrapper):
@@ -35,20 +34,18 @@ def on_terminal(monkeypatch, *, columns=50):
     return sys.stdout
 
 
-def look(*words):
-    parser = argparse.ArgumentParser()
-    add_look(parser)
-    return look_of(parser.parse_args(words))
+def look(*, ids=False, **options):
+    return look_of(LookOptions(**options), ids=ids)
 
 
 def test_a_terminal_has_colours_and_its_own_width(monkeypatch):
     terminal = on_terminal(monkeypatch)
     assert (look().colour, look().width, look().ids) == (True, 50, False)
-    assert look("--width", "70").width == 70
+    assert look(width=70).width == 70
     monkeypatch.setenv("NO_COLOR", "1")
     assert not look().colour
     monkeypatch.delenv("NO_COLOR")
-    assert look("--ids").ids
+    assert look(ids=True).ids
     print_shown(sample(), look_of())
     assert "\x1b[7;33m<eod>\x1b[0m" in terminal.text()
     assert "\x1b[1m── document 5 of web, all 5 tokens ───────────────\x1b[0m\n" in terminal.text()

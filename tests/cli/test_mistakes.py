@@ -239,7 +239,7 @@ DEALT = "--global-batch-size 8 --micro-batch-size 2 --data-parallel-size 2"
 SCHEDULE = "a step needs --global-batch-size"
 OF_RUNS = [
     # wrong usage
-    ("run init", 2, "name the data: --data-path, --args-file, or folders"),
+    ("run init", 2, "missing: --data-path, --args-file, or folders"),
     ("run lock RUN --consumed-step 1", 2, "`tokenloom run lock --help` shows"),
     ("run digest RUN --at-step 3", 2, "`tokenloom run digest --help` shows"),
     ("run init data --tokens 5X", 2, "5X"),
@@ -250,13 +250,13 @@ OF_RUNS = [
     ("show data --sample 1 --holdout", 2, "--holdout is about positions of a run"),
     ("ledger RUN --until-step 3", 2, SCHEDULE),
     ("ledger RUN --until-step 3 --until-position 4", 2, "`--until-position`: cannot stand beside `--until-step`"),
-    ("deny RUN --from-position 5", 2, "say what is denied: --document, --record or --documents-file"),
-    ("deny RUN --document web:3", 2, "say from where on: --from-step or --from-position"),
-    ("when RUN", 2, "say what to look for"),
+    ("deny RUN --from-position 5", 2, "missing: --document, --record or --documents-file"),
+    ("deny RUN --document web:3", 2, "missing: --from-step or --from-position"),
+    ("when RUN", 2, "missing: --document, --record, --text-file, --tokens or --ids"),
     ("when RUN --ids 1,x", 2, "expected ids such as 17,4,2051, found '1,x'"),
     ("when RUN --document code:5 --micro-batch-size 3", 2, "belong together"),
-    ("trace RUN", 2, "name --step or --position, one of both"),
-    ("trace RUN --step 1 --position 2", 2, "name --step or --position, one of both"),
+    ("trace RUN", 2, "missing: --step or --position"),
+    ("trace RUN --step 1 --position 2", 2, "`--position`: cannot stand beside `--step`"),
     ("trace RUN --step 1", 2, SCHEDULE),
     ("trace RUN --position 1 --rank 1", 2, "--rank and --micro-batch need --micro-batch-size and"),
     ("trace RUN --position 1 --micro-batch-size 1 --data-parallel-size 2", 2, "ranks need --global-batch-size or"),

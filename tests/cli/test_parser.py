@@ -87,8 +87,7 @@ def test_no_parser_takes_abbreviations(parsers):
         ),
         (
             ["show", "data"],
-            "error: expected --document, --sample or --position, found none of them\n"
-            "hint: `tokenloom show --help` shows all options\n",
+            "error: missing: --document, --sample or --position\nhint: `tokenloom show --help` shows all options\n",
         ),
         (
             ["run", "init", "data", "--json=yes"],

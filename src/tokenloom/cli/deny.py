@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import textwrap
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from tokenloom.cli.dealing import add_ranks, check_dealing, has_batch_sizes, topology_of
 from tokenloom.cli.json_output import print_json
-from tokenloom.cli.run_common import WIDTH, add_position, add_run_path, lengths_of, position_of, refuse_usage
+from tokenloom.cli.options import Either, OneOf, Written
+from tokenloom.cli.run_common import WIDTH, Dealing, RunPath
 from tokenloom.cli.stopping import say
-from tokenloom.cli.values import whole_number
 from tokenloom.cli.when import HEADING, line_of
 from tokenloom.loading.topology import Topology
 from tokenloom.rendering.words import counted
@@ -22,61 +21,64 @@ from tokenloom.run.audit.source_origins import records_may_be_elsewhere
 from tokenloom.run.audit.span_table import SpanTable
 from tokenloom.run.document_names import record_name
 from tokenloom.run.lock import lock_path, read_lock
+from tokenloom.setting_types import Number
 
 _MOST_SHOWN = 10
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "deny",
-        description="Deny documents from a position on, which training has not read yet: they become padding without "
-        "loss, and all else stays where it is. Adds a [[denied]] to run.toml and locks the run anew; both files change "
-        "or none. Prints the steps that change, and digests that show that nothing else moved. --json prints one "
-        "object: path, written, position, reason, documents, already_denied, held_out and no_document (names), "
-        "unknown_pairs (prefixes that do not know their input), listed_until, num_positions, num_tokens, changed and "
-        "seen (spans as `trace --json` has them; seen is null without --since-start), digest and order_without_denials "
-        "(before and after), and diff.",
-    )
-    add_run_path(parser)
-    group = parser.add_argument_group("what is denied (one or more of these)")
-    group.add_argument(
-        "--document", action="append", default=[], metavar="NAME:N", help="document N, from 0, of source NAME"
-    )
-    group.add_argument(
-        "--record", action="append", default=[], metavar="FILE:N", help="what line or row N, from 1, of FILE became"
-    )
-    group.add_argument("--documents-file", metavar="FILE", help="a list of both, one a line")
-    group.add_argument("--reason", metavar="TEXT", help="why; kept in run.toml")
-    add_position(parser, prefix="from", samples="from-position", what="from where on (needed)")
-    add_ranks(parser)
-    group = parser.add_argument_group("what is printed")
-    until = group.add_mutually_exclusive_group()
-    until.add_argument("--until-position", type=whole_number, metavar="N", help="list changes before position N")
-    until.add_argument("--until-step", type=whole_number, metavar="N", help="list changes before step N")
-    group.add_argument(
-        "--since-start", action="store_true", help="also at which steps before that the documents were trained on"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only say what would change")
-    parser.set_defaults(run=run)
+_DENIED = "what is denied (one or more of these)"
+_PRINTED = "what is printed"
 
 
-def run(options: argparse.Namespace) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Options(RunPath, Dealing):
+    """Deny documents from a position on, which training has not read yet: they become padding without loss, and all
+    else stays where it is. Adds a [[denied]] to run.toml and locks the run anew; both files change or none. Prints the
+    steps that change, and digests that show that nothing else moved.
+
+    Attributes:
+        document: document N, from 0, of source NAME.
+        record: what line or row N, from 1, of FILE became.
+        documents_file: a list of both, one a line.
+        reason: why; kept in run.toml.
+        from_position: from where on, as samples from 0 on.
+        from_step: from where on, as steps from 0 on.
+        until_position: list changes before position N.
+        until_step: list changes before step N.
+        since_start: also at which steps before that the documents were trained on.
+        dry_run: only say what would change.
+        json: print one JSON object: path, written, position, reason, documents, already_denied, held_out and
+            no_document (names), unknown_pairs (prefixes that do not know their input), listed_until, num_positions,
+            num_tokens, changed and seen (spans as `trace --json` has them; seen is null without --since-start), digest
+            and order_without_denials (before and after), and diff.
+    """
+
+    EITHER: ClassVar[Either] = (("from_position", "from_step"), ("until_position", "until_step"))
+    ONE_OF: ClassVar[OneOf] = {
+        "--document, --record or --documents-file": ("document", "record", "documents_file"),
+        "--from-step or --from-position": ("from_step", "from_position"),
+    }
+
+    document: Annotated[tuple[str, ...], Written(metavar="NAME:N", is_repeated=True, group=_DENIED)] = ()
+    record: Annotated[tuple[str, ...], Written(metavar="FILE:N", is_repeated=True, group=_DENIED)] = ()
+    documents_file: Annotated[str | None, Written(metavar="FILE", group=_DENIED)] = None
+    reason: Annotated[str | None, Written(metavar="TEXT", group=_DENIED)] = None
+    from_position: Number | None = None
+    from_step: Number | None = None
+    until_position: Annotated[Number | None, Written(group=_PRINTED)] = None
+    until_step: Annotated[Number | None, Written(group=_PRINTED)] = None
+    since_start: Annotated[bool, Written(group=_PRINTED)] = False
+    dry_run: bool = False
+    json: bool = False
+
+
+def run(options: Options) -> int:
     """Denies, and prints what that changes."""
-    check_dealing(options)
-    if not (options.document or options.record or options.documents_file):
-        refuse_usage(options, "say what is denied: --document, --record or --documents-file")
-    if options.until_step is not None and not has_batch_sizes(options):
-        refuse_usage(options, "a step needs --global-batch-size or --batch-size-schedule")
     lock = read_lock(lock_path(options.run_path))
-    position = position_of(options, lengths_of(lock))
-    if position is None:
-        refuse_usage(options, "say from where on: --from-step or --from-position")
-    topology = topology_of(options, lock)
-    until: int | None = options.until_position
-    if options.until_step is not None:
-        assert topology is not None  # looked at before
-        until = topology.batch_sizes.position_of_step(options.until_step)
+    position = options.position_of(options.from_position, options.from_step, lock)
+    assert position is not None  # one of both is needed
+    topology = options.topology(lock)
+    until = options.position_of(options.until_position, options.until_step, lock)
     names = [source.name for source in lock.sources]
     denial = Denial(
         position=position,
@@ -96,9 +98,7 @@ def run(options: argparse.Namespace) -> int:
     return 0 if denied.nothing_else_moved else 1
 
 
-def _described(
-    denied: Denied, denial: Denial, topology: Topology | None, options: argparse.Namespace
-) -> dict[str, Any]:
+def _described(denied: Denied, denial: Denial, topology: Topology | None, options: Options) -> dict[str, Any]:
     """Returns all of it for programs."""
     return {
         "path": options.run_path,
@@ -121,7 +121,7 @@ def _described(
     }
 
 
-def _print(denied: Denied, denial: Denial, topology: Topology | None, options: argparse.Namespace) -> None:
+def _print(denied: Denied, denial: Denial, topology: Topology | None, options: Options) -> None:
     print(*_diff(denied, options), sep="\n", end="\n\n")
     position, (before, after) = denial.position, denied.digests
     what = "to be denied" if options.dry_run else "denied"
@@ -193,7 +193,7 @@ def _print_wrapped(text: str) -> None:
     print(textwrap.fill(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
 
 
-def _diff(denied: Denied, options: argparse.Namespace) -> list[str]:
+def _diff(denied: Denied, options: Options) -> list[str]:
     before, after = (text.splitlines() for text in (denied.amended.before, denied.amended.after))
     names = f"{options.run_path} before", f"{options.run_path} after"
     return list(difflib.unified_diff(before, after, *names, n=1, lineterm=""))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import math
@@ -12,18 +11,6 @@ from datetime import datetime
 from enum import Enum
 from fractions import Fraction
 from typing import Any
-
-
-def add_json(parser: argparse.ArgumentParser, keys: str = "", *, each: str = "") -> None:
-    """Declares `--json`.
-
-    Args:
-        parser: parser of the command.
-        keys: keys of the object, where the description of the command does not tell them.
-        each: what there is an object of, where there are several.
-    """
-    what = f"print one JSON object{f' per {each}' if each else ''}{f': {keys}' if keys else ''}"
-    parser.add_argument("--json", action="store_true", help=what)
 
 
 def print_json(value: Mapping[str, Any] | object) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 from tokenloom.cli.json_output import print_json
-from tokenloom.cli.run_common import WIDTH, add_position, add_run_path, lengths_of, position_of, refuse_usage, stage_of
-from tokenloom.rendering.words import counted, name_of, short
+from tokenloom.cli.options import Either, UsageError
+from tokenloom.cli.run_common import WIDTH, BatchSizes, RunPath, largest, print_row, stage_of
+from tokenloom.rendering.words import counted, short
 from tokenloom.run.audit.ledger import LEFT, NEVER, SLOTS, WITHOUT, LedgerRow, RunLedger, columns_of, summed
 from tokenloom.run.run import Run
+from tokenloom.setting_types import Number
 
 _MOST_ROWS = 12
 _NAME = 16
@@ -19,32 +21,37 @@ _HEADINGS = ("source", "samples", "in", "with loss", "without", "never", "left")
 _WIDTHS = (_NAME, 9, 9, 9, 9, 9, 9)
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "ledger",
-        description="Where the tokens of a run went before a step: per stage and source how many its passes hold, "
-        "which of them were seen with loss, which without and why, which are never seen, and which are left; and what "
-        "filled the samples. All comes to a balance of 0; the exit status is 1 if it does not. Data are "
-        "looked into only where they decide what has loss. --json prints run, position, balance, total, sources and "
-        "stages.",
-    )
-    add_run_path(parser)
-    what = "up to where (default: the whole run)"
-    add_position(parser, prefix="until", samples="until-position", what=what)
-    parser.add_argument(
-        "--no-reading", action="store_true", help="count nothing for which data would have to be looked into"
-    )
-    parser.add_argument("--all", action="store_true", help=f"all sources, not {_MOST_ROWS} of a stage")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(RunPath, BatchSizes):
+    """Where the tokens of a run went before a step: per stage and source how many its passes hold, which of them were
+    seen with loss, which without and why, which are never seen, and which are left; and what filled the samples. All
+    comes to a balance of 0; the exit status is 1 if it does not. Data are looked into only where they decide what has
+    loss.
+
+    Attributes:
+        until_position: up to where, as samples from 0 on (default: the whole run).
+        until_step: up to where, as steps from 0 on.
+        no_reading: count nothing for which data would have to be looked into.
+        all: all sources, not 12 of a stage.
+        json: print one JSON object: run, position, balance, total, sources and stages.
+    """
+
+    EITHER: ClassVar[Either] = (("until_position", "until_step"),)
+
+    until_position: Number | None = None
+    until_step: Number | None = None
+    no_reading: bool = False
+    all: bool = False
+    json: bool = False
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Prints the ledger; returns 1 if it does not balance."""
     opened = Run.open(options.run_path)
-    position = position_of(options, lengths_of(opened.lock))
+    position = options.position_of(options.until_position, options.until_step, opened.lock)
     if position is None and opened.num_samples is None:
-        refuse_usage(options, "a run without an end needs --until-step or --until-position")
+        message = "a run without an end needs --until-step or --until-position"
+        raise UsageError(message)
     found = opened.ledger(until=position, reads_data=not options.no_reading)
     if options.json:
         print_json({"run": opened.identity, **found.as_json()})
@@ -57,10 +64,10 @@ def _print(path: str, ledger: RunLedger, most: int | None) -> None:
     print(f"{path}: {counted(ledger.position, 'sample')} of {counted(len(ledger.sources), 'source')}; tokens:")
     for stage in ledger.stages:
         print(f"\n{stage_of(stage.stage)}, positions {stage.start:,} to {stage.stop:,}")
-        _print_row(_HEADINGS)
+        print_row(_HEADINGS, _WIDTHS)
         _print_rows(stage.sources, most)
     print("\nthe whole run up to there")
-    _print_row(_HEADINGS)
+    print_row(_HEADINGS, _WIDTHS)
     _print_rows(ledger.sources, most)
     total = ledger.total.as_json()
     tokens, slots = total["tokens"], total["slots"]
@@ -78,13 +85,12 @@ def _print(path: str, ledger: RunLedger, most: int | None) -> None:
 
 
 def _print_rows(rows: Sequence[tuple[str, LedgerRow]], most: int | None) -> None:
-    ranked = sorted(rows, key=lambda each: -each[1].seen)
-    shown = ranked if most is None or len(ranked) <= most else ranked[: most - 1]
+    shown, rest = largest(rows, lambda each: each[1].seen, most)
     for name, row in shown:
-        _print_row(tuple(_cells(name, row)))
+        print_row(tuple(_cells(name, row)), _WIDTHS)
         _print_reasons(row)
-    if rest := ranked[len(shown) :]:
-        _print_row(tuple(_cells(f"{len(rest):,} others", summed(row for _, row in rest))))
+    if rest:
+        print_row(tuple(_cells(f"{len(rest):,} others", summed(row for _, row in rest))), _WIDTHS)
 
 
 def _cells(name: str, row: LedgerRow) -> Iterator[str]:
@@ -98,14 +104,6 @@ def _print_reasons(row: LedgerRow) -> None:
     words = [f"{words} {tokens[name]:,}" for words, name in (*WITHOUT, *NEVER, *LEFT) if tokens[name]]
     if words:
         print(textwrap.fill("; ".join(words), WIDTH, initial_indent="    ", subsequent_indent="    "))
-
-
-def _print_row(cells: Sequence[str]) -> None:
-    """Prints a row: the first cell to the left and cut off, the others to the right."""
-    line = f"  {name_of(cells[0], width=_NAME):<{_NAME}}" + "".join(
-        f" {cell:>{width}}" for cell, width in zip(cells[1:], _WIDTHS[1:], strict=True)
-    )
-    print(line.rstrip())
 
 
 def _print_sum(words: str, number: int, *, always: bool = False) -> None:

@@ -38,6 +38,9 @@ OptionsT = TypeVar("OptionsT")
 OneOf = dict[str, tuple[str, ...]]
 """Fields of which one is needed, by what is said to be missing if none is given."""
 
+Either = tuple[tuple[str, ...], ...]
+"""Fields that exclude each other."""
+
 
 class UsageError(Exception):
     """Options do not go together; it ends the command with status 2, as what cannot be parsed does."""
@@ -110,8 +113,8 @@ def declare(parser: Any, kind: type[Any], *, written: Written | None = None) -> 
     """Declares the fields of a dataclass as options, those of nested classes too.
 
     The fields of a class with a `GROUP` stand in the group of that title. A command needs one `ONE_OF` each of the
-    options that it names. `WITHOUT_EFFECT` are options that are taken, and change nothing; help does not show them, and
-    `say_without_effect` tells of them.
+    options that it names, and takes at most one of those of `EITHER`. `WITHOUT_EFFECT` are options that are taken, and
+    change nothing; help does not show them, and `say_without_effect` tells of them.
 
     Args:
         parser: the `CommandParser` of the command.
@@ -119,13 +122,21 @@ def declare(parser: Any, kind: type[Any], *, written: Written | None = None) -> 
         written: how its fields are written, where it is nested.
     """
     groups: dict[str, Any] = {}
+    exclusive: dict[tuple[str, ...], list[Any]] = {}
+    for owner in kind.__mro__:
+        exclusive |= {names: [] for names in vars(owner).get("EITHER", ())}
     for each in _options_of(kind, written or Written()):
         if each.is_nested:
             declare(parser, each.type, written=each.written)
             continue
         if each.group is not None and each.group not in groups:
             groups[each.group] = parser.add_argument_group(each.group)
-        _declare_one(parser if each.group is None else groups[each.group], each)
+        place = parser if each.group is None else groups[each.group]
+        for names, made in exclusive.items():
+            if each.name in names:
+                made[:] = made or [place.add_mutually_exclusive_group()]
+                [place] = made
+        _declare_one(place, each)
     for owner in kind.__mro__:
         for words, names in vars(owner).get("ONE_OF", {}).items():
             parser.require_any(*names, words=words)
@@ -260,7 +271,9 @@ def _declare_one(parser: Any, each: _Option) -> None:
     if each.default not in (MISSING, None, (), "", {}) and help_ is not argparse.SUPPRESS and "(default" not in help_:
         show = ours.show or known.show or str
         value = " ".join(map(show, each.default)) if isinstance(each.default, tuple) else show(each.default)
-        help_ = f"{help_} (default {value})".replace("%", "%%")
+        help_ = f"{help_} (default {value})"
+    if help_ is not argparse.SUPPRESS:
+        help_ = help_.replace("%", "%%")
     if ours.is_positional:
         given |= {"nargs": given.get("nargs", "?" if each.default is not MISSING else None)}
         parser.add_argument(each.name, **given, help=help_)

@@ -17,8 +17,6 @@ from tokenloom.cli.commands import SATELLITES, Groups, satellite_module
 
 _REQUIRED = "the following arguments are required: "
 
-_ONE_REQUIRED = re.compile("one of the arguments (.+) is required")
-
 _WORDS = (
     (r"expected one argument", "expected a value, found none"),
     (r"expected at least one argument", "expected one value or more, found none"),
@@ -139,7 +137,7 @@ class CommandParser(argparse.ArgumentParser):
         if left:
             self.error(f"expected no further value, found {_quoted(left)}")
         if missing := list(self._missing()):
-            self.error(f"{_REQUIRED}{', '.join(missing)}")
+            self.error(f"missing: {', '.join(missing)}")
         return parsed, left
 
     def error(self, message: str, *, hint: str | None = None) -> NoReturn:
@@ -149,8 +147,6 @@ class CommandParser(argparse.ArgumentParser):
         if message.startswith(_REQUIRED):
             missing = [self._usage_of(name) for name in message.removeprefix(_REQUIRED).split(", ")]
             message = f"missing: {', '.join(dict.fromkeys([*missing, *self._missing()]))}"
-        elif needed := _ONE_REQUIRED.fullmatch(message):
-            message = f"expected {one_of(needed[1].split())}, found none of them"
         what = "commands" if self.groups else "options"
         first = "" if hint is None else f"{hint} " if hint.endswith("?") else f"{hint}; "
         say(f"error: {_in_our_words(message)}\nhint: {first}`{self.prog} --help` shows all {what}")

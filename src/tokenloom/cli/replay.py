@@ -2,53 +2,79 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import re
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 from tokenloom.cli.json_output import print_json
-from tokenloom.cli.run_common import add_batch_sizes, add_run_path, batch_sizes_of, lengths_of, refuse_usage
-from tokenloom.cli.values import count, whole_number
+from tokenloom.cli.options import Either, UsageError, Written
+from tokenloom.cli.run_common import BatchSizes, RunPath
 from tokenloom.errors import ConfigError, DatasetNotFoundError
 from tokenloom.loading.batch_digest import RangeDigest, ReadingDigest, Share, name_of_run
 from tokenloom.loading.replay import digest_of_positions, positions_of_share
 from tokenloom.run.run import Run
+from tokenloom.setting_types import Count, Number
+
+_SHARE = "a rank's share of the positions (default: all)"
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "replay",
-        description="Read a range of positions again and print its digest: a sum over positions and tokens, the same "
-        "for any ranks, micro-batches and threads, as `check_reading` gives it at a checkpoint. With --expect the exit "
-        "status is 0 if it is that one, and 1 if it is not. --json prints digest, run, start, stop and num_samples, "
-        "and with --expect also expected and matches.",
-    )
-    add_run_path(parser)
-    group = parser.add_argument_group("which positions (default: those of --expect, else all before the end)")
-    for end, what in (("from", "first one"), ("to", "one behind the last")):
-        either = group.add_mutually_exclusive_group()
-        either.add_argument(f"--{end}-position", type=whole_number, metavar="N", help=f"the {what}")
-        either.add_argument(f"--{end}-step", type=whole_number, metavar="N", help="the same as a step from 0 on")
-    add_batch_sizes(group)
-    share = parser.add_argument_group("a rank's share of them (default: all)")
-    share.add_argument("--rank", type=whole_number, metavar="R", help="data-parallel rank")
-    share.add_argument("--data-parallel-size", type=count, metavar="D", help="data-parallel ranks in all")
-    share.add_argument("--micro-batch-size", type=count, metavar="B", help="samples of a micro-batch")
-    expected = parser.add_mutually_exclusive_group()
-    expected.add_argument("--expect", metavar="DIGEST", help="what it should be")
-    expected.add_argument(
-        "--expect-file",
-        metavar="FILE",
-        help="a digest per line, one for each range to read, such as of each checkpoint",
-    )
-    parser.add_argument("--threads", type=count, default=1, metavar="N", help="threads that read (default 1)")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(RunPath, BatchSizes):
+    """Read a range of positions again and print its digest: a sum over positions and tokens, the same for any ranks,
+    micro-batches and threads, as `check_reading` gives it at a checkpoint. With --expect the exit status is 0 if it is
+    that one, and 1 if it is not.
+
+    Attributes:
+        from_position: the first position (default: that of --expect, else 0).
+        from_step: the same as a step from 0 on.
+        to_position: the position behind the last (default: that of --expect, else the end).
+        to_step: the same as a step from 0 on.
+        rank: data-parallel rank.
+        data_parallel_size: data-parallel ranks in all.
+        micro_batch_size: samples of a micro-batch.
+        expect: what it should be.
+        expect_file: a digest per line, one for each range to read, such as of each checkpoint.
+        threads: threads that read.
+        json: print one JSON object: digest, run, start, stop and num_samples, and with --expect also expected and
+            matches.
+    """
+
+    EITHER: ClassVar[Either] = (("from_position", "from_step"), ("to_position", "to_step"), ("expect", "expect_file"))
+
+    from_position: Number | None = None
+    from_step: Number | None = None
+    to_position: Number | None = None
+    to_step: Number | None = None
+    rank: Annotated[Number | None, Written(metavar="R", group=_SHARE)] = None
+    data_parallel_size: Annotated[Count | None, Written(metavar="D", group=_SHARE)] = None
+    micro_batch_size: Annotated[Count | None, Written(metavar="B", group=_SHARE)] = None
+    expect: Annotated[str | None, Written(metavar="DIGEST")] = None
+    expect_file: Annotated[str | None, Written(metavar="FILE")] = None
+    threads: Count = 1
+    json: bool = False
+
+    @property
+    def share(self) -> Share | None:
+        """The share of a rank; None if all is read.
+
+        Raises:
+            UsageError: it is told by half, or there is no such rank.
+        """
+        rank, size, micro_batch_size = self.rank, self.data_parallel_size, self.micro_batch_size
+        if rank is None and size is None and micro_batch_size is None:
+            return None
+        if rank is None or size is None or micro_batch_size is None:
+            message = "--rank, --data-parallel-size and --micro-batch-size go together"
+            raise UsageError(message)
+        if rank >= size:
+            message = f"--rank has to be below --data-parallel-size, {size}"
+            raise UsageError(message)
+        return Share(rank=rank, size=size, micro_batch_size=micro_batch_size)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Reads, prints, and compares."""
     opened = Run.open(options.run_path)
     name = name_of_run(opened.identity)
@@ -72,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _print(options: argparse.Namespace, found: RangeDigest, expected: str | None) -> None:
+def _print(options: Options, found: RangeDigest, expected: str | None) -> None:
     if options.json:
         told: dict[str, object] = {
             "digest": str(found),
@@ -92,20 +118,23 @@ def _print(options: argparse.Namespace, found: RangeDigest, expected: str | None
         print(f"{found}\nexpected sum {expected}: something else was read, or the data have changed since")
 
 
-def _wanted(options: argparse.Namespace, opened: Run, name: str) -> tuple[list[RangeDigest], list[str | None]]:
+def _wanted(options: Options, opened: Run, name: str) -> tuple[list[RangeDigest], list[str | None]]:
     """Returns the ranges to read, and the sums expected of them, as 32 hex digits."""
+    start = options.position_of(options.from_position, options.from_step, opened.lock)
+    stop = options.position_of(options.to_position, options.to_step, opened.lock)
+    share = options.share
     if options.expect_file is not None:
         given = [_parsed(text, name) for text in _lines(options.expect_file)]
-        if _range_of(options, opened) != (None, None) or _share_of(options) is not None:
-            refuse_usage(options, "--expect-file says itself which positions to read")
+        if (start, stop, share) != (None, None, None):
+            message = "--expect-file says itself which positions to read"
+            raise UsageError(message)
         return given, [each.digest.hexdigest() for each in given]
-    start, stop = _range_of(options, opened)
-    share = _share_of(options)
     if options.expect is None or re.fullmatch("[0-9a-f]{32}", options.expect):
         start = 0 if start is None else start
         stop = opened.num_samples if stop is None else stop
         if stop is None:
-            refuse_usage(options, "a run without an end needs --to-position or --to-step")
+            message = "a run without an end needs --to-position or --to-step"
+            raise UsageError(message)
         if start > stop:
             message = f"expected a range of positions, found {start}-{stop}"
             raise ConfigError(message)
@@ -146,29 +175,3 @@ def _lines(path: str) -> Sequence[str]:
         message = f"expected a digest per line in `{path}`, found none"
         raise ConfigError(message)
     return found
-
-
-def _range_of(options: argparse.Namespace, opened: Run) -> tuple[int | None, int | None]:
-    """Returns the first position and the one behind the last; None for what was not said."""
-    sizes = batch_sizes_of(options, lengths_of(opened.lock))
-    found: list[int | None] = []
-    for position, step in ((options.from_position, options.from_step), (options.to_position, options.to_step)):
-        if step is None:
-            found.append(position)
-        elif sizes is None:
-            refuse_usage(options, "a step needs --global-batch-size or --batch-size-schedule")
-        else:
-            found.append(sizes.position_of_step(step))
-    return found[0], found[1]
-
-
-def _share_of(options: argparse.Namespace) -> Share | None:
-    given = (options.rank, options.data_parallel_size, options.micro_batch_size)
-    if given == (None, None, None):
-        return None
-    if None in given:
-        refuse_usage(options, "--rank, --data-parallel-size and --micro-batch-size go together")
-    share = Share(rank=options.rank, size=options.data_parallel_size, micro_batch_size=options.micro_batch_size)
-    if share.rank >= share.size:
-        refuse_usage(options, f"--rank has to be below --data-parallel-size, {share.size}")
-    return share

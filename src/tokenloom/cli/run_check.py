@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import sys
-from typing import Any
+from dataclasses import dataclass
 
 from tokenloom.cli.json_output import print_json
-from tokenloom.cli.run_common import add_run_path
+from tokenloom.cli.run_common import RunPath
 from tokenloom.rendering.words import counted
 from tokenloom.run.check import check_sources
 from tokenloom.run.run import Run
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "check",
-        description="Compare the data of a run with its lock: sizes, counts, the start of each index, and the "
-        "checksums in manifests; with --full, checksums of all bytes. The exit status is 1 if anything differs. --json "
-        "prints path, run, num_pairs, full and problems.",
-    )
-    add_run_path(parser)
-    parser.add_argument("--full", action="store_true", help="read all data and compare checksums")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(RunPath):
+    """Compare the data of a run with its lock: sizes, counts, the start of each index, and the checksums in manifests.
+    The exit status is 1 if anything differs.
+
+    Attributes:
+        full: read all data, and compare the checksums of all bytes.
+        json: print one JSON object: path, run, num_pairs, full and problems.
+    """
+
+    full: bool = False
+    json: bool = False
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Prints what is wrong, and returns 1 if anything is."""
     opened = Run.open(options.run_path)
     lock = opened.lock

@@ -1,31 +1,123 @@
-"""What the commands of `tokenloom run` share: the file, steps as positions, and the words for a run."""
+"""What the commands about runs share: the file, steps as positions, and the words for a run."""
 
 from __future__ import annotations
 
-import argparse
 import textwrap
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from tokenloom.cli.json_output import add_json
-from tokenloom.cli.values import count, whole_number
+from tokenloom.cli.options import Either, UsageError, Written
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
+from tokenloom.loading.topology import Topology
 from tokenloom.rendering.words import name_of
 from tokenloom.run.lock import LockedSegment, RunLock, read_lock
 from tokenloom.run.run import Run
+from tokenloom.setting_types import Count
+
+RowT = TypeVar("RowT")
 
 WIDTH = 80
 """Columns that texts and tables for people keep to."""
 
 _MOST_NAMED = 4
+NO_STEPS = "a step needs --global-batch-size or --batch-size-schedule"
 
 
-def add_run_path(parser: argparse.ArgumentParser) -> None:
-    """Declares which run, and the form of the output."""
-    parser.add_argument(
-        "run_path", nargs="?", default="run.toml", metavar="RUN", help="its run.toml (default run.toml)"
-    )
-    add_json(parser)
+@dataclass(frozen=True, kw_only=True)
+class RunPath:
+    """Which run.
+
+    Attributes:
+        run_path: its run.toml.
+    """
+
+    run_path: Annotated[str, Written(metavar="RUN", is_positional=True)] = "run.toml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSizes:
+    """How positions were dealt to steps.
+
+    Attributes:
+        global_batch_size: samples of a step, of all ranks.
+        batch_size_schedule: sizes that change, such as "0:768 250B:1536": tokens, and samples of a step from there on.
+    """
+
+    GROUP: ClassVar[str] = "how positions were dealt (as in the training run)"
+    EITHER: ClassVar[Either] = (("global_batch_size", "batch_size_schedule"),)
+
+    global_batch_size: Annotated[Count | None, Written(metavar="G")] = None
+    batch_size_schedule: Annotated[
+        str | None, Written(names=("--batch-size-schedule", "--step-batch-size-schedule"), metavar="SCHEDULE")
+    ] = None
+
+    @property
+    def has_batch_sizes(self) -> bool:
+        """Whether the options tell batch sizes."""
+        return self.global_batch_size is not None or self.batch_size_schedule is not None
+
+    def batch_sizes(self, lock: RunLock | None) -> BatchSizeSchedule | None:
+        """Returns the batch sizes that the options tell; None if they tell none.
+
+        Args:
+            lock: of the run; None where nothing is known of its lengths.
+
+        Raises:
+            ConfigError: the schedule is none.
+        """
+        if self.batch_size_schedule is not None:
+            lengths = [(segment.start, segment.sequence_length) for segment in lock.segments] if lock else []
+            return BatchSizeSchedule.parse(self.batch_size_schedule, sequence_length=lengths or None)
+        return None if self.global_batch_size is None else BatchSizeSchedule.constant(self.global_batch_size)
+
+    def position_of(self, position: int | None, step: int | None, lock: RunLock | None) -> int | None:
+        """Returns a position, or the first one of a step; None where neither is given.
+
+        Raises:
+            UsageError: a step is given without batch sizes.
+            ConfigError: their schedule is none.
+        """
+        if step is None:
+            return position
+        if (sizes := self.batch_sizes(lock)) is None:
+            raise UsageError(NO_STEPS)
+        return sizes.position_of_step(step)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dealing(BatchSizes):
+    """How positions were dealt to steps and ranks.
+
+    Attributes:
+        micro_batch_size: samples of a rank and micro-batch.
+        data_parallel_size: data-parallel ranks.
+    """
+
+    GROUP: ClassVar[str] = BatchSizes.GROUP
+
+    micro_batch_size: Annotated[Count | None, Written(metavar="B")] = None
+    data_parallel_size: Annotated[Count | None, Written(metavar="D")] = None
+
+    def __post_init__(self) -> None:
+        """Refuses ranks that are told by half, or without batch sizes."""
+        if (self.micro_batch_size is None) != (self.data_parallel_size is None):
+            message = "--micro-batch-size and --data-parallel-size belong together"
+            raise UsageError(message)
+        if self.micro_batch_size is not None and not self.has_batch_sizes:
+            message = "ranks need --global-batch-size or --batch-size-schedule"
+            raise UsageError(message)
+
+    def topology(self, lock: RunLock) -> Topology | None:
+        """Returns how positions are dealt; None if the options do not tell.
+
+        Raises:
+            ConfigError: the schedule of batch sizes is none.
+        """
+        if (sizes := self.batch_sizes(lock)) is None:
+            return None
+        ranks = {"micro_batch_size": self.micro_batch_size, "data_parallel_size": self.data_parallel_size}
+        return Topology(batch_sizes=sizes, **ranks)
 
 
 def lock_at(path: str) -> RunLock:
@@ -37,91 +129,31 @@ def lock_at(path: str) -> RunLock:
     return Run.open(path).lock if path.endswith(".toml") else read_lock(path)
 
 
-def add_batch_sizes(group: Any) -> None:
-    """Declares what makes positions of steps."""
-    group.add_argument("--global-batch-size", type=count, metavar="G", help="samples of a step, of all ranks")
-    group.add_argument(
-        "--batch-size-schedule",
-        "--step-batch-size-schedule",
-        metavar="SCHEDULE",
-        help='sizes that change, such as "0:768 250B:1536": tokens, and samples of a step from there on',
-    )
-
-
-def add_position(parser: argparse.ArgumentParser, *, prefix: str, samples: str, what: str) -> None:
-    """Declares a position of the run: as such, or as a step.
-
-    Args:
-        parser: parser of the command.
-        prefix: what options begin with: "at" or "consumed".
-        samples: name of the option that takes a position.
-        what: what it is, for the help.
-    """
-    group = parser.add_argument_group(what)
-    either = group.add_mutually_exclusive_group()
-    either.add_argument(f"--{samples}", dest="position", type=whole_number, metavar="N", help="as samples from 0 on")
-    either.add_argument(f"--{prefix}-step", dest="step", type=whole_number, metavar="N", help="as steps from 0 on")
-    add_batch_sizes(group)
-
-
-def batch_sizes_of(options: argparse.Namespace, lengths: Sequence[tuple[int, int]]) -> BatchSizeSchedule | None:
-    """Returns the batch sizes that the options tell; None if they tell none.
-
-    Args:
-        options: the options.
-        lengths: (position, tokens per sample from there on) of the run; empty if that is not known.
-
-    Raises:
-        ConfigError: the schedule is none.
-    """
-    if options.batch_size_schedule is not None and options.global_batch_size is not None:
-        refuse_usage(options, "--global-batch-size and --batch-size-schedule exclude each other")
-    if options.batch_size_schedule is not None:
-        return BatchSizeSchedule.parse(options.batch_size_schedule, sequence_length=lengths or None)
-    if options.global_batch_size is not None:
-        return BatchSizeSchedule.constant(options.global_batch_size)
-    return None
-
-
-def position_of(options: argparse.Namespace, lengths: Sequence[tuple[int, int]]) -> int | None:
-    """Returns the position that the options name; None if they name none. A step without batch sizes is wrong usage.
-
-    Raises:
-        ConfigError: the schedule of batch sizes is none.
-    """
-    sizes = batch_sizes_of(options, lengths)
-    if options.step is None:
-        position: int | None = options.position
-        return position
-    if sizes is None:
-        refuse_usage(options, "a step needs --global-batch-size or --batch-size-schedule")
-    return sizes.position_of_step(options.step)
-
-
-def lengths_of(lock: RunLock | None) -> list[tuple[int, int]]:
-    """Returns (position, tokens per sample from there on) of a lock."""
-    return [] if lock is None else [(segment.start, segment.sequence_length) for segment in lock.segments]
-
-
-def refuse_usage(options: argparse.Namespace, message: str) -> NoReturn:
-    """Prints how the command is used, and what is wrong; ends with status 2."""
-    parser: argparse.ArgumentParser = options.parser
-    parser.error(message)
-
-
 def stage_of(name: str) -> str:
     """Returns a stage in words."""
     return name_of(name) if name.startswith("stage ") else f"stage {name_of(name)}"
 
 
+def largest(rows: Iterable[RowT], size: Callable[[RowT], Any], most: int | None) -> tuple[list[RowT], list[RowT]]:
+    """Returns rows, the largest first, as those to show, at most so many with a line for the rest; and the rest."""
+    ranked = sorted(rows, key=size, reverse=True)
+    shown = ranked if most is None or len(ranked) <= most else ranked[: most - 1]
+    return shown, ranked[len(shown) :]
+
+
+def print_row(cells: Sequence[str], widths: Sequence[int], *, indent: str = "  ") -> None:
+    """Prints a row: the first cell to the left and cut off, the others to the right."""
+    first = f"{name_of(cells[0], width=widths[0]):<{widths[0]}}"
+    others = (f" {cell:>{width}}" for cell, width in zip(cells[1:], widths[1:], strict=True))
+    print(f"{indent}{first}{''.join(others)}".rstrip())
+
+
 def shares_of(lock: RunLock, segment: LockedSegment) -> str:
     """Returns the shares of a segment in indented lines, the largest first."""
     total = sum(weight for _, weight in segment.weights)
-    ranked = sorted(segment.weights, key=lambda each: (-each[1], each[0]))
-    named = ranked if len(ranked) <= _MOST_NAMED else ranked[: _MOST_NAMED - 1]
+    named, others = largest(segment.weights, lambda each: (each[1], -each[0]), _MOST_NAMED)
     words = [f"{name_of(lock.sources[source].name)} {weight / total:.3%}" for source, weight in named]
-    if len(named) < len(ranked):
-        rest = sum(weight for _, weight in ranked[len(named) :])
-        words.append(f"{len(ranked) - len(named):,} others {rest / total:.3%}")
+    if others:
+        words.append(f"{len(others):,} others {sum(weight for _, weight in others) / total:.3%}")
     joined = ", ".join(word.replace(".000%", "%") for word in words)
     return textwrap.fill(joined, WIDTH, initial_indent="    ", subsequent_indent="    ")

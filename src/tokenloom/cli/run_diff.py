@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import textwrap
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
-from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.run_common import WIDTH, lock_at, stage_of
-from tokenloom.cli.values import whole_number
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import Written
+from tokenloom.cli.run_common import WIDTH, largest, lock_at, print_row, stage_of
 from tokenloom.rendering.words import name_of, short
 from tokenloom.run.audit.differences import RunDifferences, SharedSource, differences
 from tokenloom.run.dataset import Place
+from tokenloom.setting_types import Number
 
 _MOST_ROWS = 12
 _NAME = 20
@@ -19,27 +20,29 @@ _HEADINGS = ("tokens of samples", "in A", "in B", "common", "of A", "data in com
 _WIDTHS = (_NAME, 9, 9, 9, 8, 16)
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "diff",
-        description="Compare two runs by their locks: the first position that differs and what stands there in each, "
-        "which settings differ, and per source the tokens of samples that both read, wherever in the run, and of data "
-        "with the same checksums under any name. Each is named by its run.toml or by a lock, such as an older one. "
-        "The exit status is 0 if all positions are the same, 1 if not. --json prints position, before, after, reason, "
-        "runs, ends, stop, settings and sources.",
-    )
-    parser.add_argument("before", metavar="A", help="a run.toml, or a lock")
-    parser.add_argument("after", metavar="B", help="another")
-    parser.add_argument(
-        "--until-position", type=whole_number, metavar="N", help="compare the positions before N (default: all)"
-    )
-    parser.add_argument("--all", action="store_true", help=f"all settings and sources, not {_MOST_ROWS}")
-    add_json(parser)
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Compare two runs by their locks: the first position that differs and what stands there in each, which settings
+    differ, and per source the tokens of samples that both read, wherever in the run, and of data with the same
+    checksums under any name. Each is named by its run.toml or by a lock, such as an older one. The exit status is 0 if
+    all positions are the same, 1 if not.
+
+    Attributes:
+        before: a run.toml, or a lock.
+        after: another.
+        until_position: compare the positions before N (default: all).
+        all: all settings and sources, not 12.
+        json: print one JSON object: position, before, after, reason, runs, ends, stop, settings and sources.
+    """
+
+    before: Annotated[str, Written(metavar="A", is_positional=True)]
+    after: Annotated[str, Written(metavar="B", is_positional=True)]
+    until_position: Number | None = None
+    all: bool = False
+    json: bool = False
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Prints how they differ; returns 1 if they do."""
     found = differences(lock_at(options.before), lock_at(options.after), until=options.until_position)
     if options.json:
@@ -82,27 +85,19 @@ def _place(place: Place | None, position: int, end: int | None) -> str:
 
 
 def _print_sources(sources: tuple[SharedSource, ...], most: int | None) -> None:
-    _print_row(_HEADINGS)
-    ranked = sorted(sources, key=lambda source: -(source.tokens_before + source.tokens_after))
-    shown = ranked if most is None or len(ranked) <= most else ranked[: most - 1]
+    print_row(_HEADINGS, _WIDTHS, indent="")
+    shown, rest = largest(sources, lambda source: source.tokens_before + source.tokens_after, most)
     for source in shown:
         share = f"{source.common_tokens / source.tokens_before:.3%}" if source.tokens_before else ""
         data = f"{short(source.common_data)} of {short(source.data_before)}" if source.data_before else ""
         counts = (source.tokens_before, source.tokens_after, source.common_tokens)
-        _print_row((source.name, *map(short, counts), share, data))
+        print_row((source.name, *map(short, counts), share, data), _WIDTHS, indent="")
     for source in shown:
         others = [name for name in source.names_after if name != source.name]
         if others:
             print(f"  data of {name_of(source.name)} are in B as {', '.join(map(name_of, others[:3]))}")
-    if rest := ranked[len(shown) :]:
+    if rest:
         print(f"  … and {len(rest):,} others; --all shows them")
-
-
-def _print_row(cells: tuple[str, ...]) -> None:
-    line = f"{name_of(cells[0], width=_WIDTHS[0]):<{_WIDTHS[0]}}" + "".join(
-        f" {cell:>{width}}" for cell, width in zip(cells[1:], _WIDTHS[1:], strict=True)
-    )
-    print(line.rstrip())
 
 
 def _print_text(text: str, indent: str) -> None:

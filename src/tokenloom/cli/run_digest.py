@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 from tokenloom.cli.json_output import print_json
-from tokenloom.cli.run_common import add_position, add_run_path, lengths_of, position_of
+from tokenloom.cli.options import Either
+from tokenloom.cli.run_common import BatchSizes, RunPath
 from tokenloom.run.run import Run
+from tokenloom.setting_types import Number
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "digest",
-        description="Print a SHA-256 of all that decides which samples stand before a position, and of nothing else: "
-        "two runs with one digest have read the same up to there. --json prints position, digest and run.",
-    )
-    add_run_path(parser)
-    add_position(parser, prefix="at", samples="position", what="the position (default: what was consumed, or the end)")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(RunPath, BatchSizes):
+    """Print a SHA-256 of all that decides which samples stand before a position, and of nothing else: two runs with one
+    digest have read the same up to there.
+
+    Attributes:
+        position: the position, as samples from 0 on (default: what was consumed, or the end).
+        at_step: the position, as steps from 0 on.
+        json: print one JSON object: position, digest and run.
+    """
+
+    EITHER: ClassVar[Either] = (("position", "at_step"),)
+
+    position: Number | None = None
+    at_step: Number | None = None
+    json: bool = False
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Prints the digest."""
     opened = Run.open(options.run_path)
-    position = position_of(options, lengths_of(opened.lock))
+    position = options.position_of(options.position, options.at_step, opened.lock)
     if position is None:
         position = opened.lock.consumed or opened.num_samples or 0
     digest = opened.digest(position)

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 from tokenloom.cli.json_output import print_json
-from tokenloom.cli.run_common import add_position, add_run_path, lengths_of, lock_at, position_of
+from tokenloom.cli.options import Either
+from tokenloom.cli.run_common import BatchSizes, RunPath, lock_at
 from tokenloom.run.digest import order_digest, run_identity
+from tokenloom.setting_types import Number
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "id",
-        description="Print what names a run: a SHA-256 of its seed and of the data that it began with, which stays "
-        "while the run changes and goes on, and stands in the state of loaders as `run`. And with a position, or "
-        "where some were consumed, the digest of the order before it. A lock may be named instead of a run.toml. "
-        "--json prints path, run, position, digest and num_samples.",
-    )
-    add_run_path(parser)
-    add_position(parser, prefix="at", samples="position", what="a position (default: what was consumed)")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(RunPath, BatchSizes):
+    """Print what names a run: a SHA-256 of its seed and of the data that it began with, which stays while the run
+    changes and goes on, and stands in the state of loaders as `run`. And with a position, or where some were consumed,
+    the digest of the order before it. A lock may be named instead of a run.toml.
+
+    Attributes:
+        position: a position, as samples from 0 on (default: what was consumed).
+        at_step: a position, as steps from 0 on.
+        json: print one JSON object: path, run, position, digest and num_samples.
+    """
+
+    EITHER: ClassVar[Either] = (("position", "at_step"),)
+
+    position: Number | None = None
+    at_step: Number | None = None
+    json: bool = False
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Prints the name."""
     lock = lock_at(options.run_path)
-    position = position_of(options, lengths_of(lock))
+    position = options.position_of(options.position, options.at_step, lock)
     if position is None:
         position = lock.consumed or None
     digest = None if position is None else order_digest(lock, position)

@@ -2,63 +2,69 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from typing import Any
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, ClassVar
 
-from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.run_common import refuse_usage
-from tokenloom.cli.values import count, share, token_count, whole_number
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import Either, OneOf, Written
+from tokenloom.cli.values import share, token_count
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.run_arguments import TakenArguments, read_arguments, take_arguments
 from tokenloom.run.init import RunDraft, draft_text, weighted_entries
+from tokenloom.setting_types import Count, Number
 from tokenloom.storage.publishing import make_folder_of
 from tokenloom.storage.resolve import open_pending
 
 _DEFAULT_LENGTH = 4096
+_SAID = "what the run says; before what an arguments file says"
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "init",
-        description="Write a run.toml with comments: from a blend as Megatron has it, from the arguments of a Megatron "
-        "run, or from folders, each of which becomes a source. Data without weights are read in proportion to their "
-        "tokens: once, if no size is given. --json prints path, data, not_taken and others.",
-    )
-    parser.add_argument("folders", nargs="*", metavar="FOLDER", help="folders, globs or prefixes, a source each")
-    parser.add_argument(
-        "--data-path", nargs="+", metavar="ENTRY", help="prefixes, globs or folders; or a weight before each"
-    )
-    parser.add_argument(
-        "--args-file", metavar="FILE", help="arguments of a Megatron run: a script, a list of arguments, or YAML"
-    )
-    parser.add_argument("-o", "--output", default="run.toml", metavar="FILE", help="file to write (default run.toml)")
-    parser.add_argument("--overwrite", "--force", action="store_true", help="replace a file that is there")
-    group = parser.add_argument_group("what the run says; before what an arguments file says")
-    group.add_argument(
-        "--sequence-length", type=count, metavar="S", help=f"tokens per sample (default {_DEFAULT_LENGTH})"
-    )
-    size = group.add_mutually_exclusive_group()
-    size.add_argument("--tokens", type=token_count, metavar="N", help="tokens of the run, such as 900B")
-    size.add_argument("--samples", type=token_count, metavar="N", help="samples of the run")
-    group.add_argument("--seed", type=whole_number, metavar="N", help="seed of the order (default 1234)")
-    group.add_argument("--tokenizer", metavar="PATH", help="the tokenizer that made the data")
-    group.add_argument("--holdout", type=share, metavar="SHARE", help='share of each to hold out, such as "0.1%%"')
-    add_json(parser)
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Write a run.toml with comments: from a blend as Megatron has it, from the arguments of a Megatron run, or from
+    folders, each of which becomes a source. Data without weights are read in proportion to their tokens: once, if no
+    size is given.
+
+    Attributes:
+        folders: folders, globs or prefixes, a source each.
+        data_path: prefixes, globs or folders; or a weight before each.
+        args_file: arguments of a Megatron run: a script, a list of arguments, or YAML.
+        output: file to write.
+        overwrite: replace a file that is there.
+        sequence_length: tokens per sample (default 4096).
+        tokens: tokens of the run, such as 900B.
+        samples: samples of the run.
+        seed: seed of the order (default 1234).
+        tokenizer: the tokenizer that made the data.
+        holdout: share of each to hold out, such as "0.1%".
+        json: print one JSON object: path, data, not_taken and others.
+    """
+
+    EITHER: ClassVar[Either] = (("tokens", "samples"), ("folders", "data_path"))
+    ONE_OF: ClassVar[OneOf] = {"--data-path, --args-file, or folders": ("folders", "data_path", "args_file")}
+
+    folders: Annotated[tuple[str, ...], Written(metavar="FOLDER", is_positional=True)] = ()
+    data_path: Annotated[tuple[str, ...], Written(metavar="ENTRY")] = ()
+    args_file: Annotated[str | None, Written(metavar="FILE")] = None
+    output: Annotated[str, Written(names=("-o", "--output"), metavar="FILE")] = "run.toml"
+    overwrite: Annotated[bool, Written(names=("--overwrite", "--force"))] = False
+    sequence_length: Annotated[Count | None, Written(metavar="S", group=_SAID)] = None
+    tokens: Annotated[int | None, Written(parse=token_count, group=_SAID)] = None
+    samples: Annotated[int | None, Written(parse=token_count, group=_SAID)] = None
+    seed: Annotated[Number | None, Written(group=_SAID)] = None
+    tokenizer: Annotated[str | None, Written(metavar="PATH", group=_SAID)] = None
+    holdout: Annotated[Fraction | None, Written(metavar="SHARE", parse=share, group=_SAID)] = None
+    json: bool = False
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Writes the file, and says what was not taken over."""
     taken = TakenArguments() if options.args_file is None else take_arguments(read_arguments(options.args_file))
-    if options.folders and options.data_path:
-        refuse_usage(options, "name data by --data-path or as folders, not by both")
     entries = options.data_path or options.folders or taken.entries
     if not entries:
-        if options.args_file is None:
-            refuse_usage(options, "name the data: --data-path, --args-file, or folders")
         message = f"`{options.args_file}`: expected `--data-path`, found none"
         raise ConfigError(message, hint="give `--data-path` yourself")
     data, weights = weighted_entries(entries)

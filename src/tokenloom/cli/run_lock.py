@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 from tokenloom.cli.json_output import print_json
-from tokenloom.cli.run_common import add_position, add_run_path, lengths_of, position_of, shares_of, stage_of
+from tokenloom.cli.options import Either, Written
+from tokenloom.cli.run_common import BatchSizes, RunPath, shares_of, stage_of
 from tokenloom.cli.stopping import say
 from tokenloom.rendering.words import counted, name_of, short
 from tokenloom.run.audit.source_origins import records_may_be_elsewhere
@@ -16,38 +17,41 @@ from tokenloom.run.changes import lock_changes
 from tokenloom.run.digest import order_digest
 from tokenloom.run.lock import LockedSegment, RunLock, lock_path, read_lock_if_there
 from tokenloom.run.locking import DROPS, LockedRun, lock_run
+from tokenloom.setting_types import Number
 
 _MOST_LINES = 20
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "lock",
-        description="Write run.lock beside run.toml: which data the run reads, from headers and manifests alone. Says "
-        "what has changed, and the first position that holds another sample than before; what was consumed cannot, or "
-        "nothing is written. --json prints path, written, consumed, digest, num_samples, num_sources, "
-        "num_pairs, num_tokens, segments, changes, exhausted, stopped, cut_short, no_document (records that gave "
-        "none), unknown_pairs (prefixes that do not know their input), dropped and moved.",
-    )
-    add_run_path(parser)
-    add_position(parser, prefix="consumed", samples="consumed-samples", what="how far training has come")
-    parser.add_argument(
-        "--drop",
-        choices=DROPS,
-        action="append",
-        default=[],
-        help="let go of denials that run.toml has no more; or of what was consumed, after going back to an earlier "
-        "checkpoint",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only say what would change")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(RunPath, BatchSizes):
+    """Write run.lock beside run.toml: which data the run reads, from headers and manifests alone. Says what has
+    changed, and the first position that holds another sample than before; what was consumed cannot, or nothing is
+    written.
+
+    Attributes:
+        consumed_samples: how far training has come, as samples from 0 on.
+        consumed_step: how far training has come, as steps from 0 on.
+        drop: let go of denials that run.toml has no more; or of what was consumed, after going back to an earlier
+            checkpoint.
+        dry_run: only say what would change.
+        json: print one JSON object: path, written, consumed, digest, num_samples, num_sources, num_pairs, num_tokens,
+            segments, changes, exhausted, stopped, cut_short, no_document (records that gave none), unknown_pairs
+            (prefixes that do not know their input), dropped and moved.
+    """
+
+    EITHER: ClassVar[Either] = (("consumed_samples", "consumed_step"),)
+
+    consumed_samples: Number | None = None
+    consumed_step: Number | None = None
+    drop: Annotated[tuple[str, ...], Written(choices=DROPS, is_repeated=True)] = ()
+    dry_run: bool = False
+    json: bool = False
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Locks, and prints what that changed."""
     path = lock_path(options.run_path)
-    consumed = position_of(options, lengths_of(read_lock_if_there(path)))
+    consumed = options.position_of(options.consumed_samples, options.consumed_step, read_lock_if_there(path))
     locked = lock_run(options.run_path, consumed=consumed, drop=options.drop, write=not options.dry_run)
     if options.json:
         print_json({"path": path, "written": not options.dry_run, **described(locked)})

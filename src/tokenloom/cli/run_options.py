@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from tokenloom.blending.spec import BlendSettings, parse_blend
-from tokenloom.cli.options import OneOf, UsageError, Written, arguments_of, declare
+from tokenloom.cli.options import Either, OneOf, UsageError, Written, arguments_of
 from tokenloom.cli.values import size, sizes, split_weights
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
 from tokenloom.order.policies import policy_names
-from tokenloom.setting_types import Count
+from tokenloom.setting_types import Count, Number
 
 _SURPLUS = BlendedMegatronDatasetConfig.mid_level_dataset_surplus
 _Entries = Annotated[tuple[str, ...] | None, Written(metavar="ENTRY")]
@@ -39,6 +39,7 @@ class DataOptions:
     """
 
     GROUP: ClassVar[str] = "data, named in one of these ways"
+    EITHER: ClassVar[Either] = (_WHOLE,)
     ONE_OF: ClassVar[OneOf] = {"--data-path ENTRY… (or a file of them)": (*_WHOLE, *_SINGLE)}
 
     data_path: _Entries = None
@@ -50,11 +51,7 @@ class DataOptions:
 
     def __post_init__(self) -> None:
         """Refuses data that are named in several ways."""
-        whole = [f"--{name.replace('_', '-')}" for name in _WHOLE if getattr(self, name) is not None]
-        if len(whole) > 1:
-            message = f"`{whole[1]}`: cannot stand beside `{whole[0]}`"
-            raise UsageError(message)
-        if whole and any(getattr(self, name) for name in _SINGLE):
+        if any(getattr(self, name) for name in _WHOLE) and any(getattr(self, name) for name in _SINGLE):
             message = "data of single splits, and of all of them: name data in one of these ways"
             raise UsageError(message)
 
@@ -80,9 +77,19 @@ class WindowOptions:
     window_policy: Annotated[str, Written(choices=tuple(policy_names()))] = "concat"
 
 
-def add_window_policy(parser: Any) -> None:
-    """Declares how samples are made of documents."""
-    declare(parser, WindowOptions)
+@dataclass(frozen=True, kw_only=True)
+class SampleOptions(WindowOptions):
+    """How samples are made of a pair, which does not say that itself.
+
+    Attributes:
+        sequence_length: tokens of a sample.
+        seed: seed of the run.
+    """
+
+    GROUP: ClassVar[str] = "samples of a pair (as in the training run)"
+
+    sequence_length: Annotated[Count, Written(metavar="S")] = 2048
+    seed: Number = 1234
 
 
 @dataclass(frozen=True, kw_only=True)

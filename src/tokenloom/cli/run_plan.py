@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from tokenloom.cli.json_output import print_json
-from tokenloom.cli.run_common import add_batch_sizes, add_run_path, batch_sizes_of, lengths_of, stage_of
-from tokenloom.cli.values import date, number
+from tokenloom.cli.options import Written
+from tokenloom.cli.run_common import BatchSizes, RunPath, largest, print_row, stage_of
+from tokenloom.cli.values import date
 from tokenloom.errors import ConfigError
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
 from tokenloom.rendering.words import counted, name_of, short
@@ -17,6 +18,7 @@ from tokenloom.run.lock import RunLock
 from tokenloom.run.plan import Pace, PlannedReading, PlannedSegment, PlannedSource, RunPlan
 from tokenloom.run.run import Run
 
+_DATES = "dates"
 _MOST_ROWS = 12
 _NAME = 16
 _HEADINGS = ("source", "share", "samples", "tokens", "passes", "pass ends at")
@@ -25,25 +27,26 @@ _LEDGER_HEADINGS = ("what becomes of", "passes", "offered", "seen", "unseen", "c
 _LEDGER_WIDTHS = (_NAME, 8, 9, 8, 9, 9)
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "plan",
-        description="What a run will read, from its lock alone: per stage and source samples, tokens and passes, where "
-        "passes end, where a source has been read as often as it may be, and what stays unseen; with dates, if its "
-        "speed is given. --json prints run, cut_short, num_samples, num_tokens, segments, sources, caps and end, with "
-        "step and date of stages and caps where they are known.",
-    )
-    add_run_path(parser)
-    add_batch_sizes(parser.add_argument_group("positions as steps, too"))
-    group = parser.add_argument_group("dates")
-    group.add_argument("--tokens-per-second", type=number, metavar="N", help="speed of the training run, all ranks")
-    group.add_argument("--start", type=date, metavar="DATE", help="when it reads what follows on what was consumed")
-    parser.add_argument("--all", action="store_true", help=f"all sources, not {_MOST_ROWS} of a stage")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(RunPath, BatchSizes):
+    """What a run will read, from its lock alone: per stage and source samples, tokens and passes, where passes end,
+    where a source has been read as often as it may be, and what stays unseen; with dates, if its speed is given.
+
+    Attributes:
+        tokens_per_second: speed of the training run, all ranks.
+        start: when it reads what follows on what was consumed.
+        all: all sources, not 12 of a stage.
+        json: print one JSON object: run, cut_short, num_samples, num_tokens, segments, sources, caps and end, with step
+            and date of stages and caps where they are known.
+    """
+
+    tokens_per_second: Annotated[float | None, Written(metavar="N", group=_DATES)] = None
+    start: Annotated[datetime | None, Written(metavar="DATE", parse=date, group=_DATES)] = None
+    all: bool = False
+    json: bool = False
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Prints the plan."""
     opened = Run.open(options.run_path)
     plan, marks = opened.plan(), _Marks(options, opened.lock)
@@ -74,9 +77,9 @@ def run(options: argparse.Namespace) -> int:
 class _Marks:
     """Positions in words: with step and date where these are known."""
 
-    def __init__(self, options: argparse.Namespace, lock: RunLock) -> None:
+    def __init__(self, options: Options, lock: RunLock) -> None:
         self._lock = lock
-        self._sizes: BatchSizeSchedule | None = batch_sizes_of(options, lengths_of(lock))
+        self._sizes: BatchSizeSchedule | None = options.batch_sizes(lock)
         self._pace: Pace | None = None
         if options.tokens_per_second is None and options.start is not None:
             message = "expected --tokens-per-second beside --start, found none"
@@ -85,8 +88,7 @@ class _Marks:
             if not options.tokens_per_second > 0:
                 message = f"expected --tokens-per-second above 0, found {options.tokens_per_second}"
                 raise ConfigError(message)
-            start: datetime | None = options.start
-            self._pace = Pace(tokens_per_second=options.tokens_per_second, start=start, begin=lock.consumed)
+            self._pace = Pace(tokens_per_second=options.tokens_per_second, start=options.start, begin=lock.consumed)
 
     @property
     def say_more(self) -> bool:
@@ -132,16 +134,15 @@ def _print_segment(segment: PlannedSegment, marks: _Marks, most: int | None) -> 
     tokens = "" if segment.num_tokens is None else f", {short(segment.num_tokens)} tokens in all"
     print(f"\n{stage_of(segment.stage)} from position {marks.of(segment.start)}")
     print(f"  {size} of {segment.sequence_length:,} tokens{tokens}")
-    _print_row(_HEADINGS, _WIDTHS)
-    ranked = sorted(segment.readings, key=lambda reading: -reading.weight)
-    shown = ranked if most is None or len(ranked) <= most else ranked[: most - 1]
+    print_row(_HEADINGS, _WIDTHS)
+    shown, rest = largest(segment.readings, lambda reading: reading.weight, most)
     for reading in shown:
-        _print_row(tuple(_reading(reading)), _WIDTHS)
-    if rest := ranked[len(shown) :]:
+        print_row(tuple(_reading(reading)), _WIDTHS)
+    if rest:
         samples = sum(reading.num_samples or 0 for reading in rest)
         share = sum(reading.weight for reading in rest) / rest[0].weights
         many = (f"{len(rest):,} others", f"{share:.3%}")
-        _print_row((*many, "" if segment.num_samples is None else short(samples), "", "", ""), _WIDTHS)
+        print_row((*many, "" if segment.num_samples is None else short(samples), "", "", ""), _WIDTHS)
     if marks.say_more:
         for reading in shown:
             if reading.pass_ends:
@@ -164,25 +165,16 @@ def _reading(reading: PlannedReading) -> Iterator[str]:
 
 
 def _print_ledger(sources: Sequence[PlannedSource], most: int | None) -> None:
-    _print_row(_LEDGER_HEADINGS, _LEDGER_WIDTHS)
-    ranked = sorted(sources, key=lambda source: -source.seen_tokens)
-    shown = ranked if most is None or len(ranked) <= most else ranked[: most - 1]
+    print_row(_LEDGER_HEADINGS, _LEDGER_WIDTHS)
+    shown, rest = largest(sources, lambda source: source.seen_tokens, most)
     for source in shown:
         counts = (source.offered_tokens, source.seen_tokens, source.unseen_tokens, source.uncovered_tokens)
-        _print_row((source.name, f"{source.num_passes:,}", *map(short, counts)), _LEDGER_WIDTHS)
-    if rest := ranked[len(shown) :]:
+        print_row((source.name, f"{source.num_passes:,}", *map(short, counts)), _LEDGER_WIDTHS)
+    if rest:
         sums = (
             sum(source.offered_tokens for source in rest),
             sum(source.seen_tokens for source in rest),
             sum(source.unseen_tokens for source in rest),
             sum(source.uncovered_tokens for source in rest),
         )
-        _print_row((f"{len(rest):,} others", "", *map(short, sums)), _LEDGER_WIDTHS)
-
-
-def _print_row(cells: Sequence[str], widths: Sequence[int]) -> None:
-    """Prints a row: the first cell to the left and cut off, the others to the right."""
-    line = f"  {name_of(cells[0], width=widths[0]):<{widths[0]}}" + "".join(
-        f" {cell:>{width}}" for cell, width in zip(cells[1:], widths[1:], strict=True)
-    )
-    print(line.rstrip())
+        print_row((f"{len(rest):,} others", "", *map(short, sums)), _LEDGER_WIDTHS)

@@ -2,44 +2,54 @@
 
 from __future__ import annotations
 
-import argparse
 import time
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from tokenloom.cli.json_output import print_json
-from tokenloom.cli.run_common import add_position, add_run_path, lengths_of, position_of
+from tokenloom.cli.options import Either, Written
+from tokenloom.cli.run_common import BatchSizes, RunPath
 from tokenloom.cli.stream import print_statistics, storage_record
-from tokenloom.cli.values import count
 from tokenloom.errors import ConfigError
 from tokenloom.loading.read_ahead import loader_statistics
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.run.run import Run
+from tokenloom.setting_types import Count, Number
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "stream",
-        description="Read batches of a run from a position on as fast as they come. Prints throughput, how long the "
-        "loop waited and, for data in object storage, what was fetched. --json prints position, num_batches, "
-        "num_samples, num_tokens, seconds, wait_seconds, longest_wait_seconds and storage (by source).",
-    )
-    add_run_path(parser)
-    add_position(parser, prefix="at", samples="position", what="where to begin (default 0)")
-    parser.add_argument("--micro-batch-size", type=count, default=8, metavar="B", help="samples per batch (default 8)")
-    parser.add_argument("--batches", type=count, default=1000, metavar="N", help="stop after N batches (default 1000)")
-    parser.add_argument("--holdout", action="store_true", help="read what is held out instead")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(RunPath, BatchSizes):
+    """Read batches of a run from a position on as fast as they come. Prints throughput, how long the loop waited and,
+    for data in object storage, what was fetched.
+
+    Attributes:
+        position: where to begin, as samples from 0 on (default 0).
+        at_step: where to begin, as steps from 0 on.
+        micro_batch_size: samples per batch.
+        batches: stop after so many batches.
+        holdout: read what is held out instead.
+        json: print one JSON object: position, num_batches, num_samples, num_tokens, seconds, wait_seconds,
+            longest_wait_seconds and storage (by source).
+    """
+
+    EITHER: ClassVar[Either] = (("position", "at_step"),)
+
+    position: Number | None = None
+    at_step: Number | None = None
+    micro_batch_size: Annotated[Count, Written(metavar="B")] = 8
+    batches: Count = 1000
+    holdout: bool = False
+    json: bool = False
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Reads, and prints throughput and waits."""
     opened = Run.open(options.run_path)
-    start = position_of(options, lengths_of(opened.lock)) or 0
+    start = options.position_of(options.position, options.at_step, opened.lock) or 0
     dataset = opened.holdout() if options.holdout else opened.dataset()
     if start + options.micro_batch_size > len(dataset):
         message = f"expected a batch of {options.micro_batch_size} samples from position {start} on, found "

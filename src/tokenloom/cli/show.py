@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
-from tokenloom.cli.drawing import add_look, look_of, print_shown
-from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.run_common import refuse_usage
-from tokenloom.cli.run_options import add_window_policy
+from tokenloom.cli.drawing import LookOptions, look_of, print_shown
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import Either, OneOf, UsageError, Written
+from tokenloom.cli.run_options import SampleOptions
 from tokenloom.cli.stopping import say
-from tokenloom.cli.values import count, signed_number, split_weights, whole_number
+from tokenloom.cli.values import split_weights
 from tokenloom.datasets.chat_config import SFTDatasetConfig
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
@@ -23,55 +23,66 @@ from tokenloom.inspect.shown import Shown
 from tokenloom.inspect.shown_data import OpenPair, shown_document, shown_sample
 from tokenloom.loading.from_data import tokenizer_of_data
 from tokenloom.run.run import Run
+from tokenloom.setting_types import Number
 from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "show",
-        description="Decode a document, or a training sample: a heading per document in it, end of document and other "
-        "special tokens, padding, prompt and answer, and which tokens are labels with loss. Without a tokenizer, "
-        "named or found by the manifest, a document is shown as token ids.",
-    )
-    parser.add_argument("prefix", nargs="?", metavar="PREFIX", help="path of the pair without .bin or .idx")
-    parser.add_argument("--run", dest="run_path", metavar="RUN", help="run.toml of a run, for --position")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--document", type=signed_number, metavar="I", help="show document I")
-    what.add_argument("--sample", type=signed_number, metavar="K", help="show sample K of a split")
-    what.add_argument("--position", type=whole_number, metavar="N", help="show what stands at position N of a run")
-    parser.add_argument("--holdout", action="store_true", help="of a run: show what is held out instead")
-    add_json(
-        parser,
-        "heading, facts, notes, spans, first, num_tokens, and in tokens id, text, kind, part, loss and span of each",
-    )
-    parser.add_argument("--tokenizer", metavar="PATH", help="tokenizer.json or its folder (default: that of the data)")
-    group = parser.add_argument_group("which samples (as in the training run)")
-    group.add_argument(
-        "--sequence-length", type=count, default=2048, metavar="S", help="tokens per sample (default %(default)s)"
-    )
-    add_window_policy(group)
-    group.add_argument("--seed", type=whole_number, default=1234, help="seed of the run (default %(default)s)")
-    group.add_argument(
-        "--split", type=split_weights, default="969,30,1", help="98,1,1 or train=0.99,valid=0.01 (default 969,30,1)"
-    )
-    names = [split.name for split in Split]
-    group.add_argument("--from", dest="split_name", choices=names, default="train", help="split (default train)")
-    group.add_argument("--num-samples", type=whole_number, metavar="N", help="samples asked for (default one epoch)")
-    group.add_argument("--path-to-cache", metavar="FOLDER", help="folder of the index cache")
-    add_look(parser)
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(SampleOptions, LookOptions):
+    """Decode a document, or a training sample: a heading per document in it, end of document and other special tokens,
+    padding, prompt and answer, and which tokens are labels with loss. Without a tokenizer, named or found by the
+    manifest, a document is shown as token ids.
+
+    Attributes:
+        prefix: path of the pair without .bin or .idx.
+        run_path: run.toml of a run, for --position.
+        document: show document I.
+        sample: show sample K of a split.
+        position: show what stands at position N of a run.
+        holdout: of a run: show what is held out instead.
+        json: print one JSON object: heading, facts, notes, spans, first, num_tokens, and in tokens id, text, kind,
+            part, loss and span of each.
+        tokenizer: tokenizer.json or its folder (default: that of the data).
+        ids: write the id of each token below it.
+        split: 98,1,1 or train=0.99,valid=0.01.
+        split_name: split of the sample.
+        num_samples: samples asked for (default one epoch).
+        path_to_cache: folder of the index cache.
+    """
+
+    EITHER: ClassVar[Either] = (("document", "sample", "position"),)
+    ONE_OF: ClassVar[OneOf] = {"--document, --sample or --position": ("document", "sample", "position")}
+
+    prefix: Annotated[str | None, Written(metavar="PREFIX", is_positional=True)] = None
+    run_path: Annotated[str | None, Written(names=("--run",), metavar="RUN")] = None
+    document: Annotated[int | None, Written(metavar="I")] = None
+    sample: Annotated[int | None, Written(metavar="K")] = None
+    position: Number | None = None
+    holdout: bool = False
+    tokenizer: Annotated[str | None, Written(metavar="PATH")] = None
+    ids: bool = False
+    json: bool = False
+    split: Annotated[str, Written(parse=split_weights)] = "969,30,1"
+    split_name: Annotated[str, Written(names=("--from",), choices=tuple(Split.__members__))] = "train"
+    num_samples: Number | None = None
+    path_to_cache: Annotated[str | None, Written(metavar="FOLDER")] = None
+
+    def __post_init__(self) -> None:
+        """Refuses options that do not go together."""
+        if (self.run_path is None) == (self.prefix is None):
+            message = "name a PREFIX or --run, one of both"
+            raise UsageError(message)
+        if (self.run_path is None) != (self.position is None):
+            message = "--run and --position belong together"
+            raise UsageError(message)
+        if self.holdout and self.run_path is None:
+            message = "--holdout is about positions of a run"
+            raise UsageError(message)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Prints what is asked for, a heading per document."""
-    if (options.run_path is None) == (options.prefix is None):
-        refuse_usage(options, "name a PREFIX or --run, one of both")
-    if (options.run_path is None) != (options.position is None):
-        refuse_usage(options, "--run and --position belong together")
-    if options.holdout and options.run_path is None:
-        refuse_usage(options, "--holdout is about positions of a run")
     try:
         shown = _of_pair(options) if options.run_path is None else _of_run(options)
     except IndexError as error:
@@ -80,11 +91,13 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(shown)
     else:
-        print_shown(shown, look_of(options))
+        print_shown(shown, look_of(options, ids=options.ids))
     return 0
 
 
-def _of_run(options: argparse.Namespace) -> Shown:
+def _of_run(options: Options) -> Shown:
+    assert options.run_path is not None  # looked at before
+    assert options.position is not None
     opened = Run.open(options.run_path)
     tokenizer = tokenizer_of(opened) if options.tokenizer is None else load_tokenizer(options.tokenizer)
     dataset = opened.holdout() if options.holdout else opened.dataset()
@@ -102,7 +115,8 @@ def tokenizer_of(opened: Run) -> TextTokenizer | None:
         return None
 
 
-def _of_pair(options: argparse.Namespace) -> Shown:
+def _of_pair(options: Options) -> Shown:
+    assert options.prefix is not None  # looked at before
     pair, tokenizer = OpenPair(prefix_of(options.prefix)), None
     try:
         tokenizer = tokenizer_of_data(options.tokenizer, [pair.prefix])
@@ -115,12 +129,13 @@ def _of_pair(options: argparse.Namespace) -> Shown:
     if pair.data.multimodal:
         message = f"expected text in `{pair.prefix}`, found text and images"
         raise ConfigError(message, hint="samples are of text: show a document with --document")
+    assert options.sample is not None
     samples = _samples(options, pair, tokenizer)
     name = f"sample {options.sample:,} of {len(samples):,} ({options.split_name})"
     return dataclasses.replace(shown_sample(samples, options.sample, tokenizer), heading=name)
 
 
-def _samples(options: argparse.Namespace, pair: OpenPair, tokenizer: Any) -> GPTDataset | SFTDataset:
+def _samples(options: Options, pair: OpenPair, tokenizer: Any) -> GPTDataset | SFTDataset:
     """Returns the samples of a split alone, of conversations if the pair knows prompts from answers."""
     split = Split[options.split_name]
     is_chat = pair.roles is not None

@@ -185,6 +185,16 @@ def ranges(text: str) -> list[range]:
 
 
 @option
+def ids(text: str) -> list[int]:
+    """Returns ids of tokens, such as `17,4,2051`."""
+    try:
+        return [int(each) for each in text.split(",")]
+    except ValueError:
+        message = f"expected ids such as 17,4,2051, found {text!r}"
+        raise ConfigError(message) from None
+
+
+@option
 def names(text: str) -> list[str]:
     """Returns names with commas between them, such as `a,b`."""
     return [item.text for item in items_of(text)]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from tokenloom.cli.dealing import add_dealing, check_dealing, has_batch_sizes, topology_of
-from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.run_common import refuse_usage
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import Either, OneOf, Written
+from tokenloom.cli.run_common import Dealing, RunPath
 from tokenloom.cli.stopping import say
-from tokenloom.cli.values import whole_number
+from tokenloom.cli.values import ids
 from tokenloom.errors import ConfigError
-from tokenloom.loading.topology import Topology
 from tokenloom.rendering.words import counted, name_of
 from tokenloom.run.audit.source_origins import SourceOrigins, origins_missing
 from tokenloom.run.audit.span_table import SpanTable
@@ -22,6 +21,7 @@ from tokenloom.run.audit.token_search import Match, find_ids, find_text, find_wh
 from tokenloom.run.document_names import parse_name, record_name, resolve_names
 from tokenloom.run.held_out import are_held_out
 from tokenloom.run.run import Run
+from tokenloom.setting_types import Number
 from tokenloom.tokenizers.load import load_tokenizer
 
 Row = dict[str, Any]
@@ -34,53 +34,57 @@ _AT_ONCE = 1000
 """Documents whose occurrences are looked for together."""
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "when",
-        description="Print every position of a run at which documents are read, past and to come, with pass and stage. "
-        "By arithmetic, whatever the length of the run; only texts and tokens are looked for in the data. With --json "
-        "one object per line and span: what `trace --json` has, and match, the first of the "
-        "tokens that were looked for, num_matched, how many these are, and seen, whether training has consumed the "
-        "position, as far as run.lock knows; null where something is not known. The exit status is 0 also if nothing "
-        "reads the tokens, 1 for an error and 2 for wrong usage.",
-    )
-    parser.add_argument(
-        "run_path", nargs="?", default="run.toml", metavar="RUN", help="its run.toml (default run.toml)"
-    )
-    add_json(parser, each="span, a line each")
-    group = parser.add_argument_group("what is looked for (one or more of these)")
-    group.add_argument(
-        "--document", action="append", default=[], metavar="NAME:N", help="document N, from 0, of source NAME"
-    )
-    group.add_argument(
-        "--record", action="append", default=[], metavar="FILE:N", help="what line or row N, from 1, of FILE became"
-    )
-    group.add_argument("--text-file", metavar="FILE", help="documents of this text, by their hashes")
-    group.add_argument("--tokens", metavar="TEXT", help="this text within documents; all data are read")
-    group.add_argument("--ids", type=_ids, metavar="I,I,…", help="the same, given as ids of tokens")
-    group = parser.add_argument_group("where (default: in the whole run)")
-    until = group.add_mutually_exclusive_group()
-    until.add_argument("--until-position", type=whole_number, metavar="N", help="before position N")
-    until.add_argument("--until-step", type=whole_number, metavar="N", help="before step N")
-    add_dealing(parser)
-    group = parser.add_argument_group("what is needed for that")
-    group.add_argument("--tokenizer", metavar="PATH", help="tokenizer.json or its folder (default: that of the run)")
-    group.add_argument("--path-to-cache", metavar="FOLDER", help='folder of the index cache, with order = "megatron"')
-    parser.set_defaults(run=run)
+_SOUGHT = "what is looked for (one or more of these)"
+_WHERE = "where (default: in the whole run)"
+_NEEDED = "what is needed for that"
 
 
-def run(options: argparse.Namespace) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Options(RunPath, Dealing):
+    """Print every position of a run at which documents are read, past and to come, with pass and stage. By arithmetic,
+    whatever the length of the run; only texts and tokens are looked for in the data. The exit status is 0 also if
+    nothing reads the tokens, 1 for an error and 2 for wrong usage.
+
+    Attributes:
+        document: document N, from 0, of source NAME.
+        record: what line or row N, from 1, of FILE became.
+        text_file: documents of this text, by their hashes.
+        tokens: this text within documents; all data are read.
+        ids: the same, given as ids of tokens.
+        until_position: before position N.
+        until_step: before step N.
+        tokenizer: tokenizer.json or its folder (default: that of the run).
+        path_to_cache: folder of the index cache, with order = "megatron".
+        json: print one JSON object per span, a line each: what `trace --json` has, and match, the first of the tokens
+            that were looked for, num_matched, how many these are, and seen, whether training has consumed the position,
+            as far as run.lock knows; null where something is not known.
+    """
+
+    EITHER: ClassVar[Either] = (("until_position", "until_step"),)
+    ONE_OF: ClassVar[OneOf] = {
+        "--document, --record, --text-file, --tokens or --ids": ("document", "record", "text_file", "tokens", "ids")
+    }
+
+    document: Annotated[tuple[str, ...], Written(metavar="NAME:N", is_repeated=True, group=_SOUGHT)] = ()
+    record: Annotated[tuple[str, ...], Written(metavar="FILE:N", is_repeated=True, group=_SOUGHT)] = ()
+    text_file: Annotated[str | None, Written(metavar="FILE", group=_SOUGHT)] = None
+    tokens: Annotated[str | None, Written(metavar="TEXT", group=_SOUGHT)] = None
+    ids: Annotated[Sequence[int] | None, Written(metavar="I,I,…", parse=ids, group=_SOUGHT)] = None
+    until_position: Annotated[Number | None, Written(group=_WHERE)] = None
+    until_step: Annotated[Number | None, Written(group=_WHERE)] = None
+    tokenizer: Annotated[str | None, Written(metavar="PATH", group=_NEEDED)] = None
+    path_to_cache: Annotated[str | None, Written(metavar="FOLDER", group=_NEEDED)] = None
+    json: bool = False
+
+
+def run(options: Options) -> int:
     """Looks for documents, and prints where they are read."""
-    asked = (options.document, options.record, options.text_file, options.tokens, options.ids)
-    if not any(each not in (None, []) for each in asked):
-        refuse_usage(options, "say what to look for: --document, --record, --text-file, --tokens or --ids")
-    check_dealing(options)
-    if options.until_step is not None and not has_batch_sizes(options):
-        refuse_usage(options, "a step needs --global-batch-size or --batch-size-schedule")
     opened = Run.open(options.run_path, path_to_cache=options.path_to_cache)
-    topology = topology_of(options, opened.lock)
-    stop = _stop_of(options, opened, topology)
+    topology = options.topology(opened.lock)
+    stop = options.position_of(options.until_position, options.until_step, opened.lock)
+    if stop is None and opened.num_samples is None:
+        message = f"expected where to stop, since the last stage of `{options.run_path}` has no end, found nothing"
+        raise ConfigError(message, hint="give --until-position or --until-step")
     places = _places_of(options, opened)
     if not options.json:
         print(f"run {opened.identity}")
@@ -111,23 +115,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _stop_of(options: argparse.Namespace, opened: Run, topology: Topology | None) -> int | None:
-    """Returns the position to stop at; None for the end of the run.
-
-    Raises:
-        ConfigError: the run has no end, and the options say none.
-    """
-    stop: int | None = options.until_position
-    if options.until_step is not None:
-        assert topology is not None  # looked at before
-        stop = topology.batch_sizes.position_of_step(options.until_step)
-    if stop is None and opened.num_samples is None:
-        message = f"expected where to stop, since the last stage of `{options.run_path}` has no end, found nothing"
-        raise ConfigError(message, hint="give --until-position or --until-step")
-    return stop
-
-
-def _places_of(options: argparse.Namespace, opened: Run) -> Places:
+def _places_of(options: Options, opened: Run) -> Places:
     """Returns what is looked for.
 
     Raises:
@@ -234,11 +222,3 @@ def line_of(row: Row) -> str:
 
 def _number(value: int | None, width: int) -> str:
     return f"{'-' if value is None else format(value, ','):>{width}}"
-
-
-def _ids(text: str) -> list[int]:
-    try:
-        return [int(each) for each in text.split(",")]
-    except ValueError:
-        message = f"expected ids such as 17,4,2051, found {text!r}"
-        raise argparse.ArgumentTypeError(message) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import mmap
 import os
@@ -21,11 +20,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 
-from tokenloom.cli.json_output import add_json, print_json
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import Written
 from tokenloom.errors import MissingObjectError, TokenloomError
 from tokenloom.kernels.blending import blending_counts
 from tokenloom.kernels.checks import crc32
@@ -63,30 +63,27 @@ class Finding:
     hint: str | None = None
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "doctor",
-        description="Check Python, extras, compiled code, shared memory, and the folders and buckets that are named. "
-        "Prints a verdict per line: ok, warning (slower or less than it could be) or problem (it will fail), with "
-        "what to do. A disk is measured with 64 MB in a file without a name. The exit status is 1 for a problem.",
-    )
-    parser.add_argument(
-        "targets",
-        nargs="*",
-        default=[],
-        metavar="PATH|ADDRESS",
-        help="folders, files and prefixes of pairs to read or write, local or as s3://, gs://, az:// and https://",
-    )
-    add_json(parser, "ok, num_warnings, num_problems, and in findings subject, verdict, text and hint of each")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Check Python, extras, compiled code, shared memory, and the folders and buckets that are named. Prints a verdict
+    per line: ok, warning (slower or less than it could be) or problem (it will fail), with what to do. A disk is
+    measured with 64 MB in a file without a name. The exit status is 1 for a problem.
+
+    Attributes:
+        targets: folders, files and prefixes of pairs to read or write, local or as s3://, gs://, az:// and https://.
+        json: print one JSON object: ok, num_warnings, num_problems, and in findings subject, verdict, text and hint of
+            each.
+    """
+
+    targets: Annotated[tuple[str, ...], Written(metavar="PATH|ADDRESS", is_positional=True)] = ()
+    json: bool = False
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Prints each finding once it is known; returns 1 if there is a problem."""
     width = max(40, shutil.get_terminal_size((80, 24)).columns) if sys.stdout.isatty() else 80
     findings = []
-    for finding in check_all(options.targets):
+    for finding in check_all(list(options.targets)):
         findings.append(finding)
         if not options.json:
             for line in _lines(finding, width):

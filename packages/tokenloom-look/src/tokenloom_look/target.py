@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import tempfile
@@ -11,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from tokenloom.blending.spec import parse_blend
-from tokenloom.cli.run_options import add_window_policy
-from tokenloom.cli.values import count, whole_number
+from tokenloom.cli.options import Written, arguments_of
+from tokenloom.cli.run_options import SampleOptions
 from tokenloom.datasets.blends import Blend
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
@@ -404,35 +403,23 @@ def _blend_of(words: Sequence[str]) -> Blend:
         raise ConfigError(message, hint=hint) from error
 
 
-def add_target(parser: argparse.ArgumentParser) -> None:
-    """Declares what is looked at, and how samples of a prefix are made."""
-    parser.add_argument(
-        "targets",
-        nargs="+",
-        metavar="TARGET",
-        help="a prefix, several or weights and prefixes, a catalogue, a run.toml, or the folder of a job",
-    )
-    parser.add_argument("--tokenizer", metavar="PATH", help="tokenizer (default: what made the data)")
-    kept = SampleSettings()
-    group = parser.add_argument_group("samples of a prefix, of which nothing else says how they are made")
-    group.add_argument(
-        "--sequence-length",
-        type=count,
-        default=kept.sequence_length,
-        metavar="S",
-        help="tokens of a sample (default %(default)s)",
-    )
-    add_window_policy(group)
-    group.add_argument("--seed", type=whole_number, default=kept.seed, help="seed of the run (default %(default)s)")
+@dataclass(frozen=True, kw_only=True)
+class TargetOptions(SampleOptions):
+    """What is looked at, and how samples of a prefix are made.
 
-
-def target_of(options: argparse.Namespace) -> Target:
-    """Returns what the options name, opened.
-
-    Raises:
-        TokenloomError: it is not there, or cannot be used.
+    Attributes:
+        targets: a prefix, several or weights and prefixes, a catalogue, a run.toml, or the folder of a job.
+        tokenizer: tokenizer (default: what made the data).
     """
-    settings = SampleSettings(
-        sequence_length=options.sequence_length, seed=options.seed, window_policy=options.window_policy
-    )
-    return open_target(options.targets, tokenizer=options.tokenizer, settings=settings)
+
+    targets: Annotated[tuple[str, ...], Written(metavar="TARGET", is_positional=True)]
+    tokenizer: Annotated[str | None, Written(metavar="PATH")] = None
+
+    def open(self) -> Target:
+        """Returns what the options name, opened.
+
+        Raises:
+            TokenloomError: it is not there, or cannot be used.
+        """
+        settings = SampleSettings(**arguments_of(self, SampleSettings))
+        return open_target(self.targets, tokenizer=self.tokenizer, settings=settings)

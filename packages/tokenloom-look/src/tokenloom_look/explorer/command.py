@@ -2,52 +2,51 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import threading
 import webbrowser
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
-from tokenloom.cli.run_common import add_batch_sizes, batch_sizes_of, lengths_of
+from tokenloom.cli.options import Written
+from tokenloom.cli.run_common import BatchSizes
 from tokenloom.cli.stopping import StoppedBySignal, say
-from tokenloom.cli.values import whole_number
 from tokenloom.loading.topology import Topology
+from tokenloom.setting_types import Number
 from tokenloom_look.explorer.application import views_of
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.server import LocalServer
-from tokenloom_look.target import add_target, target_of
+from tokenloom_look.target import TargetOptions
+
+_SERVED = "where it is served"
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "explore",
-        description="Serves a page on this machine alone, to look at documents, samples, where they are read, and how "
-        "a job goes. It writes nothing. The printed address has a token, without which no data are shown. Ctrl-C "
-        "ends it.",
-    )
-    add_target(parser)
-    parser.add_argument(
-        "--follow", metavar="FILE", help="JSON lines that a training loop writes, such as those of JsonLinesWriter"
-    )
-    group = parser.add_argument_group("steps")
-    add_batch_sizes(group)
-    group.add_argument(
-        "--consumed-samples", type=whole_number, metavar="N", help="positions that training has consumed, to mark them"
-    )
-    group = parser.add_argument_group("where it is served")
-    group.add_argument("--host", default="127.0.0.1", help="address to listen at (default 127.0.0.1)")
-    group.add_argument("--port", type=whole_number, default=0, metavar="N", help="port (default: one that is free)")
-    group.add_argument("--no-browser", action="store_true", help="print the address, and open no browser")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(TargetOptions, BatchSizes):
+    """Serves a page on this machine alone, to look at documents, samples, where they are read, and how a job goes. It
+    writes nothing. The printed address has a token, without which no data are shown. Ctrl-C ends it.
+
+    Attributes:
+        follow: JSON lines that a training loop writes, such as those of JsonLinesWriter.
+        consumed_samples: positions that training has consumed, to mark them.
+        host: address to listen at.
+        port: port (default: one that is free).
+        no_browser: print the address, and open no browser.
+    """
+
+    follow: Annotated[str | None, Written(metavar="FILE")] = None
+    consumed_samples: Number | None = None
+    host: Annotated[str, Written(group=_SERVED)] = "127.0.0.1"
+    port: Annotated[Number, Written(group=_SERVED)] = 0
+    no_browser: Annotated[bool, Written(group=_SERVED)] = False
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Serves until Ctrl-C."""
     return _serve(options, looking_of(options))
 
 
-def _serve(options: argparse.Namespace, looking: Looking) -> int:
+def _serve(options: Options, looking: Looking) -> int:
     server = LocalServer(views_of(looking), host=options.host, port=options.port)
     if not server.is_loopback:
         say(
@@ -66,14 +65,14 @@ def _serve(options: argparse.Namespace, looking: Looking) -> int:
     return 0
 
 
-def looking_of(options: argparse.Namespace) -> Looking:
+def looking_of(options: Options) -> Looking:
     """Returns what is to be looked at, opened.
 
     Raises:
         TokenloomError: it is not there, or cannot be used.
     """
-    target = target_of(options)
-    sizes = batch_sizes_of(options, lengths_of(None if target.run is None else target.run.lock))
+    target = options.open()
+    sizes = options.batch_sizes(None if target.run is None else target.run.lock)
     return Looking(
         target=target,
         topology=None if sizes is None else Topology(batch_sizes=sizes),

@@ -2,60 +2,62 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 import warnings
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from tokenloom.cli.json_output import add_json, print_json
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import Written
 from tokenloom.cli.stopping import say
-from tokenloom.cli.values import count, whole_number
 from tokenloom.optional import require
 from tokenloom.rendering.words import size
+from tokenloom.setting_types import Count, Number
 from tokenloom.storage.publishing import exists_error, make_folder_of, write_report
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.page import page
 from tokenloom_look.report.sections import MadeSection, made_sections
 from tokenloom_look.report.words import duration
-from tokenloom_look.target import add_target, target_of
+from tokenloom_look.target import TargetOptions
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "report",
-        description="Writes one page that opens in any browser without a network, and prints well: documents, tokens "
-        "and their lengths, what became of the input, what the data were made by, samples with their boundaries; of a "
-        "run its blend over time, passes, packing and ledger; of a job how far it is; on top what is worth a "
-        "look. Reads only. The exit status is 1 if a part could not be made; the page says which.",
-    )
-    add_target(parser)
-    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where to write the page, such as x.html")
-    parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
-    parser.add_argument(
-        "--num-samples-shown", type=whole_number, default=4, metavar="N", help="samples and documents (default 4 each)"
-    )
-    parser.add_argument(
-        "--statistics", metavar="FILE", help="numbers of a training loop, as JsonLinesWriter writes them"
-    )
-    parser.add_argument("--pictures", metavar="FOLDER", help="also write each chart there, as ID.png")
-    parser.add_argument(
-        "--no-time", action="store_true", help="no time on the page: the same data make the same bytes"
-    )  # fmt: skip
-    add_json(parser, "path, num_bytes, seconds, and in sections id, title, made, error, findings, seconds of each")
-    group = parser.add_argument_group("steps")
-    group.add_argument("--global-batch-size", type=count, metavar="G", help="samples of a step")
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(TargetOptions):
+    """Writes one page that opens in any browser without a network, and prints well: documents, tokens and their
+    lengths, what became of the input, what the data were made by, samples with their boundaries; of a run its blend
+    over time, passes, packing and ledger; of a job how far it is; on top what is worth a look. Reads only. The exit
+    status is 1 if a part could not be made; the page says which.
+
+    Attributes:
+        output: where to write the page, such as x.html.
+        overwrite: replace a file that is there.
+        num_samples_shown: samples and documents to show of each.
+        statistics: numbers of a training loop, as JsonLinesWriter writes them.
+        pictures: also write each chart there, as ID.png.
+        no_time: no time on the page: the same data make the same bytes.
+        global_batch_size: samples of a step.
+        json: print one JSON object: path, num_bytes, seconds, and in sections id, title, made, error, findings, seconds
+            of each.
+    """
+
+    output: Annotated[str, Written(names=("-o", "--output"), metavar="FILE")]
+    overwrite: bool = False
+    num_samples_shown: Number = 4
+    statistics: Annotated[str | None, Written(metavar="FILE")] = None
+    pictures: Annotated[str | None, Written(metavar="FOLDER")] = None
+    no_time: bool = False
+    global_batch_size: Annotated[Count | None, Written(metavar="G")] = None
+    json: bool = False
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Writes the page; returns 1 if a section failed."""
     began = time.monotonic()
     require_place(options.output, overwrite=options.overwrite)
     if options.pictures is not None:
         require("matplotlib", extra="plot")
-    target = target_of(options)
+    target = options.open()
     wanted = ReportOptions(
         num_samples_shown=options.num_samples_shown,
         global_batch_size=options.global_batch_size,

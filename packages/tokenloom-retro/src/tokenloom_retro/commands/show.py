@@ -2,49 +2,44 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
-from tokenloom.cli.drawing import add_look, look_of, print_lines
-from tokenloom.cli.json_output import add_json, print_json
-from tokenloom.cli.values import count, signed_number
+from tokenloom.cli.drawing import LookOptions, look_of, print_lines
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import Written
 from tokenloom.datasets.splits import Split
+from tokenloom.setting_types import Count
 
 
-def add_parser(commands: Any) -> None:
-    """Declares the command."""
-    parser = commands.add_parser(
-        "show",
-        description="Decode a training sample of a project chunk by chunk, and below each chunk its neighbors, with "
-        "the document that each is of. A project that was made by Megatron needs --tokenizer.",
-    )
-    parser.add_argument("project", metavar="PROJECT", help="the project folder")
-    parser.add_argument("--sample", type=signed_number, required=True, metavar="K", help="show sample K of a split")
-    parser.add_argument(
-        "--split", choices=[split.name for split in Split], default="train", help="split to show (default train)"
-    )
-    parser.add_argument(
-        "--neighbors", type=count, default=2, metavar="N", help="neighbors of each chunk to show (default 2)"
-    )
-    parser.add_argument(
-        "--retrieved-chunks",
-        type=count,
-        default=1,
-        metavar="N",
-        help="chunks of each neighbor: itself, and those that follow it (default 1; Megatron trains with 2)",
-    )
-    parser.add_argument("--tokenizer", metavar="PATH", help="tokenizer of the data (default: what the project names)")
-    add_json(
-        parser,
-        "split, sample, num_samples, documents, num_retrieved, and in chunks start, stop, text and neighbors of each; "
-        "a neighbor is a list of chunks with chunk, data, document, start, stop and text, empty where there is none",
-    )
-    add_look(parser, has_ids=False)
-    parser.set_defaults(run=run)
+@dataclass(frozen=True, kw_only=True)
+class Options(LookOptions):
+    """Decode a training sample of a project chunk by chunk, and below each chunk its neighbors, with the document that
+    each is of. A project that was made by Megatron needs --tokenizer.
+
+    Attributes:
+        project: the project folder.
+        sample: show sample K of a split.
+        split: split to show.
+        neighbors: neighbors of each chunk to show.
+        retrieved_chunks: chunks of each neighbor: itself, and those that follow it (default 1; Megatron trains with 2).
+        tokenizer: tokenizer of the data (default: what the project names).
+        json: print one JSON object: split, sample, num_samples, documents, num_retrieved, and in chunks start, stop,
+            text and neighbors of each; a neighbor is a list of chunks with chunk, data, document, start, stop and text,
+            empty where there is none.
+    """
+
+    project: Annotated[str, Written(metavar="PROJECT", is_positional=True)]
+    sample: Annotated[int, Written(metavar="K")]
+    split: Annotated[str, Written(choices=tuple(Split.__members__))] = "train"
+    neighbors: Count = 2
+    retrieved_chunks: Count = 1
+    tokenizer: Annotated[str | None, Written(metavar="PATH")] = None
+    json: bool = False
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Prints the sample."""
     from tokenloom_retro.sample import retro_lines, retro_sample
 
