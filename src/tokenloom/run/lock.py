@@ -209,6 +209,11 @@ class RunLock:
         return self.order == MEGATRON_ORDER
 
     @property
+    def order_name(self) -> str:
+        """The order as `run.toml` has it: its version, or "megatron"."""
+        return "megatron" if self.is_megatron else str(self.order)
+
+    @property
     def num_samples(self) -> int | None:
         """Positions of the run; None if its last stage is endless."""
         return self.segments[-1].stop
