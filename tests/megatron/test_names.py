@@ -9,7 +9,7 @@ from importlib import import_module, util
 from pathlib import Path
 from typing import Any
 
-from tokenloom.megatron.module_names import OURS, PACKAGES
+from tokenloom.megatron.installation import OURS, PACKAGES
 
 TABLE: dict[str, dict[str, tuple[str, str]]] = json.loads(
     (Path(__file__).parents[1] / "golden" / "megatron_names.json").read_text()
