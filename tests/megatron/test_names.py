@@ -24,6 +24,17 @@ NOT_OURS = {
     f"{_DATASETS}.data_schedule._get_global_seqlens_and_ids": "private, and there as `data_schedule_utils` has it",
     f"{_DATASETS}.indexed_dataset._IndexWriter._sequence_pointers": "computed for all sequences at once",
     f"{_DATASETS}.indexed_dataset._S3BinReader._extract_from_cache": "ranges are kept by the storage room",
+    **dict.fromkeys(
+        (
+            f"{_DATASETS}.object_storage_utils.{name}"
+            for name in ("_is_msc_path", "_is_s3_path", "_remove_msc_prefix", "_remove_s3_prefix")
+        ),
+        "private, and one line each",
+    ),
+    **dict.fromkeys(
+        (f"{_DATASETS}.object_storage_utils.{name}" for name in ("_s3_download_file", "_s3_object_exists")),
+        "stores are read without a client of boto3",
+    ),
 }
 """What is not there, with the reason."""
 
