@@ -35,6 +35,17 @@ NOT_OURS = {
         (f"{_DATASETS}.object_storage_utils.{name}" for name in ("_s3_download_file", "_s3_object_exists")),
         "stores are read without a client of boto3",
     ),
+    **dict.fromkeys(
+        (
+            f"{_DATASETS}.bert_dataset.BERTMaskedWordPieceDataset._get_token_mask",
+            f"{_DATASETS}.masked_dataset.MaskedWordPieceDataset._build_sample_index",
+            f"{_DATASETS}.masked_dataset.MaskedWordPieceDataset._create_masked_lm_predictions",
+            f"{_DATASETS}.masked_dataset.MaskedWordPieceDataset._get_token_mask",
+            f"{_DATASETS}.t5_dataset.T5MaskedWordPieceDataset._get_token_mask",
+        ),
+        "kernels choose sentences, and mask them",
+    ),
+    f"{_DATASETS}.t5_dataset.T5MaskedWordPieceDataset._build_b1ss_attention_mask": "`config_attention_mask` gives it",
 }
 """What is not there, with the reason."""
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from tokenloom.blending import blended
 from tokenloom.blending.array_order import ArrayBlendOrder
+from tokenloom.datasets.tensors import SampleBatch
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
 from tokenloom.megatron.core.datasets.megatron_dataset import MegatronDataset
 from tokenloom.megatron.core.datasets.utils import log_single_rank, normalize
-from tokenloom.megatron.listed_samples import listed, numbers_of
 from tokenloom.order.protocols import BlendOrder
 from tokenloom.overrides import overrides
 
@@ -130,9 +130,9 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset):  # type:
     def __getitems__(self, positions: Sequence[int | None]) -> list[Any]:
         """Returns many samples as `dataset[k]` gives them, made as one batch where they can be."""
         samples = super().__getitems__(positions)
-        numbers = numbers_of(samples, "dataset_id")
-        samples = listed(samples)
-        if numbers is not None:
-            for sample, number in zip(samples, numbers, strict=True):
-                sample["dataset_id"] = number
+        if not isinstance(samples, SampleBatch):  # each was made by itself
+            return samples
+        numbers, samples = samples.tensors["dataset_id"].numpy(), list(samples)
+        for sample, number in zip(samples, numbers, strict=True):
+            sample["dataset_id"] = number
         return samples

@@ -22,11 +22,10 @@ from tokenloom.megatron import index_hooks
 from tokenloom.megatron.core.datasets import reference_samples
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
-from tokenloom.megatron.core.datasets.megatron_dataset import MegatronDataset
+from tokenloom.megatron.core.datasets.megatron_dataset import ListedSamples, MegatronDataset
 from tokenloom.megatron.core.datasets.object_storage_utils import ObjectStorageConfig, is_object_storage_path
 from tokenloom.megatron.core.datasets.utils import Split, log_single_rank
 from tokenloom.megatron.given_order import NAMES, GivenOrder
-from tokenloom.megatron.listed_samples import ListedSamples
 from tokenloom.megatron.versions import reference_version
 from tokenloom.order.array_order import ArrayOrder
 from tokenloom.order.epochs import EpochPlan, plan_of_epochs
