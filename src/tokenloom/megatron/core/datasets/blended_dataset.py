@@ -130,9 +130,8 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset):  # type:
     def __getitems__(self, positions: Sequence[int | None]) -> list[Any]:
         """Returns many samples as `dataset[k]` gives them, made as one batch where they can be."""
         samples = super().__getitems__(positions)
-        if not isinstance(samples, SampleBatch):  # each was made by itself
-            return samples
-        numbers, samples = samples.tensors["dataset_id"].numpy(), list(samples)
-        for sample, number in zip(samples, numbers, strict=True):
-            sample["dataset_id"] = number
-        return samples
+        listed = list(samples)
+        if isinstance(samples, SampleBatch):  # else each was made by itself
+            for sample, number in zip(listed, samples.tensors["dataset_id"].numpy(), strict=True):
+                sample["dataset_id"] = number
+        return listed
