@@ -1,17 +1,22 @@
-"""The order of GPT samples whose index arrays somebody gave: a subclass, or an assignment from outside."""
+"""Orders whose index arrays somebody gave: a subclass, or an assignment from outside."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.blending.array_order import ArrayBlendOrder
 from tokenloom.forks import cached_property
 from tokenloom.kernels import SpanReader, WindowReader
+from tokenloom.order.array_order import ArrayOrder
+from tokenloom.order.arrays import ArrayStore, OrderOfArrays
+from tokenloom.order.cache import Arrays
 from tokenloom.order.documents import Documents
-from tokenloom.order.windows import SpanBatch
+from tokenloom.order.npy_files import ArraySpec
 
 NAMES = ("document_index", "sample_index", "shuffle_index")
 """The arrays of an order of windows."""
@@ -19,8 +24,39 @@ NAMES = ("document_index", "sample_index", "shuffle_index")
 _CHECKED_AT_ONCE = 1 << 16
 
 
-class GivenOrder:
-    """A `SpanOrder` over arrays that are nobody's but the user's: nothing is cached, and nothing can be built again.
+@dataclass(frozen=True, slots=True, eq=False)
+class _GivenArrays:
+    """Arrays as `CachedArrays` takes them: they have no place in a cache, and building them gives them again."""
+
+    arrays: Mapping[str, NDArray[Any]]
+
+    def specs(self) -> dict[str, ArraySpec]:
+        return {name: ArraySpec(array.dtype, array.shape) for name, array in self.arrays.items()}
+
+    def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        return iter(self.arrays.items())
+
+    def misfit(self, _arrays: Arrays) -> None:
+        return None
+
+
+class GivenBlendOrder(ArrayBlendOrder):
+    """A `BlendOrder` over arrays that are nobody's but the user's.
+
+    Args:
+        dataset_index: integers[size], which dataset gives each sample.
+        dataset_sample_index: integers[size], which of its samples that is.
+        identity: what tells the order from others.
+    """
+
+    def __init__(self, dataset_index: NDArray[Any], dataset_sample_index: NDArray[Any], *, identity: str) -> None:
+        arrays = {"dataset_index": dataset_index, "dataset_sample_index": dataset_sample_index}
+        self.num_samples = len(dataset_index)
+        OrderOfArrays.__init__(self, _GivenArrays(arrays), ArrayStore(cache=None, description=identity, name=identity))
+
+
+class GivenOrder(ArrayOrder):
+    """A `SpanOrder` over arrays that are nobody's but the user's.
 
     Args:
         arrays: document, sample and shuffle index.
@@ -29,8 +65,6 @@ class GivenOrder:
         extra: tokens that a window reads beyond its length, 0 or 1.
         identity: what tells the order from others.
     """
-
-    is_built = True
 
     def __init__(
         self,
@@ -41,13 +75,12 @@ class GivenOrder:
         extra: int,
         identity: str,
     ) -> None:
-        self.arrays: dict[str, NDArray[Any]] = dict(arrays)
-        self.num_samples: int = self.arrays["sample_index"].shape[0] - 1
-        self.identity = identity
+        self.num_samples = arrays["sample_index"].shape[0] - 1
+        OrderOfArrays.__init__(self, _GivenArrays(arrays), ArrayStore(cache=None, description=identity, name=identity))
         self._documents = documents
         self._sequence_length = sequence_length
         self._extra = extra
-        self._reader: SpanReader | None = None
+        self._reader = None
 
     @cached_property
     def is_regular(self) -> bool:
@@ -61,10 +94,6 @@ class GivenOrder:
         except (IndexError, TypeError, ValueError):
             return False
         return True
-
-    def spans(self, positions: NDArray[np.int64], *, keep_empty: bool) -> SpanBatch:
-        """Returns the spans of many samples, see `SpanOrder`."""
-        return SpanBatch(*self.native_reader().spans(positions, keep_empty=keep_empty))
 
     def native_reader(self) -> SpanReader:
         """Returns what turns positions into spans, for kernels too.
@@ -86,13 +115,6 @@ class GivenOrder:
             )
         return self._reader
 
-    def check(self) -> None:
-        """Does nothing: there is no file to compare with."""
-
-    def verify(self) -> list[str]:
-        """Returns nothing: the order cannot be worked out again."""
-        return []
-
     def read(self, source: Any, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
         """Returns the tokens of each document of a sample, and their rows, whatever lengths the arrays give.
 
@@ -110,6 +132,3 @@ class GivenOrder:
             found.append(int(documents[place]))
             parts.append(np.asarray(source.get(documents[place], offset=offset, length=length)))
         return parts, found
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reader": None}

@@ -133,8 +133,6 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
     cached_loss_mask: torch.Tensor | None = None
     cached_position_ids: torch.Tensor | None = None
 
-    _given: dict[str, NDArray[Any]] | None = None
-
     # --- building ---------------------------------------------------------------------------------------------
 
     @staticmethod
@@ -209,19 +207,14 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         return document_index, sample_index, shuffle_index
 
     def _index(self, name: str) -> Any:
-        if self._given is not None:
-            return self._given[name]
         if self.config.defer_npy_index_mmap and isinstance(self.order, ArrayOrder) and self.order.arrays.opened is None:
             return None  # until the first sample, as in the reference
         return super()._index(name)
 
     def _assign(self, arrays: dict[str, Any]) -> None:
         """Takes index arrays that somebody made; all that come from somewhere else stay as they are."""
-        rest = [name for name in NAMES if name not in arrays]
-        given = {**{name: self._index(name) for name in rest}, **arrays}
-        self._given = {name: given[name] for name in NAMES}
         self.order = GivenOrder(
-            self._given,
+            {name: arrays[name] if name in arrays else self._index(name) for name in NAMES},
             self.documents,
             sequence_length=self.config.sequence_length,
             extra=self._extra,
