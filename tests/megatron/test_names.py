@@ -23,6 +23,7 @@ NOT_OURS = {
     f"{_DATASETS}.blended_megatron_dataset_builder._get_size_per_split_per_dataset": "private: `blending.quota`",
     f"{_DATASETS}.data_schedule.HybridCPDataLoaderWrapper._gid_to_src_rank": "samples travel by another exchange",
     f"{_DATASETS}.data_schedule._get_global_seqlens_and_ids": "private, and there as `data_schedule_utils` has it",
+    f"{_DATASETS}.data_schedule_utils._pack_sequences": "private: packs are made by `packing`",
     f"{_DATASETS}.indexed_dataset._IndexWriter._sequence_pointers": "computed for all sequences at once",
     f"{_DATASETS}.indexed_dataset._S3BinReader._extract_from_cache": "ranges are kept by the storage room",
     **dict.fromkeys(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from tokenloom.megatron.core.datasets.context_parallel_batch import (
 )
 from tokenloom.megatron.core.datasets.data_schedule_utils import (  # the reference's module has these names, too
     NO_TARGETS,
+    _unpack_batch,
     broadcast_scalars,
     broadcast_tensor,
     broadcast_to_pp_group,
@@ -57,7 +57,6 @@ from tokenloom.packing.dynamic import DefaultDynamicCPScheduler as _DefaultDynam
 from tokenloom.packing.groups import place_in
 from tokenloom.packing.pipeline import run_pipeline
 from tokenloom.packing.static_shapes import max_num_sequences as _get_scheduler_max_real_num_seqs  # noqa: F401
-from tokenloom.packing.subsamples import take_apart
 
 __all__ = [
     "BalancedCPScheduler",
@@ -93,14 +92,11 @@ Wrapped = tuple[Any, int, float, float]
 
 
 class _Watched:
-    """An iterator that remembers whether it ended.
-
-    In the newest version, its items are sub-samples, those without loss left out of packed samples.
-    """
+    """An iterator that remembers whether it ended; in the newest version, one over lists of sub-samples."""
 
     def __init__(self, iterator: Any) -> None:
         self._iterator = iterator
-        self._is_packed: bool | None = None
+        self._kinds: set[str] = set()
         self.ended = False
 
     def __next__(self) -> Any:
@@ -109,17 +105,7 @@ class _Watched:
         except StopIteration:
             self.ended = True
             raise
-        if not is_newest():
-            return item
-        return [one for sample in (item if isinstance(item, list) else [item]) for one in self._supervised(sample)]
-
-    def _supervised(self, sample: Any) -> list[Any]:
-        is_packed = isinstance(sample, Mapping) and "cu_seqlens" in sample
-        if self._is_packed not in (None, is_packed) or (is_packed and "padded_seq_len" in sample):
-            message = "expected either `padded_seq_len` in all samples or `cu_seqlens` in all, found both"
-            raise ConfigError(message)
-        self._is_packed = is_packed
-        return [one for one in take_apart([sample]) if one["loss_mask"].any()] if is_packed else [sample]
+        return _unpack_batch(item if isinstance(item, list) else [item], self._kinds) if is_newest() else item
 
 
 class BasePackingScheduler(base.BasePackingScheduler):
