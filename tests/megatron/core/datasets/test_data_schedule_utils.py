@@ -51,23 +51,7 @@ def test_the_steps_one_by_one():
 
 
 def test_parts_of_packs_by_rank():
-    class Group:
-        def __init__(self, size, rank):
-            self.size, self.rank = lambda: size, lambda: rank
-
-    def cut(rank, mode, total=None):
-        pack = {"tokens": torch.arange(8), "cu_seqlens_padded": torch.tensor([0, 4, 8]), "labels": None}
-        pack["padding_mask"] = torch.zeros(8, dtype=torch.bool)
-        utils.get_cp_slice_for_thd(pack, Group(2, rank), ("tokens", "padding_mask"), mode, total)
-        return pack["tokens"].tolist(), pack["padding_mask"].int().tolist()
-
-    assert [cut(rank, "zigzag")[0] for rank in range(2)] == [[0, 3, 4, 7], [1, 2, 5, 6]]
-    assert [cut(rank, "contiguous")[0] for rank in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert cut(1, "contiguous", 12) == ([6, 7, 0, 0, 0, 0], [0, 0, 1, 1, 1, 1])
     assert utils.get_thd_partitioned_indices(torch.tensor([0, 4, 8]), 8, 2, 1).dtype == torch.int32
-    for wrong in (lambda: cut(0, "odd"), lambda: cut(0, "contiguous", 7), lambda: cut(0, "contiguous", 9)):
-        with pytest.raises(AssertionError):
-            wrong()
     with pytest.raises(AssertionError, match="expected boundaries up to 7 tokens, found 8"):
         utils.get_thd_partitioned_indices(torch.tensor([0, 4, 8]), 7, 2, 1)
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from tests.megatron.core.datasets.packed_samples import sample  # noqa: E402  needs torch
 
-from tokenloom.megatron.core.datasets import data_schedule, dynamic_cp, parallel_groups  # noqa: E402
+from tokenloom.megatron.core.datasets import data_schedule, parallel_groups  # noqa: E402
 from tokenloom.megatron.core.datasets import data_schedule_utils as utils  # noqa: E402
 from tokenloom.packing.groups import ProcessGroups  # noqa: E402
 
@@ -20,12 +20,12 @@ ALONE = ProcessGroups()
 
 @pytest.fixture(params=[(0, 16, 1), (0, 19, 2)], ids=["0.16.1", "0.19.2"])
 def released(request, monkeypatch):
-    monkeypatch.setattr(dynamic_cp, "reference_version", lambda: request.param)
+    monkeypatch.setattr(utils, "reference_version", lambda: request.param)
 
 
 @pytest.fixture
 def newest(monkeypatch):
-    monkeypatch.setattr(dynamic_cp, "reference_version", lambda: (0, 20))
+    monkeypatch.setattr(utils, "reference_version", lambda: (0, 20))
     monkeypatch.delitem(sys.modules, "megatron.core", raising=False)  # its classes are of another version
 
 
@@ -146,51 +146,6 @@ def whole_pack():
         "cu_seqlens_padded": torch.tensor([0, 4, 6], dtype=torch.int32),
         "max_seqlen": torch.tensor(4, dtype=torch.int32),
     }
-
-
-@pytest.mark.parametrize(
-    ("alignment", "cp_size", "tokens", "padding", "logical", "physical", "longest"),
-    [
-        (8, 1, [1, 2, 3, 0, 4, 5, 0, 0], "00010011", [0, 3, 5, 7], [0, 4, 6, 8], 4),
-        (2, 1, [1, 2, 3, 0, 4, 5], "000100", [0, 3, 5], [0, 4, 6], 4),
-        (2, 2, [1, 2, 3, 0, 4, 5, 0, 0], "00010011", [0, 3, 5], [0, 4, 8], 4),
-        (6, 2, [1, 2, 3, 0, 4, 5, *[0] * 6], "000100111111", [0, 3, 5, 9], [0, 4, 8, 12], 4),
-        ("max", 1, [1, 2, 3, 0, 4, 5, *[0] * 6], "000100111111", [0, 3, 5, 11], [0, 4, 6, 12], 6),
-    ],
-)
-def test_packs_are_filled_up_before_they_are_cut(alignment, cp_size, tokens, padding, logical, physical, longest):
-    pack = whole_pack()
-    settings = SimpleNamespace(pad_packed_seq_alignment=alignment, max_seqlen_per_dp_cp_rank=12)
-    data_schedule.pad_packed_batch_before_cp_slice(pack, settings, cp_size, 1)
-    assert pack["tokens"].tolist() == tokens
-    assert "".join(str(int(bit)) for bit in pack["padding_mask"]) == padding
-    assert pack["loss_mask"].tolist() == [float(bit == "0") for bit in padding]
-    assert (pack["cu_seqlens"].tolist(), pack["cu_seqlens_padded"].tolist()) == (logical, physical)
-    assert (int(pack["max_seqlen"]), pack["max_seqlen"].dtype, pack["cu_seqlens"].dtype) == (
-        longest,
-        torch.int32,
-        torch.int32,
-    )
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"pad_packed_seq_alignment": 8, "max_seqlen_per_dp_cp_rank": 7}, "filled up to 8, exceeds"),
-        ({"pad_packed_seq_alignment": "max", "max_seqlen_per_dp_cp_rank": 4}, "filled up to 6, exceeds"),
-        ({"pad_packed_seq_alignment": "max", "max_seqlen_per_dp_cp_rank": 9}, "to be a multiple of 2, found 9"),
-        ({"pad_packed_seq_alignment": "max"}, "to be a multiple of 2, found None"),
-    ],
-)
-def test_packs_that_are_too_large_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        data_schedule.pad_packed_batch_before_cp_slice(whole_pack(), SimpleNamespace(**settings), 1, 1)
-
-
-def test_without_an_alignment_packs_stay_as_they_are():
-    pack = whole_pack()
-    data_schedule.pad_packed_batch_before_cp_slice(pack, SimpleNamespace(), 2, 1)
-    assert pack["tokens"].tolist() == whole_pack()["tokens"].tolist()
 
 
 def test_capacity_is_a_multiple_of_the_alignment(newest):
@@ -325,3 +280,14 @@ def test_only_tensors_of_text_travel():
     where = (torch.tensor([0]), [(0, 2)], [[[0]]], torch.tensor([0, 1]))
     with pytest.raises(AssertionError, match=r"supports only the text sample schema.*unsupported .* \['image'\]"):
         utils.reroute_samples_to_dcp_ranks([sample(1, 2, image=torch.ones(2))], *where, None, None)
+
+
+def test_schedulers_have_the_groups_of_the_version(monkeypatch):
+    plans = {}
+    for version in ((0, 16, 1), (0, 20)):
+        monkeypatch.setattr(utils, "reference_version", lambda: version)  # noqa: B023  called at once
+        scheduler = data_schedule.DefaultDynamicCPScheduler(8, cp_size=2, dp_size=3, min_cp_size=2)
+        plans[version] = scheduler.get_groups_and_subsamples([(0, 17), (1, 8)])
+    assert plans == {(0, 16, 1): [[[0], [0], [0], [0], [1], [1]]], (0, 20): [[[0, 1]] * 6]}
+    with pytest.raises(ValueError, match=r"min_cp_size=4.*expected one of"):
+        data_schedule.DefaultDynamicCPScheduler(8, 2, 3, None, min_cp_size=4)

@@ -5,32 +5,31 @@ Groups, settings and numbers of microbatches that are not given are those of Meg
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import inspect
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 
 from tokenloom.errors import ConfigError
-from tokenloom.megatron.core.datasets.context_parallel_batch import (
-    Changed,
-    ContextParallelBatch,
-    batches_by_layout,
-    whole_pack_params,
-)
 from tokenloom.megatron.core.datasets.data_schedule_utils import (  # the reference's module has these names, too
     NO_TARGETS,
-    _unpack_batch,
     broadcast_scalars,
     broadcast_tensor,
     broadcast_to_pp_group,
     build_packed_microbatches,
     create_data_iterator,
     get_batch_and_global_seqlens,
-    get_cp_slice_for_thd,
+    is_newest,
     reroute_samples_to_dcp_ranks,
+    unpack_batch,
 )
-from tokenloom.megatron.core.datasets.dynamic_cp import is_newest, valid_group_sizes
 from tokenloom.megatron.core.datasets.hybrid_cp import BalancedCPScheduler, HybridCPDataLoaderWrapper
 from tokenloom.megatron.core.datasets.parallel_groups import (
     as_megatrons_params,
@@ -42,21 +41,16 @@ from tokenloom.megatron.core.datasets.parallel_groups import (
     rerunnable,
     tells_gaps,
 )
-from tokenloom.megatron.core.datasets.thd_padding import (
-    align_sequences,
-    extend_thd_padding_before_cp_slice,
-    get_packed_sequence_alignment,
-    get_thd_padding_kwargs,
-    pad_packed_batch_before_cp_slice,
-    pad_sequence_for_thd,
-    resolve_thd_tail_padding_policy,
-)
+from tokenloom.numbers import checked_integer
 from tokenloom.packing import base, schedulers
 from tokenloom.packing.batch import batch_in, padding_mask_of
 from tokenloom.packing.dynamic import DefaultDynamicCPScheduler as _DefaultDynamicCPScheduler
+from tokenloom.packing.dynamic import dividing_sizes
 from tokenloom.packing.groups import place_in
 from tokenloom.packing.pipeline import run_pipeline
+from tokenloom.packing.static_shapes import ZIGZAG
 from tokenloom.packing.static_shapes import max_num_sequences as _get_scheduler_max_real_num_seqs  # noqa: F401
+from tokenloom.packing.subsamples import DTYPES
 
 __all__ = [
     "BalancedCPScheduler",
@@ -73,22 +67,19 @@ __all__ = [
     "broadcast_to_pp_group",
     "build_packed_microbatches",
     "create_data_iterator",
-    "extend_thd_padding_before_cp_slice",
     "get_batch_and_global_seqlens",
     "get_batch_on_this_rank_for_sequence_packing",
-    "get_cp_slice_for_thd",
     "get_packed_sequence_alignment",
-    "get_thd_padding_kwargs",
-    "pad_packed_batch_before_cp_slice",
-    "pad_sequence_for_thd",
     "reroute_samples_to_dcp_ranks",
-    "resolve_thd_tail_padding_policy",
     "scheduler_map",
     "wrap_data_iterator",
 ]
 
 Wrapped = tuple[Any, int, float, float]
 """(iterator or list of iterators or None, number of microbatches, sum of lengths, sum of their squares)."""
+
+
+# --- schedulers -------------------------------------------------------------------------------------------------------
 
 
 class _Watched:
@@ -105,7 +96,7 @@ class _Watched:
         except StopIteration:
             self.ended = True
             raise
-        return _unpack_batch(item if isinstance(item, list) else [item], self._kinds) if is_newest() else item
+        return unpack_batch(item if isinstance(item, list) else [item], self._kinds) if is_newest() else item
 
 
 class BasePackingScheduler(base.BasePackingScheduler):
@@ -149,9 +140,9 @@ class BasePackingScheduler(base.BasePackingScheduler):
             StopIteration: this rank's iterator ended.
         """
         place = place_in(dp_group, tp_group, pp_group, dp_cp_group, dev)
-        given = data_iterator if isinstance(data_iterator, list) else [data_iterator]
-        watched = [None if one is None else _Watched(one) for one in given]
         several = isinstance(data_iterator, list)
+        given = data_iterator if several else [data_iterator]
+        watched = [None if one is None else _Watched(one) for one in given]
         try:
             found, count, total, squares = run_pipeline(
                 lambda: self, place, watched if several else watched[0], num_microbatches, config, sums_padding=True
@@ -180,8 +171,8 @@ class DefaultDynamicCPScheduler(DpBalancedScheduler, _DefaultDynamicCPScheduler)
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         scheduler = inspect.signature(_DefaultDynamicCPScheduler).bind(*arguments, **options).arguments
-        num_ranks = scheduler["cp_size"] * scheduler["dp_size"]
-        super().__init__(*arguments, **{"cp_group_sizes": valid_group_sizes(num_ranks), **options})
+        sizes = dividing_sizes(scheduler["cp_size"] * scheduler["dp_size"]) if is_newest() else None
+        super().__init__(*arguments, **{"cp_group_sizes": sizes, **options})
 
     @property
     def max_seq_len_per_rank(self) -> int:
@@ -258,16 +249,114 @@ def wrap_data_iterator(
     return wrapped
 
 
+# --- packs of a shape -------------------------------------------------------------------------------------------------
+
+
+class _Changed:
+    """Settings some of which are others."""
+
+    def __init__(self, config: Any, **changes: Any) -> None:
+        self._config = config
+        self.__dict__.update(changes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._config, name)
+
+
+def get_packed_sequence_alignment(config: Any, tp_size: int) -> tuple[int, bool]:
+    """Returns what the tokens of a rank are made a multiple of, and whether packs are filled up.
+
+    Args:
+        config: has pad_packed_seq_alignment, sequence_parallel, fp8 and fp8_recipe, where it says them.
+        tp_size: tensor-parallel ranks, which share the tokens with sequence parallelism.
+
+    Raises:
+        ConfigError: the alignment is not positive.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> get_packed_sequence_alignment(SimpleNamespace(fp8="hybrid", fp8_recipe="mxfp8", sequence_parallel=True), 4)
+        (128, True)
+    """
+    requested = getattr(config, "pad_packed_seq_alignment", None)
+    in_blocks = getattr(config, "fp8", None) is not None and getattr(config, "fp8_recipe", None) == "mxfp8"
+    shares = tp_size if getattr(config, "sequence_parallel", False) else 1
+    alignment = math.lcm(2 * shares, 32 * shares if in_blocks else 1)
+    if requested not in (None, "max"):
+        alignment = math.lcm(alignment, checked_integer("pad_packed_seq_alignment", requested, at_least=1))
+    return alignment, requested is not None or in_blocks
+
+
 def _with_aligned_capacity(config: Any, tp_size: int) -> Any:
     """Returns settings in which a rank holds a multiple of what packs are filled up to."""
     alignment, enabled = get_packed_sequence_alignment(config, tp_size)
     if not enabled:
         return config
-    capacity = config.max_seqlen_per_dp_cp_rank // alignment * alignment
-    if not capacity:
-        message = f"expected max_seqlen_per_dp_cp_rank of at least the alignment {alignment}, found "
-        raise ConfigError(message + str(config.max_seqlen_per_dp_cp_rank))
-    return Changed(config, max_seqlen_per_dp_cp_rank=capacity)
+    limit = config.max_seqlen_per_dp_cp_rank
+    if limit < alignment:
+        message = f"expected max_seqlen_per_dp_cp_rank of at least the alignment {alignment}, found {limit}"
+        raise ConfigError(message)
+    return _Changed(config, max_seqlen_per_dp_cp_rank=limit // alignment * alignment)
+
+
+def _filled_to(config: Any, alignment: int) -> Any:
+    """Returns settings by which packs are filled up as the newest version does."""
+    if getattr(config, "pad_packed_seq_alignment", None) != "max":
+        return _Changed(config, pad_packed_seq_alignment=alignment)
+    if (limit := config.max_seqlen_per_dp_cp_rank) % alignment:
+        message = f"expected max_seqlen_per_dp_cp_rank to be a multiple of {alignment}, found {limit}"
+        raise ConfigError(message)
+    return config
+
+
+def _align_sequences(pack: dict[str, Any], cp_size: int) -> None:
+    """Pads each sequence of a pack to a multiple of 2 × cp, in place of its tensors and boundaries."""
+    physical = pack["cu_seqlens_padded"]
+    lengths = physical.diff()
+    padded = lengths + -lengths % (2 * cp_size if cp_size > 1 else 1)
+    if torch.equal(padded, lengths):
+        return
+    bounds = pad(padded.cumsum(0, dtype=physical.dtype), (1, 0))
+    places = torch.arange(int(physical[-1]), device=physical.device)
+    places += torch.repeat_interleave(bounds[:-1] - physical[:-1], lengths)
+    for name in DTYPES:
+        if pack.get(name) is not None:
+            pack[name] = pack[name].new_zeros(int(bounds[-1])).index_copy(0, places, pack[name])
+    pack["cu_seqlens_padded"] = bounds
+    pack["max_seqlen"] = padded.max().to(torch.int32)
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class ContextParallelBatch:
+    """What one rank has of a pack, in each layout of context parallelism that was asked for.
+
+    Attributes:
+        boundary_layout: the layout at both ends of the model, "zigzag" or "contiguous".
+        batches_by_layout: tensors by name, by layout.
+        packed_seq_params_by_layout: what attention is told, by layout.
+        thd_plan: how activations go from one layout to the other; None: the model makes it of the boundaries.
+    """
+
+    boundary_layout: str
+    batches_by_layout: dict[str, dict[str, Any]]
+    packed_seq_params_by_layout: dict[str, Any]
+    thd_plan: Any = None
+
+    @classmethod
+    def from_single_layout(cls, layout: str, batch: dict[str, Any], packed_seq_params: Any) -> ContextParallelBatch:
+        """Returns a batch that has one layout."""
+        return cls(layout, {layout: batch}, {layout: packed_seq_params})
+
+    def get_batch(self, layout: str | None = None) -> dict[str, Any]:
+        """Returns the tensors in a layout; by default that of both ends."""
+        return self.batches_by_layout[self.boundary_layout if layout is None else layout]
+
+    def get_packed_seq_params(self, layout: str | None = None) -> Any:
+        """Returns what attention is told in a layout; by default in that of both ends."""
+        return self.packed_seq_params_by_layout[self.boundary_layout if layout is None else layout]
 
 
 def get_batch_on_this_rank_for_sequence_packing(
@@ -315,21 +404,11 @@ def get_batch_on_this_rank_for_sequence_packing(
         return batch_in(place, packs, stages, vp_stage, mtp=mtp_on_this_rank, config=config, tells_gaps=gaps)
 
     if return_context_parallel_batch:
-        return batches_by_layout(cut, packs, config, is_dynamic_cp=dynamic_cp)
+        return _batches_by_layout(cut, packs, config, is_dynamic_cp=dynamic_cp)
     tokens, labels, loss_mask, nothing, position_ids, params, mask = cut(packs, config)
     if is_newest():
-        params = whole_pack_params(params)
+        params = _whole_pack_params(params)
     return tokens, labels, loss_mask, nothing, position_ids, as_megatrons_params(params), mask
-
-
-def _filled_to(config: Any, alignment: int) -> Any:
-    """Returns settings by which packs are filled up as the newest version does."""
-    if getattr(config, "pad_packed_seq_alignment", None) != "max":
-        return Changed(config, pad_packed_seq_alignment=alignment)
-    if config.max_seqlen_per_dp_cp_rank % alignment:
-        message = f"expected max_seqlen_per_dp_cp_rank to be a multiple of {alignment}, found "
-        raise ConfigError(message + str(config.max_seqlen_per_dp_cp_rank))
-    return config
 
 
 class _Packs:
@@ -351,8 +430,56 @@ class _Packs:
             raise ConfigError(message, hint="plan with a scheduler that sets `is_dynamic_cp`")
         if self._aligns:
             pack = dict(pack)
-            align_sequences(pack, int(pack["local_cp_size"]) if self._cp_size is None else self._cp_size)
+            _align_sequences(pack, int(pack["local_cp_size"]) if self._cp_size is None else self._cp_size)
         return pack
+
+
+def _batches_by_layout(
+    cut: Callable[[Any, Any], Any], packs: Any, config: Any, *, is_dynamic_cp: bool
+) -> ContextParallelBatch:
+    """Returns the next pack in all layouts that a configuration names.
+
+    Args:
+        cut: gives this rank's part of the next pack, of an iterator and settings; all tensor-parallel ranks call it.
+        packs: the iterator, None where nothing is read.
+        config: has linear_cp_layout and attention_cp_layout.
+        is_dynamic_cp: whether packs say how many ranks share them.
+    """
+    if config is None:
+        message = "expected `config` for a ContextParallelBatch, found None"
+        raise ConfigError(message)
+    pack = None if packs is None else next(packs)
+    kind = getattr(sys.modules.get("megatron.core.context_parallel"), "ContextParallelBatch", ContextParallelBatch)
+    found: ContextParallelBatch = kind(config.linear_cp_layout, {}, {})
+    layouts = sorted({config.linear_cp_layout, config.attention_cp_layout})
+    names = ("tokens", "labels", "loss_mask", "attention_mask", "position_ids")
+    for layout in layouts:
+        settings = _Changed(config, cp_partition_mode=layout)
+        *tensors, params, mask = cut(None if pack is None else iter([pack]), settings)
+        params = _whole_pack_params(params)
+        logical, physical = params.cu_seqlens_q, params.cu_seqlens_q_padded
+        found.batches_by_layout[layout] = {
+            **dict(zip(names, tensors, strict=True)),
+            "padding_mask": mask,
+            "cu_seqlens": logical,
+            "cu_seqlens_padded": physical,
+            "max_seqlen": torch.tensor([params.max_seqlen_q], dtype=torch.int32),
+            "local_cp_size": params.local_cp_size,
+        }
+        is_shared, is_zigzag = mask.numel() < int(physical[-1]), layout == ZIGZAG
+        if not (is_shared and is_zigzag and len(layouts) == 2 and not is_dynamic_cp):
+            params = dataclasses.replace(params, pad_between_seqs=None)
+            if is_zigzag or not is_shared:  # attention sees sequences where they lie
+                params = dataclasses.replace(params, cu_seqlens_q=physical, cu_seqlens_kv=physical)
+        found.packed_seq_params_by_layout[layout] = as_megatrons_params(params)
+    return found
+
+
+def _whole_pack_params(params: Any) -> Any:
+    """Returns what attention is told, with the tokens of the whole pack, and whether there is padding in it."""
+    logical, physical = params.cu_seqlens_q, params.cu_seqlens_q_padded
+    has_gaps = not torch.equal(logical, physical)
+    return dataclasses.replace(params, total_tokens=int(physical[-1]), pad_between_seqs=has_gaps)
 
 
 def _build_thd_padding_mask(cu_seqlens: Any, cu_seqlens_padded: Any) -> Any:
@@ -368,9 +495,8 @@ def _sanitize_thd_padding_values(batch: dict[str, Any], padding_mask: Any) -> No
     Raises:
         ConfigError: a tensor is no row as long as the mask.
     """
-    for name in ("tokens", "labels", "loss_mask", "position_ids"):
-        tensor = batch.get(name)
-        if tensor is None:
+    for name in DTYPES:
+        if (tensor := batch.get(name)) is None:
             continue
         if tensor.shape != padding_mask.shape:
             message = f"expected `{name}` of shape {list(padding_mask.shape)}, found {list(tensor.shape)}"

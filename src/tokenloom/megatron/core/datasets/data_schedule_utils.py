@@ -15,39 +15,36 @@ import torch
 
 from tokenloom.distributed.collectives import Channel
 from tokenloom.errors import ConfigError
-from tokenloom.megatron.core.datasets.dynamic_cp import (
-    align_sample_id_groups,
-    dcp_gpus_needed,
-    is_newest,
-    next_hdp_group_packing_aware,
-)
 from tokenloom.megatron.core.datasets.parallel_groups import rerunnable
+from tokenloom.megatron.versions import reference_version
 from tokenloom.packing import batch as packs_of
 from tokenloom.packing import exchange
-from tokenloom.packing.context_parallel import context_parallel_indices, contiguous_indices
+from tokenloom.packing.context_parallel import context_parallel_indices
 from tokenloom.packing.exchange import broadcast_tensor
-from tokenloom.packing.static_shapes import CONTIGUOUS, ZIGZAG
 from tokenloom.packing.subsamples import DTYPES, SubSample, take_apart
 
 __all__ = [
-    "align_sample_id_groups",
     "broadcast_scalars",
     "broadcast_tensor",
     "broadcast_to_pp_group",
     "build_packed_microbatches",
     "create_data_iterator",
-    "dcp_gpus_needed",
     "get_batch_and_global_seqlens",
-    "get_cp_slice_for_thd",
     "get_thd_partitioned_indices",
-    "next_hdp_group_packing_aware",
     "reroute_samples_to_dcp_ranks",
 ]
 
 _TRAVELS = {*DTYPES, "original_seq_len", "padded_seq_len", "dataset_id"}
 
+_NEWEST_SCHEDULER = (0, 20)
+
 NO_TARGETS = "packed global batch contains no sequences with supervised targets"
 """What is wrong with a global batch without a sub-sample that has loss."""
+
+
+def is_newest() -> bool:
+    """Whether the version that is followed has the reference's newest scheduler."""
+    return reference_version() >= _NEWEST_SCHEDULER
 
 
 def get_batch_and_global_seqlens(
@@ -64,15 +61,15 @@ def get_batch_and_global_seqlens(
         ValueError: an item is neither a mapping nor a list, or no rank has a sub-sample.
     """
     items = [next(data_iterator) for _ in range(num_microbatches)]
-    batch = _unpack_batch([one for item in items for one in (item if isinstance(item, list) else [item])])
+    batch = unpack_batch([one for item in items for one in (item if isinstance(item, list) else [item])])
     lengths = torch.tensor([sample["padded_seq_len"] for sample in batch], dtype=torch.int32)
-    gathered = _get_global_seqlens_and_ids(lengths, dp_group)
+    gathered = get_global_seqlens_and_ids(lengths, dp_group)
     if not gathered[0]:
         raise ConfigError(NO_TARGETS)
     return batch, *gathered
 
 
-def _unpack_batch(batch: Sequence[Any], kinds: set[str] | None = None) -> list[SubSample]:
+def unpack_batch(batch: Sequence[Any], kinds: set[str] | None = None) -> list[SubSample]:
     """Returns the sub-samples of samples; in the newest version, those between boundaries only if they have loss.
 
     Args:
@@ -94,7 +91,7 @@ def _unpack_batch(batch: Sequence[Any], kinds: set[str] | None = None) -> list[S
     return [one for one in found if one["loss_mask"].any()] if drops else found
 
 
-def _get_global_seqlens_and_ids(
+def get_global_seqlens_and_ids(
     subsample_seqlens: Any, dp_group: Any
 ) -> tuple[list[tuple[int, int]], Any, Any, list[int]]:
     """Returns what ids the sub-samples of all data-parallel ranks have, and their lengths. Collective."""
@@ -105,6 +102,9 @@ def _get_global_seqlens_and_ids(
     offsets = torch.tensor(np.cumsum([0, *map(len, gathered)]), dtype=torch.int32)
     ids = torch.arange(int(offsets[dp.rank]), int(offsets[dp.rank + 1]), dtype=torch.int32, device=dp.device)
     return list(enumerate(lengths)), ids, offsets, lengths
+
+
+_unpack_batch, _get_global_seqlens_and_ids = unpack_batch, get_global_seqlens_and_ids  # the reference's names
 
 
 def reroute_samples_to_dcp_ranks(
@@ -231,49 +231,6 @@ def create_data_iterator(
             return [rerunnable(iter(new_samples)) for _ in range(stages)]
     needs = needs or [False] * stages
     return [rerunnable(one) for one in exchange.create_data_iterator(new_samples, None, config, needs)]
-
-
-def get_cp_slice_for_thd(
-    batch: dict[str, Any],
-    cp_group: Any,
-    keys: Sequence[str] | None = None,
-    cp_partition_mode: str = ZIGZAG,
-    partition_total_tokens: int | None = None,
-) -> None:
-    """Cuts a context-parallel rank's part out of the tensors of a pack, in place.
-
-    Args:
-        batch: a pack with `cu_seqlens_padded`.
-        cp_group: the ranks that share it.
-        keys: what is cut, where it is there; the four tensors of a pack, by default.
-        cp_partition_mode: "zigzag" or "contiguous".
-        partition_total_tokens: what the tensors are filled up to before.
-
-    Raises:
-        ConfigError: they are longer, cannot be cut so, or there is no such mode.
-    """
-    cp = Channel(cp_group)
-    names = [name for name in (keys or DTYPES) if batch.get(name) is not None]
-    if partition_total_tokens is not None:
-        for name in names:
-            missing = partition_total_tokens - batch[name].numel()
-            if missing < 0:
-                message = f"expected at most {partition_total_tokens} tokens as `{name}`, found {batch[name].numel()}"
-                raise ConfigError(message)
-            batch[name] = torch.nn.functional.pad(batch[name], (0, missing), value=name == "padding_mask")
-    if cp.size == 1:
-        return
-    if cp_partition_mode not in (ZIGZAG, CONTIGUOUS):
-        message = f"expected {ZIGZAG!r} or {CONTIGUOUS!r} as cp_partition_mode, found {cp_partition_mode!r}"
-        raise ConfigError(message)
-    bounds = batch["cu_seqlens_padded"]
-    if cp_partition_mode == CONTIGUOUS:
-        total = int(bounds[-1]) if partition_total_tokens is None else partition_total_tokens
-        indices = contiguous_indices(total, cp_size=cp.size, cp_rank=cp.rank, device=bounds.device)
-    else:
-        indices = context_parallel_indices(bounds, cp_size=cp.size, cp_rank=cp.rank)
-    for name in names:
-        batch[name] = batch[name][indices]
 
 
 def get_thd_partitioned_indices(cu_seqlens: Any, total_tokens: int, cp_size: int, cp_rank: int) -> Any:

@@ -11,7 +11,7 @@ import torch
 
 from tokenloom.distributed.collectives import Channel
 from tokenloom.megatron.core.datasets.data_schedule_utils import (
-    _get_global_seqlens_and_ids,
+    get_global_seqlens_and_ids,
     reroute_samples_to_dcp_ranks,
 )
 from tokenloom.megatron.core.datasets.parallel_groups import groups_of_run
@@ -87,7 +87,7 @@ class HybridCPDataLoaderWrapper:
 
     def get_global_seqlens(self, subsample_seqlens: Any) -> tuple[list[int], Any]:
         """Returns the lengths of all sub-samples, and where those of each data-parallel rank begin. Collective."""
-        _, _, offsets, lengths = _get_global_seqlens_and_ids(subsample_seqlens, self.dp_group)
+        _, _, offsets, lengths = get_global_seqlens_and_ids(subsample_seqlens, self.dp_group)
         return lengths, offsets[:-1]
 
     def get_global_id_seqlens(
