@@ -1,27 +1,21 @@
-"""`tokenloom.megatron.training.datasets.trained_parts`: which parts of answers have loss."""
+"""Parts of answers without loss in `tokenloom.megatron.training.datasets.sft_dataset`."""
 
 from __future__ import annotations
-
-from argparse import Namespace
 
 import numpy as np
 import pytest
 from tests.megatron.training.datasets.conversations import ConversationTokenizer
 
-from tokenloom.megatron.training.datasets.trained_parts import PartFinder, SFTDatasetConfig, part_finder
-
-IGNORED = -100
+from tokenloom.megatron.training.datasets.sft_dataset import IGNORE_INDEX, SFTDatasetConfig, without_parts
 
 
 def test_parts_begin_where_there_is_loss_and_end_at_the_latest_at_the_end():
-    finder = PartFinder([([1, 2], [3]), ([7], [7])], trains_everything=False)
+    x = IGNORE_INDEX
 
-    def targets(tokens, targets=None):
-        return finder.targets(
-            np.array(tokens), np.array(tokens if targets is None else targets), ignored=IGNORED
-        ).tolist()
+    def targets(tokens, given=None):
+        given = tokens if given is None else given
+        return without_parts(np.array(tokens), np.array(given), [([1, 2], [3]), ([7], [7])]).tolist()
 
-    x = IGNORED
     assert targets([5, 1, 2, 6, 3, 5]) == [5, x, x, x, x, 5]
     assert targets([1, 2, 3, 1, 2, 5]) == [x] * 6
     assert targets([1, 2, 1, 2, 3, 3]) == [x] * 5 + [3]
@@ -41,10 +35,8 @@ def test_delimiters_are_what_the_tokenizer_makes_of_them():
     settings = {"tokenizer": Framing(), "sequence_length": 8, "random_seed": 1, "blend": (["x"], None), "split": "1"}
     settings |= {"reset_position_ids": False, "reset_attention_mask": False, "eod_mask_loss": False}
     config = SFTDatasetConfig(**settings, train_on_tool_calls=False, tool_call_delimiters=("(", ")"))
-    finder = part_finder(config)
-    text = np.array([*map(ord, "a(b)c")])
-    assert finder.targets(text, text, ignored=0).tolist() == [ord("a"), 0, 0, 0, ord("c")]
-    assert part_finder(SFTDatasetConfig(**settings)) is None
-    assert part_finder(Namespace()) is None
+    assert config.untrained_parts == [([ord("(")], [ord(")")])]
+    assert SFTDatasetConfig(**settings).untrained_parts == []
+    config.tool_call_delimiters = ("", ")")
     with pytest.raises(AssertionError, match="expected tokens of '' in `tool_call_delimiters`"):
-        part_finder(SFTDatasetConfig(**settings, train_on_tool_calls=False, tool_call_delimiters=("", ")")))
+        _ = config.untrained_parts
