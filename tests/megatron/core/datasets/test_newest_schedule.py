@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from tests.megatron.core.datasets.packed_samples import sample  # noqa: E402  needs torch
 
-from tokenloom.megatron.core.datasets import data_schedule, parallel_groups  # noqa: E402
+from tokenloom.megatron.core.datasets import data_schedule  # noqa: E402
 from tokenloom.megatron.core.datasets import data_schedule_utils as utils  # noqa: E402
 from tokenloom.packing.groups import ProcessGroups  # noqa: E402
 
@@ -180,56 +180,10 @@ def test_batches_are_filled_up_and_say_so(newest):
     assert (params.total_tokens, params.pad_between_seqs) == (2, False)
 
 
-class Group:
-    """A group of so many ranks, of which this process is one."""
-
-    def __init__(self, size, rank=0):
-        self.size, self.rank = lambda: size, lambda: rank
-
-
-@pytest.mark.parametrize(("size", "rank"), [(1, 0), (2, 0), (2, 1)])
-def test_batches_have_a_view_of_each_layout(newest, monkeypatch, size, rank):
-    monkeypatch.setattr(parallel_groups.GroupsBySize, "__getitem__", lambda self, number: Group(number, rank))
-    groups = SimpleNamespace(tp=Group(1), pp=Group(1), cp=Group(4))
-    settings = SimpleNamespace(linear_cp_layout="contiguous", attention_cp_layout="zigzag", sequence_parallel=False)
-    pack = {
-        **{name: torch.arange(8) for name in ("tokens", "labels", "position_ids")},
-        "loss_mask": torch.ones(8),
-        "cu_seqlens": torch.tensor([0, 8], dtype=torch.int32),
-        "cu_seqlens_padded": torch.tensor([0, 8], dtype=torch.int32),
-        "max_seqlen": torch.tensor([8], dtype=torch.int32),
-        "local_cp_size": torch.tensor([size], dtype=torch.int32),
-    }
-    batch = data_schedule.get_batch_on_this_rank_for_sequence_packing(
-        iter([pack]), dynamic_cp=True, pg_collection=groups, config=settings, return_context_parallel_batch=True
-    )
-    half = 8 // size
-    views = {"contiguous": list(range(half * rank, half * rank + half))}
-    views["zigzag"] = list(range(8)) if size == 1 else [[0, 1, 6, 7], [2, 3, 4, 5]][rank]
-    assert batch.boundary_layout == "contiguous"
-    assert {layout: batch.get_batch(layout)["tokens"].tolist() for layout in batch.batches_by_layout} == {
-        layout: [tokens] for layout, tokens in views.items()
-    }
-    assert batch.get_batch() is batch.get_batch("contiguous")
-    for layout in views:
-        params = batch.get_packed_seq_params(layout)
-        assert (params.local_cp_size, params.cp_group.size(), params.total_tokens) == (size, size, 8)
-    gaps = pack | {"cu_seqlens": torch.tensor([0, 7], dtype=torch.int32)}
-    batch = data_schedule.get_batch_on_this_rank_for_sequence_packing(
-        iter([{name: value for name, value in gaps.items() if name != "local_cp_size"}]),
-        pg_collection=SimpleNamespace(tp=Group(1), pp=Group(1), cp=Group(size, rank)),
-        config=settings,
-        return_context_parallel_batch=True,
-    )
-    told = {layout: batch.get_packed_seq_params(layout) for layout in views}
-    assert {layout: (one.cu_seqlens_q.tolist(), one.pad_between_seqs) for layout, one in told.items()} == {
-        "contiguous": ([0, 8 - (size > 1)], None),
-        "zigzag": ([0, 8 - (size > 1)], True if size > 1 else None),
-    }
-    assert data_schedule.ContextParallelBatch.from_single_layout("zigzag", {}, None).get_packed_seq_params() is None
-    with pytest.raises(ValueError, match="expected `config` for a ContextParallelBatch"):
+def test_views_of_several_layouts_are_refused():
+    with pytest.raises(ValueError, match="expected return_context_parallel_batch to be False"):
         data_schedule.get_batch_on_this_rank_for_sequence_packing(
-            iter([pack]), pg_collection=groups, return_context_parallel_batch=True
+            iter([]), pg_collection=ALONE, return_context_parallel_batch=True
         )
 
 

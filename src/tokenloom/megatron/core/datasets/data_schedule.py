@@ -9,9 +9,6 @@ import dataclasses
 import enum
 import inspect
 import math
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -48,14 +45,12 @@ from tokenloom.packing.dynamic import DefaultDynamicCPScheduler as _DefaultDynam
 from tokenloom.packing.dynamic import dividing_sizes
 from tokenloom.packing.groups import place_in
 from tokenloom.packing.pipeline import run_pipeline
-from tokenloom.packing.static_shapes import ZIGZAG
 from tokenloom.packing.static_shapes import max_num_sequences as _get_scheduler_max_real_num_seqs  # noqa: F401
 from tokenloom.packing.subsamples import DTYPES
 
 __all__ = [
     "BalancedCPScheduler",
     "BasePackingScheduler",
-    "ContextParallelBatch",
     "CostBalancedScheduler",
     "DefaultDynamicCPScheduler",
     "DpBalancedScheduler",
@@ -329,36 +324,6 @@ def _align_sequences(pack: dict[str, Any], cp_size: int) -> None:
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class ContextParallelBatch:
-    """What one rank has of a pack, in each layout of context parallelism that was asked for.
-
-    Attributes:
-        boundary_layout: the layout at both ends of the model, "zigzag" or "contiguous".
-        batches_by_layout: tensors by name, by layout.
-        packed_seq_params_by_layout: what attention is told, by layout.
-        thd_plan: how activations go from one layout to the other; None: the model makes it of the boundaries.
-    """
-
-    boundary_layout: str
-    batches_by_layout: dict[str, dict[str, Any]]
-    packed_seq_params_by_layout: dict[str, Any]
-    thd_plan: Any = None
-
-    @classmethod
-    def from_single_layout(cls, layout: str, batch: dict[str, Any], packed_seq_params: Any) -> ContextParallelBatch:
-        """Returns a batch that has one layout."""
-        return cls(layout, {layout: batch}, {layout: packed_seq_params})
-
-    def get_batch(self, layout: str | None = None) -> dict[str, Any]:
-        """Returns the tensors in a layout; by default that of both ends."""
-        return self.batches_by_layout[self.boundary_layout if layout is None else layout]
-
-    def get_packed_seq_params(self, layout: str | None = None) -> Any:
-        """Returns what attention is told in a layout; by default in that of both ends."""
-        return self.packed_seq_params_by_layout[self.boundary_layout if layout is None else layout]
-
-
 def get_batch_on_this_rank_for_sequence_packing(
     data_iterator: Any,
     vpp_size: int | None = None,
@@ -379,16 +344,18 @@ def get_batch_on_this_rank_for_sequence_packing(
         pg_collection: process groups tp, pp and cp; None for those of Megatron's parallel state.
         config: settings of runs that fill packs up to a shape or share them in contiguous pieces.
         dynamic_cp: whether packs must say how many ranks share them.
-        return_context_parallel_batch: whether to return a `ContextParallelBatch`, with a view for each of
-            `linear_cp_layout` and `attention_cp_layout` of the configuration.
+        return_context_parallel_batch: must be False: there are no views of a pack in several layouts.
 
     Returns:
-        That, or (tokens, labels, loss_mask, None, position_ids, packed_seq_params, padding_mask), as
+        (tokens, labels, loss_mask, None, position_ids, packed_seq_params, padding_mask), as
         `tokenloom.packing.get_batch_on_this_rank_for_sequence_packing` does; in programs that have loaded Megatron,
         packed_seq_params is of its class.
     """
     if isinstance(pg_collection, bool):  # the newest version's order
         dynamic_cp, pg_collection, config = pg_collection, config, dynamic_cp or None
+    if return_context_parallel_batch:
+        message = "expected return_context_parallel_batch to be False, found True"
+        raise ConfigError(message, hint="take a batch of each layout, with `cp_partition_mode` in `config`")
     place = place_of_run(pg_collection, "tp", "pp", "cp")
     stages = None if vp_stage is None else vpp_size
     fills = False
@@ -399,16 +366,14 @@ def get_batch_on_this_rank_for_sequence_packing(
     if data_iterator is not None:
         packs = _Packs(data_iterator, None if dynamic_cp else place.cp.size, aligns=fills)
     gaps = is_newest() or tells_gaps()
-
-    def cut(packs: Any, config: Any) -> Any:
-        return batch_in(place, packs, stages, vp_stage, mtp=mtp_on_this_rank, config=config, tells_gaps=gaps)
-
-    if return_context_parallel_batch:
-        return _batches_by_layout(cut, packs, config, is_dynamic_cp=dynamic_cp)
-    tokens, labels, loss_mask, nothing, position_ids, params, mask = cut(packs, config)
+    *tensors, params, mask = batch_in(
+        place, packs, stages, vp_stage, mtp=mtp_on_this_rank, config=config, tells_gaps=gaps
+    )
     if is_newest():
-        params = _whole_pack_params(params)
-    return tokens, labels, loss_mask, nothing, position_ids, as_megatrons_params(params), mask
+        logical, physical = params.cu_seqlens_q, params.cu_seqlens_q_padded
+        has_gaps = not torch.equal(logical, physical)
+        params = dataclasses.replace(params, total_tokens=int(physical[-1]), pad_between_seqs=has_gaps)
+    return *tensors, as_megatrons_params(params), mask
 
 
 class _Packs:
@@ -432,54 +397,6 @@ class _Packs:
             pack = dict(pack)
             _align_sequences(pack, int(pack["local_cp_size"]) if self._cp_size is None else self._cp_size)
         return pack
-
-
-def _batches_by_layout(
-    cut: Callable[[Any, Any], Any], packs: Any, config: Any, *, is_dynamic_cp: bool
-) -> ContextParallelBatch:
-    """Returns the next pack in all layouts that a configuration names.
-
-    Args:
-        cut: gives this rank's part of the next pack, of an iterator and settings; all tensor-parallel ranks call it.
-        packs: the iterator, None where nothing is read.
-        config: has linear_cp_layout and attention_cp_layout.
-        is_dynamic_cp: whether packs say how many ranks share them.
-    """
-    if config is None:
-        message = "expected `config` for a ContextParallelBatch, found None"
-        raise ConfigError(message)
-    pack = None if packs is None else next(packs)
-    kind = getattr(sys.modules.get("megatron.core.context_parallel"), "ContextParallelBatch", ContextParallelBatch)
-    found: ContextParallelBatch = kind(config.linear_cp_layout, {}, {})
-    layouts = sorted({config.linear_cp_layout, config.attention_cp_layout})
-    names = ("tokens", "labels", "loss_mask", "attention_mask", "position_ids")
-    for layout in layouts:
-        settings = _Changed(config, cp_partition_mode=layout)
-        *tensors, params, mask = cut(None if pack is None else iter([pack]), settings)
-        params = _whole_pack_params(params)
-        logical, physical = params.cu_seqlens_q, params.cu_seqlens_q_padded
-        found.batches_by_layout[layout] = {
-            **dict(zip(names, tensors, strict=True)),
-            "padding_mask": mask,
-            "cu_seqlens": logical,
-            "cu_seqlens_padded": physical,
-            "max_seqlen": torch.tensor([params.max_seqlen_q], dtype=torch.int32),
-            "local_cp_size": params.local_cp_size,
-        }
-        is_shared, is_zigzag = mask.numel() < int(physical[-1]), layout == ZIGZAG
-        if not (is_shared and is_zigzag and len(layouts) == 2 and not is_dynamic_cp):
-            params = dataclasses.replace(params, pad_between_seqs=None)
-            if is_zigzag or not is_shared:  # attention sees sequences where they lie
-                params = dataclasses.replace(params, cu_seqlens_q=physical, cu_seqlens_kv=physical)
-        found.packed_seq_params_by_layout[layout] = as_megatrons_params(params)
-    return found
-
-
-def _whole_pack_params(params: Any) -> Any:
-    """Returns what attention is told, with the tokens of the whole pack, and whether there is padding in it."""
-    logical, physical = params.cu_seqlens_q, params.cu_seqlens_q_padded
-    has_gaps = not torch.equal(logical, physical)
-    return dataclasses.replace(params, total_tokens=int(physical[-1]), pad_between_seqs=has_gaps)
 
 
 def _build_thd_padding_mask(cu_seqlens: Any, cu_seqlens_padded: Any) -> Any:
