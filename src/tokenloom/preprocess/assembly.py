@@ -228,8 +228,7 @@ def assemble(
         were_there = were_there and all(map(_is_same_beside, new))
         if were_there:
             for file in [file for pending in new for file in pending.beside if not exists(file.path)]:
-                file.sync()
-                file.place()
+                file.publish()
         else:
             publish_datasets(new, overwrite=may_replace, locks=locks)
     outputs = [

@@ -116,10 +116,6 @@ class PendingObject(PendingFile):
         super().__init__(local, durable=False)
         self.path: str = str(self._address)
 
-    def place(self) -> None:
-        """Uploads the object, as `publish` does."""
-        self.publish()
-
     def publish(self) -> None:
         """Uploads the object, replacing what had its name, and removes the local file."""
         try:

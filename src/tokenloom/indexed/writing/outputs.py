@@ -15,13 +15,12 @@ from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
 from tokenloom.indexed.manifest.contents import SIDECARS, sidecar_path
 from tokenloom.indexed.manifest.file import manifest_path
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.atomic import PendingFile, PendingLink
-from tokenloom.storage.copies import PendingObject
+from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.local import ByteSource, MappedFile
 from tokenloom.storage.publishing import FileGroup, OutputLock, canonical_name, exists_error, publish_together, tidy
 from tokenloom.storage.resolve import exists, keep_copy, open_pending, open_source, remove
 
-AnyPending = PendingFile | PendingLink | PendingObject
+AnyPending = PendingFile
 
 _MOST_OPEN = 64
 """Datasets whose files stay open until they are published; those of more are closed under hidden names."""
@@ -229,7 +228,7 @@ def _upload(dataset: PendingDataset, *, overwrite: bool) -> None:
     files = dataset.files(durable=True)
     remove(dataset.index.path)
     try:
-        files[0].place()
+        files[0].publish()
     except BaseException:
         if kept is not None:
             with suppress(StorageError):
@@ -239,4 +238,4 @@ def _upload(dataset: PendingDataset, *, overwrite: bool) -> None:
         if name not in {file.path for file in files}:
             remove(name)
     for file in files[1:]:
-        file.place()
+        file.publish()
