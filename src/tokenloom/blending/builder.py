@@ -19,8 +19,7 @@ from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.pair_samples import PairSamples, local_index_folder
 from tokenloom.datasets.splits import Split, split_indices, split_range
 from tokenloom.datasets.tokenizer_match import check_tokenizer_ahead, remember_head
-from tokenloom.distributed.building import Builders, build_together
-from tokenloom.distributed.sameness import Description
+from tokenloom.distributed.building import Builders, Description, build_together
 from tokenloom.errors import ConfigError, OversampledError
 from tokenloom.indexed.manifest.file import ManifestHead
 from tokenloom.order.arrays import NotBuiltError, nothing_is_built
