@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.kernels import Watch, crc32
 from tokenloom.numbers import check_count
-from tokenloom.storage.typed_json import MAY_BE_MISSING
+from tokenloom.storage.json_files import MAY_BE_MISSING
 
 UNITS = ("line", "row", "file", "pair")
 """What a record of a file is: a line of text, a row of a table, the whole file, or of a folder a text and its image."""

@@ -28,11 +28,10 @@ from tokenloom.indexed.origin_blocks import OriginRuns as OriginRuns
 from tokenloom.kernels import crc32
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.copies import PendingObject
-from tokenloom.storage.json_files import UnusableJsonError, parse_json
+from tokenloom.storage.json_files import UnusableJsonError, from_members, members_of, parse_json
 from tokenloom.storage.locks import write_at
 from tokenloom.storage.resolve import is_missing, map_whole, open_pending
 from tokenloom.storage.settings import ObjectStorageSettings
-from tokenloom.storage.typed_json import from_members, members_of
 
 MAGIC = b"TLORIGIN"
 VERSION = 1

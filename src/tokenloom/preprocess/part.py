@@ -23,9 +23,14 @@ from tokenloom.numbers import check_count
 from tokenloom.preprocess.bad_records import rejected_path
 from tokenloom.preprocess.recipe import Mask, Recipe
 from tokenloom.preprocess.selection import DocumentHashes
-from tokenloom.storage.json_files import UnusableJsonError, parse_json
+from tokenloom.storage.json_files import (
+    MAY_BE_MISSING,
+    UnusableJsonError,
+    from_versioned,
+    parse_json,
+    versioned_members_of,
+)
 from tokenloom.storage.local import map_file
-from tokenloom.storage.typed_json import MAY_BE_MISSING, from_versioned, versioned_members_of
 
 if TYPE_CHECKING:
     from tokenloom.preprocess.folder import JobFolder

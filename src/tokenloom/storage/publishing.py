@@ -44,9 +44,8 @@ from tokenloom.storage.atomic import (
     storage_errors,
     sync_folder,
 )
-from tokenloom.storage.json_files import UnusableJsonError, parse_json
+from tokenloom.storage.json_files import UnusableJsonError, from_members, members_of, parse_json
 from tokenloom.storage.locks import close_lock, is_file_at, lock, open_for_lock, write_at
-from tokenloom.storage.typed_json import from_members, members_of
 from tokenloom.storage.versions import open_regular
 
 _LOGGER = logging.getLogger(__name__)

@@ -16,9 +16,16 @@ from typing import Any, Self
 from tokenloom.errors import OutputBusyError, OutputExistsError, StorageError
 from tokenloom.progress import waiting_for
 from tokenloom.storage.atomic import PendingFile, pending_link, storage_errors
-from tokenloom.storage.json_files import UnusableJsonError, read_json
+from tokenloom.storage.json_files import (
+    MAY_BE_MISSING,
+    Crc32,
+    UnusableJsonError,
+    from_versioned,
+    members_of,
+    read_json,
+    versioned_members_of,
+)
 from tokenloom.storage.publishing import FileGroup, OutputLock, make_folder_of, publish_together, recover
-from tokenloom.storage.typed_json import MAY_BE_MISSING, Crc32, from_versioned, members_of, versioned_members_of
 
 MANIFEST = "manifest.json"
 """The name of the manifest in the folder of an output."""

@@ -20,7 +20,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.indexed.layout import DType, Header
 from tokenloom.indexed.manifest.tokenizer_identity import TokenizerIdentity
 from tokenloom.numbers import check_count
-from tokenloom.storage.typed_json import MAY_BE_MISSING, Crc32
+from tokenloom.storage.json_files import MAY_BE_MISSING, Crc32
 
 START_LENGTHS = 1000
 """How many lengths the checksum of an index's start covers: with the header, its first page."""

@@ -21,10 +21,9 @@ from tokenloom.indexed.manifest.contents import Manifest
 from tokenloom.indexed.manifest.tokenizer_identity import TokenizerIdentity
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import publish_bytes, storage_errors
-from tokenloom.storage.json_files import UnusableJsonError, parse_json
+from tokenloom.storage.json_files import Crc32, UnusableJsonError, from_members, members_of, parse_json
 from tokenloom.storage.resolve import read_start
 from tokenloom.storage.settings import ObjectStorageSettings
-from tokenloom.storage.typed_json import Crc32, from_members, members_of
 from tokenloom.storage.versions import open_regular, read_at_most
 
 logger: logging.Logger = logging.getLogger(__name__)
