@@ -17,7 +17,7 @@ from tokenloom.errors import DatasetFormatError, StorageError
 from tokenloom.forks import cached_property
 from tokenloom.indexed.layout import Header, bin_path, idx_path
 from tokenloom.storage.addresses import can_be_path, is_remote, path_of_name, relative_name
-from tokenloom.storage.extents import Extents, ExtentSource, KnownFiles, RecordedFile
+from tokenloom.storage.extents import Extents, ExtentSource, RecordedFile
 from tokenloom.storage.json_files import parse_json
 from tokenloom.storage.resolve import is_missing, map_whole
 from tokenloom.storage.secrets import redacted
@@ -145,7 +145,6 @@ class Catalogue:
         *,
         mmap: bool,
         settings: ObjectStorageSettings | None = None,
-        known: KnownFiles | None = None,
     ) -> ExtentSource:
         """Returns the tokens of all pairs; opens none of them.
 
@@ -153,10 +152,9 @@ class Catalogue:
             prefix: prefix of the catalogue.
             mmap: whether to map them.
             settings: settings of object storage.
-            known: which files they are, if they were opened before.
         """
         files, name = [part.file for part in self.parts], catalogue_path(prefix)
-        return ExtentSource(files, self.extents, recorded_in=name, mmap=mmap, settings=settings, known=known)
+        return ExtentSource(files, self.extents, recorded_in=name, mmap=mmap, settings=settings)
 
     def pack(self, prefix: str) -> bytes:
         """Returns the bytes of the file, a line per pair.

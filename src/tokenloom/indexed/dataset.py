@@ -528,7 +528,7 @@ class IndexedDataset(HasFacts):
             first = int(np.argmax(outside_of_file))
             raise outside(self.tokens_path, int(offsets[first]), int(num_bytes[first]), self.byte_source.num_bytes)
         if isinstance(self.byte_source, ExtentSource):
-            self.byte_source.open_parts(offsets[num_bytes > 0])
+            self.byte_source.check(offsets[num_bytes > 0])
 
     def _outside(self, row: int, start: int, stop: int) -> IndexError:
         self.check_index()

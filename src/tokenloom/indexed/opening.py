@@ -13,7 +13,6 @@ from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.copies import local_copy
 from tokenloom.storage.ending import beside
-from tokenloom.storage.extents import KnownFiles
 from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_version
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.publishing import recover
@@ -60,7 +59,6 @@ class DatasetFiles:
         self._settings = settings
         self._objects: dict[str, RemoteFile] = {}
         self._versions: dict[str, FileVersion] = _PINNED.get().get(prefix, {})
-        self._known: KnownFiles | None = None
 
     def open(self) -> tuple[ByteSource, MappedFile]:
         """Returns the tokens, and the mapped index; `check` says whether these are the files that were opened before.
@@ -148,9 +146,7 @@ class DatasetFiles:
                 self.catalogue = self._read_catalogue()
                 if self.catalogue is None:
                     raise
-        source = self.catalogue.source(self._prefix, mmap=self._mmap, settings=self._settings, known=self._known)
-        self._known = source.known
-        return source
+        return self.catalogue.source(self._prefix, mmap=self._mmap, settings=self._settings)
 
     def _read_catalogue(self) -> Catalogue | None:
         if is_remote(self._prefix):

@@ -241,7 +241,7 @@ def _state_of(path: str, dataset: IndexedDataset) -> list[Any] | None:
         if is_remote(path):
             version = RemoteFile(path, dataset.object_storage).version
             return [version.num_bytes, version.etag]
-        return list(version_of(path).facts)
+        return list(version_of(path)[:5])
     except StorageError as error:
         if is_missing(error):
             return None
