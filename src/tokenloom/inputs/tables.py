@@ -25,7 +25,7 @@ from tokenloom.optional import require
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile
-from tokenloom.storage.resolve import RemoteRandomAccess
+from tokenloom.storage.resolve import RemoteStream
 
 _MEASURED_ROWS = 8 << 10
 """Rows measured at once: rows that share a value in a dictionary get one each."""
@@ -250,7 +250,7 @@ def open_table_source(file: InputFile) -> Any:
     arrow = require("pyarrow", extra="parquet")
     if is_remote(file.path):
         remote = RemoteFile(file.path, version=object_version(file))
-        return arrow.PythonFile(RemoteRandomAccess(remote), mode="r")
+        return arrow.PythonFile(RemoteStream(remote), mode="r")
     with storage_errors("open", file.path):
         if file.path == STDIN:
             return arrow.PythonFile(io.BufferedReader(io.FileIO(0, closefd=False)), mode="r")
