@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from tokenloom.errors import InputError
 from tokenloom.indexed.images import IMAGE_MODE, TEXT_MODE, check_image_size, image_to_item
 from tokenloom.inputs import InputFile, InputSlice
-from tokenloom.inputs.blocks import MAX_RECORD_BYTES, Block
+from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.left_out import left_out_of
 from tokenloom.inputs.parsing import Texts
+from tokenloom.inputs.record_format import ReadOptions, SliceReader
 from tokenloom.inputs.records import (
     BadLine,
     NumberedRecord,
@@ -56,34 +57,29 @@ class FilePair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairBlock:
-    """A pair of a folder; a `Block`.
+class PairBlock(Block):
+    """A pair of a folder, numbered in the order of the names.
 
     Attributes:
-        path: path of the folder.
-        first_record: its number, from 1, in the order of the names.
         stem: stem of the names.
         names: names of all files with this stem.
     """
 
     unit: ClassVar[str] = "pair"
-    max_record_bytes: ClassVar[int] = MAX_RECORD_BYTES
-    too_long: ClassVar[bool] = False
-    num_text_bytes: ClassVar[int] = 0
 
-    path: str
-    first_record: int
     stem: str
     names: tuple[str, ...]
+
+    @property
+    def num_text_bytes(self) -> int:
+        """Nothing is known of its text."""
+        return 0
 
     def beginning(self) -> bytes:
         """Returns the stem."""
         return os.fsencode(self.stem)
 
-    def texts(self, _keys: Sequence[str]) -> None:
-        """Returns that nothing is known of its text."""
-
-    def records(self, _loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
+    def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
         """Yields the pair, as a `FilePair`."""
         texts = [name for name in self.names if PurePath(name).suffix == _TEXT_SUFFIX]
         images = [name for name in self.names if PurePath(name).suffix != _TEXT_SUFFIX]
@@ -94,9 +90,6 @@ class PairBlock:
             expected = f"expected `{self.stem}{_TEXT_SUFFIX}` and one image of that name"
             value = UnusableLineError(f"{expected}, found {', '.join(self.names)}")
         yield NumberedRecord(self.first_record, value, self.beginning())
-
-    def halves(self) -> None:
-        """Returns that it cannot be cut."""
 
 
 class ImageTokenizer:
@@ -312,36 +305,37 @@ def _of_image(path: str, error: InputError) -> InputError:
     return InputError(f"image `{path}`: {error.message}")
 
 
-class PairReader:
-    """Reads the pairs of a slice of a folder; see `SliceReader`.
+class PairReader(SliceReader):
+    """Reads the pairs of a slice of a folder.
 
     Args:
         slice_: a slice from `cut_folder`.
+        options: options of reading.
 
     Raises:
         InputError: one of the files is not the one that was planned with any more.
         StorageError: the folder cannot be read.
     """
 
-    block_bytes = 1
-
-    def __init__(self, slice_: InputSlice) -> None:
-        file = slice_.file
-        self.num_bytes: int = file.num_bytes
-        self.position: int = 0
-        self.num_text_bytes: int = 0
-        self.num_rows: int = 0
-        self._pairs = _pairs_in(file.path)[slice_.start : slice_.stop]
-        if _described(file.path, self._pairs)[1] != file.version:
-            message = f"`{file.path}` changed after the job was planned: other files, or some were written to"
+    def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
+        super().__init__(slice_, options)
+        self._pairs = _pairs_in(self._path)[slice_.start : slice_.stop]
+        if _described(self._path, self._pairs)[1] != slice_.file.version:
+            message = f"`{self._path}` changed after the job was planned: other files, or some were written to"
             raise InputError(message, hint="let nothing write to the input while it is read, and plan the job anew")
+
+    @property
+    def position(self) -> int:
+        """Bytes of the files read so far, in proportion to the pairs."""
+        return self.num_bytes * self.num_rows // len(self._pairs)
 
     def blocks(self) -> Iterator[Block]:
         """Yields the pairs, one by one."""
-        for number, pair in enumerate(self._pairs, 1):
-            self.num_rows = number
-            self.position = self.num_bytes * number // len(self._pairs)
+        for pair in self._pairs:
+            self.num_rows += 1
             yield pair
+
+    read_blocks = blocks
 
     def close(self) -> None:
         """There is nothing to close."""

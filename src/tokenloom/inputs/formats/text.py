@@ -1,4 +1,4 @@
-"""Text, a document per file."""
+"""Text without keys: a document per line, or a document per file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tokenloom.inputs import TEXT_KEY, InputSlice
-from tokenloom.inputs.blocks import HEAD_BYTES, MAX_RECORD_BYTES
-from tokenloom.inputs.parsing import ParsedBlock, check_text_keys
-from tokenloom.inputs.record_format import ReadOptions, RecordFormat
+from tokenloom.inputs.blocks import HEAD_BYTES, Block
+from tokenloom.inputs.lines import LineBlock, LineReader
+from tokenloom.inputs.parsing import ParsedBlock, Texts, check_text_keys
+from tokenloom.inputs.record_format import ReadOptions, RecordFormat, SliceReader
 from tokenloom.inputs.records import (
     NOT_UTF16,
     NumberedRecord,
@@ -19,26 +20,56 @@ from tokenloom.inputs.records import (
     without_mark,
 )
 from tokenloom.inputs.streams import SliceStream
+from tokenloom.inputs.utf8_texts import Utf8Texts
+from tokenloom.kernels import line_texts
+
+
+class TextLineBlock(LineBlock):
+    """Lines that are texts."""
+
+    __slots__ = ()
+
+    def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
+        """Returns the lines, by a kernel that makes no Python objects of them."""
+        check_text_keys(self.path, keys)
+        if (found := line_texts(self.data)) is None:
+            return None
+        content, offsets = found
+        texts = Utf8Texts(content=content, offsets=offsets)
+        return ParsedBlock(columns=(Texts(texts=texts),), num_documents=len(texts))
+
+    def value_reader(self, loads: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+        """Returns what makes a record of a line."""
+        return lambda line: {TEXT_KEY: decoded(line)}
+
+
+class TextLines(RecordFormat):
+    """Text, a document per line."""
+
+    title = "lines of text"
+    suffixes: tuple[str, ...] = (".txt", ".text")
+    may_begin_with_anything = True
+    has_lines = True
+
+    def check_keys(self, path: str, keys: Sequence[str]) -> None:
+        """Refuses keys other than `text`; see `RecordFormat`."""
+        check_text_keys(path, keys)
+
+    def open(self, slice_: InputSlice, options: ReadOptions) -> LineReader:
+        """Returns the reader of some lines; see `RecordFormat`."""
+        return LineReader(slice_, options, block=TextLineBlock, drops_mark=True)
+
+
+TEXT_LINES = TextLines()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileBlock:
-    """A whole file of text; a `Block`.
-
-    Attributes:
-        path: path of the file.
-        data: its bytes, decompressed.
-        max_record_bytes: longer files are bad records.
-        too_long: this is the beginning of one.
-    """
+class FileBlock(Block):
+    """A whole file of text; `data` is its bytes, decompressed."""
 
     unit: ClassVar[str] = "file"
-    first_record: ClassVar[int] = 1
 
-    path: str
     data: bytes
-    max_record_bytes: int = MAX_RECORD_BYTES
-    too_long: bool = False
 
     @property
     def num_text_bytes(self) -> int:
@@ -60,9 +91,6 @@ class FileBlock:
         value = None if is_blank else _text_of(self.data)
         yield NumberedRecord(self.first_record, value, self.data, is_blank=is_blank)
 
-    def halves(self) -> None:
-        """A file is one record."""
-
 
 def _text_of(data: bytes) -> Any:
     if begins_as_utf16(data):
@@ -73,8 +101,8 @@ def _text_of(data: bytes) -> Any:
         return error
 
 
-class FileReader:
-    """Reads a file of text, which is one record, as one block; a `SliceReader`. Memory: the file.
+class FileReader(SliceReader):
+    """Reads a file of text, which is one record, as one block. Memory: the file.
 
     Args:
         slice_: the whole file.
@@ -86,12 +114,7 @@ class FileReader:
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
-        self.block_bytes: int = options.block_bytes
-        self.num_text_bytes: int = 0
-        self.num_rows: int = 0
-        self.num_bytes: int = slice_.file.num_bytes
-        self._path = slice_.file.path
-        self._max_record_bytes = options.max_record_bytes
+        super().__init__(slice_, options)
         self._stream = SliceStream(slice_, max_window_bytes=options.max_window_bytes)
 
     def close(self) -> None:
@@ -103,13 +126,8 @@ class FileReader:
         """Bytes of the file read so far."""
         return self._stream.position
 
-    def blocks(self) -> Iterator[FileBlock]:
-        """Yields the block.
-
-        Raises:
-            InputError: the compressed data is damaged or truncated.
-            StorageError: reading failed.
-        """
+    def read_blocks(self) -> Iterator[FileBlock]:
+        """Yields the block."""
         parts: list[bytes] = []
         while chunk := self._stream.read(1 << 20):
             self.num_text_bytes += len(chunk)
