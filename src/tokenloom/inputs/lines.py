@@ -83,7 +83,7 @@ class LineBlock(Block):
         parsed = shorter.plain_texts(keys)
         if parsed is None or parsed.bad_lines:  # whose numbers would be others
             return None
-        return replace(parsed, num_blank_lines=len(blank), left_out=left_out_of(blank))
+        return replace(parsed, left_out=left_out_of(blank))
 
     def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
         """Yields the lines."""

@@ -111,7 +111,7 @@ class ConversationRecipe(Recipe):
             engine_reason=choice.reason,
             open=self._open,
             bundles=_one_by_one,
-            work=Isolating(work, work.rejected),
+            work=Isolating(work),
         )
 
     def _open(self, slice_: InputSlice) -> SliceReader:

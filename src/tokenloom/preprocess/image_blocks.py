@@ -9,11 +9,10 @@ import os
 import stat
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from types import MappingProxyType
 from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
@@ -152,18 +151,23 @@ class ImageTokenizer:
                 sequences += [tokens, item]
                 texts += [text] if self._hash_texts else []
                 largest_token = max(largest_token, int(tokens.max(initial=-1)))
-        return _made(
-            sequences,
-            texts if self._hash_texts else None,
+        num_documents = len(sequences) // 2
+        hashes = hash_documents([Texts(texts=texts)], num_documents) if self._hash_texts else None
+        column = Column(
+            tokens=np.concatenate(sequences) if sequences else np.empty(0, dtype=np.int32),
+            lengths=np.array([len(sequence) for sequence in sequences], dtype=np.int32),
+            document_ends=np.arange(2, 2 * num_documents + 1, 2, dtype=np.int64),
+            modes=np.array([TEXT_MODE, IMAGE_MODE] * num_documents, dtype=np.int8),
+            hashes=hashes,
+        )
+        return TokenizedBlock(
+            columns=(column,),
+            num_documents=num_documents,
             bad_lines=bad_lines,
-            left_out=left_out,
+            left_out=left_out_of(left_out),
             largest_token=None if largest_token < 0 else largest_token,
             numbers=numbers,
         )
-
-    def rejected(self, bad: BadLine) -> TokenizedBlock:
-        """Returns what comes out of a block with nothing but a bad record."""
-        return _made([], [] if self._hash_texts else None, bad_lines=[bad], left_out=[0])
 
     def file_number(self, value: Any) -> int:
         """Returns a number that most likely changes with the image of a record; 0 for a record without one."""
@@ -226,35 +230,6 @@ class ImageTokenizer:
         lengths = np.array([len(tokens)], dtype=np.int64)
         require_sound(Encoded(np.array(tokens, dtype=np.int64), lengths), num_texts=1, vocab_size=self._vocab_size)
         return tokens
-
-
-def _made(
-    sequences: list[NDArray[np.int32]],
-    hashed: list[str] | None,
-    *,
-    bad_lines: list[BadLine],
-    left_out: list[int],
-    largest_token: int | None = None,
-    numbers: Mapping[str, int] = MappingProxyType({}),
-) -> TokenizedBlock:
-    """Returns the block of texts and images, in turn, with the hashes of some texts."""
-    num_documents = len(sequences) // 2
-    column = Column(
-        tokens=np.concatenate(sequences) if sequences else np.empty(0, dtype=np.int32),
-        lengths=np.array([len(sequence) for sequence in sequences], dtype=np.int32),
-        document_ends=np.arange(2, 2 * num_documents + 1, 2, dtype=np.int64),
-        modes=np.array([TEXT_MODE, IMAGE_MODE] * num_documents, dtype=np.int8),
-        hashes=None if hashed is None else hash_documents([Texts(texts=hashed)], num_documents),
-    )
-    return TokenizedBlock(
-        columns=(column,),
-        num_documents=num_documents,
-        num_blank_lines=len(left_out) - len(bad_lines),
-        bad_lines=bad_lines,
-        left_out=left_out_of(left_out),
-        largest_token=largest_token,
-        numbers=numbers,
-    )
 
 
 def _read_text(path: str, max_bytes: int) -> str:

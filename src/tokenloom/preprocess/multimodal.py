@@ -103,7 +103,7 @@ class ImageRecipe(Recipe):
             engine_reason="",
             open=self.open,
             bundles=self._bundled,
-            work=Isolating(work, work.rejected),
+            work=Isolating(work),
         )
 
     def is_current(self, slices: Sequence[InputSlice], numbers: Mapping[str, int]) -> bool:

@@ -22,7 +22,6 @@ from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.cut import cut_inputs
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.preprocess.bad_records import Isolating
-from tokenloom.preprocess.blocks import TokenizedBlock
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.selection import DocumentHashes
 from tokenloom.preprocess.settings import JobSettings
@@ -155,7 +154,7 @@ class Making:
     engine_reason: str
     open: Callable[[InputSlice], SliceReader]
     bundles: Callable[[Iterable[Block]], Iterator[list[Block]]]
-    work: Isolating[TokenizedBlock]
+    work: Isolating
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,7 +85,6 @@ class JsonLineBlock(LineBlock):
         return ParsedBlock(
             columns=tuple(_between(*each, num_before) for each in zip(columns, parsed.columns, strict=True)),
             num_documents=len(columns[0]) + parsed.num_documents,
-            num_blank_lines=parsed.num_blank_lines,
             bad_lines=bad_lines,
             left_out=left_out_of(numbers[~is_document]),
         )
