@@ -26,8 +26,7 @@ from tokenloom.setting_types import checked_path
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.resolve import exists
 from tokenloom.storage.settings import ObjectStorageSettings
-from tokenloom.tokenizers.load import as_tokenizer
-from tokenloom.tokenizers.recorded import recorded_tokenizer
+from tokenloom.tokenizers.load import as_tokenizer, recorded_tokenizer
 
 _SEED = 1234
 _OTHER_NAMES = {

@@ -30,7 +30,7 @@ from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.manifest.file import read_manifest
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.secrets import redacted
-from tokenloom.tokenizers.recorded import recorded_tokenizer
+from tokenloom.tokenizers.load import recorded_tokenizer
 
 BertDataset = BERTMaskedWordPieceDataset
 T5Dataset = T5MaskedWordPieceDataset

@@ -17,8 +17,7 @@ from tokenloom.inputs.utf8_texts import joined_texts
 from tokenloom.preprocess.document_tokens import DocumentTokens, TemplateTokens
 from tokenloom.preprocess.selection import DocumentHashes, hash_documents
 from tokenloom.preprocess.sentences import SentenceSplitter, split_texts
-from tokenloom.tokenizers.engine_pool import EnginePool
-from tokenloom.tokenizers.engines import EngineChoice
+from tokenloom.tokenizers.engines import EngineChoice, EnginePool
 from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer
 
 

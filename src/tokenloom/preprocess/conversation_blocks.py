@@ -21,8 +21,7 @@ from tokenloom.preprocess.chat_templates import ChatTemplate
 from tokenloom.preprocess.schemas import Record, Schema, detect_schema, read_record
 from tokenloom.preprocess.selection import DocumentHashes, hash_documents
 from tokenloom.storage.json_files import parse_json
-from tokenloom.tokenizers.engine_pool import EnginePool
-from tokenloom.tokenizers.engines import EngineChoice
+from tokenloom.tokenizers.engines import EngineChoice, EnginePool
 from tokenloom.tokenizers.failures import refusals, require_sound
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded

@@ -18,8 +18,7 @@ from tokenloom.setting_types import Count, Number
 from tokenloom.storage.atomic import publish_bytes
 from tokenloom.storage.json_files import UnusableJsonError, from_members
 from tokenloom.storage.publishing import make_folder_of
-from tokenloom.tokenizers.load import as_tokenizer
-from tokenloom.tokenizers.recorded import recorded_tokenizer
+from tokenloom.tokenizers.load import as_tokenizer, recorded_tokenizer
 from tokenloom_retro.chunk_table import num_sampled_chunks, train_fraction
 from tokenloom_retro.project import OURS, RetroProject
 
