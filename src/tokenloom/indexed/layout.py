@@ -29,6 +29,10 @@ HEADER_BYTES = _HEADER.size  # 34
 UINT16_VOCABULARY_LIMIT = 65500
 """Below this vocabulary size tokens are stored as uint16, from it on as int32: the reference writer's rule."""
 
+SIDECARS = ("roles", "origins", "hashes")
+"""The files that may lie beside a pair besides its manifest, by their suffixes. What is done with one of them
+(published, replaced, joined, checked) is done with all."""
+
 
 class DType(Enum):
     """The element types of a `.bin` file, by the code that the `.idx` header holds."""
@@ -84,6 +88,11 @@ def bin_path(prefix: str) -> str:
 def idx_path(prefix: str) -> str:
     """Returns the path of the index of a prefix."""
     return prefix + ".idx"
+
+
+def sidecar_path(prefix: str, name: str) -> str:
+    """Returns the path of one of `SIDECARS` of a prefix."""
+    return f"{prefix}.{name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

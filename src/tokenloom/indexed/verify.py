@@ -20,13 +20,13 @@ from tokenloom import kernels
 from tokenloom.errors import DatasetFormatError
 from tokenloom.indexed.checksums import FileTally, PairTally, path_checksum, source_checksum, token_blocks
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.document_hashes import read_document_hashes
-from tokenloom.indexed.layout import Index, bin_path, idx_path
+from tokenloom.indexed.layout import SIDECARS, Index, bin_path, idx_path, sidecar_path
 from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.manifest.contents import SIDECARS, FileChecksum, PairFacts, sidecar_path
+from tokenloom.indexed.manifest.contents import FileChecksum, PairFacts
 from tokenloom.indexed.manifest.file import manifest_path, read_manifest
-from tokenloom.indexed.origins import origin_problems
+from tokenloom.indexed.origins import read_origins
 from tokenloom.indexed.roles import role_problems
+from tokenloom.indexed.sidecars import read_sidecar
 from tokenloom.progress import also_told, task
 from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.extents import ExtentSource
@@ -79,7 +79,6 @@ def verify_dataset(
     *,
     multimodal: bool = False,
     vocab_size: int | None = None,
-    progress: Callable[[int], None] | None = None,
 ) -> VerifyReport:
     """Reads the whole pair, and what lies beside it, and reports every kind of defect once, with the first row of it.
 
@@ -91,7 +90,6 @@ def verify_dataset(
         prefix: prefix of the pair.
         multimodal: whether it holds modes.
         vocab_size: tokens must be in [0, vocab_size); None for what a manifest says.
-        progress: called with the bytes of tokens read since the last call.
 
     Raises:
         DatasetNotFoundError, DatasetFormatError: the pair cannot be opened at all.
@@ -114,7 +112,7 @@ def verify_dataset(
     tally = PairTally(dataset.dtype)
     smallest: int | float | None = None
     largest: int | float | None = None
-    for tokens in () if lost else _read_tokens(dataset, f"verify {prefix}", progress):
+    for tokens in () if lost else _read_tokens(dataset, f"verify {prefix}"):
         if facts is not None:
             tally.add_tokens(tokens.data)
         low, high = tokens.min().item(), tokens.max().item()
@@ -234,7 +232,10 @@ def sidecar_problems(
         path = sidecar_path(pair.path_prefix, name)
         expected = None if facts is None else facts.beside[name]
         if exists(path, settings=pair.object_storage):
-            yield from _SIDECAR_PROBLEMS[name](pair)
+            try:
+                yield from _content_problems(pair, name)
+            except DatasetFormatError as error:
+                yield error.message
             if expected is not None:
                 found = path_checksum(path, settings=pair.object_storage)
                 if problem := _checksum_problem(path, expected, found):
@@ -244,18 +245,18 @@ def sidecar_problems(
             yield f"`{path}`: expected {expected.num_bytes} bytes of {name}, {found_none}"
 
 
-def _hash_problems(pair: IndexedDataset) -> Iterator[str]:
-    try:
-        read_document_hashes(pair.path_prefix, is_checked=True, object_storage=pair.object_storage)
-    except DatasetFormatError as error:
-        yield error.message
+def _content_problems(pair: IndexedDataset, name: str) -> Iterator[str]:
+    """Yields one sentence for each way in which a file beside a pair is not sound.
 
-
-_SIDECAR_PROBLEMS: dict[str, Callable[[IndexedDataset], Iterator[str]]] = {
-    "roles": role_problems,
-    "origins": lambda pair: origin_problems(pair.path_prefix, object_storage=pair.object_storage),
-    "hashes": _hash_problems,
-}
+    Raises:
+        DatasetFormatError: it is damaged as a whole.
+    """
+    if name == "roles":
+        yield from role_problems(pair)
+    if name == "origins":
+        read_origins(pair.path_prefix, is_checked=True, object_storage=pair.object_storage)
+    elif (found := read_sidecar(pair.path_prefix, name, object_storage=pair.object_storage)) is not None:
+        found.check()
 
 
 def _refuse(dataset: IndexedDataset, problem: str | None) -> None:
@@ -264,7 +265,7 @@ def _refuse(dataset: IndexedDataset, problem: str | None) -> None:
 
 
 def _read_tokens(
-    dataset: IndexedDataset, description: str, progress: Callable[[int], None] | None
+    dataset: IndexedDataset, description: str, progress: Callable[[int], None] | None = None
 ) -> Iterator[NDArray[Any]]:
     """Yields all tokens in blocks, and tells how many bytes were read."""
     with task(description, unit="bytes", total=sum(each.num_bytes for each in dataset.sections)) as advance:

@@ -20,8 +20,7 @@ from tokenloom.indexed.manifest.contents import (
 from tokenloom.indexed.manifest.file import manifest_path, read_manifest
 from tokenloom.indexed.manifest.tokenizer_identity import TokenizerIdentity, identity_of
 from tokenloom.indexed.verify import verify_dataset
-from tokenloom.indexed.writing.catalogue_builder import build_catalogue
-from tokenloom.indexed.writing.concatenate import merge_datasets
+from tokenloom.indexed.writing.concatenate import build_catalogue, merge_datasets
 
 
 def test_a_ledger_must_balance():

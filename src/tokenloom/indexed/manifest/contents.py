@@ -17,17 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.layout import DType, Header
+from tokenloom.indexed.layout import SIDECARS, DType, Header
 from tokenloom.indexed.manifest.tokenizer_identity import TokenizerIdentity
 from tokenloom.numbers import check_count
 from tokenloom.storage.json_files import MAY_BE_MISSING, Crc32
 
 START_LENGTHS = 1000
 """How many lengths the checksum of an index's start covers: with the header, its first page."""
-
-SIDECARS = ("roles", "origins", "hashes")
-"""The files that may lie beside a pair besides its manifest, by their suffixes. What is done with one of them
-(published, replaced, joined, checked) is done with all."""
 
 CopiedTokens = Literal["compared", "inherited", "unverified"]
 """What is known of tokens that were copied from other pairs, or are still there. "compared": all were read and found to
@@ -194,11 +190,6 @@ class Manifest:
             message = f"expected options that JSON can hold, found {dict(self.options)!r}: {error}"
             raise ConfigError(message) from error
         object.__setattr__(self, "options", again)  # as they are read back: lists, not tuples
-
-
-def sidecar_path(prefix: str, name: str) -> str:
-    """Returns the path of one of `SIDECARS` of a prefix."""
-    return f"{prefix}.{name}"
 
 
 def index_start_crc32(header: Header, lengths: NDArray[np.int32]) -> int:

@@ -81,16 +81,17 @@ class Selection:
             message = f"`{part.prefix}`: expected bool[{count}], a value per document, found {found}"
             raise ConfigError(message)
 
-    def count(self) -> tuple[int, int]:
-        """Returns how many documents and sequences there are; one pass over the boundaries if some are left out."""
+    def count(self) -> tuple[int, int, int]:
+        """Returns how many documents, sequences and tokens there are; one pass over the rows if some are left out."""
         if self._kept is None:
             first, last = self.dataset.document_indices[[self._documents.start, self._documents.stop]].tolist()
-            return len(self._documents), last - first
-        documents = sequences = 0
+            return len(self._documents), last - first, self.dataset.count_tokens(range(first, last))
+        documents = sequences = tokens = 0
         for block in self.blocks():
             documents += block.num_documents
             sequences += int(block.counts.sum())
-        return documents, sequences
+            tokens += int(block.lengths.sum(dtype=np.int64))
+        return documents, sequences, tokens
 
     def blocks(self) -> Iterator[Block]:
         """Yields the documents in blocks of about a million sequences."""
