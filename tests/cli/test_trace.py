@@ -10,7 +10,7 @@ import pytest
 from tests.cli.runs import run, write_run
 
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.contents import index_start_crc32
+from tokenloom.indexed.manifests import index_start_crc32
 from tokenloom.indexed.origins import RUNS, OriginFile, write_runs
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.run.run import Run

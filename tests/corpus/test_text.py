@@ -29,7 +29,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tokenloom.errors import ConfigError, InputError, MissingTokenError, OutputExistsError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.file import read_manifest
+from tokenloom.indexed.manifests import read_manifest
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.preprocess.settings import CorpusSettings
 from tokenloom.preprocess.text import plan_corpus

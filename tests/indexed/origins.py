@@ -9,8 +9,7 @@ import numpy as np
 from tests.indexed.manifest.manifests import write_manifest
 
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.contents import FileChecksum, index_start_crc32
-from tokenloom.indexed.manifest.file import read_manifest
+from tokenloom.indexed.manifests import FileChecksum, index_start_crc32, read_manifest
 from tokenloom.indexed.origins import RUNS, OriginFile, Origins, Runs, read_origins, write_runs
 from tokenloom.indexed.sidecars import read_document_hashes, write_document_hashes
 

@@ -17,8 +17,7 @@ from tokenloom import IndexedDatasetBuilder, build_catalogue, merge_datasets
 from tokenloom.errors import ChangedFileError, DatasetFormatError
 from tokenloom.indexed.checksums import path_checksum
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.contents import DocumentLedger, FileChecksum
-from tokenloom.indexed.manifest.file import read_manifest
+from tokenloom.indexed.manifests import DocumentLedger, FileChecksum, read_manifest
 from tokenloom.indexed.verify import check_sum, index_problems, verify_dataset
 
 HEADER_BYTES = 34

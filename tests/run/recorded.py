@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.contents import index_start_crc32
+from tokenloom.indexed.manifests import index_start_crc32
 from tokenloom.indexed.origins import RUNS, OriginFile, write_runs
 
 

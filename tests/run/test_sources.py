@@ -18,8 +18,7 @@ from tests.support import StandInTokenizer
 from tokenloom import IndexedDataset
 from tokenloom.errors import ConfigError, DatasetFormatError, TokenizerError
 from tokenloom.indexed.layout import sidecar_path
-from tokenloom.indexed.manifest.contents import index_start_crc32
-from tokenloom.indexed.manifest.file import read_manifest
+from tokenloom.indexed.manifests import index_start_crc32, read_manifest
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.order.computed_keys import source_key
 from tokenloom.run.held_out import held_numbers

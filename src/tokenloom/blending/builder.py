@@ -21,7 +21,7 @@ from tokenloom.datasets.splits import Split, split_indices, split_range
 from tokenloom.datasets.tokenizer_match import check_tokenizer_ahead, remember_head
 from tokenloom.distributed.building import Builders, Description, build_together
 from tokenloom.errors import ConfigError, OversampledError
-from tokenloom.indexed.manifest.file import ManifestHead
+from tokenloom.indexed.manifests import ManifestHead
 from tokenloom.order.arrays import NotBuiltError, nothing_is_built
 from tokenloom.order.cache import DESCRIPTION
 from tokenloom.order.index_packs import packing

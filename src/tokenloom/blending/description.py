@@ -16,7 +16,7 @@ from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.protocols import pair_of
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.manifest.contents import index_start_crc32
+from tokenloom.indexed.manifests import index_start_crc32
 from tokenloom.order.keys import describe
 from tokenloom.storage.addresses import is_remote
 

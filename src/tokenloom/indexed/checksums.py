@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import HEADER_BYTES, Header, parse_header
-from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.manifest.contents import START_LENGTHS, FileChecksum, PairFacts, index_start_crc32
+from tokenloom.indexed.manifests import START_LENGTHS, FileChecksum, PairFacts, index_start_crc32, manifest_of
 from tokenloom.kernels import Watch, crc32
 from tokenloom.storage.local import ByteSource
 from tokenloom.storage.resolve import map_whole

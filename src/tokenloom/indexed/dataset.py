@@ -31,7 +31,7 @@ from tokenloom.indexed.lengths import (
     damaged_lengths,
     length_histogram,
 )
-from tokenloom.indexed.manifest.file import ManifestHead, read_manifest_head, read_manifest_head_once
+from tokenloom.indexed.manifests import ManifestHead, read_manifest_head
 from tokenloom.indexed.opening import DatasetFiles
 from tokenloom.indexed.token_source import is_our_reader
 from tokenloom.rendering.card import HasFacts
@@ -297,10 +297,8 @@ class IndexedDataset(HasFacts):
         Raises:
             DatasetFormatError: the manifest is damaged.
         """
-        if not is_remote(self.path_prefix):
-            return read_manifest_head(self.path_prefix)
-        copy = self._files.index_file()
-        return read_manifest_head_once(self.path_prefix, copy=copy, settings=self.object_storage)
+        copy = self._files.index_file() if self.is_remote else None
+        return read_manifest_head(self.path_prefix, copy=copy, settings=self.object_storage)
 
     def _check_promises(self, header: Header) -> None:
         path, found = self.idx_path, (header.num_sequences, header.num_boundaries)

@@ -19,7 +19,7 @@ from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
 from tokenloom.indexed.checksums import FileTally
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import sidecar_path
-from tokenloom.indexed.manifest.contents import FileChecksum, index_start_crc32
+from tokenloom.indexed.manifests import FileChecksum, index_start_crc32
 from tokenloom.kernels import Watch, crc32
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.copies import PendingObject

@@ -21,9 +21,7 @@ from typing import Any
 from tokenloom.errors import DatasetFormatError, StorageError, TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import idx_path, sidecar_path
-from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.manifest.contents import PairFacts
-from tokenloom.indexed.manifest.file import manifest_path
+from tokenloom.indexed.manifests import PairFacts, manifest_of, manifest_path
 from tokenloom.indexed.verify import check_index, check_sidecars, check_tokens
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import publish_bytes

@@ -21,9 +21,7 @@ from tokenloom.errors import DatasetFormatError
 from tokenloom.indexed.checksums import FileTally, PairTally, path_checksum, source_checksum, token_blocks
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import SIDECARS, Index, bin_path, idx_path, sidecar_path
-from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.manifest.contents import FileChecksum, PairFacts
-from tokenloom.indexed.manifest.file import manifest_path, read_manifest
+from tokenloom.indexed.manifests import FileChecksum, PairFacts, manifest_of, manifest_path, read_manifest
 from tokenloom.indexed.origins import read_origins
 from tokenloom.indexed.roles import role_problems
 from tokenloom.indexed.sidecars import read_sidecar

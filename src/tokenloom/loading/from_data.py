@@ -20,7 +20,7 @@ from tokenloom.datasets.splits import Split, split_text
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of, sidecar_path
-from tokenloom.indexed.manifest.check import manifest_head_of
+from tokenloom.indexed.manifests import manifest_head_of
 from tokenloom.setting_types import checked_path
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.resolve import exists

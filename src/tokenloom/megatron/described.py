@@ -27,7 +27,7 @@ from tokenloom.datasets.t5 import T5MaskedWordPieceDataset
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
-from tokenloom.indexed.manifest.file import read_manifest
+from tokenloom.indexed.manifests import read_manifest
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.secrets import redacted
 from tokenloom.tokenizers.load import recorded_tokenizer

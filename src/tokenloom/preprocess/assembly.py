@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import InputError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path, sidecar_path
-from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFacts
-from tokenloom.indexed.manifest.file import manifest_bytes
+from tokenloom.indexed.manifests import DocumentLedger, Manifest, PairFacts, manifest_bytes, manifest_of
 from tokenloom.indexed.origins import RUNS, OriginFile, Runs, selected_runs, write_runs
 from tokenloom.indexed.sidecars import write_document_hashes
 from tokenloom.indexed.writing.concatenate import check_inputs, write_pending

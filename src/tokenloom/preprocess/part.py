@@ -16,7 +16,7 @@ from tokenloom.errors import StorageError, TokenloomError
 from tokenloom.indexed.checksums import pair_facts, path_checksum
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import sidecar_path
-from tokenloom.indexed.manifest.check import manifest_of
+from tokenloom.indexed.manifests import manifest_of
 from tokenloom.indexed.roles import read_roles
 from tokenloom.inputs.left_out import LeftOut, none_left_out
 from tokenloom.machine import boot_id

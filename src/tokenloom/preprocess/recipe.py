@@ -15,8 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import InputError
-from tokenloom.indexed.manifest.contents import DocumentLedger, InputRecord, Manifest, PairFacts
-from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity, identity_of
+from tokenloom.indexed.manifests import (
+    DocumentLedger,
+    InputRecord,
+    Manifest,
+    PairFacts,
+    SpecialToken,
+    TokenizerIdentity,
+    identity_of,
+)
 from tokenloom.inputs import STDIN, InputFile, InputSlice
 from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.cut import cut_inputs

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tokenloom.errors import StuckRecordError
 from tokenloom.indexed.layout import bin_path, idx_path
-from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFacts
+from tokenloom.indexed.manifests import DocumentLedger, Manifest, PairFacts
 from tokenloom.indexed.roles import RolesWriter
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.inputs.blocks import Block

@@ -12,8 +12,7 @@ import numpy as np
 from tokenloom.errors import InputError, TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import idx_path, sidecar_path
-from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest
+from tokenloom.indexed.manifests import DocumentLedger, Manifest, manifest_of
 from tokenloom.indexed.writing.outputs import existing_path
 from tokenloom.preprocess.bad_records import rejected_path
 from tokenloom.preprocess.plan import JobPlan, PlannedOutput

@@ -13,7 +13,7 @@ from tests.indexed.writing.pairs import part
 
 from tokenloom import IndexedDatasetBuilder, build_catalogue, merge_datasets, write_concatenated
 from tokenloom.errors import OutputExistsError
-from tokenloom.indexed.manifest.file import read_manifest
+from tokenloom.indexed.manifests import read_manifest
 from tokenloom.indexed.origins import Origins, read_origins
 from tokenloom.indexed.verify import verify_dataset
 

@@ -9,7 +9,7 @@ from tests.support import write_corpus, write_sentences
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.contents import index_start_crc32
+from tokenloom.indexed.manifests import index_start_crc32
 from tokenloom.indexed.origins import RUNS, OriginFile, write_runs
 from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.audit.span_table import PairRows

@@ -12,7 +12,7 @@ from tests.support import write_corpus
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.contents import index_start_crc32
+from tokenloom.indexed.manifests import index_start_crc32
 from tokenloom.indexed.sidecars import write_document_hashes
 from tokenloom.inputs.parsing import Texts
 from tokenloom.preprocess.selection import hash_documents

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from tokenloom.errors import ConfigError, TokenizerError
-from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity, identity_of, optional_number
+from tokenloom.indexed.manifests import SpecialToken, TokenizerIdentity, identity_of, optional_number
 from tokenloom.numbers import checked_integer
 from tokenloom.setting_types import Count, Number
 from tokenloom.storage.atomic import publish_bytes

@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenRangeError
 from tokenloom.indexed import layout
 from tokenloom.indexed.checksums import PairTally
-from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.manifest.contents import CopiedTokens, Manifest, PairFacts
-from tokenloom.indexed.manifest.file import manifest_bytes
+from tokenloom.indexed.manifests import CopiedTokens, Manifest, PairFacts, manifest_bytes, manifest_of
 from tokenloom.indexed.roles import RolesWriter
 from tokenloom.indexed.writing.concatenate import open_checked, put_piece
 from tokenloom.indexed.writing.index_writer import write_records

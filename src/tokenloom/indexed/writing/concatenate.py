@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -23,9 +24,7 @@ from tokenloom.indexed.catalogue import Catalogue, CataloguePart, catalogue_path
 from tokenloom.indexed.checksums import PairTally, start_crc32_of
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import SIDECARS, DType, Header, bin_path, idx_path, prefix_of, sidecar_path
-from tokenloom.indexed.manifest.check import combined_manifest
-from tokenloom.indexed.manifest.contents import CopiedTokens, Manifest, PairFacts
-from tokenloom.indexed.manifest.file import manifest_bytes
+from tokenloom.indexed.manifests import CopiedTokens, Manifest, PairFacts, combined_manifest, manifest_bytes
 from tokenloom.indexed.opening import inputs_stay
 from tokenloom.indexed.origins import OriginsPart, joined_origins, read_origins, write_runs
 from tokenloom.indexed.roles import RolesWriter, read_roles
@@ -141,6 +140,7 @@ def merge_datasets(
     """
     chosen = list(map(prefix_of, checked_paths("prefixes", prefixes, example='such as ["books", "web"]')))
     target = prefix_of(checked_output_prefix("output_prefix", output_prefix))
+    opened = partial(IndexedDataset, multimodal=multimodal)
     with inputs_stay(chosen):
         check_output(target, chosen)
         outputs = {target: [ConcatenatedPart(prefix=prefix) for prefix in chosen]}
@@ -152,12 +152,12 @@ def merge_datasets(
             cut = enumerate(_cut(chosen, part_bytes))
             outputs = {f"{target}_{number:0{_NUM_DIGITS}}": parts for number, parts in cut}
             _check_no_others(target, list(outputs))
-            combined_manifest(chosen, multimodal=multimodal)  # one tokenizer for all, before the first pair is written
+            combined_manifest(map(opened, chosen))  # one tokenizer for all, before the first pair is written
 
         def make_manifest(parts: Sequence[ConcatenatedPart]) -> MakeManifest | None:
             is_whole = all(part.is_whole for part in parts)
             copied: CopiedTokens = "compared" if verify else "inherited" if is_whole else "unverified"
-            return combined_manifest([part.prefix for part in parts], multimodal=multimodal, copied_tokens=copied)
+            return combined_manifest((opened(part.prefix) for part in parts), copied_tokens=copied)
 
         written = _write_all(
             outputs,
@@ -343,7 +343,8 @@ def _write_catalogue(prefixes: Sequence[str], target: str, *, multimodal: bool, 
         num_boundaries=catalogue.num_documents + 1,
     )
     content = catalogue.pack(target)
-    manifest = combined_manifest(prefixes, multimodal=multimodal, copied_tokens="compared" if verify else "inherited")
+    opened = partial(IndexedDataset, multimodal=multimodal)
+    manifest = combined_manifest(map(opened, prefixes), copied_tokens="compared" if verify else "inherited")
     sidecars = _joined_names(parts, multimodal=multimodal)
     with ExitStack() as stack:
         file = open_pending(catalogue_path(target))
@@ -354,8 +355,8 @@ def _write_catalogue(prefixes: Sequence[str], target: str, *, multimodal: bool, 
         _write_rows(parts, index, header, multimodal=multimodal, starts=catalogue.extents.starts.tolist())
         tally = None if manifest is None else PairTally(dtype)
         if tally is not None:
-            for prefix in prefixes:
-                tally.add_pair(IndexedDataset(prefix, multimodal=multimodal))
+            for pair in map(opened, prefixes):
+                tally.add_pair(pair)
         pending = PendingDataset(prefix=target, tokens=file, index=index)
         stack.callback(pending.discard)
         tokens = catalogue.source(target, mmap=True)

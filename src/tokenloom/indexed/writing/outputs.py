@@ -12,7 +12,7 @@ import numpy as np
 from tokenloom.errors import StorageError
 from tokenloom.indexed.catalogue import catalogue_path
 from tokenloom.indexed.layout import SIDECARS, bin_path, idx_path, prefix_of, sidecar_path
-from tokenloom.indexed.manifest.file import manifest_path
+from tokenloom.indexed.manifests import manifest_path
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.local import ByteSource, MappedFile
