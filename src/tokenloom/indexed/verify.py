@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import kernels
@@ -30,8 +29,6 @@ from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.extents import ExtentSource
 from tokenloom.storage.resolve import exists
 
-_ROWS = 1 << 20
-
 _SOUND: WeakKeyDictionary[IndexedDataset, Index] = WeakKeyDictionary()
 """Datasets that were checked, with the index that they had open."""
 
@@ -43,7 +40,7 @@ class VerifyReport(HasFacts):
     Attributes:
         num_tokens: tokens read.
         smallest_token, largest_token: extremes of all tokens; None for an empty dataset, floats for a float dtype.
-        problems: one sentence per defect, with file, field, expected and found; empty if the pair is sound.
+        problems: a sentence per defect, with file, field, expected and found; empty if the pair is sound.
         has_manifest: whether there was a manifest to compare counts and checksums with.
         has_images: whether bytes of images are among the tokens, so that the extremes tell nothing of a vocabulary.
     """
@@ -78,7 +75,7 @@ def verify_dataset(
     multimodal: bool = False,
     vocab_size: int | None = None,
 ) -> VerifyReport:
-    """Reads the whole pair, and what lies beside it, and reports every kind of defect once, with the first row of it.
+    """Reads the whole pair, and what lies beside it, and reports the first defect of each array.
 
     Of a catalogue, all pairs that are missing or replaced are reported, and tokens are read only if there are none.
     One sequential pass over both files in bounded memory; what lies beside them is looked at as a whole. Counts and
@@ -297,77 +294,38 @@ def _differences(prefix: str, expected: PairFacts, found: PairFacts) -> Iterator
 
 
 def index_problems(dataset: IndexedDataset) -> Iterator[str]:
-    """Yields one sentence for each array of the index that is inconsistent; one pass over its rows."""
-    is_sound = _rows_are_sound(dataset)
+    """Yields one sentence for the first row that is damaged, and one for the first boundary; one pass over each."""
+    found = [problem for problem in (_row_problem(dataset), _boundary_problem(dataset)) if problem is not None]
     dataset.check_index()
-    if is_sound:
-        return
-    for problems in (_length_problems(dataset), _pointer_problems(dataset), _boundary_problems(dataset)):
-        problem = next(problems, None)
-        dataset.check_index()
-        if problem:
-            yield problem
+    yield from (f"`{dataset.idx_path}`: expected {problem}" for problem in found)
 
 
-def _rows_are_sound(dataset: IndexedDataset) -> bool:
-    """Says whether nothing is wrong; what it is, slower code finds out."""
+def _row_problem(dataset: IndexedDataset) -> str | None:
     arrays, itemsize = dataset.index.arrays, dataset.dtype.itemsize
     for section in dataset.sections:
-        rows = slice(section.rows.start, section.rows.stop)
-        end = kernels.check_rows(arrays.lengths[rows], arrays.pointers[rows], start=section.start, itemsize=itemsize)
-        if end != (len(section.rows), section.start + section.num_bytes):
-            return False
-        if int(arrays.boundaries[section.documents.start]) != section.rows.start:
-            return False
-    return kernels.first_fall(arrays.boundaries) == len(arrays.boundaries)
+        rows, stop = slice(section.rows.start, section.rows.stop), section.start + section.num_bytes
+        number, expected = kernels.check_rows(
+            arrays.lengths[rows], arrays.pointers[rows], start=section.start, itemsize=itemsize
+        )
+        row = section.rows.start + number
+        if number == len(section.rows):
+            if expected != stop:
+                return f"the sequences of `{section.path}` to end at byte {stop}, found {expected}"
+        elif arrays.pointers[row] == expected:
+            return f"a length from 0 on, found {arrays.lengths[row]} for sequence {row}"
+        else:
+            before = "the start of its pair" if number == 0 and section.start else "the end of the sequence before"
+            return f"pointer {expected} ({before}), found {arrays.pointers[row]} for sequence {row}"
+    return None
 
 
-def _rows(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
-    for begin in range(0, len(array), _ROWS):
-        yield begin, array[begin : begin + _ROWS]
-
-
-def _length_problems(dataset: IndexedDataset) -> Iterator[str]:
-    for begin, lengths in _rows(dataset.sequence_lengths):
-        for row in np.flatnonzero(lengths < 0):
-            yield (
-                f"`{idx_path(dataset.path_prefix)}`: expected a length from 0 on, "
-                f"found {lengths[row]} for sequence {begin + row}"
-            )
-
-
-def _pointer_problems(dataset: IndexedDataset) -> Iterator[str]:
-    where = f"`{idx_path(dataset.path_prefix)}`: expected"
+def _boundary_problem(dataset: IndexedDataset) -> str | None:
+    boundaries = dataset.index.arrays.boundaries
     for section in dataset.sections:
-        expected = section.start
-        for begin, lengths in _rows(dataset.sequence_lengths[section.rows.start : section.rows.stop]):
-            first = section.rows.start + begin
-            ends = expected + np.cumsum(lengths, dtype=np.int64) * dataset.dtype.itemsize
-            pointers = dataset.index.sequence_pointers[first : first + len(lengths)]
-            starts = np.concatenate([np.array([expected], dtype=np.int64), ends[:-1]])
-            for row in np.flatnonzero(pointers != starts):
-                is_start = begin + row == 0 and section.start > 0
-                before = "the start of its pair" if is_start else "the end of the sequence before"
-                yield f"{where} pointer {starts[row]} ({before}), found {pointers[row]} for sequence {first + row}"
-            expected = int(ends[-1])
-        if expected != (end := section.start + section.num_bytes):
-            yield f"{where} the sequences of `{section.path}` to end at byte {end}, found {expected}"
-
-
-def _boundary_problems(dataset: IndexedDataset) -> Iterator[str]:
-    for section in dataset.sections:
-        first = int(dataset.document_indices[section.documents.start])
-        if first != section.rows.start:
-            yield (
-                f"`{idx_path(dataset.path_prefix)}`: expected document {section.documents.start}, the first of "
-                f"`{section.path}`, to begin with sequence {section.rows.start}, found {first}"
-            )
-    before = 0
-    for begin, boundaries in _rows(dataset.document_indices):
-        joined = np.concatenate([np.array([before], dtype=np.int64), boundaries])
-        for row in np.flatnonzero(joined[1:] < joined[:-1]):
-            yield (
-                f"`{idx_path(dataset.path_prefix)}`: expected document boundaries that do not fall, "
-                f"found {joined[row + 1]} for boundary {begin + row} after {joined[row]}"
-            )
-        before = int(boundaries[-1])
+        if (first := int(boundaries[section.documents.start])) != section.rows.start:
+            document = f"document {section.documents.start}, the first of `{section.path}`,"
+            return f"{document} to begin with sequence {section.rows.start}, found {first}"
+    if (fall := kernels.first_fall(boundaries)) < len(boundaries):
+        found = f"{boundaries[fall]} for boundary {fall} after {boundaries[fall - 1]}"
+        return f"document boundaries that do not fall, found {found}"
+    return None
