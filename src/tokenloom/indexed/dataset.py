@@ -514,11 +514,7 @@ class IndexedDataset(HasFacts):
             raise self._outside(int(sequences[first]), int(starts[first]), int(starts[first] + lengths[first]))
 
     def _check_bytes(self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        """Checks that spans lie in the file, before memory is asked for: lengths of a damaged index can name terabytes.
-
-        Raises:
-            StorageError: one does not.
-        """
+        """Checks that spans lie in the file before memory is asked for: a damaged index can name terabytes."""
         offsets, num_bytes = self._bytes_of(sequences, starts, lengths)
         outside_of_file = (offsets < 0) | (offsets > self.byte_source.num_bytes - num_bytes)
         if outside_of_file.any():

@@ -136,11 +136,7 @@ class Header:
 
 
 def parse_header(data: bytes, *, path: str) -> Header:
-    """Reads the header from the first bytes of an `.idx` file.
-
-    Raises:
-        DatasetFormatError: naming the field, what was expected and what was found.
-    """
+    """Reads the header from the first bytes of an `.idx` file."""
     if len(data) < HEADER_BYTES:
         message = f"`{path}`: expected a header of {HEADER_BYTES} bytes, found a file of {len(data)} bytes"
         raise DatasetFormatError(message, hint=_rebuild_hint(path))
@@ -229,9 +225,6 @@ def parse_index(
         bin_bytes: the real size of the `.bin` file; None where that is not known.
         multimodal: whether modes are expected. Text readers accept (and ignore) modes, as the reference does.
         tokens_path: path of what holds the tokens, for messages; None for the `.bin` file beside the index.
-
-    Raises:
-        DatasetFormatError: naming the file, the field, what was expected and what was found.
     """
     without_modes = header.idx_bytes(multimodal=False)
     with_modes = header.idx_bytes(multimodal=True)
@@ -279,11 +272,7 @@ def parse_index(
 
 
 def prefix_of(path: str | os.PathLike[str]) -> str:
-    """Returns the prefix for a prefix, or for the path of either file of a pair, or of a catalogue.
-
-    Raises:
-        ConfigError: no file can have this name.
-    """
+    """Returns the prefix for a prefix, or for the path of either file of a pair, or of a catalogue."""
     text = checked_path("path_prefix", path, example="the path of a pair without `.bin` or `.idx`")
     if not can_be_path(text):
         message = f"expected the path of a dataset, found {text!r}"

@@ -331,12 +331,7 @@ def manifest_path(prefix: str) -> str:
 
 
 def read_manifest(prefix: str, *, settings: ObjectStorageSettings | None = None) -> Manifest | None:
-    """Returns the manifest of a prefix, None if there is none.
-
-    Raises:
-        DatasetFormatError: it is truncated, foreign, or contradicts itself; the message names file and field.
-        StorageError: it cannot be read.
-    """
+    """Returns the manifest of a prefix, None if there is none."""
     path = manifest_path(prefix)
     data = _read(path, _MOST_BYTES + 1, settings)
     return None if data is None else parse_manifest(data, path=path)
@@ -349,14 +344,6 @@ def read_manifest_head(
 
     A pair in object storage is asked once per node and version of its index, and the answer is kept beside the local
     copy of that. A request of every process for every pair would make starts half as long again.
-
-    Args:
-        prefix: prefix of the pair.
-        copy: the path of the local copy of its index, of a pair in object storage.
-        settings: settings of object storage.
-
-    Raises:
-        DatasetFormatError, StorageError: as `read_manifest`.
     """
     path = manifest_path(prefix)
     data = None if copy is None else _read(f"{copy}.manifest", HEAD_BYTES, None)
@@ -402,11 +389,7 @@ def _totals(manifest: Manifest) -> _Totals:
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
-    """Returns the file of a manifest.
-
-    Raises:
-        ConfigError: it lists so many inputs that no reader would take it.
-    """
+    """Returns the file of a manifest."""
     data = json.dumps(manifest_document(manifest), indent=2, allow_nan=False).encode() + b"\n"
     if len(data) > _MOST_BYTES:
         message = f"expected a manifest of at most {_MOST_BYTES} bytes, found {len(data)}: "
@@ -416,11 +399,7 @@ def manifest_bytes(manifest: Manifest) -> bytes:
 
 
 def parse_manifest(data: bytes, *, path: str) -> Manifest:
-    """Returns the manifest that some JSON holds.
-
-    Raises:
-        DatasetFormatError: see `read_manifest`.
-    """
+    """Returns the manifest that some JSON holds."""
     name = os.path.basename(path)
     hint = f"`{name}` is damaged or foreign; write the pair again, or remove the file to do without it"
     try:
@@ -464,22 +443,14 @@ def _read(path: str, num_bytes: int, settings: ObjectStorageSettings | None) -> 
 
 
 def manifest_head_of(pair: IndexedDataset) -> ManifestHead | None:
-    """Returns the head of the manifest of a pair, None if there is none; costs nothing when it is asked for again.
-
-    Raises:
-        DatasetFormatError: the manifest is damaged, or belongs to other data.
-    """
+    """Returns the head of the manifest of a pair, None if there is none; costs nothing when it is asked for again."""
     if (head := pair.manifest_head) is not None:
         _check_start(pair, head.index_start_crc32)
     return head
 
 
 def manifest_of(pair: IndexedDataset) -> Manifest | None:
-    """Returns the manifest of a pair, None if there is none.
-
-    Raises:
-        DatasetFormatError: the manifest is damaged, or belongs to other data.
-    """
+    """Returns the manifest of a pair, None if there is none."""
     if (manifest := read_manifest(pair.path_prefix, settings=pair.object_storage)) is not None:
         _check_start(pair, manifest.pair.index_start_crc32)
     return manifest
@@ -515,10 +486,6 @@ def combined_manifest(
     Args:
         pairs: the datasets, in order; one may be there several times.
         copied_tokens: what is known of their tokens, for the manifest; see there. What one of theirs says counts, too.
-
-    Raises:
-        ConfigError: they were made by different tokenizers, as far as manifests tell.
-        DatasetFormatError: a manifest is damaged, or belongs to other data.
     """
     found: dict[str, Manifest | None] = {}
     order = []
@@ -540,14 +507,7 @@ def combined_manifest(
 
 
 def check_one_tokenizer(manifests: Mapping[str, Manifest]) -> None:
-    """Checks that pairs may become one.
-
-    Args:
-        manifests: manifests of the pairs, by prefix.
-
-    Raises:
-        ConfigError: they were made by different tokenizers, or with other tokens at the ends of documents.
-    """
+    """Checks that pairs may become one."""
     owner, first = next(iter(manifests.items()), ("", None))
     for prefix, other in manifests.items():
         if first is not None and other.tokenizer.fingerprint != first.tokenizer.fingerprint:
@@ -560,10 +520,6 @@ def combine_manifests(manifests: Sequence[Manifest], *, pair: PairFacts) -> Mani
     """Returns the manifest of pairs that became one, or of some of their documents: ledgers added, inputs in order.
 
     An option that was not the same for all is recorded as `{"several": [...]}`, with its values.
-
-    Args:
-        manifests: manifests of the pairs, in their order; at least one; `check_one_tokenizer` has passed them.
-        pair: the facts of the result. Documents that are not in it went elsewhere.
     """
     from importlib.metadata import version  # ten milliseconds, which readers need not wait for
 
@@ -598,13 +554,7 @@ def _common_options(options: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def identity_of(
     tokenizer: Any, *, bos: SpecialToken | None = None, eod: SpecialToken | None = None
 ) -> TokenizerIdentity:
-    """Returns what is known of a tokenizer.
-
-    Args:
-        tokenizer: any object with some of the names `kind`, `sha256`, `path`, `vocab_size`, `unique_identifiers`.
-        bos: what is put before each document.
-        eod: what is put after each document.
-    """
+    """Returns what is known of a tokenizer."""
     kind = optional_attribute(tokenizer, "kind")
     return TokenizerIdentity(
         kind=kind if isinstance(kind, str) else type(tokenizer).__name__,

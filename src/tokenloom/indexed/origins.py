@@ -126,11 +126,7 @@ def selected_runs(runs: Runs, mask: NDArray[np.bool_]) -> Runs:
 
 
 def _check(runs: Runs, *, num_files: int) -> None:
-    """Checks that runs can be those of so many files.
-
-    Raises:
-        ConfigError: they cannot.
-    """
+    """Checks that runs can be those of so many files."""
     files, firsts, counts = runs["file"], runs["first_record"], runs["num_documents"]
     wrong = (files < -1) | (files >= num_files) | (counts < 0) | (counts > MOST_RECORDS)
     wrong |= (files >= 0) & ((firsts < 1) | (firsts > MOST_RECORDS - counts))
@@ -308,12 +304,7 @@ class Origins:
         return low
 
     def _take(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.void], NDArray[np.int64]]:
-        """Returns runs, and one past the last document of each: rows, int64[count].
-
-        Raises:
-            DatasetFormatError: they cannot be.
-            ChangedFileError: the file was truncated or overwritten meanwhile.
-        """
+        """Returns runs, and one past the last document of each: rows, int64[count]."""
         rows, behind = self._rows[numbers], np.minimum(numbers + 1, len(self._rows) - 1)
         ends = np.where(numbers + 1 < len(self._rows), self._rows["first_document"][behind], self.num_documents)
         self._watch.check()
@@ -379,11 +370,6 @@ def write_runs(
         runs: those of all documents, in order.
         index_start_crc32: that of the pair, as `PairFacts` has it; `checksums.start_crc32_of` reads it from an index.
         durable: whether it survives a loss of power once it is published.
-
-    Raises:
-        ConfigError: a run is of a file or of records that cannot be; or there are so many files that no reader would
-            take them.
-        StorageError: writing failed.
     """
     rows = _Rows(files, runs)
     return write_sidecar(

@@ -104,11 +104,7 @@ class SequenceRoles:
         return digest.hexdigest()
 
     def check(self) -> None:
-        """Makes sure that what was read is what the file held when it was opened; costs nothing.
-
-        Raises:
-            ChangedFileError: it was truncated or overwritten meanwhile, or cannot be read any more.
-        """
+        """Makes sure that what was read is what the file held when it was opened; costs nothing."""
         self._watch.check()
 
 
@@ -134,11 +130,6 @@ def read_roles(dataset: IndexedDataset, *, remote: RemoteFile | None = None) -> 
     Args:
         dataset: the pair.
         remote: the object that holds them, where it was opened before; else what is there now.
-
-    Raises:
-        DatasetNotFoundError: there is no such file.
-        DatasetFormatError: it is truncated, foreign, or was written for other data.
-        StorageError: a store denies access, or does not answer.
     """
     path = sidecar_path(dataset.path_prefix, "roles")
     try:
@@ -219,10 +210,6 @@ class RolesWriter:
     """Collects the parts of sequences, to be written once the pair is complete.
 
     Memory: 8 bytes per sequence, 5 per part.
-
-    Args:
-        prefix: prefix of the pair.
-        tokenizer_sha256: hash of the tokenizer, in hex.
     """
 
     def __init__(self, prefix: str, *, tokenizer_sha256: str | None = None) -> None:
@@ -247,9 +234,6 @@ class RolesWriter:
             stops: int32[sum(counts)], see `SequenceRoles`.
             kinds: uint8[sum(counts)].
             lengths: int32[num_sequences], tokens of each, as the pair has them; None where the pair is checked later.
-
-        Raises:
-            DatasetFormatError: these are not the parts of such sequences.
         """
         first = sum(map(len, self._counts))
         offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)])
@@ -262,18 +246,7 @@ class RolesWriter:
         self._kinds.append(kinds)
 
     def write(self, num_sequences: int, tokens: ByteSource, index: ByteSource, *, durable: bool = True) -> Written:
-        """Returns the file, written and without its name yet, and its checksum.
-
-        Args:
-            num_sequences: number of sequences of the pair.
-            tokens: the bytes that its pointers lead into, complete.
-            index: the bytes of its index, complete.
-            durable: whether it survives a loss of power once it is published.
-
-        Raises:
-            DatasetFormatError: the parts are not those of as many sequences as the pair has.
-            StorageError: writing failed.
-        """
+        """Returns the file, written and without its name yet, and its checksum."""
         counts = np.concatenate([np.empty(0, dtype=np.int64), *self._counts])
         if len(counts) != num_sequences:
             message = f"`{self._prefix}`: expected the parts of {num_sequences} sequences, found those of {len(counts)}"

@@ -79,12 +79,7 @@ class Sidecar:
     crc32: int
 
     def check(self) -> None:
-        """Compares the columns, which are read as a whole, with their checksum.
-
-        Raises:
-            DatasetFormatError: they have another one.
-            ChangedFileError: the file was truncated or overwritten meanwhile.
-        """
+        """Compares the columns, which are read as a whole, with their checksum."""
         found, watch = crc32(self.data), Watch([self.data])
         watch.check()
         if found != self.crc32:
@@ -102,18 +97,7 @@ def _damaged(path: str, *, expected: str, found: object) -> DatasetFormatError:
 
 
 def read_sidecar(prefix: str, name: str, *, object_storage: ObjectStorageSettings | None = None) -> Sidecar | None:
-    """Returns a file beside a pair, mapped; None if there is none. Those in object storage come as a local copy.
-
-    Args:
-        prefix: prefix of the pair.
-        name: one of `SIDECARS`.
-        object_storage: settings of object storage.
-
-    Raises:
-        DatasetNotFoundError: there is no such pair.
-        DatasetFormatError: see `open_sidecar`.
-        StorageError: a store denies access, or does not answer.
-    """
+    """Returns a file beside a pair, mapped; None if there is none. Those in object storage come as a local copy."""
     try:
         data = map_whole(sidecar_path(prefix, name), settings=object_storage)
     except StorageError as error:
@@ -124,11 +108,7 @@ def read_sidecar(prefix: str, name: str, *, object_storage: ObjectStorageSetting
 
 
 def open_sidecar(pair: IndexedDataset, name: str, data: NDArray[np.uint8]) -> Sidecar:
-    """Returns a file beside a pair from its bytes, after checking header, table, sizes, and that it is of this pair.
-
-    Raises:
-        DatasetFormatError: it is foreign, truncated, damaged, was written by something newer, or belongs to other data.
-    """
+    """Returns a file beside a pair from its bytes, after checking header, table, sizes, and that it is of this pair."""
     path, kind = sidecar_path(pair.path_prefix, name), _KINDS[name]
     if len(data) < HEADER_BYTES:
         raise _damaged(path, expected=f"a header of {HEADER_BYTES} bytes", found=f"a file of {len(data)} bytes")
@@ -176,10 +156,6 @@ def write_sidecar(
         describe: called when all columns are written; returns rows, count and table, see `Sidecar`.
         index_start_crc32: that of the pair, as `PairFacts` has it.
         durable: whether the file survives a loss of power once it is published.
-
-    Raises:
-        ConfigError: the table is larger than any reader would take.
-        StorageError: writing failed.
     """
     file, tally = open_pending(sidecar_path(prefix, name), durable=durable), FileTally()
     try:
@@ -253,9 +229,6 @@ def write_document_hashes(
         hashes: uint64[…, 2] each, those of all documents, in order; they are not kept.
         index_start_crc32: that of the pair, as `PairFacts` has it.
         durable: whether it survives a loss of power once it is published.
-
-    Raises:
-        StorageError: writing failed.
     """
     num_rows = 0
 

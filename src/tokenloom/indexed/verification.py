@@ -198,12 +198,7 @@ _VERIFICATIONS: dict[str, Verification] = {}
 
 
 def verification(folder: str, pairs: Mapping[str, ObjectStorageSettings | None] | None = None) -> Verification:
-    """Returns the verification whose results are kept in a folder, one per process.
-
-    Args:
-        folder: made if need be.
-        pairs: prefixes that are added to it, and their settings of object storage.
-    """
+    """Returns the verification whose results are kept in a folder, one per process."""
     if (found := _VERIFICATIONS.get(folder)) is None:
         found = _VERIFICATIONS.setdefault(folder, Verification(folder))
     for prefix, settings in (pairs or {}).items():

@@ -143,9 +143,6 @@ def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
     Args:
         dataset: whose index it is.
         compares: whether the checksum counts; to ask for it costs requests in object storage.
-
-    Raises:
-        DatasetFormatError: a row is damaged, or the manifest is of another index.
     """
     if _SOUND.get(dataset) is dataset.index:
         return
@@ -158,16 +155,7 @@ def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
 
 
 def check_sum(dataset: IndexedDataset, rows: range, num_tokens: int) -> None:
-    """Checks what the lengths of consecutive rows add up to, which must be what lies between their ends; O(1).
-
-    Args:
-        dataset: dataset that holds them.
-        rows: which.
-        num_tokens: the sum of their lengths.
-
-    Raises:
-        DatasetFormatError: it is not; names the first damaged row.
-    """
+    """Checks what the lengths of consecutive rows add up to, which must be what lies between their ends; O(1)."""
     if (expected := dataset.count_tokens(rows)) != num_tokens:
         check_index(dataset)  # knows better what is wrong
         where = f"`{idx_path(dataset.path_prefix)}`: expected lengths of {expected} tokens"
@@ -175,15 +163,7 @@ def check_sum(dataset: IndexedDataset, rows: range, num_tokens: int) -> None:
 
 
 def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | None = None) -> None:
-    """Reads all tokens and compares their checksum with that of the manifest; reads nothing without one.
-
-    Args:
-        dataset: the pair.
-        progress: called with the bytes read since the last call.
-
-    Raises:
-        DatasetFormatError: they have another checksum.
-    """
+    """Reads all tokens and compares their checksum with that of the manifest; reads nothing without one."""
     if (manifest := manifest_of(dataset)) is not None:
         tally = FileTally()
         for tokens in _read_tokens(dataset, f"checking {dataset.path_prefix}", progress):
@@ -193,16 +173,7 @@ def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | N
 
 
 def check_sidecars(pair: IndexedDataset, *, names: Collection[str] = SIDECARS) -> None:
-    """Checks the files beside a pair, and their checksums where a manifest says them; nothing if there are none.
-
-    Args:
-        pair: the pair.
-        names: the files to look at.
-
-    Raises:
-        DatasetFormatError: one is damaged; or there are no roles, which the manifest names. Data cannot be trained
-            without these as they were meant to be.
-    """
+    """Checks the files beside a pair, and their checksums where a manifest says them; roles it names must be there."""
     manifest = manifest_of(pair)
     facts = None if manifest is None else manifest.pair
     _refuse(pair, next(sidecar_problems(pair, facts, names=names, needed=("roles",)), None))
@@ -217,11 +188,7 @@ def sidecar_problems(
 ) -> Iterator[str]:
     """Yields one sentence for each way in which a file beside a pair is not sound; they are read as a whole.
 
-    Args:
-        pair: the pair.
-        facts: what its manifest says; None without.
-        names: the files to look at.
-        needed: those that may not be missing where the manifest tells of them.
+    Those in `needed` may not be missing where the facts of the manifest tell of them.
     """
     for name in names:
         path = sidecar_path(pair.path_prefix, name)
@@ -241,11 +208,7 @@ def sidecar_problems(
 
 
 def _content_problems(pair: IndexedDataset, name: str) -> Iterator[str]:
-    """Yields one sentence for each way in which a file beside a pair is not sound.
-
-    Raises:
-        DatasetFormatError: it is damaged as a whole.
-    """
+    """Yields one sentence for each way in which a file beside a pair is not sound."""
     if name == "roles":
         yield from role_problems(pair)
     if name == "origins":

@@ -385,16 +385,7 @@ class IndexedDatasetBuilder:
 def _checked_document_ends(
     document_ends: NDArray[np.int64] | None, lengths: NDArray[np.int32], num_tokens: int
 ) -> NDArray[np.int64]:
-    """Returns where the documents of a block of sequences end: int64[num_documents], the sequences before each end.
-
-    Args:
-        document_ends: the same, as given; None makes every sequence a document.
-        lengths: int32[num_sequences], tokens per sequence.
-        num_tokens: number of tokens of the block.
-
-    Raises:
-        ValueError: the parts do not fit together.
-    """
+    """Returns where the documents of a block of sequences end: int64[num_documents], the sequences before each end."""
     if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= _LONGEST:
         message = f"lengths must be in [0, {_LONGEST}], got {lengths.min()} to {lengths.max()}"
         raise ValueError(message)

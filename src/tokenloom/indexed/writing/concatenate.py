@@ -379,11 +379,7 @@ def _recorded(dataset: IndexedDataset) -> Iterator[tuple[CataloguePart, Concaten
 
 
 def _is_new(pending: PendingDataset, *, overwrite: bool, notice: Callable[[str], None] | None) -> bool:
-    """Whether a dataset is to be published; one that is there already is given up, and said to be there.
-
-    Raises:
-        OutputExistsError: another one is there, which must not be replaced.
-    """
+    """Whether a dataset is to be published; one that is there already is given up, and said to be there."""
     if overwrite or not is_published(pending) or not has_same_sidecars(pending):
         return True
     pending.discard()
@@ -397,11 +393,7 @@ def _is_new(pending: PendingDataset, *, overwrite: bool, notice: Callable[[str],
 def _refuse_others(
     parts: Sequence[ConcatenatedPart], target: str, dtype: np.dtype[np.generic], *, multimodal: bool
 ) -> None:
-    """Refuses to write where something is that cannot be the same, which sizes tell before the first byte is copied.
-
-    Raises:
-        OutputExistsError: it is.
-    """
+    """Refuses to write where something is that cannot be the same, which sizes tell before the first byte is copied."""
     if (path := existing_path(target)) is None:
         return
     try:
@@ -515,11 +507,7 @@ def _write_rows(
 def put_piece(
     piece: Piece, target: PendingFile | PendingObject, *, advance: Callable[[int], None] | None = None
 ) -> None:
-    """Appends bytes to a file.
-
-    Raises:
-        StorageError: reading or writing fails, or the source is shorter than it was.
-    """
+    """Appends bytes to a file."""
     if not isinstance(piece, FilePiece):
         target.write(piece.data)
         if advance is not None:
@@ -576,12 +564,7 @@ def _read(piece: Piece) -> Iterator[memoryview]:
 
 
 def _joined_names(parts: Sequence[ConcatenatedPart], *, multimodal: bool) -> set[str]:
-    """Returns which files will lie beside the result: roles and hashes if all inputs have them, origins if any has.
-
-    Raises:
-        ConfigError: only some of the inputs have roles, or they come from different tokenizers.
-        DatasetFormatError: the roles of an input are damaged, or belong to other data.
-    """
+    """Returns which files will lie beside the result: roles and hashes if all inputs have them, origins if any has."""
     prefixes = list(dict.fromkeys(prefix_of(part.prefix) for part in parts))
     lacking = {name: [each for each in prefixes if not exists(sidecar_path(each, name))] for name in SIDECARS}
     for name, without in lacking.items():
@@ -746,11 +729,7 @@ def _check_no_others(output_prefix: str, outputs: Sequence[str]) -> None:
 
 
 def check_output(output_prefix: str, prefixes: Sequence[str]) -> None:
-    """Checks that there are inputs, and that the output is none of them.
-
-    Raises:
-        ConfigError: there are none, or it is.
-    """
+    """Checks that there are inputs, and that the output is none of them."""
     if not prefixes:
         message = "expected at least one dataset to merge, got none"
         raise ConfigError(message)
@@ -780,17 +759,7 @@ def _identities(prefix: str) -> set[tuple[int, int]]:
 
 
 def check_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = False) -> np.dtype[np.generic]:
-    """Returns the dtype of all datasets, after checking each of them as `open_checked` does, once.
-
-    Args:
-        prefixes: prefixes of the datasets.
-        multimodal: whether they hold modes.
-        tokens: see `open_checked`.
-
-    Raises:
-        ConfigError: their dtypes differ.
-        DatasetNotFoundError, DatasetFormatError: of one that is missing or damaged.
-    """
+    """Returns the dtype of all datasets, after checking each of them as `open_checked` does, once."""
     dtypes = {dataset.dtype for dataset in _checked_inputs(prefixes, multimodal=multimodal, tokens=tokens)}
     return dtypes.pop()
 
@@ -809,18 +778,7 @@ def _checked_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool =
 
 
 def open_checked(prefix: str, *, multimodal: bool, tokens: bool = False) -> IndexedDataset:
-    """Returns a dataset with a sound index and sound files beside it, every row of them, as its manifest has them.
-
-    Args:
-        prefix: prefix of the dataset.
-        multimodal: whether it holds modes.
-        tokens: whether all tokens are read, too, and compared with the manifest; there may be none.
-
-    Raises:
-        DatasetNotFoundError: it is not there.
-        DatasetFormatError: something in it is damaged, or its manifest was written for other data.
-        StorageError: a pair of a catalogue is missing, or another one took its place.
-    """
+    """Returns a dataset with a sound index and sound files beside it, every row of them, as its manifest has them."""
     dataset = IndexedDataset(prefix, multimodal=multimodal)
     check_index(dataset)
     check_sidecars(dataset)

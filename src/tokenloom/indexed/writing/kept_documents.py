@@ -58,15 +58,7 @@ class ConcatenatedPart:
 
 
 class Selection:
-    """The documents of a part, read block by block.
-
-    Args:
-        dataset: opened from the part's prefix; every row of its index must have been checked.
-        part: which documents.
-
-    Raises:
-        ConfigError: the part names documents that the dataset does not have.
-    """
+    """The documents of a part, read block by block."""
 
     def __init__(self, dataset: IndexedDataset, part: ConcatenatedPart) -> None:
         self.dataset = dataset
@@ -108,11 +100,6 @@ class Selection:
 
 class Block:
     """Consecutive documents, some of them left out.
-
-    Args:
-        dataset: dataset that holds them.
-        documents: which.
-        kept: bool[len(documents)], or None if all are kept.
 
     Attributes:
         num_documents: number of documents that are kept.

@@ -46,11 +46,7 @@ def dataset_paths(prefix: str) -> list[str]:
 
 
 def existing_path(prefix: str) -> str | None:
-    """Returns the path of a file of a dataset that is there, None if there is none.
-
-    Raises:
-        StorageError: a store does not say.
-    """
+    """Returns the path of a file of a dataset that is there, None if there is none."""
     if not is_remote(prefix):
         tidy(idx_path(prefix))
     return next((path for path in dataset_paths(prefix) if exists(path)), None)
@@ -118,20 +114,7 @@ def publish_datasets(
     exclusive: bool = True,
     locks: Iterable[OutputLock] = (),
 ) -> None:
-    """Makes datasets appear, all or none; what they replace stays whole until all are complete, and then goes.
-
-    Args:
-        datasets: written.
-        overwrite: whether they may replace others.
-        durable: whether they survive a loss of power.
-        exclusive: whether others are kept from writing the same meanwhile.
-        locks: those that the caller holds already.
-
-    Raises:
-        OutputExistsError: something is there, and is not to be replaced.
-        OutputBusyError: another process writes one of them.
-        StorageError: writing failed; what was there is there again.
-    """
+    """Makes datasets appear, all or none; what they replace stays whole until all are complete, and then goes."""
     own: list[OutputLock] = []
     try:
         local = [dataset for dataset in datasets if not is_remote(dataset.index.path)]
@@ -169,11 +152,7 @@ def is_same_file(file: AnyPending) -> bool:
 
 
 def is_published(pending: PendingDataset) -> bool:
-    """Whether a dataset with the same bytes is there already, the manifest aside, which also says who wrote it.
-
-    Raises:
-        OutputExistsError: another one is there.
-    """
+    """Whether a dataset with the same bytes is there already, the manifest aside, which also says who wrote it."""
     if (path := existing_path(pending.prefix)) is None:
         return False
     files = [
