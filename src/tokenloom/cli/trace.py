@@ -16,7 +16,7 @@ from tokenloom.cli.stopping import say
 from tokenloom.cli.trace_rows import InputFiles, add_texts, print_rows
 from tokenloom.cli.values import ranges
 from tokenloom.errors import ConfigError
-from tokenloom.loading.topology import Topology
+from tokenloom.loading.batch_sizes import Topology
 from tokenloom.run.audit.source_origins import SourceOrigins, origins_missing
 from tokenloom.run.audit.trace import trace_dataset
 from tokenloom.run.run import Run

@@ -1,5 +1,6 @@
 from .batch_digest import RangeDigest as RangeDigest
 from .batch_digest import ReadingDigest as ReadingDigest
+from .batch_sizes import Topology as Topology
 from .check_reading import check_reading as check_reading
 from .counts import BatchCounts as BatchCounts
 from .counts import SourceCounts as SourceCounts
@@ -14,4 +15,3 @@ from .state import consumed_of_state as consumed_of_state
 from .state import loader_state as loader_state
 from .thread_loader import DataWait as DataWait
 from .thread_loader import ThreadLoader as ThreadLoader
-from .topology import Topology as Topology

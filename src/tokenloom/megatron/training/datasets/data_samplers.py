@@ -22,6 +22,7 @@ from tokenloom.loading import samplers
 from tokenloom.loading.balanced_sampler import BalancedSampler
 from tokenloom.loading.read_ahead import AnnouncingSampler, ReadAheadDataset, worker_context
 from tokenloom.loading.resonance import warn_of_resonance
+from tokenloom.loading.samplers import BalancedSampler
 from tokenloom.machine import open_files
 from tokenloom.megatron.core.datasets.utils import Split
 from tokenloom.megatron.versions import reference_version
