@@ -16,7 +16,9 @@ from tests.cli.runs import run as command
 
 from tokenloom.indexed.layout import sidecar_path
 from tokenloom.loading.batch_digest import ReadingDigest
+from tokenloom.indexed.origins import origins_path
 from tokenloom.loading.counts import SourceCounts
+from tokenloom.loading.digest import ReadingDigest
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.run import Run
