@@ -28,10 +28,9 @@ from tokenloom.indexed.layout import SIDECARS, DType, Header
 from tokenloom.numbers import check_count
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import publish_bytes, storage_errors
-from tokenloom.storage.json_files import UnusableJsonError, parse_json
+from tokenloom.storage.json_files import MAY_BE_MISSING, Crc32, UnusableJsonError, from_members, members_of, parse_json
 from tokenloom.storage.resolve import read_start
 from tokenloom.storage.settings import ObjectStorageSettings
-from tokenloom.storage.typed_json import MAY_BE_MISSING, Crc32, from_members, members_of
 from tokenloom.storage.versions import open_regular, read_at_most
 
 if TYPE_CHECKING:

@@ -15,27 +15,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
-from tokenloom.indexed.checksums import FileTally
-from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.contents import FileChecksum, index_start_crc32
-from tokenloom.indexed.origin_blocks import BLOCK_RUNS, ENTRY, MOST_RECORDS, BlockEncoder, Blocks
-from tokenloom.indexed.origin_blocks import OriginFile as OriginFile
-from tokenloom.indexed.origin_blocks import OriginRuns as OriginRuns
-from tokenloom.kernels import crc32
-from tokenloom.storage.atomic import PendingFile, storage_errors
-from tokenloom.storage.copies import PendingObject
-from tokenloom.storage.json_files import UnusableJsonError, from_members, members_of, parse_json
-from tokenloom.storage.locks import write_at
-from tokenloom.storage.resolve import is_missing, map_whole, open_pending
-from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.sidecars import Sidecar, Written, read_sidecar, write_sidecar
 from tokenloom.kernels import Watch
 from tokenloom.numbers import check_count
-from tokenloom.storage.json_files import UnusableJsonError
+from tokenloom.storage.json_files import MAY_BE_MISSING, UnusableJsonError, from_members, members_of
 from tokenloom.storage.settings import ObjectStorageSettings
-from tokenloom.storage.typed_json import MAY_BE_MISSING, from_members, members_of
 
 UNITS = ("line", "row", "file", "pair")
 """What a record of a file is: a line of text, a row of a table, the whole file, or of a folder a text and its image."""

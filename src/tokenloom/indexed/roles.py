@@ -21,12 +21,11 @@ from tokenloom.indexed.layout import sidecar_path
 from tokenloom.indexed.sidecars import Written, open_sidecar, write_sidecar
 from tokenloom.kernels import RoleParts, Watch
 from tokenloom.storage.copies import local_copy
-from tokenloom.storage.json_files import UnusableJsonError
+from tokenloom.storage.json_files import UnusableJsonError, from_members, members_of
 from tokenloom.storage.local import ByteSource, map_file
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.resolve import exists
 from tokenloom.storage.sampling import sampled_hash_in, sampled_hash_of
-from tokenloom.storage.typed_json import from_members, members_of
 
 
 class PartKind(IntEnum):

@@ -286,7 +286,8 @@ def check_reading(
         if read is None:
             return {}
         stretch = read.stretch()
-        return read.claim(stretch)
+        claimed: Record = read.claim(stretch)
+        return claimed
 
     answer = _meet("comparing what was read", claim, _compare)
     if answer.get("suspects"):

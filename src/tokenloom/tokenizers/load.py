@@ -17,7 +17,7 @@ from tokenloom.tokenizers.local_names import local_file, where_sought
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
-    from tokenloom.indexed.manifest.tokenizer_identity import TokenizerIdentity
+    from tokenloom.indexed.manifests import TokenizerIdentity
     from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 _TOKENIZER_FILE = "tokenizer.json"

@@ -15,9 +15,6 @@ from tokenloom.indexed.layout import SIDECARS, bin_path, idx_path, prefix_of, si
 from tokenloom.indexed.manifests import manifest_path
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile
-from tokenloom.storage.local import ByteSource, MappedFile
-from tokenloom.storage.atomic import PendingFile, PendingLink
-from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.local import MappedFile
 from tokenloom.storage.publishing import FileGroup, OutputLock, canonical_name, exists_error, publish_together, tidy
 from tokenloom.storage.resolve import exists, keep_copy, open_pending, open_source, remove

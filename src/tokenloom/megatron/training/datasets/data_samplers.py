@@ -19,7 +19,6 @@ from tokenloom.datasets.shortcuts import makes_batches
 from tokenloom.datasets.tensors import SampleBatch, whole
 from tokenloom.errors import ConfigError
 from tokenloom.loading import samplers
-from tokenloom.loading.balanced_sampler import BalancedSampler
 from tokenloom.loading.read_ahead import AnnouncingSampler, ReadAheadDataset, worker_context
 from tokenloom.loading.resonance import warn_of_resonance
 from tokenloom.loading.samplers import BalancedSampler
@@ -236,12 +235,15 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
         self.global_batch_size: int = global_batch_size
         chunk = self.micro_batch_times_data_parallel_size
         self.num_micro_batches: int = global_batch_size // chunk
-        self._step = self.num_micro_batches * chunk
-        if not self._step:
+        if not self.num_micro_batches:
             message = (
                 f"expected a global batch of at least one micro-batch of all ranks = {chunk}, found {global_batch_size}"
             )
             raise ConfigError(message)
+
+    @property
+    def _step(self) -> int:
+        return self.num_micro_batches * self.micro_batch_times_data_parallel_size
 
     def get_start_end_idx_global_batch(self) -> tuple[list[int], list[int]]:
         """Returns of each micro-batch where in a global batch this rank's positions begin, and where they end."""
@@ -257,13 +259,6 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
                 return
             bounds = zip(*self.get_start_end_idx_global_batch(), strict=True)
             yield [position for start, stop in bounds for position in batch[start:stop]]
-
-    def _count_batches(self) -> int:
-        return self._count_left(self._step)
-
-    def position_after(self, num_batches: int) -> int:
-        """Returns the samples that all ranks have consumed after so many global batches of an iteration."""
-        return self._position_after(num_batches, self._step)
 
 
 class MegatronFullValidationSampler(samplers.MegatronFullValidationSampler):
