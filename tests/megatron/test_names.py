@@ -34,7 +34,13 @@ NOT_OURS = {
         "private, and one line each",
     ),
     **dict.fromkeys(
-        (f"{_DATASETS}.object_storage_utils.{name}" for name in ("_s3_download_file", "_s3_object_exists")),
+        (
+            f"{_DATASETS}.object_storage_utils.{name}"
+            for name in (
+                *("_s3_download_file", "_s3_object_exists", "S3Client.close", "S3Client.download_file"),
+                *("S3Client.get_object", "S3Client.head_object", "S3Client.upload_file"),
+            )
+        ),
         "stores are read without a client of boto3",
     ),
     **dict.fromkeys(

@@ -102,8 +102,6 @@ def install(*, unchecked: bool = False) -> InstallReport:
                 hint = "call `tokenloom.megatron.install()` first, or run the program by `python -m tokenloom.megatron`"
                 raise ConfigError(message, hint=hint)
             sys.meta_path.insert(0, _Finder(version))
-            if (package := sys.modules.get(_EXPORTING)) is not None:
-                vars(package).setdefault("__getattr__", _exported)
             multiprocessing.spawn.get_preparation_data = _Preparation(multiprocessing.spawn.get_preparation_data)
         return report()
 
@@ -154,6 +152,8 @@ class _Finder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Returns what to import for a name; None for a name that is not for this finder."""
+        if fullname.rpartition(".")[0] == _EXPORTING:  # a module, or a name that the package does not have
+            vars(sys.modules[_EXPORTING]).setdefault("__getattr__", _exported)
         if fullname in OURS:
             return ModuleSpec(fullname, _OurModule(), origin=OURS[fullname])
         if fullname not in PACKAGES:
@@ -161,8 +161,6 @@ class _Finder(MetaPathFinder):
         for finder in [finder for finder in sys.meta_path if finder is not self]:
             spec = finder.find_spec(fullname, path, target) if hasattr(finder, "find_spec") else None
             if spec is not None:
-                if fullname == _EXPORTING and spec.loader is not None:
-                    spec.loader = _Exporting(spec.loader)
                 return spec
         return ModuleSpec(fullname, _MadeUpPackage(), is_package=True)
 
@@ -186,25 +184,7 @@ class _MadeUpPackage(Loader):
         return ModuleType(spec.name, "A package of Megatron, which is not installed; its data modules are tokenloom's.")
 
     def exec_module(self, module: ModuleType) -> None:
-        if module.__name__ == _EXPORTING:
-            vars(module)["__getattr__"] = _exported
-
-
-class _Exporting(Loader):
-    """Loads the reference's package of data modules, and lets it give our classes by name."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        vars(module).setdefault("__getattr__", _exported)
+        """Does nothing: it is empty."""
 
 
 class _Preparation:

@@ -10,7 +10,11 @@ from typing import Any
 from tokenloom.errors import ConfigError, IgnoredSettingWarning
 from tokenloom.loading.batch_sizes import BatchSizeRampup, BatchSizes, BatchSizeSchedule
 from tokenloom.megatron.step_schedule import step_batch_size_schedule
+from tokenloom.loading.batch_sizes import BatchSizes, BatchSizeSchedule
+from tokenloom.loading.rampup import BatchSizeRampup
 from tokenloom.numbers import checked_integer, items_of, parse_integer, quoted
+
+_MULTIPLES = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 
 def argument_values(args: Any) -> Mapping[str, Any]:
@@ -70,6 +74,44 @@ def batch_sizes_of(args: Any) -> BatchSizes:
     return BatchSizeRampup(
         start_global_batch_size=start, batch_size_increment=increment, rampup_samples=samples, global_batch_size=size
     )
+
+
+def step_batch_size_schedule(text: str, seq_length: int | None = None) -> BatchSizeSchedule:
+    """Returns the batch sizes that `--step-batch-size-schedule` stands for, equal to the reference's after any sample.
+
+    `BatchSizeSchedule.parse` is stricter and exact. This reads what the reference reads: items in any order, suffixes
+    with and without a sequence length, and numbers in double precision, whose products are cut to integers.
+
+    Args:
+        text: items "THRESHOLD:SIZE" between blanks or commas; K, M, B and T are powers of 1000.
+        seq_length: tokens per sample, if thresholds are tokens; None if they are samples.
+
+    Raises:
+        ConfigError: an item is none, none begins at 0, two begin together, or a size is not positive.
+
+    Example:
+        >>> step_batch_size_schedule("1.6K:8 0:4", seq_length=100).sizes
+        ((0, 4), (16, 8))
+    """
+    length = 1 if seq_length is None else checked_integer("seq_length", seq_length, at_least=1)
+    sizes: list[tuple[int, int]] = []
+    for item in text.replace(",", " ").split():
+        threshold, _, size = item.partition(":")
+        try:
+            sizes.append((_number(threshold) // length, _number(size)))
+        except (ValueError, OverflowError) as error:
+            message = f"expected a threshold and a batch size in the schedule, found {quoted(item)}"
+            raise ConfigError(
+                message, hint="such as `0:768 250B:1536`: from a threshold on, samples of a step"
+            ) from error
+    return BatchSizeSchedule(sizes=tuple(sorted(sizes)))
+
+
+def _number(text: str) -> int:
+    """Returns the integer that a text such as "1.5B" stands for, with the reference's roundings."""
+    digits = text.strip().upper()
+    multiple = _MULTIPLES.get(digits[-1:], 1)
+    return int(float(digits[:-1] if multiple > 1 else digits) * multiple)
 
 
 def train_valid_test_num_samples(args: Any) -> tuple[int, int | None, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch.distributed
 
@@ -48,22 +48,7 @@ S3Config = ObjectStorageConfig
 
 
 class S3Client(Protocol):
-    """What the reference asks of a client of boto3; here, stores are read without it."""
-
-    def download_file(self, Bucket: str, Key: str, Filename: str) -> None:
-        """Writes an object to a local file."""
-
-    def upload_file(self, Filename: str, Bucket: str, Key: str) -> None:
-        """Writes a local file to an object."""
-
-    def head_object(self, Bucket: str, Key: str) -> dict[str, Any]:
-        """Returns what a store says of an object."""
-
-    def get_object(self, Bucket: str, Key: str, Range: str) -> dict[str, Any]:
-        """Returns a range of an object."""
-
-    def close(self) -> None:
-        """Ends the client."""
+    """What the reference asks of a client of boto3; nothing here, where stores are read without it."""
 
 
 def is_object_storage_path(path: str) -> bool:
