@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from tokenloom.blending.array_order import ArrayBlendOrder
 from tokenloom.datasets.tensors import SampleBatch
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
 from tokenloom.megatron.core.datasets.megatron_dataset import MegatronDataset
-from tokenloom.megatron.core.datasets.utils import log_single_rank, normalize
+from tokenloom.megatron.core.datasets.utils import log_single_rank, logger, normalize
 from tokenloom.megatron.given_order import GivenBlendOrder
 from tokenloom.order.protocols import BlendOrder
 from tokenloom.overrides import overrides
@@ -24,10 +23,9 @@ __all__ = [
     "BlendedMegatronDatasetConfig",
     "MegatronDataset",
     "log_single_rank",
+    "logger",
     "normalize",
 ]
-
-logger: logging.Logger = logging.getLogger(__name__)
 
 _VERBOSE = False
 

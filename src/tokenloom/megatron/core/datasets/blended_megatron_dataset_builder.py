@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -17,7 +16,7 @@ from tokenloom.megatron.core.datasets.blended_dataset import BlendedDataset
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig
 from tokenloom.megatron.core.datasets.megatron_dataset import LowLevelDataset, MegatronDataset
-from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, normalize
+from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, logger, normalize
 from tokenloom.overrides import Uncalled, overrides
 
 __all__ = [
@@ -32,10 +31,9 @@ __all__ = [
     "Split",
     "TopLevelDataset",
     "log_single_rank",
+    "logger",
     "normalize",
 ]
-
-logger: logging.Logger = logging.getLogger(__name__)
 
 MidLevelDataset = MegatronDataset
 TopLevelDataset = BlendedDataset | MidLevelDataset

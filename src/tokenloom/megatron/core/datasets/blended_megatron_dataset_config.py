@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from tokenloom.datasets import config
 from tokenloom.datasets.blends import Blend, checked_blend, is_pairs
 from tokenloom.datasets.splits import SplitMatrix, split_matrix
 from tokenloom.errors import ConfigError
-from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, normalize
+from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, logger, normalize
 from tokenloom.numbers import quoted
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.secrets import admit
@@ -22,11 +21,10 @@ __all__ = [
     "Split",
     "convert_split_vector_to_split_matrix",
     "log_single_rank",
+    "logger",
     "normalize",
     "parse_and_normalize_split",
 ]
-
-logger: logging.Logger = logging.getLogger(__name__)
 
 
 @dataclass

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,14 +17,13 @@ from tokenloom.datasets.mock import MockGPTLowLevelDataset, check_names_no_data
 from tokenloom.datasets.shortcuts import QUERY
 from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.later import SetLater
 from tokenloom.kernels import WindowReader
 from tokenloom.megatron.core.datasets import helpers
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
 from tokenloom.megatron.core.datasets.megatron_dataset import ListedSamples, MegatronDataset
 from tokenloom.megatron.core.datasets.object_storage_utils import ObjectStorageConfig, is_object_storage_path
-from tokenloom.megatron.core.datasets.utils import Split, log_single_rank
+from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, logger
 from tokenloom.megatron.given_order import NAMES, GivenOrder
 from tokenloom.megatron.versions import reference_version
 from tokenloom.order.array_order import ArrayOrder
@@ -48,9 +46,8 @@ __all__ = [
     "Split",
     "is_object_storage_path",
     "log_single_rank",
+    "logger",
 ]
-
-logger: logging.Logger = logging.getLogger(__name__)
 
 _THREE_VALUES = (0, 19)
 """The version from which on a query gives the tokens of each document too."""
@@ -110,7 +107,6 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
     Args and errors are those of that class.
 
     Attributes:
-        masks_and_position_ids_are_cacheable: whether they are the same for all samples.
         masks_and_position_ids_are_cached: whether the next three are what all samples get.
         cached_attention_mask: bool[1, S, S], True = masked; or None.
         cached_loss_mask: float32[S].
@@ -124,10 +120,6 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
     sample_index = _index_array("sample_index")
     shuffle_index = _index_array("shuffle_index")
 
-    if TYPE_CHECKING:
-        masks_and_position_ids_are_cacheable: bool
-    else:
-        masks_and_position_ids_are_cacheable = SetLater("_plan", when="_plans_later")
     masks_and_position_ids_are_cached: bool = False
     cached_attention_mask: torch.Tensor | None = None
     cached_loss_mask: torch.Tensor | None = None
@@ -174,8 +166,6 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
 
     def _make_order(self, policy: OrderPolicy) -> SpanOrder:
         config = self.config
-        resets = config.reset_position_ids, config.reset_attention_mask, config.eod_mask_loss
-        self.masks_and_position_ids_are_cacheable = not any(resets)
         if config.defer_npy_index_mmap:
             base = f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
             for name in NAMES:
@@ -287,6 +277,12 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
             "cu_seqlens": cu_seqlens,
             "max_seqlen": torch.tensor(max(counts), dtype=torch.int32),
         }
+
+    @property
+    def masks_and_position_ids_are_cacheable(self) -> bool:
+        """Whether they are the same for all samples."""
+        config = self.config
+        return not (config.reset_position_ids or config.reset_attention_mask or config.eod_mask_loss)
 
     def _masks(self, tokens: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
         """Returns attention mask, loss mask and positions of a text, the loss mask to be written into."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +35,7 @@ from tokenloom.megatron.core.datasets.object_storage_utils import (
     is_object_storage_path,
     parse_s3_path,
 )
-from tokenloom.megatron.core.datasets.utils import log_single_rank
+from tokenloom.megatron.core.datasets.utils import log_single_rank, logger
 from tokenloom.overrides import overrides
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.copies import PendingObject
@@ -69,10 +68,9 @@ __all__ = [
     "get_object_storage_access",
     "is_object_storage_path",
     "log_single_rank",
+    "logger",
     "parse_s3_path",
 ]
-
-logger: logging.Logger = logging.getLogger(__name__)
 
 _USUAL_CHUNK_BYTES = 256 << 20
 """The reference's default, which it reads at each miss; ours reads what is asked for, and blocks of a usual size."""

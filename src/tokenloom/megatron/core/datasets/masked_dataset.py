@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from tokenloom.forks import cached_property
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
 from tokenloom.megatron.core.datasets.megatron_dataset import ListedSamples, MegatronDataset
-from tokenloom.megatron.core.datasets.utils import Split, log_single_rank
+from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, logger
 
 __all__ = [
     "BlendedMegatronDatasetConfig",
@@ -22,9 +21,8 @@ __all__ = [
     "MegatronDataset",
     "Split",
     "log_single_rank",
+    "logger",
 ]
-
-logger: logging.Logger = logging.getLogger(__name__)
 
 
 @dataclass

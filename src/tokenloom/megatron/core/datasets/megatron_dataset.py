@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -22,13 +22,6 @@ __all__ = [
     "MegatronDataset",
     "Split",
 ]
-
-if TYPE_CHECKING:
-    from tokenloom.datasets.pair_samples import PairSamples
-
-    _Base = PairSamples  # before which a dataset class has this
-else:
-    _Base = object
 
 LowLevelDataset = IndexedDataset | Iterable[Any]
 
@@ -50,9 +43,9 @@ class MegatronDataset(base.MegatronDataset, torch.utils.data.Dataset):  # type: 
         raise NotImplementedError
 
 
-class ListedSamples(_Base):
+class ListedSamples:
     """What dataset classes here have before a class of ours: `collate_fn` gets a list, and may write into its dicts."""
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
         """Returns many samples as `dataset[k]` gives them, made as one batch where they can be."""
-        return list(super().__getitems__(positions))
+        return list(super().__getitems__(positions))  # type: ignore[misc]  # of the class that comes next
