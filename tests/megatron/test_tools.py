@@ -88,7 +88,6 @@ def test_what_has_no_effect_is_said():
     [
         ("preprocess_data.py", "--workers 6 --partitions 4", "--workers that --partitions divide, found 6 and 4"),
         ("preprocess_data_for_megatron.py", "--tokenizer-library tabular", "found 'tabular'"),
-        ("prepare_cache.py", "--seq-lenght 8", "nothing is called --seq-lenght"),
     ],
 )
 def test_what_cannot_be_meant_is_said(script, argv, words):

@@ -7,9 +7,9 @@ under `--partitions` too, images that come in a folder go by their names, and wh
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 
 from tokenloom.errors import ConfigError
@@ -59,31 +59,42 @@ def tool_command(
     name = os.path.basename(script_name)
     if name not in _TOOLS or (name == "prepare_cache.py" and trainer_is_there):
         return None
-    return _TOOLS[name](list(argv), note or _say_nothing)
+    return _TOOLS[name](list(argv), note or (lambda _: None))
+
+
+def _taken(argv: Sequence[str], *options: str, flags: Sequence[str] = ()) -> tuple[Namespace, list[str]]:
+    """Returns the values of some options, and the arguments without them."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    for option in options:
+        parser.add_argument(option)
+    for flag in flags:
+        parser.add_argument(flag, action="store_true")
+    return parser.parse_known_args(argv)
 
 
 def _preprocess(argv: list[str], _note: Note) -> list[str]:
     """Returns the command for `preprocess_data.py`; its worker processes become processes of some threads each."""
-    workers, partitions = _number(argv, "--workers"), _number(argv, "--partitions") or 1
-    if workers is None:
-        return ["preprocess", *argv]
+    values, kept = _taken(argv, "--workers", "--partitions")
+    if values.workers is None or not (values.workers.isdecimal() and (values.partitions or "1").isdecimal()):
+        return ["preprocess", *argv]  # which says what is wrong with a number
+    workers, partitions = int(values.workers), int(values.partitions or 1) or 1
     if workers % partitions:
         message = f"expected --workers that --partitions divide, found {workers} and {partitions}"
         raise ConfigError(message)
     processes = max(partitions, math.ceil(workers / _THREADS_PER_PROCESS))
-    kept = _without(argv, {"--workers": 1, "--partitions": 1})
     return ["preprocess", *kept, "--partitions", str(processes), "--workers", str(workers)]
 
 
 def _preprocess_for_nemo(argv: list[str], note: Note) -> list[str]:
     """Returns the command for NeMo's `preprocess_data_for_megatron.py`, which names a tokenizer by its library."""
-    library, kind = _text(argv, "--tokenizer-library"), _text(argv, "--tokenizer-type")
-    kept = _without(argv, {"--tokenizer-library": 1, "--need-pad-id": 0, "--preproc-folder": 0})
+    values, kept = _taken(argv, "--tokenizer-library", flags=("--need-pad-id", "--preproc-folder"))
+    library = values.tokenizer_library
     if library == "sentencepiece":
         kept += ["--tokenizer-type", "SentencePieceTokenizer"]
     elif library == "huggingface":
-        kept = _without(kept, {"--tokenizer-type": 1})
-        kept += ["--tokenizer-type", "HuggingFaceTokenizer", *([] if kind is None else ["--tokenizer-model", kind])]
+        values, kept = _taken(kept, "--tokenizer-type")
+        model = [] if values.tokenizer_type is None else ["--tokenizer-model", values.tokenizer_type]
+        kept += ["--tokenizer-type", "HuggingFaceTokenizer", *model]
     elif library not in (None, "megatron"):
         message = f"expected a --tokenizer-library out of megatron, huggingface, sentencepiece, found {library!r}"
         raise ConfigError(message)
@@ -93,41 +104,32 @@ def _preprocess_for_nemo(argv: list[str], note: Note) -> list[str]:
 def _build_indexed_dataset(argv: list[str], _note: Note) -> list[str]:
     """Returns the command for `build_indexed_dataset.py`: a document on each line, and exactly the output's name."""
     names = {"--in": "--input", "--out": "--output-prefix"}
-    renamed = []
-    for word in argv:
-        option, equals, value = word.partition("=")
-        renamed.append(names.get(option, option) + equals + value)
-    has_format = any(word.partition("=")[0] == "--input-format" for word in renamed)
+    words = [word.partition("=") for word in argv]
+    renamed = [names.get(option, option) + equals + value for option, equals, value in words]
+    has_format = any(option == "--input-format" for option, _, _ in words)
     return ["preprocess", *renamed, *([] if has_format else ["--input-format", "text-lines"]), "--exact-prefix"]
 
 
 def _preprocess_multimodal(argv: list[str], note: Note) -> list[str]:
     """Returns the command for `preprocess_mmdata.py`, which pads only what it ends."""
-    if "--append-eod" not in argv and _text(argv, "--pad-length") is not None:
+    values, without_padding = _taken(argv, "--pad-length", flags=("--append-eod",))
+    if values.pad_length is not None and not values.append_eod:
         note("--pad-length has no effect without --append-eod, as in Megatron's tool")
-        argv = _without(argv, {"--pad-length": 1})
+        argv = without_padding
     return ["preprocess-multimodal", *argv]
 
 
 def _prepare_cache(argv: list[str], note: Note) -> list[str]:
-    """Returns the command for `prepare_cache.py`: of the trainer's arguments those that decide indices.
-
-    Raises:
-        ConfigError: one looks like one of those, misspelled.
-    """
+    """Returns the command for `prepare_cache.py`: of the trainer's arguments those that decide indices."""
     kept: list[str] = []
-    left_out: list[str] = []
+    others: list[str] = []
     target = kept
     for word in argv:
         if word.startswith("--"):
-            flag = word.partition("=")[0]
-            if flag not in _CACHE_FLAGS and (near := difflib.get_close_matches(flag, _CACHE_FLAGS, n=1, cutoff=0.9)):
-                message = f"nothing is called {flag}"
-                raise ConfigError(message, hint=f"did you mean {near[0]}?")
-            target = kept if flag in _CACHE_FLAGS else left_out
+            target = kept if word.partition("=")[0] in _CACHE_FLAGS else others
         target.append(word)
-    if left_out:
-        note(f"without effect on indices: {' '.join(left_out)}")
+    if others:
+        note(f"without effect on indices: {' '.join(others)}")
     note("a run finds these indices with the same tokenizer: tokenloom's, where Megatron's is not installed")
     return ["prepare-cache", *kept]
 
@@ -146,38 +148,3 @@ _TOOLS: Mapping[str, Callable[[list[str], Note], list[str]]] = {
     "build_sequences_per_dataset.py": _renamed("sequences-per-dataset"),
     "prepare_cache.py": _prepare_cache,
 }
-
-
-def _text(argv: Sequence[str], name: str) -> str | None:
-    """Returns the value of an option, the last one; None if it is not there."""
-    found = None
-    for place, word in enumerate(argv):
-        option, equals, value = word.partition("=")
-        if option == name:
-            found = value if equals else (argv[place + 1] if place + 1 < len(argv) else None)
-    return found
-
-
-def _number(argv: Sequence[str], name: str) -> int | None:
-    """Returns the value of an option if it is a number from 1 on; what is wrong with others, the command says."""
-    text = _text(argv, name)
-    return int(text) if text is not None and text.isascii() and text.isdigit() and int(text) > 0 else None
-
-
-def _without(argv: Sequence[str], names: Mapping[str, int]) -> list[str]:
-    """Returns arguments without some options and as many values of each."""
-    kept: list[str] = []
-    num_dropped = 0
-    for word in argv:
-        option, equals, _ = word.partition("=")
-        if option in names:
-            num_dropped = 0 if equals else names[option]
-        elif num_dropped:
-            num_dropped -= 1
-        else:
-            kept.append(word)
-    return kept
-
-
-def _say_nothing(_note: str) -> None:
-    pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from functools import lru_cache
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 
 CHECKED = ("0.16.1", "0.19.2", "0.20.0")
@@ -32,35 +32,20 @@ def installed_version() -> str | None:
         The version; an empty text if the package is there and does not say; None if there is none.
     """
     core = sys.modules.get("megatron.core")
-    said = vars(core).get("__version__") if core is not None else None
-    if isinstance(said, str):
+    if core is not None and isinstance(said := vars(core).get("__version__"), str):
         return said
-    origin = vars(core).get("__file__") if core is not None else _origin_of_core()
-    if origin is None:
+    try:  # which imports no more than the namespace above it
+        spec = util.find_spec("megatron.core") if core is None else None
+        origin = getattr(spec, "origin", None) if core is None else vars(core).get("__file__")
+    except (ModuleNotFoundError, ValueError):
         return None
-    return _written_version(str(Path(origin).with_name("package_info.py"))) or _listed_version() or ""
+    return None if origin is None else _written_version(str(Path(origin).with_name("package_info.py"))) or ""
 
 
 def version_numbers(text: str) -> tuple[int, ...]:
     """Returns the numbers that a version begins with: (0, 19, 2) for "0.19.2rc1"."""
-    numbers: list[int] = []
-    for part in text.split("."):
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        if not digits:
-            break
-        numbers.append(int(digits))
-        if digits != part:
-            break
-    return tuple(numbers)
-
-
-def _origin_of_core() -> str | None:
-    """Returns the file of `megatron.core`, importing no more than the namespace above it."""
-    try:
-        spec = util.find_spec("megatron.core")
-    except (ModuleNotFoundError, ValueError):
-        return None
-    return spec.origin if spec is not None and spec.has_location else None
+    found = re.match(r"\d+(\.\d+)*", text)
+    return tuple(map(int, found[0].split("."))) if found else ()
 
 
 @lru_cache
@@ -72,11 +57,3 @@ def _written_version(path: str) -> str | None:
     if not {"MAJOR", "MINOR", "PATCH"} <= set(fields):
         return None
     return f"{fields['MAJOR']}.{fields['MINOR']}.{fields['PATCH']}{fields.get('PRE_RELEASE', '')}"
-
-
-@lru_cache
-def _listed_version() -> str | None:
-    try:
-        return metadata.version("megatron-core")
-    except metadata.PackageNotFoundError:
-        return None
