@@ -54,6 +54,9 @@ NOT_OURS = {
         "kernels choose sentences, and mask them",
     ),
     f"{_DATASETS}.t5_dataset.T5MaskedWordPieceDataset._build_b1ss_attention_mask": "`config_attention_mask` gives it",
+    "megatron.training.datasets.data_samplers.HybridCPMegatronPretrainingSampler.get_start_end_idx_global_batch": (
+        "`get_start_end_idx` is asked"
+    ),
 }
 """What is not there, with the reason."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -13,15 +13,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from tokenloom.datasets.protocols import is_remote_dataset
-from tokenloom.datasets.shortcuts import makes_batches
-from tokenloom.datasets.tensors import SampleBatch, whole
+from tokenloom.datasets.tensors import whole
 from tokenloom.errors import ConfigError
 from tokenloom.loading import samplers
 from tokenloom.loading.read_ahead import AnnouncingSampler, ReadAheadDataset, worker_context
 from tokenloom.loading.resonance import warn_of_resonance
 from tokenloom.loading.samplers import BalancedSampler
+from tokenloom.loading import random_sampler, samplers
+from tokenloom.loading.balanced_sampler import BalancedSampler
+from tokenloom.loading.loader import loader_arguments
 from tokenloom.machine import open_files
 from tokenloom.megatron.core.datasets.utils import Split
 from tokenloom.megatron.versions import reference_version
@@ -72,10 +74,7 @@ def build_pretraining_data_loader(
         dataset: gives samples by number; its `split`, or `index_split`, says whether sizes of evaluation count. With
             the dataloader type "external" it is a loader itself, and returned.
         consumed_samples: samples already used, by all ranks.
-        args: the settings by Megatron's names; None for those of the running Megatron program. `dataloader_type`,
-            `micro_batch_size` and `num_workers` are needed, others where they apply.
-        data_parallel_rank: this rank; None for what Megatron's parallel state says.
-        data_parallel_size: ranks in all; likewise.
+        args, data_parallel_rank, data_parallel_size: None for those of the running Megatron program.
 
     Raises:
         ConfigError: the dataloader type is unknown, or the sampler has nothing to yield.
@@ -88,27 +87,14 @@ def build_pretraining_data_loader(
     rank = _parallel_state().get_data_parallel_rank() if data_parallel_rank is None else data_parallel_rank
     size = _parallel_state().get_data_parallel_world_size() if data_parallel_size is None else data_parallel_size
     sampler = _sampler(dataset, consumed_samples, settings, rank, size)
-    if not _takes_whole_batches(settings):  # a packing scheduler deals those anew
-        warn_of_resonance(dataset, sampler)
     num_workers = settings.num_workers
-    if _takes_whole_batches(settings):
-        collate: Callable[[Any], Any] = _as_they_are
-    else:
-        collate = _collate if makes_batches(dataset) else torch.utils.data.default_collate
-    context = worker_context(dataset, num_workers=num_workers)
-    if is_remote_dataset(dataset):
-        sampler = AnnouncingSampler(sampler, num_workers=num_workers)
-        dataset = ReadAheadDataset(dataset, num_workers=num_workers)
+    arguments = loader_arguments(dataset, sampler, num_workers=num_workers, pin_memory=True)
+    arguments["collate_fn"] = _as_they_are if _takes_whole_batches(settings) else whole
     exit_signal = getattr(settings, "exit_signal", None) if getattr(settings, "exit_signal_handler", False) else None
     return torch.utils.data.DataLoader(
-        dataset,
-        batch_sampler=sampler,
-        num_workers=num_workers,
-        pin_memory=True,
-        multiprocessing_context=context,
+        **arguments,
         persistent_workers=num_workers > 0,
         worker_init_fn=partial(_begin_worker, exit_signal=exit_signal) if num_workers > 0 else None,
-        collate_fn=collate,
     )
 
 
@@ -168,26 +154,6 @@ def _as_they_are(samples: Any) -> Any:
     return samples
 
 
-def _collate(samples: Any) -> Any:
-    """Returns a batch as torch makes it of samples: of those that were filled as a whole, what was filled."""
-    if isinstance(samples, SampleBatch):
-        return whole(samples)
-    return {name: _stacked([sample[name] for sample in samples]) for name in samples[0]}
-
-
-def _stacked(values: list[Any]) -> Any:
-    """Returns tensors as one with a batch axis: without a copy where they are the rows of one, in this order."""
-    base = values[0]._base if isinstance(values[0], torch.Tensor) else None
-    if base is not None and len(base) == len(values) and all(map(_is_row, values, base)):
-        return base
-    return torch.utils.data.default_collate(values)
-
-
-def _is_row(value: Any, row: Any) -> bool:
-    same = isinstance(value, torch.Tensor) and value._base is row._base
-    return same and (value.data_ptr(), value.shape, value.stride()) == (row.data_ptr(), row.shape, row.stride())
-
-
 def _begin_worker(_worker: int, *, exit_signal: Any) -> None:
     """Frees a worker of the GPUs that its parent has open, and has it end with the signal that ends the program."""
     for descriptor, path in open_files().items():
@@ -209,14 +175,10 @@ class MegatronPretrainingSampler(samplers.MegatronPretrainingSampler):
         return self.total_samples
 
 
-class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
-    """Positions in order, a whole global batch at once: all micro-batches that this rank has of it, in one list.
+class HybridCPMegatronPretrainingSampler(samplers.HybridCPMegatronPretrainingSampler, MegatronPretrainingSampler):
+    """That of `tokenloom`, whose length is all positions, of global batches rounded down to what micro-batches make up.
 
-    A global batch that micro-batches do not make up is rounded down. `get_start_end_idx_global_batch` is asked for each
-    global batch which of its positions are this rank's. Args are those of the class of `tokenloom`.
-
-    Raises:
-        ConfigError: a value is out of range, or nothing is left to yield.
+    `get_start_end_idx` is asked for each micro-batch.
     """
 
     def __init__(
@@ -259,6 +221,14 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
                 return
             bounds = zip(*self.get_start_end_idx_global_batch(), strict=True)
             yield [position for start, stop in bounds for position in batch[start:stop]]
+        chunk = max(micro_batch_size * data_parallel_size, 1)
+        size = global_batch_size // chunk * chunk or global_batch_size  # which is refused, if it is less than a chunk
+        ranks = data_parallel_rank, data_parallel_size
+        super().__init__(total_samples, consumed_samples, micro_batch_size, size, *ranks, drop_last)
+
+    def __len__(self) -> int:
+        """The positions in all, not the batches that are left."""
+        return self.total_samples
 
 
 class MegatronFullValidationSampler(samplers.MegatronFullValidationSampler):
@@ -299,77 +269,37 @@ class RandomSeedDataset(torch.utils.data.Dataset):  # type: ignore[misc]  # torc
         return self.dataset[idx]
 
 
-class MegatronPretrainingRandomSampler(samplers.DataParallelSampler):
-    """Positions in a random order, in micro-batches, for one data-parallel rank; each epoch in another order.
+class MegatronPretrainingRandomSampler(random_sampler.MegatronPretrainingRandomSampler):
+    """That of `tokenloom`, whose length is all positions, and which counts as the reference does.
 
     Each batch moves `consumed_samples`, also one that a loader reads ahead. Without sharding a rank may yield one batch
-    more than another.
-
-    Args:
-        dataset: is told the epoch, where it is a `RandomSeedDataset`.
-        total_samples: positions in all, [0, total_samples).
-        consumed_samples: samples already used, by all ranks, over all epochs.
-        micro_batch_size: samples per rank and step.
-        data_parallel_rank: this rank.
-        data_parallel_size: ranks in all.
-        data_sharding: each rank shuffles a range of positions of its own, and never sees those of others.
-
-    Raises:
-        ConfigError: a value is out of range.
+    more than another. The dataset is told the epoch if it is a `RandomSeedDataset`.
     """
 
-    def __init__(
-        self,
-        dataset: Any,
-        total_samples: int,
-        consumed_samples: int,
-        micro_batch_size: int,
-        data_parallel_rank: int,
-        data_parallel_size: int,
-        data_sharding: bool,  # noqa: FBT001 - the reference's signature
-    ) -> None:
-        super().__init__(total_samples, micro_batch_size, data_parallel_rank, data_parallel_size)
-        self.dataset = dataset
-        self.consumed_samples: int = consumed_samples
-        self.data_sharding = data_sharding
-        self.last_batch_size: int = self.total_samples % self.micro_batch_times_data_parallel_size
+    epoch: int = 0
+    """The one that an iteration was begun of last."""
+
+    @property
+    def last_batch_size(self) -> int:
+        """The samples that no batch of all ranks has."""
+        return self.total_samples % self.micro_batch_times_data_parallel_size
 
     def __len__(self) -> int:
         """The positions in all, not the batches that are left."""
         return self.total_samples
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yields the positions of one micro-batch after the other, to the end of the epoch.
-
-        Raises:
-            ConfigError: the samples do not make up a batch of all ranks, or those consumed are none of whole batches.
-        """
-        chunk = self.micro_batch_times_data_parallel_size
-        per_epoch = self.total_samples - self.last_batch_size
-        if not per_epoch:
-            message = f"expected at least {chunk} samples, one batch of all ranks, found {self.total_samples}"
-            raise ConfigError(message, hint="use smaller batches or fewer ranks")
-        self.epoch: int
-        self.epoch, offset = divmod(self.consumed_samples, per_epoch)
-        if offset % chunk:
-            message = f"expected consumed_samples of whole batches of {chunk}, found {self.consumed_samples}"
-            raise ConfigError(message)
+        """Yields the positions of one micro-batch after the other, to the end of the epoch."""
+        self.epoch, offset = divmod(self.consumed_samples, self.samples_per_epoch)
         if isinstance(self.dataset, RandomSeedDataset):
             self.dataset.set_epoch(self.epoch)
-        positions = self._positions(offset)
+        positions: list[int] = self._positions(self.epoch, offset).tolist()
         for start in range(0, len(positions) - self.micro_batch_size + 1, self.micro_batch_size):
-            self.consumed_samples += chunk
+            self.consumed_samples += self.micro_batch_times_data_parallel_size
             yield positions[start : start + self.micro_batch_size]
 
-    def _positions(self, offset: int) -> list[int]:
-        """Returns what is this rank's of the epoch when all ranks have used `offset` samples of it."""
-        generator = torch.Generator().manual_seed(self.epoch)
-        if self.data_sharding:
-            share = self.total_samples // self.micro_batch_times_data_parallel_size * self.micro_batch_size
-            order = torch.randperm(share, generator=generator) + self.data_parallel_rank * share
-            own = order[offset // self.data_parallel_size :]
-        else:
-            order = torch.randperm(self.total_samples - self.total_samples % self.micro_batch_size, generator=generator)
-            own = order[offset + self.data_parallel_rank :: self.data_parallel_size]
-        positions: list[int] = own.tolist()
-        return positions
+    def _positions(self, epoch: int, offset: int) -> NDArray[np.int64]:
+        if self.data_sharding or self.global_batch_size is not None:
+            return super()._positions(epoch, offset)
+        order = self._permutation(self.total_samples - self.total_samples % self.micro_batch_size, epoch)
+        return order[offset + self.data_parallel_rank :: self.data_parallel_size]
