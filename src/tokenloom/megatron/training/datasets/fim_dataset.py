@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.datasets import fim
 from tokenloom.datasets.tokenizer import token_ids
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.manifests import optional_attribute
+from tokenloom.indexed.manifest.tokenizer_identity import optional_attribute
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
 from tokenloom.megatron.core.datasets.utils import Split
@@ -33,32 +35,12 @@ logger: logging.Logger = logging.getLogger(__name__)
 _THREE_VALUES = (0, 19)
 """The version from which on a query gives the tokens of each document too."""
 
-_TOKENS = ("prefix", "middle", "suffix", "pad", "eod")
-
 Tokens = NDArray[Any]
 
 
 @dataclass
-class GPTFIMDatasetConfig(GPTDatasetConfig):
-    """What fill-in-the-middle datasets need to know beyond the settings of GPT datasets.
-
-    Attributes:
-        fim_rate: share of texts that are rearranged.
-        fim_spm_rate: share of these in the order suffix, prefix, middle; others are prefix, suffix, middle.
-        fim_extra_tokens: the tokens that begin each part, "prefix", "middle" and "suffix", that fill up a sample,
-            "pad", and that texts are parted at, "eod".
-        fim_split_sample: a token that parts a text into fragments; with `fim_rate` it is decided whether the text is
-            rearranged at all, then for each fragment.
-        fim_fragment_rate: share of fragments that are rearranged.
-        fim_no_prefix: texts that begin with this are left alone.
-    """
-
-    fim_rate: float | None = None
-    fim_spm_rate: float | None = None
-    fim_extra_tokens: Mapping[str, str | int] | None = None
-    fim_split_sample: str | int | None = None
-    fim_fragment_rate: float | None = None
-    fim_no_prefix: str | None = None
+class GPTFIMDatasetConfig(fim.GPTFIMDatasetConfig, GPTDatasetConfig):
+    """The settings of fill-in-the-middle datasets, those of GPT datasets checked as the reference checks them."""
 
 
 class GPTFIMDataset(GPTDataset):
@@ -72,7 +54,6 @@ class GPTFIMDataset(GPTDataset):
     Args and errors are those of `GPTDataset`, and:
 
     Raises:
-        ConfigError: `fim_extra_tokens` lacks one of its tokens, or a rate is missing.
         TokenizerError: the tokenizer does not know one of the tokens.
 
     Attributes:
@@ -95,25 +76,23 @@ class GPTFIMDataset(GPTDataset):
         super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
         self.np_rng: np.random.RandomState = np.random.RandomState(seed=config.random_seed)
         logger.info("texts of %s are rearranged by the seed %d", self._name(), config.random_seed)
-        self.fim_rate: float = _given("fim_rate", config.fim_rate)
-        self.fim_spm_rate: float = _given("fim_spm_rate", config.fim_spm_rate)
+        tokenizer: Any = config.tokenizer
+        assert config.fim_rate is not None  # the config has checked it, and the next two
+        assert config.fim_spm_rate is not None
+        assert config.fim_extra_tokens is not None
+        self.fim_rate: float = config.fim_rate
+        self.fim_spm_rate: float = config.fim_spm_rate
         self.fragment_fim_rate = config.fim_fragment_rate
         self.no_fim_prefix: str | None = config.fim_no_prefix
         self.fim_split_sample: int | None = None
         if config.fim_split_sample:
-            self.fragment_fim_rate = _given("fim_fragment_rate", config.fim_fragment_rate)
-            self.fim_split_sample = token_ids(config.tokenizer, {"split": config.fim_split_sample})["split"]
-        tokens = config.fim_extra_tokens or {}
-        if missing := [name for name in _TOKENS if name not in tokens]:
-            message = f"expected {', '.join(_TOKENS)} in `fim_extra_tokens`, found no {', '.join(missing)}"
-            raise ConfigError(message)
-        ids = token_ids(config.tokenizer, {name: tokens[name] for name in _TOKENS})
-        prefix, middle, suffix, pad, eod = (ids[name] for name in _TOKENS)
-        self.prefix_tok_id: int = prefix
-        self.middle_tok_id: int = middle
-        self.suffix_tok_id: int = suffix
-        self.pad_tok_id: int = pad
-        self.eod_tok_id: int = eod
+            self.fim_split_sample = token_ids(tokenizer, {"split": config.fim_split_sample})["split"]
+        ids = token_ids(tokenizer, config.fim_extra_tokens)
+        self.prefix_tok_id: int = ids["prefix"]
+        self.middle_tok_id: int = ids["middle"]
+        self.suffix_tok_id: int = ids["suffix"]
+        self.pad_tok_id: int = ids.get("pad", self._pad_token_id)
+        self.eod_tok_id: int = ids.get("eod", tokenizer.eod)
 
     @property
     def item_hook(self) -> str | None:
@@ -187,17 +166,8 @@ class GPTFIMDataset(GPTDataset):
     ) -> Tokens:
         """Returns a text, with probability `fim_rate` decoded, cut at two random characters, and rearranged.
 
-        Args:
-            sample: integers[length], the text.
-            fim_rate: probability that it is rearranged.
-            fim_spm_rate: probability that the suffix comes first then.
-            tokenizer: decodes the text and encodes its parts.
-            truncate_or_pad: keep its length: cut the suffix or fill it up; a text whose suffix is too short stays.
-            suffix_tok_id: begins the suffix.
-            prefix_tok_id: begins the prefix.
-            middle_tok_id: begins the middle.
-            pad_tok_id: fills up the suffix.
-            no_fim_prefix: a text that begins with this stays.
+        With `truncate_or_pad` it keeps its length: the suffix is cut or filled up, and a text whose suffix is too short
+        stays. One that begins with `no_fim_prefix` stays, too.
         """
         if not self.np_rng.binomial(1, fim_rate):
             return sample
@@ -219,13 +189,6 @@ class GPTFIMDataset(GPTDataset):
         return np.concatenate([[prefix_tok_id], prefix, [suffix_tok_id], suffix, [middle_tok_id], middle])
 
 
-def _given(name: str, rate: float | None) -> float:
-    if rate is None:
-        message = f"expected `{name}`, found None"
-        raise ConfigError(message)
-    return rate
-
-
 def _parted(tokens: Tokens, separator: int) -> Iterator[tuple[Tokens, Tokens]]:
     """Yields what is before each separator with it, then what is after the last one with nothing."""
     start = 0
@@ -236,17 +199,10 @@ def _parted(tokens: Tokens, separator: int) -> Iterator[tuple[Tokens, Tokens]]:
 
 
 def _codec(tokenizer: Any) -> tuple[Callable[[Tokens], str], Callable[[str], Sequence[int]]]:
-    """Returns what decodes tokens without special ones, and what encodes a text.
-
-    Raises:
-        ConfigError: the tokenizer does neither.
-    """
+    """Returns what decodes tokens without special ones, and what encodes a text."""
     library = optional_attribute(tokenizer, "_tokenizer")
-    if hasattr(library, "ids_to_text") and hasattr(library, "text_to_ids"):
-        if "remove_special_tokens" in inspect.signature(library.ids_to_text).parameters:
-            return lambda ids: library.ids_to_text(ids, remove_special_tokens=True), library.text_to_ids
-        return library.ids_to_text, library.text_to_ids
-    if hasattr(tokenizer, "detokenize") and hasattr(tokenizer, "tokenize"):
+    if not (hasattr(library, "ids_to_text") and hasattr(library, "text_to_ids")):
         return lambda ids: tokenizer.detokenize(ids.tolist()), tokenizer.tokenize
-    message = f"expected a tokenizer with `tokenize` and `detokenize`, found {type(tokenizer).__name__}"
-    raise ConfigError(message, hint="texts are cut between characters, and become tokens again")
+    if "remove_special_tokens" in inspect.signature(library.ids_to_text).parameters:
+        return lambda ids: library.ids_to_text(ids, remove_special_tokens=True), library.text_to_ids
+    return library.ids_to_text, library.text_to_ids
