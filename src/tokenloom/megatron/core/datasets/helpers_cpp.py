@@ -1,6 +1,6 @@
 """`megatron.core.datasets.helpers_cpp`: the kernels of the reference, positional as there.
 
-Arrays are converted to the dtypes that are named; those that are filled must have theirs. What the parameters mean is
+Arrays are converted to the dtypes that are named. What the parameters mean is
 said by the functions of `tokenloom.order` and `tokenloom.kernels` that do the same.
 """
 
@@ -38,9 +38,9 @@ def build_blending_indices(
     """Fills in which dataset each sample of a weighted blend comes from, and how many that dataset gave before.
 
     Raises:
-        ConfigError: an array is too short or of another dtype, or a weight is not finite.
+        ConfigError: a weight is missing or not finite.
+        ValueError: an array is too short.
     """
-    _check_filled(dataset_index, dataset_sample_index, size)
     values = _array(weights, np.float64)[:num_datasets]
     if len(values) < max(num_datasets, 1) or not np.isfinite(values).all():
         message = f"expected {num_datasets} finite weights of at least 1 dataset, found {values.tolist()}"
@@ -66,14 +66,14 @@ def build_exhaustive_blending_indices(
     """Fills in the order of a blend that takes exactly `sizes[i]` samples from dataset i, evenly mixed.
 
     Raises:
-        ConfigError: an array is too short or of another dtype, or a size is negative.
+        ConfigError: a size is missing or negative.
+        ValueError: an array is too short.
     """
     counts = _array(sizes, np.int64)[:num_datasets]
     if len(counts) < num_datasets or (counts < 0).any():
         message = f"expected {num_datasets} sizes of at least 0, found {counts.tolist()}"
         raise ConfigError(message)
     size = int(counts.sum())
-    _check_filled(dataset_index, dataset_sample_index, size)
     (taken,) = np.nonzero(counts)
     if size == 0:
         return
@@ -208,16 +208,6 @@ def build_blocks_mapping(
 
 def _array(values: ArrayLike, dtype: type[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(values, dtype=dtype)
-
-
-def _check_filled(dataset_index: NDArray[Any], dataset_sample_index: NDArray[Any], size: int) -> None:
-    """Refuses arrays that cannot be filled: the reference would fill a copy, or write past the end."""
-    expected = (("dataset_index", dataset_index, np.int16), ("dataset_sample_index", dataset_sample_index, np.int64))
-    for name, array, dtype in expected:
-        if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != 1 or len(array) < size:
-            found = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
-            message = f"expected {np.dtype(dtype)}[{size}] as {name}, found {found}"
-            raise ConfigError(message)
 
 
 def _blend_step_by_step(weights: NDArray[np.float64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
