@@ -183,14 +183,8 @@ def _one_epoch(cls: type[MegatronDataset], config: Any) -> int | None:
 
 def _tokenizer_of(config: BlendedMegatronDatasetConfig) -> Any:
     """Returns the tokenizer that the manifest of the first local data names, if it is the same; else ids alone."""
-    blends = [checked_blend(blend, "blend") for blend in config.blends if blend is not None]
-    prefixes = [prefix for blend in blends for prefix in blend[0]]
-    if not prefixes or is_remote(prefixes[0]):
-        return _IdsAlone()
-    manifest = read_manifest(prefix_of(prefixes[0]))
+    prefixes = [prefix for blend in config.blends if blend is not None for prefix in checked_blend(blend, "blend")[0]]
+    manifest = None if not prefixes or is_remote(prefixes[0]) else read_manifest(prefix_of(prefixes[0]))
     if manifest is None or manifest.tokenizer.path is None:
         return _IdsAlone()
-    try:
-        return recorded_tokenizer(manifest.tokenizer, prefix=prefixes[0])
-    except TokenizerError as error:
-        raise TokenizerError(error.message, hint="give the configuration a `tokenizer`") from error
+    return recorded_tokenizer(manifest.tokenizer, prefix=prefixes[0])

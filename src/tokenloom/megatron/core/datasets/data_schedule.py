@@ -211,13 +211,8 @@ def wrap_data_iterator(
 ) -> Wrapped:
     """Schedules and exchanges one global batch; all ranks of the run must call this together.
 
-    Args:
-        data_iterator: yields samples; see `tokenloom.packing.wrap_data_iterator`. It needs `__next__` only.
-        config: has `sequence_packing_scheduler`, `max_seqlen_per_dp_cp_rank`,
-            `virtual_pipeline_model_parallel_size` and `microbatch_group_size_per_vp_stage`; None for the arguments of
-            Megatron's trainer.
-        num_microbatches: how many items are taken; None for what Megatron's calculator says.
-        pg_collection: process groups dp, dp_cp, tp and pp; None for those of Megatron's parallel state.
+    As `tokenloom.packing.wrap_data_iterator`, of an iterator that has `__next__` only. None is what Megatron has:
+    the arguments of its trainer, the number that its calculator says, the groups of its parallel state.
 
     Returns:
         (iterator, number of microbatches, sum of padded lengths, sum of their squares).
@@ -336,20 +331,10 @@ def get_batch_on_this_rank_for_sequence_packing(
 ) -> Any:
     """Returns this rank's part of the next microbatch; all ranks of a tensor-parallel group must call it together.
 
-    Args:
-        data_iterator: yields packs; None unless this is rank 0 of its tensor-parallel group.
-        vpp_size: virtual pipeline stages per rank; None without.
-        mtp_on_this_rank: whether this stage predicts several tokens.
-        vp_stage: this virtual stage.
-        pg_collection: process groups tp, pp and cp; None for those of Megatron's parallel state.
-        config: settings of runs that fill packs up to a shape or share them in contiguous pieces.
-        dynamic_cp: whether packs must say how many ranks share them.
-        return_context_parallel_batch: must be False: there are no views of a pack in several layouts.
-
-    Returns:
-        (tokens, labels, loss_mask, None, position_ids, packed_seq_params, padding_mask), as
-        `tokenloom.packing.get_batch_on_this_rank_for_sequence_packing` does; in programs that have loaded Megatron,
-        packed_seq_params is of its class.
+    As `tokenloom.packing.get_batch_on_this_rank_for_sequence_packing`; in programs that have loaded Megatron,
+    packed_seq_params is of its class. `config` has settings of runs that fill packs up to a shape, or share them in
+    contiguous pieces. With `dynamic_cp`, packs must say how many ranks share them. There are no views of a pack in
+    several layouts: `return_context_parallel_batch` must be False.
     """
     if isinstance(pg_collection, bool):  # the newest version's order
         dynamic_cp, pg_collection, config = pg_collection, config, dynamic_cp or None
@@ -379,10 +364,7 @@ def get_batch_on_this_rank_for_sequence_packing(
 class _Packs:
     """Packs as batches are cut out of them.
 
-    Args:
-        iterator: yields them.
-        cp_size: ranks that share each; None where packs must say that.
-        aligns: whether their sequences are padded so that ranks can share them.
+    They say how many ranks share them where `cp_size` is None. With `aligns`, sequences are padded so that ranks can.
     """
 
     def __init__(self, iterator: Any, cp_size: int | None, *, aligns: bool) -> None:

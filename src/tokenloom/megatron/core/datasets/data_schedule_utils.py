@@ -156,12 +156,8 @@ def build_packed_microbatches(
 ) -> list[dict[str, Any]]:
     """Returns the pack of each microbatch, see `tokenloom.packing.build_packed_microbatches`.
 
-    Args:
-        grouped_samples: the sub-samples of each microbatch; or all of this rank by id, and then:
-        dev: the device; or the ids by microbatch and rank.
-        dcp_rank: this rank, in that form.
-        device: the device, in that form.
-        is_dynamic_cp: whether packs say how many ranks share them, in that form.
+    Either of the sub-samples of each microbatch and a device; or of all of this rank by id, the ids by microbatch and
+    rank, this rank, a device, and whether packs say how many ranks share them.
     """
     sizes = None
     if dcp_rank is not None:
