@@ -18,7 +18,7 @@ from tokenloom.megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetC
 from tokenloom.megatron.core.datasets.multimodal_dataset import MockMultimodalDataset, MultimodalDatasetConfig
 from tokenloom.megatron.core.datasets.t5_dataset import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig
 from tokenloom.megatron.training.datasets.fim_dataset import GPTFIMDataset, GPTFIMDatasetConfig
-from tokenloom.megatron.training.datasets.sft_dataset import MockSFTDataset, SFTDataset, SFTDatasetConfig
+from tokenloom.megatron.training.datasets.sft_dataset import MockSFTDataset, SFTDataset
 from tokenloom.megatron.training.datasets.varlen_dataset import MockVarlenDataset, VarlenDataset
 
 DATA = {"data_path": ["0.3", "a", "0.7", "b"], "split": "98,1,1"}
@@ -109,7 +109,7 @@ def test_each_kind_has_its_settings():
     tokens = {role: f"<{role}>" for role in ("prefix", "middle", "suffix", "pad", "eod")}
     fim = {"fim_data": True, "fim_no_prefix": "x", **{f"fim_{role}_token": token for role, token in tokens.items()}}
     of_fim = {"fim_rate": 0.5, "fim_spm_rate": 0.5, "fim_extra_tokens": tokens, "fim_no_prefix": "x"}
-    sft = {"sft": True, "create_attention_mask_in_dataloader": False, "train_on_thinking_traces": False}
+    sft = {"sft": True, "create_attention_mask_in_dataloader": False}
     bert = {"tokenizer_type": "BertWordPieceLowerCase", "mask_prob": 0.2}
     of_bert = MASKED | {"masking_probability": 0.2, "masking_max_ngram": 3, "classification_head": True}
     t5 = {"tokenizer_type": "BertWordPieceCase", "decoder_seq_length": 16, "seq_length": 24}
@@ -123,7 +123,7 @@ def test_each_kind_has_its_settings():
     pieces = StandInWordPieces(num_sentinels=90, vocab_size=200)
     cases = [
         (fim, GPTFIMDatasetConfig, of_fim, {}),
-        (sft, SFTDatasetConfig, {"train_on_thinking_traces": False, "train_on_tool_calls": True}, {}),
+        (sft, GPTDatasetConfig, {"create_attention_mask": False}, {}),
         ({"use_varlen_dataset": True}, GPTDatasetConfig, {"sequence_length": 64}, {}),
         (bert, BERTMaskedWordPieceDatasetConfig, of_bert, {"tokenizer": pieces}),
         (t5, T5MaskedWordPieceDatasetConfig, of_t5, {"tokenizer": pieces}),

@@ -62,7 +62,6 @@ _GPT = {
     "varlen_mock_dataset_config_json": "varlen_mock_dataset_config_json",
     "varlen_sbhd_validation": "varlen_sbhd_validation",
 }
-_LOSS = ("train_on_assistant_responses_only", "train_on_thinking_traces", "train_on_tool_calls")
 _FIM = {name: name for name in ("fim_rate", "fim_spm_rate", "fim_split_sample", "fim_fragment_rate", "fim_no_prefix")}
 _FIM_TOKENS = ("prefix", "middle", "suffix", "pad", "eod")
 _MASKED = {"mask_prob": "masking_probability", "short_seq_prob": "short_sequence_probability"}
@@ -89,13 +88,7 @@ class _Kind:
 _KINDS = {
     "gpt": _Kind("core.datasets.gpt_dataset", "GPTDataset", "GPTDatasetConfig", _GPT, mock="MockGPTDataset"),
     "fim": _Kind("training.datasets.fim_dataset", "GPTFIMDataset", "GPTFIMDatasetConfig", _GPT | _FIM),
-    "sft": _Kind(
-        "training.datasets.sft_dataset",
-        "SFTDataset",
-        "SFTDatasetConfig",
-        _GPT | {name: name for name in _LOSS},
-        mock="MockSFTDataset",
-    ),
+    "sft": _Kind("training.datasets.sft_dataset", "SFTDataset", "GPTDatasetConfig", _GPT, mock="MockSFTDataset"),
     "varlen": _Kind(
         "training.datasets.varlen_dataset", "VarlenDataset", "GPTDatasetConfig", _GPT, mock="MockVarlenDataset"
     ),
@@ -149,7 +142,7 @@ _ELSEWHERE = {
 
 _ABOUT_DATA = (
     *("data_", "dataloader_", "fim_", "sft_", "varlen_", "per_split_", "per_dataset_", "object_storage_"),
-    *("mid_level_", "train_data_", "valid_data_", "test_data_"),
+    *("mid_level_", "train_data_", "valid_data_", "test_data_", "train_on_"),
 )
 """How the names of arguments about data begin."""
 

@@ -25,7 +25,6 @@ from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig
 from tokenloom.megatron.training.datasets.sft_dataset import (
     MockSFTDataset,
     SFTDataset,
-    SFTDatasetConfig,
     SFTLowLevelDataset,
 )
 
@@ -39,12 +38,12 @@ SHORT, LONG = turns(system="", user="a", assistant="bc"), turns(system="s", user
 """10 and 12 tokens."""
 
 
-def make(lines, kind=SFTDataset, *, num_samples=None, config=GPTDatasetConfig, **settings):
+def make(lines, kind=SFTDataset, *, num_samples=None, **settings):
     given = {"tokenizer": ConversationTokenizer(), "sequence_length": 24, "random_seed": 1, **NO_MASKS}
     if kind is SFTDataset:
         given |= {"blend": (["lines"], None), "split": "1,0,0"}
     indices = np.arange(len(lines), dtype=np.int32)
-    return kind(lines, "lines", indices, num_samples, Split.train, config(**given | settings))
+    return kind(lines, "lines", indices, num_samples, Split.train, GPTDatasetConfig(**given | settings))
 
 
 def lists(sample):
@@ -150,32 +149,6 @@ def test_a_class_may_part_a_line_and_make_samples_of_its_own():
     (batch,) = DataLoader(dataset)
     assert batch["cu_seqlens"][0, :3].tolist() == [0, 24, 24]
     assert batch["number"].tolist() == [0]
-
-
-# --- parts of answers -------------------------------------------------------------------------------------------------
-
-THOUGHT = turns(system="", user="<think>", assistant="<think>x</think>y<tool_call>z</tool_call>!")
-
-
-@pytest.mark.parametrize(
-    ("settings", "trained"),
-    [
-        ({}, "<think>x</think>y<tool_call>z</tool_call>!"),
-        ({"train_on_thinking_traces": False}, "y<tool_call>z</tool_call>!"),
-        ({"train_on_tool_calls": False}, "<think>x</think>y!"),
-        ({"train_on_thinking_traces": False, "train_on_tool_calls": False}, "y!"),
-        ({"train_on_assistant_responses_only": False, "train_on_thinking_traces": False}, None),
-    ],
-)
-def test_thoughts_and_calls_of_tools_may_have_no_loss(settings, trained):
-    sample = make([THOUGHT], sequence_length=80, config=SFTDatasetConfig, **settings)[0]
-    plain = make([THOUGHT], sequence_length=80)[0]
-    assert torch.equal(sample["tokens"], plain["tokens"])
-    labels = sample["labels"][sample["loss_mask"].bool()].tolist()
-    if trained is None:  # the user's, too, begins a thought
-        assert labels == [EOD, ROLES["user"], *map(ord, "y<tool_call>z</tool_call>!"), EOD]
-    else:
-        assert labels == [ROLES["assistant"], *map(ord, trained), EOD]
 
 
 # --- made-up data -----------------------------------------------------------------------------------------------------
