@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets import config as plain_config
 from tokenloom.datasets import gpt as plain_gpt
-from tokenloom.datasets.mock import MockGPTLowLevelDataset, check_names_no_data
+from tokenloom.datasets import mock
+from tokenloom.datasets.mock import MockGPTLowLevelDataset
 from tokenloom.datasets.shortcuts import QUERY
 from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError
@@ -418,27 +419,5 @@ def _get_ltor_masks_and_position_ids(
 _MASKS = _get_ltor_masks_and_position_ids
 
 
-class MockGPTDataset(GPTDataset):
+class MockGPTDataset(mock.MockGPTDataset, GPTDataset):
     """GPT samples from made-up data; takes the place of `GPTDataset` when a config names no data."""
-
-    def __init__(
-        self,
-        dataset: MockGPTLowLevelDataset,
-        dataset_path: str | None,
-        indices: NDArray[Any],
-        num_samples: int | None,
-        index_split: Any,
-        config: GPTDatasetConfig,
-    ) -> None:
-        check_names_no_data(config, otherwise=GPTDataset)
-        super().__init__(dataset, dataset_path, indices, num_samples, index_split, config)
-
-    @staticmethod
-    def numel_low_level_dataset(low_level_dataset: Any) -> int:
-        """Returns the number of documents."""
-        return len(low_level_dataset)
-
-    @staticmethod
-    def build_low_level_dataset(dataset_path: str | None, config: Any) -> Any:
-        """Returns the made-up documents; the path does not matter."""
-        return MockGPTLowLevelDataset(config.tokenizer)
