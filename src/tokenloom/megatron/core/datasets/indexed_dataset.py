@@ -304,16 +304,8 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset):  # type: i
     `index[i]` is (pointer, length, mode), `bin_reader.read(dtype, count, offset)` gives numbers, both may be replaced
     or overridden, and are asked then. `dataset[i]` does not ask `get`, nor the other way round.
 
-    Args:
-        path_prefix: path or address of the pair without `.bin` or `.idx`.
-        multimodal: whether to return modes; the index must hold them.
-        mmap: map the tokens into memory; else read them by position.
-        object_storage_config: where copies of the indices of objects are kept, and how large blocks are.
-        s3_config: its older name.
-        fast_cache_load: trust what is there; with `sequences_per_dataset` the files are opened with their first use.
-        sequences_per_dataset: (sequences, document boundaries) that the index must have.
-        dtype_code: code of the dtype that it must have, if these counts are given.
-        object_storage: our own settings, in place of `object_storage_config`.
+    Args are those of that class, by position too, and `object_storage_config`, or `s3_config`: where copies of indices
+    of objects are kept, and how large blocks are. `dtype_code` counts with `sequences_per_dataset` only.
 
     Raises:
         DatasetNotFoundError: one of the files does not exist.

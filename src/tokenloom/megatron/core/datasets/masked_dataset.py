@@ -43,11 +43,6 @@ class MaskedWordPieceDataset(ListedSamples, masked.MaskedWordPieceDataset, Megat
         return list(tokenizer.inv_vocab)
 
     @staticmethod
-    def numel_low_level_dataset(low_level_dataset: Any) -> int:
-        """Returns the number of documents: a document's sentences stay in one split."""
-        return len(low_level_dataset.document_indices) - 1
-
-    @staticmethod
     def build_low_level_dataset(dataset_path: str | None, config: Any) -> Any:
         """Opens the pair at a path."""
         if dataset_path is None:

@@ -117,36 +117,28 @@ def _split_name(dataset: Any) -> str | None:
 
 def _sampler(dataset: Any, consumed_samples: int, settings: Any, rank: int, size: int) -> Any:
     """Returns the sampler that the settings name."""
-    split = _split_name(dataset)
-    micro_batch_size = settings.micro_batch_size
-    if split in ("valid", "test"):
-        micro_batch_size = getattr(settings, "eval_micro_batch_size", micro_batch_size)
+    split, kind, total, place = _split_name(dataset), settings.dataloader_type, len(dataset), (rank, size)
+
+    def batch_size(name: str) -> int:
+        usual: int = getattr(settings, name)
+        return getattr(settings, f"eval_{name}", usual) if split in ("valid", "test") else usual
+
     if split == "valid" and getattr(settings, "full_validation", False):
-        return MegatronFullValidationSampler(len(dataset), rank, size)
-    if settings.dataloader_type == "single" and _takes_whole_batches(settings):
-        global_batch_size = settings.global_batch_size
-        if split in ("valid", "test"):
-            global_batch_size = getattr(settings, "eval_global_batch_size", global_batch_size)
+        return MegatronFullValidationSampler(total, *place)
+    micro = batch_size("micro_batch_size")
+    if kind == "single" and _takes_whole_batches(settings):
         return HybridCPMegatronPretrainingSampler(
-            len(dataset), consumed_samples, micro_batch_size, global_batch_size, rank, size
+            total, consumed_samples, micro, batch_size("global_batch_size"), *place
         )
-    if settings.dataloader_type == "balanced":
-        return BalancedSampler(
-            dataset, len(dataset), consumed_samples, micro_batch_size, settings.global_batch_size, rank, size
-        )
-    if settings.dataloader_type == "single":
-        return MegatronPretrainingSampler(len(dataset), consumed_samples, micro_batch_size, rank, size)
-    if settings.dataloader_type == "cyclic":
+    if kind == "single":
+        return MegatronPretrainingSampler(total, consumed_samples, micro, *place)
+    if kind == "balanced":
+        return BalancedSampler(dataset, total, consumed_samples, micro, settings.global_batch_size, *place)
+    if kind == "cyclic":
         return MegatronPretrainingRandomSampler(
-            dataset,
-            len(dataset),
-            consumed_samples,
-            micro_batch_size,
-            rank,
-            size,
-            data_sharding=settings.data_sharding,
+            dataset, total, consumed_samples, micro, *place, data_sharding=settings.data_sharding
         )
-    message = f"{settings.dataloader_type} dataloader type is not supported"
+    message = f"{kind} dataloader type is not supported"
     raise ConfigError(message, hint="choose `single`, `cyclic` or `external`")
 
 
