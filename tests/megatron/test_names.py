@@ -21,7 +21,16 @@ ELSEWHERE = {"log_single_rank", "safe_numpy_load", "maybe_msc", "MultiStorageCli
 _DATASETS = "megatron.core.datasets"
 NOT_OURS = {
     f"{_DATASETS}.blended_megatron_dataset_builder._get_size_per_split_per_dataset": "private: `blending.quota`",
-    f"{_DATASETS}.data_schedule.HybridCPDataLoaderWrapper._gid_to_src_rank": "samples travel by another exchange",
+    **dict.fromkeys(
+        (
+            f"{_DATASETS}.data_schedule.HybridCPDataLoaderWrapper.{name}"
+            for name in (
+                *("_gid_to_src_rank", "get_global_seqlens", "get_global_id_seqlens", "reroute_samples_to_hdp_ranks"),
+                "unpack_batch",
+            )
+        ),
+        "steps of `__next__`, which are functions of `data_schedule_utils`",
+    ),
     f"{_DATASETS}.data_schedule._get_global_seqlens_and_ids": "private, and there as `data_schedule_utils` has it",
     f"{_DATASETS}.data_schedule_utils._pack_sequences": "private: packs are made by `packing`",
     f"{_DATASETS}.indexed_dataset._IndexWriter._sequence_pointers": "computed for all sequences at once",

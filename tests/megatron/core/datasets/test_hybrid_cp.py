@@ -1,4 +1,4 @@
-"""`tokenloom.megatron.core.datasets.hybrid_cp`."""
+"""Hybrid context parallelism of `tokenloom.megatron.core.datasets.data_schedule`."""
 
 from __future__ import annotations
 

@@ -9,11 +9,15 @@ import dataclasses
 import enum
 import inspect
 import math
+import sys
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import torch
 from torch.nn.functional import pad
 
+from tokenloom.distributed.collectives import Channel
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.core.datasets.data_schedule_utils import (  # the reference's module has these names, too
     NO_TARGETS,
@@ -23,11 +27,11 @@ from tokenloom.megatron.core.datasets.data_schedule_utils import (  # the refere
     build_packed_microbatches,
     create_data_iterator,
     get_batch_and_global_seqlens,
+    get_global_seqlens_and_ids,
     is_newest,
     reroute_samples_to_dcp_ranks,
     unpack_batch,
 )
-from tokenloom.megatron.core.datasets.hybrid_cp import BalancedCPScheduler, HybridCPDataLoaderWrapper
 from tokenloom.megatron.core.datasets.parallel_groups import (
     as_megatrons_params,
     current_num_microbatches,
@@ -46,7 +50,7 @@ from tokenloom.packing.dynamic import dividing_sizes
 from tokenloom.packing.groups import place_in
 from tokenloom.packing.pipeline import run_pipeline
 from tokenloom.packing.static_shapes import max_num_sequences as _get_scheduler_max_real_num_seqs  # noqa: F401
-from tokenloom.packing.subsamples import DTYPES
+from tokenloom.packing.subsamples import DTYPES, take_apart
 
 __all__ = [
     "BalancedCPScheduler",
@@ -69,6 +73,8 @@ __all__ = [
     "scheduler_map",
     "wrap_data_iterator",
 ]
+
+Ids = list[list[list[int]]]
 
 Wrapped = tuple[Any, int, float, float]
 """(iterator or list of iterators or None, number of microbatches, sum of lengths, sum of their squares)."""
@@ -237,6 +243,75 @@ def wrap_data_iterator(
         data_iterator, num_microbatches, dp_group, tp_group, pp_group, dp_cp_group, place.device, config
     )
     return wrapped
+
+
+# --- hybrid context parallelism ---------------------------------------------------------------------------------------
+
+
+class BalancedCPScheduler:
+    """What plans for `HybridCPDataLoaderWrapper`: Megatron's own in programs that have loaded it, else ours.
+
+    Args:
+        max_seq_len_per_rank: tokens that a rank can hold.
+        dp_cp_group: the ranks; None is this process alone.
+    """
+
+    def __init__(self, max_seq_len_per_rank: int, dp_cp_group: Any) -> None:
+        self.max_seq_len_per_rank = max_seq_len_per_rank
+        self.total_hdp_gpus: int = Channel(dp_cp_group).size
+        self._theirs: Any = None
+        if "megatron.core" in sys.modules:
+            module = import_module("megatron.core.pipeline_parallel.hybrid_cp_schedule")
+            self._theirs = module.BalancedCPScheduler(max_seq_len_per_rank, dp_cp_group)
+
+    def get_groups_and_subsamples(
+        self, sample_id_seqlens: Sequence[tuple[int, int]], config: Any = None
+    ) -> tuple[Ids, Ids]:
+        """Returns (lengths, ids) by microbatch and rank."""
+        if self._theirs is not None:
+            found: tuple[Ids, Ids] = self._theirs.get_groups_and_subsamples(sample_id_seqlens, config)
+            return found
+        scheduler = schedulers.HybridCostBalancedScheduler(self.max_seq_len_per_rank, 1, self.total_hdp_gpus)
+        ids, lengths = scheduler.get_groups_and_subsamples(sample_id_seqlens), dict(sample_id_seqlens)
+        return [[[lengths[number] for number in rank] for rank in row] for row in ids], ids
+
+
+class HybridCPDataLoaderWrapper:
+    """An iterator over (sub-samples of this rank by id, ids by microbatch and rank), one for each global batch.
+
+    Each item of the data iterator is a list of packed samples, mappings with `cu_seqlens`. All ranks have to take an
+    item together.
+
+    Args:
+        data_iterator: the iterator; None on tensor-parallel ranks that read nothing.
+        config: has `max_seqlen_per_dp_cp_rank`.
+        pg_collection: process groups dp, dp_cp and tp; None for those of Megatron's parallel state.
+    """
+
+    def __init__(self, data_iterator: Any, config: Any, pg_collection: Any = None) -> None:
+        self.data_iterator = data_iterator
+        self.config = config
+        groups = groups_of_run(pg_collection, "dp", "dp_cp", "tp")
+        self.dp_cp_group: Any = groups["dp_cp"]
+        self.dp_group: Any = groups["dp"]
+        self.tp_group: Any = groups["tp"]
+        self.cp_balancing_scheduler: BalancedCPScheduler = BalancedCPScheduler(
+            config.max_seqlen_per_dp_cp_rank, self.dp_cp_group
+        )
+        self.total_hdp_gpus: int = self.cp_balancing_scheduler.total_hdp_gpus
+
+    def __iter__(self) -> HybridCPDataLoaderWrapper:
+        return self
+
+    def __next__(self) -> tuple[dict[int, dict[str, Any]] | None, Ids | None]:
+        if self.data_iterator is None:
+            return None, None
+        batch = [{name: sample[name] for name in DTYPES} for sample in take_apart(next(self.data_iterator))]
+        lengths = torch.tensor([len(sample["tokens"]) for sample in batch], dtype=torch.int32)
+        pairs, ids, offsets, _ = get_global_seqlens_and_ids(lengths, self.dp_group)
+        _, plan = self.cp_balancing_scheduler.get_groups_and_subsamples(pairs, self.config)
+        found = reroute_samples_to_dcp_ranks(batch, ids, pairs, plan, offsets, self.dp_group, self.dp_cp_group)
+        return {number: {name: sample[name] for name in DTYPES} for number, sample in found.items()}, plan
 
 
 # --- packs of a shape -------------------------------------------------------------------------------------------------
