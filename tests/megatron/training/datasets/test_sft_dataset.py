@@ -198,5 +198,5 @@ def test_made_up_lengths_of_tokens_of_a_pair(tmp_path):
     assert dataset[2]["tokens"].tolist() == [14, 15, 16, EOD]
     with pytest.raises(AssertionError, match="expected lengths by 'file'"):
         made_up('{"mode": "odd"}')
-    with pytest.raises(AssertionError, match="expected `mean_seq_len`"):
+    with pytest.raises(KeyError, match="mean_seq_len"):
         made_up('{"mode": "distribution", "type": "lognormal"}')

@@ -331,10 +331,6 @@ class _Changed:
 def get_packed_sequence_alignment(config: Any, tp_size: int) -> tuple[int, bool]:
     """Returns what the tokens of a rank are made a multiple of, and whether packs are filled up.
 
-    Args:
-        config: has pad_packed_seq_alignment, sequence_parallel, fp8 and fp8_recipe, where it says them.
-        tp_size: tensor-parallel ranks, which share the tokens with sequence parallelism.
-
     Raises:
         ConfigError: the alignment is not positive.
 

@@ -192,7 +192,8 @@ class MockSFTLowLevelDataset:
         kwargs: settings of the mode; `format` "thd" for samples as long as they are, "sbhd" for padded ones.
 
     Raises:
-        ConfigError: the mode or distribution is unknown, or a setting is missing.
+        ConfigError: the mode or distribution is unknown.
+        KeyError: a setting is missing.
     """
 
     seed = 0
@@ -212,7 +213,7 @@ class MockSFTLowLevelDataset:
         elif mode == "verification" or (mode == "distribution" and kwargs.get("type") == "lognormal"):
             self.sequence_lengths = self.generate_lognormal_samples(
                 self.size,
-                *(_setting(kwargs, name) for name in ("mean_seq_len", "lognormal_sigma", "min_seq_len", "max_seq_len")),
+                *(kwargs[name] for name in ("mean_seq_len", "lognormal_sigma", "min_seq_len", "max_seq_len")),
             )
         else:
             message = f"expected lengths by 'file', 'verification' or a lognormal 'distribution', found {mode!r}"
@@ -260,13 +261,6 @@ class MockSFTDataset(SFTDataset):
         length = len(sample["tokens"])
         cu_seqlens = torch.tensor([0, length], dtype=torch.int32)
         return {**sample, "cu_seqlens": cu_seqlens, "max_seqlen": torch.tensor(length, dtype=torch.int32)}
-
-
-def _setting(settings: dict[str, Any], name: str) -> Any:
-    if name not in settings:
-        message = f"expected `{name}` in the settings of made-up data, found {', '.join(settings)}"
-        raise ConfigError(message)
-    return settings[name]
 
 
 def _next_tokens(tokens: list[int], pad: int) -> Sample:
