@@ -53,7 +53,10 @@ def test_the_trainers_counts_give_the_same_indices_as_sizes(folder, capsys):
         ("--train-iters 10 --eval-interval 5", "--micro-batch-size"),
         ("--mock-data", "--mock-data makes up samples"),
         ("--phase-transition-iterations 3 --global-batch-size 2 --train-iters 9 --eval-interval 3", "--train-samples"),
-        ("--step-batch-size-schedule 50:2 --micro-batch-size 1 --train-samples 9 --eval-interval 3", "begins at 0"),
+        (
+            "--step-batch-size-schedule 50:2 --micro-batch-size 1 --train-samples 9 --eval-interval 3",
+            "expected 0 as the consumed",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_said(folder, capsys, line, words):

@@ -104,7 +104,11 @@ def step_batch_size_schedule(text: str, seq_length: int | None = None) -> BatchS
             raise ConfigError(
                 message, hint="such as `0:768 250B:1536`: from a threshold on, samples of a step"
             ) from error
-    return BatchSizeSchedule(sizes=tuple(sorted(sizes)))
+    try:
+        return BatchSizeSchedule(sizes=tuple(sorted(sizes)))
+    except ConfigError as error:
+        message = f"the schedule {quoted(text)} cannot be meant: {error.message}"
+        raise ConfigError(message) from error
 
 
 def _number(text: str) -> int:
