@@ -124,29 +124,8 @@ def ledger(path: str, until: int) -> dict[str, Any]:
     return {"closed": closed, "written": time.perf_counter() - started}
 
 
-def counting(path: str, num_rows: int, num_batches: int) -> dict[str, Any]:
-    """Reads batches with a loader that counts and with one that does not, by turns; returns how their times compare."""
-    from tokenloom.loading.samplers import MegatronPretrainingSampler
-    from tokenloom.loading.thread_loader import ThreadLoader
-
-    dataset = Run.open(path).dataset()
-
-    def seconds(*, count: bool) -> float:
-        sampler = MegatronPretrainingSampler(num_rows * num_batches, 0, num_rows, 0, 1)
-        loader = ThreadLoader(dataset, sampler, pin_memory=False, reuse_after=1, count=count)
-        started = time.perf_counter()
-        for _ in loader:
-            pass
-        return time.perf_counter() - started
-
-    seconds(count=True)
-    rounds = [(seconds(count=True), seconds(count=False)) for _ in range(15)]
-    ratios = sorted(counted / plain for counted, plain in rounds)
-    return {"ratio": statistics.median(ratios), "plain": statistics.median(plain for _, plain in rounds)}
-
-
 def print_ledger(folder: Path, repeats: int) -> None:
-    """Prints how long the ledger of a trillion samples takes, and what counting costs a loader."""
+    """Prints how long the ledger of a trillion samples takes."""
     print(f"{'sources':>8} {'documents':>10} {'S':>6} {'ledger s':>9} {'and JSON':>9}")
     for num_sources, num_documents in ((10, 1_000_000), (100, 100_000), (1000, 10_000)):
         data = folder / f"{num_sources}"
@@ -154,15 +133,10 @@ def print_ledger(folder: Path, repeats: int) -> None:
         path = write_run(data, num_sources, num_documents, 2048, "order = 1")
         found = measured(repeats, "ledger", path, 10**12)
         print(f"{num_sources:>8} {num_documents:>10,} {2048:>6} {found['closed']:>9.3f} {found['written']:>9.3f}")
-    print(f"{'rows':>8} {'S':>6} {'counting / not':>15} {'µs per batch':>13}")
-    for num_rows, sequence_length in ((4, 2048), (8, 4096), (8, 8192)):
-        path = write_run(folder / "10", 10, 1_000_000, sequence_length, "order = 1")
-        found = measured(1, "counting", path, num_rows, 2000)
-        print(f"{num_rows:>8} {sequence_length:>6} {found['ratio']:>15.4f} {found['plain'] / 2000 * 1e6:>13.1f}")
 
 
 QUESTIONS = {"trace": print_trace, "when": print_when, "ledger": print_ledger}
-ONE: dict[str, Callable[..., dict[str, Any]]] = {"trace": trace, "when": when, "ledger": ledger, "counting": counting}
+ONE: dict[str, Callable[..., dict[str, Any]]] = {"trace": trace, "when": when, "ledger": ledger}
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from tests.support import flat, make_dataset
 
 from tokenloom import ConfigError, ThreadLoader
 from tokenloom.distributed.ranks import Ranks
-from tokenloom.loading import dealing
+from tokenloom.loading import loader as dealing
 from tokenloom.loading.samplers import (
     HybridCPMegatronPretrainingSampler,
     MegatronFullValidationSampler,

@@ -1,8 +1,6 @@
 from .batch_sizes import Topology as Topology
 from .check_reading import DigestedBatches as DigestedBatches
 from .check_reading import check_reading as check_reading
-from .counts import BatchCounts as BatchCounts
-from .counts import SourceCounts as SourceCounts
 from .digest import RangeDigest as RangeDigest
 from .digest import ReadingDigest as ReadingDigest
 from .digest import check_same_batches as check_same_batches

@@ -12,10 +12,9 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from threading import Thread
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +36,7 @@ from tokenloom.loading.digest import (
 from tokenloom.loading.read_ahead import Batch
 from tokenloom.loading.samplers import DataParallelSampler
 from tokenloom.loading.state import InOrder, in_order
+from tokenloom.storage.ending import beside
 
 _MOST_PIECES = 64
 _SHOWN_POSITIONS = 8
@@ -52,12 +52,14 @@ class Stretch:
         start: first position of all ranks.
         stop: position behind the last one of all ranks.
         sums: uint64[num_batches, 2], (lower half, upper half) of the digest of each batch.
+        claim: what this rank reports of them.
     """
 
     sampler: Any
     start: int
     stop: int
     sums: NDArray[np.uint64]
+    claim: Record = field(default_factory=dict)
 
     def batches(self, rank: int) -> Iterator[Batch]:
         """Yields the positions of these batches as a data-parallel rank is to read them."""
@@ -72,38 +74,17 @@ class Stretch:
         found: NDArray[np.uint64] = digest_batches(dataset, batches, num_threads=num_threads).sums().reshape(-1, 2)
         return found
 
-    @property
-    def claim(self) -> Record:
-        """What a rank reports of it."""
-        return {
-            "rank": self.sampler.data_parallel_rank,
-            "size": self.sampler.data_parallel_size,
-            "start": self.start,
-            "stop": self.stop,
-            "batches": len(self.sums),
-            "sum": _hex(self.sums),
-        }
 
+class Rereading(NamedTuple):
+    """What this rank has read, the data-parallel rank that it reads again (None if others do), and its digests."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rereading:
-    """What is read again since the last check.
-
-    Attributes:
-        rank: the data-parallel rank whose batches this rank reads again; None if another rank does all.
-        stretch: what this rank has read itself.
-        sums: the digests that it finds, uint64[num_batches, 2].
-    """
-
-    rank: int | None
     stretch: Stretch
+    rank: int | None
     sums: Future[NDArray[np.uint64]]
 
 
 class ReadBatches:
-    """The digest of every batch that a loader has handed out since the last check, and the sum since it began.
-
-    16 bytes per batch since the last check.
+    """The digest of every batch that a loader has handed out since the last check, 16 bytes each, and the sum of all.
 
     Args:
         dataset: what is read.
@@ -134,12 +115,7 @@ class ReadBatches:
         self._sums = DigestSums()
 
     def add(self, positions: Batch, digests: NDArray[np.uint64] | None) -> None:
-        """Takes the next batch that was handed out.
-
-        Args:
-            positions: positions of its samples.
-            digests: of the tokens of each, uint64[num_samples, 2]; None if they have no tokens.
-        """
+        """Takes the next batch that was handed out, with uint64[num_samples, 2] of its tokens; None if it has none."""
         if digests is None:
             self._has_tokens = False
             return
@@ -150,11 +126,7 @@ class ReadBatches:
 
     @property
     def total(self) -> ReadingDigest:
-        """The sum over all batches since the loader began, or went on from a state.
-
-        Raises:
-            ConfigError: batches have no tokens.
-        """
+        """The sum over all batches since the loader began, or went on from a state."""
         if not self.keeps:
             message = "expected a loader that keeps a digest, found one made without"
             raise ConfigError(message, hint="make it with `digest=True`")
@@ -167,27 +139,27 @@ class ReadBatches:
         return self._checked + total_of(self._sums)
 
     def stretch(self) -> Stretch:
-        """Returns the batches since the last check.
-
-        Raises:
-            ConfigError: a position does not say what the sampler has yielded, or batches have no tokens.
-        """
+        """Returns the batches since the last check."""
         _ = self.total
         sampler = in_order(self.sampler, self.dataset)
         if not isinstance(sampler, DataParallelSampler):
             message = f"expected a sampler that knows its data-parallel rank, found {type(sampler).__name__}"
             raise ConfigError(message, hint="derive it from one of this package, such as `MegatronPretrainingSampler`")
-        return Stretch(
-            sampler=self.sampler,
-            start=sampler.position_after(self._num_checked),
-            stop=sampler.position_after(self._num_checked + self._sums.num_batches),
-            sums=self._sums.sums().reshape(-1, 2),
-        )
-
-    def claim(self, stretch: Stretch) -> Record:
-        """Returns what this rank reports at a check."""
-        before = None if self.before is None else str(self.before)
-        return {**stretch.claim, "samples": self._sums.num_samples, "run": self._run, "before": before}
+        start = sampler.position_after(self._num_checked)
+        stop = sampler.position_after(self._num_checked + self._sums.num_batches)
+        sums = self._sums.sums().reshape(-1, 2)
+        claim = {
+            "rank": sampler.data_parallel_rank,
+            "size": sampler.data_parallel_size,
+            "start": start,
+            "stop": stop,
+            "batches": len(sums),
+            "sum": _hex(sums),
+            "samples": self._sums.num_samples,
+            "run": self._run,
+            "before": None if self.before is None else str(self.before),
+        }
+        return Stretch(sampler=sampler, start=start, stop=stop, sums=sums, claim=claim)
 
     @property
     def _run(self) -> str:
@@ -288,6 +260,7 @@ def check_reading(
         stretch = read.stretch()
         claimed: Record = read.claim(stretch)
         return claimed
+        return stretch.claim
 
     answer = _meet("comparing what was read", claim, _compare)
     if answer.get("suspects"):
@@ -298,7 +271,7 @@ def check_reading(
     if read is not None and stretch is not None and reread != "never":
         target = answer.get("target")
         work = partial(stretch.reread, read.dataset, target, num_threads)
-        read.rereading = Rereading(rank=target, stretch=stretch, sums=_begin(work))
+        read.rereading = Rereading(stretch, target, beside(work))
     if reread == "now":
         _settle(read, num_threads)
     if read is not None:
@@ -342,20 +315,6 @@ def _compare(records: list[Record]) -> list[Record]:
         others = [rank for rank in holders[(number - 1) % size] if rank != holders[number][0]]
         answers[others[0] if others else holders[number][0]]["target"] = number
     return answers
-
-
-def _begin(work: Callable[[], NDArray[np.uint64]]) -> Future[NDArray[np.uint64]]:
-    """Returns the result that a thread is working on; a daemon, so that nobody waits for it in the end."""
-    found: Future[NDArray[np.uint64]] = Future()
-
-    def run() -> None:
-        try:
-            found.set_result(work())
-        except Exception as error:  # noqa: BLE001  it is raised where the result is asked for
-            found.set_exception(error)
-
-    Thread(target=run, name="tokenloom-reread", daemon=True).start()
-    return found
 
 
 def _settle(read: ReadBatches | None, num_threads: int) -> None:

@@ -76,9 +76,6 @@ class ReadingDigest:
         Args:
             positions: their positions, from 0 on; what stands at None, as a sampler fills up batches, does not count.
             tokens: an array or tensor [num_samples, length] of integers, or such vectors of any lengths.
-
-        Raises:
-            ConfigError: tokens are no such arrays, or not of as many samples as there are positions.
         """
         digests = digests_of(tokens)
         if digests is None or len(digests) != len(positions):
@@ -200,11 +197,7 @@ class RangeDigest:
         return cls(run=found["run"], start=start, stop=stop, share=share, digest=digest)
 
     def __add__(self, other: RangeDigest) -> RangeDigest:
-        """Returns the digest of this range and of the one right behind it.
-
-        Raises:
-            ConfigError: the other one does not begin where this one ends, or is of another run or share.
-        """
+        """Returns the digest of this range and of the one right behind it."""
         if (self.run, self.share, self.stop) != (other.run, other.share, other.start):
             message = f"expected the digest of what follows {self}, found {other}"
             raise ConfigError(message)
@@ -218,11 +211,7 @@ def name_of_run(identity: str) -> str:
 
 
 def digests_of(tokens: Any) -> NDArray[np.uint64] | None:
-    """Returns a digest of the tokens of each sample, uint64[num_samples, 2]; None if these are no tokens.
-
-    Args:
-        tokens: see `ReadingDigest.add`.
-    """
+    """Returns a digest of the tokens of each sample, uint64[num_samples, 2]; None if these are no tokens."""
     if isinstance(tokens, (list, tuple)) and not all(isinstance(each, int) for each in tokens):
         rows = [digests_of(np.asarray(each)[np.newaxis]) for each in tokens]
         return None if any(row is None for row in rows) else np.concatenate(rows)  # type: ignore[arg-type]
@@ -231,12 +220,7 @@ def digests_of(tokens: Any) -> NDArray[np.uint64] | None:
 
 
 def digests_of_batch(batch: Any, count: int) -> NDArray[np.uint64] | None:
-    """Returns a digest of the tokens of each sample of a batch as loaders yield it; None if they have no `tokens`.
-
-    Args:
-        batch: named tensors or arrays with a batch axis, or a list of samples of any lengths.
-        count: samples that it should have.
-    """
+    """Returns a digest of the tokens of each of `count` samples of a loader's batch; None if they have no `tokens`."""
     found = None
     if isinstance(batch, Mapping):
         found = digests_of(batch["tokens"]) if "tokens" in batch else None
@@ -260,9 +244,6 @@ def digest_of_positions(dataset: Any, positions: Sequence[int], *, num_threads: 
         dataset: gives samples by position, as to a loader.
         positions: the positions, such as a range.
         num_threads: threads that read.
-
-    Raises:
-        ConfigError: samples have no tokens.
     """
     return total_of(digest_batches(dataset, _cut(dataset, positions), num_threads=num_threads, total=len(positions)))
 
@@ -272,14 +253,7 @@ def digest_batches(
 ) -> DigestSums:
     """Returns the digests of batches, read from the data by threads that are a few batches ahead.
 
-    Args:
-        dataset: gives samples by position, as to a loader.
-        batches: positions of the samples of each; None does not count.
-        num_threads: threads that read.
-        total: samples in all, for the display of progress; None if not known.
-
-    Raises:
-        ConfigError: samples have no tokens.
+    Positions of None do not count; `total` samples are for the display of progress.
     """
     num_threads = checked_integer("num_threads", num_threads, at_least=1)
     known = ([position for position in batch if position is not None] for batch in batches)

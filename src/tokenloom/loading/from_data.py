@@ -34,7 +34,6 @@ _OTHER_NAMES = {
     "blend_per_split": "call `load` for each split, or use `BlendedMegatronDatasetBuilder`",
     "weights": "write {prefix: weight} as the first argument",
 }
-_ALL = "1,0,0"
 
 
 def load(
@@ -89,7 +88,6 @@ def load(
             epochs of what it reads most, unless `extend_short_datasets=False`.
 
     Raises:
-        ConfigError: a setting is missing, unknown or wrong, or the data are of kinds that make no dataset together.
         DatasetNotFoundError: there are no such data.
         TokenizerError: no tokenizer is named and the manifest's is not there; or another one made the data.
         DatasetFormatError, BuildError, IndexCacheError: as `BlendedMegatronDatasetBuilder.build` raises them.
@@ -109,17 +107,21 @@ def load(
     object_storage = settings.get("object_storage")
     dataset_class, config_class = _classes_of(blend[0], object_storage)
     _check_names(settings, config_class)
-    _check_size(num_samples, has_splits=split is not None)
+    if isinstance(num_samples, (list, tuple)) and split is None:
+        message = f"expected an integer as `num_samples` without `split`, found {num_samples!r}"
+        raise ConfigError(message, hint='name the shares of train, valid and test, such as `split="98,1,1"`')
     config = config_class(
         random_seed=seed,
         sequence_length=sequence_length,
         blend=blend,
-        split=_ALL if split is None else split_text(split),
+        split="1,0,0" if split is None else split_text(split),
         tokenizer=tokenizer_of_data(tokenizer, blend[0], object_storage),
         path_to_cache=None if path_to_cache is None else checked_path("path_to_cache", path_to_cache),
         **{"extend_short_datasets": True, **settings},
     )
-    sizes = _sizes_of(num_samples, config, weighted=blend[1] is not None and dataset_class is GPTDataset)
+    sizes: Sequence[int | None] = three_sizes(num_samples, name="num_samples")
+    if None in sizes and blend[1] is not None and dataset_class is GPTDataset:  # no size of a blend may be left open
+        sizes = [once if size is None else size for size, once in zip(sizes, sizes_read_once(config), strict=True)]
     datasets = BlendedMegatronDatasetBuilder(dataset_class, sizes, lambda: True, config).build()
     return datasets[Split.train.value] if split is None else datasets
 
@@ -147,8 +149,8 @@ def _classes_of(
     if not any(has_roles):
         return GPTDataset, GPTDatasetConfig
     if not all(has_roles):
-        told, other = prefixes[has_roles.index(True)], prefixes[has_roles.index(False)]
-        message = f"expected conversations, or none, in a blend, found conversations in `{told}` and none in `{other}`"
+        chat, other = prefixes[has_roles.index(True)], prefixes[has_roles.index(False)]
+        message = f"expected conversations, or none, in a blend, found conversations in `{chat}` and none in `{other}`"
         raise ConfigError(message, hint="load them apart; a run may read both")
     from tokenloom.datasets.chat_config import SFTDatasetConfig
     from tokenloom.datasets.sft import SFTDataset  # which know how conversations are tokenized
@@ -164,22 +166,6 @@ def _check_names(settings: Mapping[str, Any], config_class: type[GPTDatasetConfi
         message = f"expected settings of `load` or `{config_class.__name__}`, found `{name}`"
         near = difflib.get_close_matches(name, known - set(_OTHER_NAMES), n=1)
         raise ConfigError(message, hint=_OTHER_NAMES.get(name) or (f"did you mean `{near[0]}`?" if near else None))
-
-
-def _check_size(num_samples: int | Sequence[int | None] | None, *, has_splits: bool) -> None:
-    if isinstance(num_samples, (list, tuple)) and not has_splits:
-        message = f"expected an integer as `num_samples` without `split`, found {num_samples!r}"
-        raise ConfigError(message, hint='name the shares of train, valid and test, such as `split="98,1,1"`')
-
-
-def _sizes_of(
-    num_samples: int | Sequence[int | None] | None, config: GPTDatasetConfig, *, weighted: bool
-) -> Sequence[int | None]:
-    """Returns the samples of train, valid and test; of a blend by weight none of them may be left open."""
-    sizes = three_sizes(num_samples, name="num_samples")
-    if not weighted or None not in sizes:
-        return sizes
-    return [once if size is None else size for size, once in zip(sizes, sizes_read_once(config), strict=True)]
 
 
 def tokenizer_of_data(

@@ -1,4 +1,4 @@
-"""What a training loop writes of itself: numbers of a step as a line of JSON."""
+"""Numbers of a training loop as lines of JSON."""
 
 from __future__ import annotations
 
@@ -41,9 +41,6 @@ class JsonLinesWriter:
         Args:
             values: what it says: `step`, and numbers, arrays or tensors of one number, text, dataclasses such as
                 `ThreadLoader.wait`, and mappings of these by name. `unix_seconds` is the time of the call unless given.
-
-        Raises:
-            ConfigError: a value is none of these.
         """
         line = {"unix_seconds": time.time()} | {name: _plain(value, name) for name, value in values.items()}
         with open(self.path, "a", encoding="utf-8") as stream:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sized
 from typing import Any
 
 from tokenloom.datasets.protocols import is_remote_dataset
 from tokenloom.datasets.shortcuts import hook_of, overrides_of
 from tokenloom.datasets.tensors import SampleBatch, whole
-from tokenloom.loading.dealing import check_dataset
-from tokenloom.loading.read_ahead import AnnouncingSampler, ReadAheadDataset, worker_context
+from tokenloom.distributed.ranks import current_ranks
+from tokenloom.errors import ConfigError
+from tokenloom.loading.read_ahead import AnnouncingSampler, Batch, ReadAheadDataset, worker_context
 from tokenloom.loading.resonance import warn_of_resonance
+from tokenloom.loading.samplers import MegatronPretrainingSampler
+from tokenloom.numbers import checked_integer
 from tokenloom.optional import require
 
 _ALIGNMENT = 64
@@ -19,7 +23,7 @@ _ALIGNMENT = 64
 
 def build_dataloader(
     dataset: Any,
-    sampler: Iterable[Sequence[int | None]],
+    sampler: Iterable[Batch],
     *,
     num_workers: int = 0,
     pin_memory: bool | None = None,
@@ -48,9 +52,6 @@ def build_dataloader(
             "forkserver" for data in object storage, which a forked worker cannot read.
         read_ahead_batches: batches that each worker hears of in advance, for data in object storage; None for about
             1024 samples. How much of them is fetched is bounded by the budgets of the storage.
-
-    Raises:
-        MissingExtraError: torch is not installed.
     """
     return require("torch.utils.data", extra="torch").DataLoader(
         **loader_arguments(
@@ -68,19 +69,14 @@ def build_dataloader(
 
 def loader_arguments(
     dataset: Any,
-    sampler: Iterable[Sequence[int | None]],
+    sampler: Iterable[Batch],
     *,
     num_workers: int = 0,
     pin_memory: bool | None = None,
     multiprocessing_context: str | None = None,
     read_ahead_batches: int | None = None,
 ) -> dict[str, Any]:
-    """Returns what torch's DataLoader, or one that is made as it is, takes for a dataset and a sampler.
-
-    Args:
-        dataset, sampler, num_workers, pin_memory, multiprocessing_context, read_ahead_batches: as `build_dataloader`
-            takes them.
-    """
+    """Returns what torch's DataLoader, or one that is made as it is, takes for the settings of `build_dataloader`."""
     check_dataset(dataset)
     torch = require("torch", extra="torch")
     context = multiprocessing_context or worker_context(dataset, num_workers=num_workers)
@@ -98,6 +94,67 @@ def loader_arguments(
         "pin_memory": torch.cuda.is_available() if pin_memory is None else pin_memory,
         "multiprocessing_context": context,
     }
+
+
+def check_dataset(dataset: Any) -> None:
+    """Raises a ConfigError where something is certainly no dataset."""
+    if isinstance(dataset, (str, os.PathLike)):
+        message = f"expected a dataset, found the text {os.fspath(dataset)!r}"
+        raise ConfigError(message, hint="open it with `tokenloom.load`")
+    if dataset is None:
+        message = "expected a dataset, found None"
+        raise ConfigError(message, hint="what is built is None for a split without data, and on ranks without it")
+    if not hasattr(dataset, "__getitem__") and not hasattr(dataset, "batch"):
+        message = f"expected a dataset, which has `__getitem__`, found {type(dataset).__name__}"
+        raise ConfigError(message, hint="make one with `tokenloom.load`")
+
+
+def batches_of(
+    dataset: Any,
+    sampler: Iterable[Batch] | None,
+    *,
+    batch_size: int | None,
+    data_parallel_rank: int | None,
+    data_parallel_size: int | None,
+) -> Iterable[Batch]:
+    """Returns the sampler of a loader: the one that is given, else the dataset's positions in order."""
+    check_dataset(dataset)
+    if sampler is not None:
+        names = ("batch_size", "data_parallel_rank", "data_parallel_size")
+        for name, value in zip(names, (batch_size, data_parallel_rank, data_parallel_size), strict=True):
+            if value is not None:
+                message = f"a sampler and `{name}` exclude each other, found both"
+                raise ConfigError(message, hint="the sampler decides how many samples a batch has, and whose they are")
+        if isinstance(sampler, (int, str, bytes)) or not hasattr(sampler, "__iter__"):
+            message = "expected a sampler, which yields the positions of one batch after the other, found "
+            hint = f"write `batch_size={sampler!r}`" if isinstance(sampler, int) else "write `batch_size=8`"
+            raise ConfigError(message + repr(sampler), hint=hint)
+        return sampler
+    if batch_size is None:
+        message = "expected `batch_size` or a sampler, found neither"
+        raise ConfigError(message, hint="such as `batch_size=8`")
+    if not isinstance(dataset, Sized):
+        message = f"expected a dataset that has `__len__` where there is no sampler, found {type(dataset).__name__}"
+        raise ConfigError(message, hint="give a sampler, which yields what the dataset is asked for")
+    ranks = current_ranks()
+    if (data_parallel_rank, data_parallel_size) == (None, None):
+        if ranks is not None and ranks.world_size > 1:
+            message = "expected `data_parallel_rank` and `data_parallel_size` beside `batch_size`, found neither, and "
+            message += f"{ranks.world_size} ranks of `torch.distributed`, all of which would read the same samples"
+            hint = "where each rank reads its own samples, these are `torch.distributed`'s `get_rank()` and "
+            raise ConfigError(message, hint=hint + "`get_world_size()`")
+        data_parallel_rank, data_parallel_size = 0, 1
+    if data_parallel_rank is None or data_parallel_size is None:
+        missing = "data_parallel_rank" if data_parallel_rank is None else "data_parallel_size"
+        message = f"expected `data_parallel_rank` and `data_parallel_size`, found no `{missing}`"
+        raise ConfigError(message)
+    size = checked_integer("batch_size", batch_size, at_least=1)
+    found = MegatronPretrainingSampler(max(len(dataset), 1), 0, size, data_parallel_rank, data_parallel_size)
+    if len(dataset) < size * data_parallel_size:
+        each = "" if data_parallel_size == 1 else f" for each of {data_parallel_size} ranks"
+        message = f"expected at least one batch of {size} samples{each}, found {len(dataset)} samples"
+        raise ConfigError(message, hint="use smaller batches, or a dataset of more samples: shorter ones, more epochs")
+    return found
 
 
 class _OneByOne:

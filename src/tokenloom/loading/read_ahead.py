@@ -24,7 +24,6 @@ Batch = Sequence[int | None]
 
 _SAMPLES_AHEAD = 1024
 _BATCHES_AHEAD = 16
-_NUM_COUNTERS = len(SourceStatistics().numbers())
 
 
 class AnnouncedBatch(list[Any]):
@@ -82,22 +81,17 @@ class AnnouncingSampler:
 
 
 class ReadAheadDataset:
-    """A dataset that hears of later batches with each batch, and counts what its workers read.
-
-    Args:
-        dataset: gives samples, and hears of later ones.
-        num_workers: processes that read it.
-    """
+    """A dataset that hears of later batches with each batch, and counts what its workers read."""
 
     def __init__(self, dataset: Announces, *, num_workers: int) -> None:
         self.dataset: Any = dataset
         self.num_workers = num_workers
         self._sources = {path: number for number, path in enumerate(dataset.remote_paths)}
+        self._reported: dict[str, Any] = {}
         self._counters: Any = None
-        self._earlier: Any = None  # what processes before this one counted under the same worker number
         if num_workers:
             torch = require("torch", extra="torch")
-            shape = (num_workers, len(self._sources), _NUM_COUNTERS)
+            shape = (num_workers, len(self._sources), len(SourceStatistics().numbers()))
             self._counters = torch.zeros(shape, dtype=torch.float64).share_memory_()
 
     def __len__(self) -> int:
@@ -130,29 +124,21 @@ class ReadAheadDataset:
         return found
 
     def _report(self) -> None:
-        """Writes down what this worker has read, where the process of the loader sees it."""
+        """Adds what this worker has read since its last report, where the process of the loader sees it."""
         worker = require("torch.utils.data", extra="torch").get_worker_info()
         if worker is None:
             return
-        row = self._counters[worker.id]
-        if self._earlier is None:
-            self._earlier = row.clone()
         for path, entry in storage_statistics().items():
             if (number := self._sources.get(path)) is not None:
-                row[number] = self._earlier[number] + row.new_tensor(entry.numbers())
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_earlier": None}
+                numbers = self._counters.new_tensor(entry.numbers())
+                self._counters[worker.id, number] += numbers - self._reported.get(path, 0)
+                self._reported[path] = numbers
 
 
 def worker_context(dataset: Any, *, num_workers: int) -> str | None:
     """Returns how the workers of a loader start: by a server where data are remote, None for the default.
 
     A fork of a process that has used an object store cannot use it.
-
-    Args:
-        dataset: what the workers read.
-        num_workers: how many there are.
     """
     if not num_workers or not is_remote_dataset(dataset):
         return None
@@ -160,12 +146,7 @@ def worker_context(dataset: Any, *, num_workers: int) -> str | None:
 
 
 def announce_ahead(dataset: Any, batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Yields batches as they are, after announcing what this process will be asked for later, if the data are remote.
-
-    Args:
-        dataset: reads the batches in this process.
-        batches: positions, one batch after the other.
-    """
+    """Yields batches as they are, after announcing what this process will be asked for later, if data are remote."""
     if not is_remote_dataset(dataset):
         yield from batches
         return

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom import kernels
 from tokenloom.blending.array_order import ArrayBlendOrder
@@ -25,7 +24,8 @@ from tokenloom.errors import ResonanceWarning
 from tokenloom.loading.samplers import BalancedSampler, HybridCPMegatronPretrainingSampler, MegatronPretrainingSampler
 from tokenloom.overrides import overrides
 
-_DEALING_ANEW = (BalancedSampler, HybridCPMegatronPretrainingSampler)
+REMEDY = "use `BalancedSampler`, or `mixing_block=1024` in the configuration, or another micro-batch size"
+
 _SAMPLES_PER_RANK = 512
 _LEAST_SAMPLES, _MOST_SAMPLES = 1 << 14, 1 << 18
 _LEAST_DIFFERENCE = 0.1
@@ -66,47 +66,46 @@ class Resonance:
         )
 
 
-REMEDY = "use `BalancedSampler`, or `mixing_block=1024` in the configuration, or another micro-batch size"
-
-
-def find_resonance(
-    numbers: NDArray[Any], *, micro_batch_size: int, data_parallel_size: int, names: Sequence[str]
+def resonance_of_weights(
+    weights: Sequence[float],
+    *,
+    micro_batch_size: int,
+    data_parallel_size: int,
+    names: Sequence[str],
+    num_samples: int | None = None,
 ) -> Resonance | None:
-    """Returns how shares differ most between ranks, or None where they do not, or no more than by chance.
+    """Returns how shares differ most between ranks in the reference's order of a blend; takes milliseconds.
 
-    Shares count as different where they are so in both halves of the positions, which a random order's are not.
-
-    Example:
-        >>> found = find_resonance(
-        ...     np.arange(4000) % 2, micro_batch_size=2, data_parallel_size=3, names=["books", "web"])
-        >>> found is None
-        True
-        >>> print(find_resonance(np.arange(4000) % 2, micro_batch_size=1, data_parallel_size=2, names=["books", "web"]))
-        `books` is 50.0% of the blend, but 0.0% of what rank 1 of 2 reads, and 100.0% of rank 0, all run long: \
-micro_batch_size * data_parallel_size = 2 is in step with the order of the blend
+    None where they do not differ, or no more than by chance. Shares count as different where they are so in both halves
+    of the positions, which a random order's are not.
 
     Args:
-        numbers: integers[num_positions], which dataset gives each of the first positions of a run.
+        weights: weight of each dataset.
         micro_batch_size: samples of a rank and micro-batch.
         data_parallel_size: ranks.
         names: the datasets.
+        num_samples: samples of the blend; None for many.
     """
-    period = micro_batch_size * data_parallel_size
-    half = len(numbers) // (2 * period) * period
-    if data_parallel_size == 1 or not half:
+    period, num_ranks = micro_batch_size * data_parallel_size, data_parallel_size
+    count = min(max(_SAMPLES_PER_RANK * num_ranks, _LEAST_SAMPLES), _MOST_SAMPLES)
+    count = count if num_samples is None else min(count, num_samples)
+    half = count // (2 * period) * period
+    if num_ranks == 1 or not half:
         return None
-    ranks = np.arange(half) % period // micro_batch_size
-    parts = (numbers[:half], numbers[half : 2 * half])
-    halves = [_shares(part, ranks, data_parallel_size, len(names)) for part in parts]
-    shares = np.bincount(numbers[: 2 * half], minlength=len(names)) / (2 * half)
-    first, second = (each - shares for each in halves)
+    numbers, _ = kernels.build_blending_indices(np.array(normalize(weights), dtype=np.float64), size=count)
+    places = np.arange(2 * half)
+    rows = places // half * num_ranks + places % period // micro_batch_size
+    cells = np.bincount(rows * len(names) + numbers[: 2 * half], minlength=2 * num_ranks * len(names))
+    counts = cells.reshape(2, num_ranks, len(names))  # by half, rank and dataset
+    shares = counts.sum(axis=(0, 1)) / (2 * half)
+    first, second = counts * (num_ranks / half) - shares
     persistent = np.where(np.sign(first) == np.sign(second), np.minimum(abs(first), abs(second)), 0.0)
-    chance = np.sqrt(shares * (1 - shares) * data_parallel_size / half)
+    chance = np.sqrt(shares * (1 - shares) * num_ranks / half)
     persistent[persistent <= np.maximum(_LEAST_DEVIATIONS * chance, _LEAST_DIFFERENCE * shares)] = 0
     if not persistent.any():
         return None
     dataset = int(np.argmax(persistent.max(axis=0)))
-    by_rank = (halves[0][:, dataset] + halves[1][:, dataset]) / 2
+    by_rank = counts[:, :, dataset].sum(axis=0) * (num_ranks / (2 * half))
     least, most = int(np.argmin(by_rank)), int(np.argmax(by_rank))
     return Resonance(
         dataset=dataset,
@@ -117,32 +116,7 @@ micro_batch_size * data_parallel_size = 2 is in step with the order of the blend
         least_rank=least,
         most_rank=most,
         period=period,
-        num_ranks=data_parallel_size,
-    )
-
-
-def resonance_of_weights(
-    weights: Sequence[float],
-    *,
-    micro_batch_size: int,
-    data_parallel_size: int,
-    names: Sequence[str],
-    num_samples: int | None = None,
-) -> Resonance | None:
-    """Returns the same for the reference's order of a blend, from its weights alone; takes milliseconds.
-
-    Args:
-        weights: weight of each dataset.
-        micro_batch_size: samples of a rank and micro-batch.
-        data_parallel_size: ranks.
-        names: the datasets.
-        num_samples: samples of the blend; None for many.
-    """
-    count = min(max(_SAMPLES_PER_RANK * data_parallel_size, _LEAST_SAMPLES), _MOST_SAMPLES)
-    count = count if num_samples is None else min(count, num_samples)
-    numbers, _ = kernels.build_blending_indices(np.array(normalize(weights), dtype=np.float64), size=count)
-    return find_resonance(
-        numbers, micro_batch_size=micro_batch_size, data_parallel_size=data_parallel_size, names=names
+        num_ranks=num_ranks,
     )
 
 
@@ -156,15 +130,16 @@ def warn_of_resonance(dataset: Any, sampler: Any, *, stacklevel: int = 3) -> Non
         sampler: the sampler of this rank.
         stacklevel: calls from the user's line to here, as `warnings.warn` counts them.
     """
-    if not isinstance(sampler, MegatronPretrainingSampler) or isinstance(sampler, _DEALING_ANEW):
-        return
-    if overrides(sampler, "get_start_end_idx", "__iter__"):
-        return
-    if sampler.data_parallel_rank or sampler.data_parallel_size == 1:
-        return
-    if not isinstance(dataset, BlendedDataset) or not isinstance(dataset.order, ArrayBlendOrder):
-        return
-    if dataset.config.mixing_block > 1:
+    if (
+        not isinstance(sampler, MegatronPretrainingSampler)
+        or isinstance(sampler, (BalancedSampler, HybridCPMegatronPretrainingSampler))
+        or overrides(sampler, "get_start_end_idx", "__iter__")
+        or sampler.data_parallel_rank
+        or sampler.data_parallel_size == 1
+        or not isinstance(dataset, BlendedDataset)
+        or not isinstance(dataset.order, ArrayBlendOrder)
+        or dataset.config.mixing_block > 1
+    ):
         return
     found = resonance_of_weights(
         dataset.weights,
@@ -175,9 +150,3 @@ def warn_of_resonance(dataset: Any, sampler: Any, *, stacklevel: int = 3) -> Non
     )
     if found is not None:
         warnings.warn(f"{found}; {REMEDY}", ResonanceWarning, stacklevel=stacklevel)
-
-
-def _shares(numbers: NDArray[Any], ranks: NDArray[np.int64], num_ranks: int, num_datasets: int) -> NDArray[np.float64]:
-    """Returns the share of each dataset on each rank: float64[num_ranks, num_datasets]."""
-    counts = np.bincount(ranks * num_datasets + numbers, minlength=num_ranks * num_datasets)
-    return counts.reshape(num_ranks, num_datasets).astype(np.float64) * (num_ranks / len(numbers))

@@ -56,7 +56,7 @@ class InOrderSampler(DataParallelSampler):
         micro_batch_size: int,
         data_parallel_rank: int,
         data_parallel_size: int,
-        drop_last: bool,  # noqa: FBT001 - the reference's signature
+        drop_last: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
     ) -> None:
         super().__init__(total_samples, micro_batch_size, data_parallel_rank, data_parallel_size)
         self.consumed_samples: int = checked_integer("consumed_samples", consumed_samples, at_least=0)
@@ -84,11 +84,7 @@ class InOrderSampler(DataParallelSampler):
         return min(self.consumed_samples + num_batches * self._step, self.total_samples)
 
     def begin_at(self, position: int) -> None:
-        """Has later iterations begin after so many samples of all ranks, any number; after all, they yield nothing.
-
-        Raises:
-            ConfigError: there are fewer samples.
-        """
+        """Has later iterations begin after so many samples of all ranks, any number; after all, they yield nothing."""
         position = checked_integer("position", position, at_least=0)
         if position > self.total_samples:
             message = f"expected a position in [0, {self.total_samples}], found {position}"
@@ -116,23 +112,7 @@ class MegatronPretrainingSampler(InOrderSampler):
         data_parallel_size: ranks in all.
         drop_last: leave out the last, incomplete chunk; else the ranks share what it holds in order, and later ranks
             may get a shorter or an empty batch.
-
-    Raises:
-        ConfigError: a value is out of range, or nothing is left to yield.
     """
-
-    def __init__(
-        self,
-        total_samples: int,
-        consumed_samples: int,
-        micro_batch_size: int,
-        data_parallel_rank: int,
-        data_parallel_size: int,
-        drop_last: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
-    ) -> None:
-        super().__init__(
-            total_samples, consumed_samples, micro_batch_size, data_parallel_rank, data_parallel_size, drop_last
-        )
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yields the positions of one micro-batch after the other; starting again begins at `consumed_samples`."""
@@ -165,14 +145,11 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
 
     Args:
         total_samples, consumed_samples, micro_batch_size: see `MegatronPretrainingSampler`.
-        global_batch_size: samples of all ranks per step, a multiple of `micro_batch_size * data_parallel_size`.
+        global_batch_size: samples of all ranks per step, a multiple of `micro_batch_size * data_parallel_size`. (Of any
+            other size, the reference takes the next smaller multiple.)
         data_parallel_rank, data_parallel_size: see `MegatronPretrainingSampler`.
         drop_last: leave out the last, incomplete global batch; else the ranks share its chunks as always, and may get
             lists of different lengths.
-
-    Raises:
-        ConfigError: a value is out of range, nothing is left to yield, or micro-batches do not make up a global batch.
-            (The reference takes the next smaller multiple then.)
     """
 
     def __init__(
@@ -224,9 +201,6 @@ class MegatronFullValidationSampler(InOrderSampler):
         data_parallel_size: ranks in all.
         pad: give all ranks the same number of batches, with None as the position of those that are filled up. Without
             it, counts are as the reference's, and the caller sees to it that no rank waits for another.
-
-    Raises:
-        ConfigError: a value is out of range.
     """
 
     def __init__(
@@ -255,6 +229,7 @@ class RampupPretrainingSampler(MegatronPretrainingSampler):
     micro-batch size and data-parallel size may have changed. Wherever it begins, a step begins.
 
     Example:
+        >>> from tokenloom.samplers import BatchSizeRampup
         >>> rampup = BatchSizeRampup(
         ...     start_global_batch_size=4, batch_size_increment=4, rampup_samples=24, global_batch_size=12
         ... )
@@ -269,10 +244,6 @@ class RampupPretrainingSampler(MegatronPretrainingSampler):
             as `MegatronPretrainingSampler` does.
         rampup: the size of each global batch: a `BatchSizeRampup`, a `BatchSizeSchedule` or other `BatchSizes`.
         decrease_batch_size_if_needed: use the next smaller size where micro-batches do not make up a global batch.
-
-    Raises:
-        ConfigError: a value is out of range, nothing is left to yield, or micro-batches do not make up a global batch
-            of the rest of the run.
     """
 
     def __init__(
@@ -294,31 +265,24 @@ class RampupPretrainingSampler(MegatronPretrainingSampler):
         self.decrease_batch_size_if_needed = decrease_batch_size_if_needed
         self._stages = list(self._plan(self.consumed_samples))
 
-    @property
-    def _stop(self) -> int:
-        """Where the last whole global batch ends."""
-        return self._stages[-1].stop if self._stages else self.consumed_samples
-
     def begin_at(self, position: int) -> None:
-        """Has later iterations begin after so many samples of all ranks, any number; after all, they yield nothing.
-
-        Raises:
-            ConfigError: there are fewer samples, or micro-batches do not make up a global batch of what is left.
-        """
+        """Has later iterations begin after so many samples of all ranks, any number; after all, they yield nothing."""
         stages = list(self._plan(position))
         super().begin_at(position)
         self._stages = stages
 
     def _count_batches(self) -> int:
-        stop = self._stop if self.drop_last else self.total_samples
+        whole = self._stages[-1].stop if self._stages else self.consumed_samples
+        stop = whole if self.drop_last else self.total_samples
         return -(-(stop - self.consumed_samples) // self.micro_batch_times_data_parallel_size)
 
     def global_batches(self) -> Iterator[list[list[int]]]:
         """Yields this rank's micro-batches of one global batch after the other, beginning at `consumed_samples`."""
-        stages, stop = self._stages, self._stop
-        for stage in stages:
+        stop = self.consumed_samples
+        for stage in self._stages:
             for start in stage:
                 yield list(self._micro_batches(start, start + stage.step))
+            stop = stage.stop
         if not self.drop_last and stop < self.total_samples:
             yield list(self._micro_batches(stop, self.total_samples))
 
@@ -376,9 +340,6 @@ class BalancedSampler(MegatronPretrainingSampler):
         data_parallel_rank, data_parallel_size: see `MegatronPretrainingSampler`.
         drop_last: leave out the last, incomplete chunk of a micro-batch per rank; else the ranks share it in order.
         seed: of which ranks get the samples that cannot be divided.
-
-    Raises:
-        ConfigError: a value is out of range, nothing is left to yield, or the dataset is no blend.
     """
 
     def __init__(
@@ -429,11 +390,7 @@ class BalancedSampler(MegatronPretrainingSampler):
             start = stop
 
     def position_after(self, num_batches: int) -> int:
-        """Returns the samples that all ranks have consumed after so many batches, which are those of whole steps.
-
-        Raises:
-            ConfigError: they end within a step, where what was consumed is no range of positions.
-        """
+        """Returns the samples that all ranks have consumed after so many batches, which are those of whole steps."""
         left = checked_integer("num_batches", num_batches, at_least=0)
         position, chunk = self.consumed_samples, self.micro_batch_times_data_parallel_size
         while left and position < self.total_samples:
@@ -499,19 +456,13 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
 
     Args:
         dataset: is told the epoch through its `set_epoch`, where it has that method; may be None.
-        total_samples: positions in all, [0, total_samples).
+        total_samples, micro_batch_size, data_parallel_rank, data_parallel_size: see `MegatronPretrainingSampler`.
         consumed_samples: samples already used, by all ranks, over all epochs; a multiple of
             `micro_batch_size * data_parallel_size`.
-        micro_batch_size: samples per rank and step.
-        data_parallel_rank: this rank.
-        data_parallel_size: ranks in all.
         data_sharding: each rank shuffles a range of positions of its own, and never sees those of others.
         seed: seed of the order, with the epoch; None gives the reference's order, whose only seed is the epoch.
         global_batch_size: cut epochs to whole global batches, and leave out by chance, so that the order depends
             neither on micro-batch size nor, without sharding, on data-parallel size; None is as the reference.
-
-    Raises:
-        ConfigError: a value is out of range, or there are too few samples for a single chunk.
     """
 
     def __init__(
@@ -534,10 +485,10 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
         self.seed: int | None = None if seed is None else checked_integer("seed", seed, at_least=0)
         self.global_batch_size = global_batch_size
         chunk = self.micro_batch_times_data_parallel_size
-        unit = chunk
-        if global_batch_size is not None:
-            unit = checked_integer("global_batch_size", global_batch_size, at_least=1)
-            count_chunks(unit, chunk)
+        unit = (
+            chunk if global_batch_size is None else checked_integer("global_batch_size", global_batch_size, at_least=1)
+        )
+        count_chunks(unit, chunk)
         self.samples_per_epoch: int = self.total_samples - self.total_samples % unit
         if not self.samples_per_epoch:
             message = f"expected at least {unit} samples, one batch of all ranks, found {self.total_samples}"
@@ -563,9 +514,6 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
         """Yields the positions of one micro-batch after the other, to the end of the epoch.
 
         Costs time and 8 bytes per sample of an epoch; with sharding, of a rank's share.
-
-        Raises:
-            MissingExtraError: torch is not installed.
         """
         epoch = self.epoch
         if isinstance(self.dataset, HearsOfEpochs):
@@ -584,11 +532,8 @@ class MegatronPretrainingRandomSampler(DataParallelSampler):
             share = self.samples_per_epoch // self.data_parallel_size
             order = self._permutation(share, epoch)
             return self.data_parallel_rank * share + order[offset // self.data_parallel_size :]
-        if self.global_batch_size is None:
-            num_shuffled = self.total_samples - self.total_samples % self.micro_batch_size
-        else:
-            num_shuffled = self.total_samples
-        order = self._permutation(num_shuffled, epoch)
+        num_left_out = self.total_samples % self.micro_batch_size if self.global_batch_size is None else 0
+        order = self._permutation(self.total_samples - num_left_out, epoch)
         return order[offset + self.data_parallel_rank : self.samples_per_epoch : self.data_parallel_size]
 
     def _permutation(self, length: int, epoch: int) -> NDArray[np.int64]:

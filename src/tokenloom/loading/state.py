@@ -28,20 +28,12 @@ class InOrder(Protocol):
         ...
 
     def begin_at(self, position: int) -> None:
-        """Has later iterations begin after so many samples; after all of them, they yield nothing.
-
-        Raises:
-            ConfigError: there are fewer samples.
-        """
+        """Has later iterations begin after so many samples; after all of them, they yield nothing."""
         ...
 
 
 def in_order(sampler: Any, dataset: Any) -> InOrder:
-    """Returns the sampler of a loader over a run, if a position says what it has yielded.
-
-    Raises:
-        ConfigError: it does not.
-    """
+    """Returns the sampler of a loader over a run, if a position says what it has yielded."""
     if isinstance(sampler, InOrder):
         hook = Overrides.of(sampler, ("position_after", "__iter__")).skipped("position_after", "__iter__")
         if hook is None:
@@ -66,9 +58,6 @@ def loader_state(dataset: Any, consumed_samples: int) -> dict[str, Any]:
     Args:
         dataset: the dataset of a run.
         consumed_samples: samples that all ranks have consumed.
-
-    Raises:
-        ConfigError: the dataset does not know its order, or has fewer samples.
     """
     consumed = checked_integer("consumed_samples", consumed_samples, at_least=0)
     if (order := order_of(dataset)) is None:
@@ -82,9 +71,6 @@ def read_of_state(state: Mapping[str, Any]) -> RangeDigest | None:
 
     Args:
         state: a state that `consumed_of_state` has accepted.
-
-    Raises:
-        ConfigError: what it says is no digest, or is not of this run up to this position.
     """
     if (text := state.get("read")) is None:
         return None

@@ -5,31 +5,28 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.datasets.protocols import order_of
 from tokenloom.errors import ConfigError
-from tokenloom.loading.buffers import BatchBuffers, RingBuffers, Tensors, pins_memory, tensors_to_make
+from tokenloom.loading.buffers import BatchBuffers, Tensors, tensors_to_make
 from tokenloom.loading.check_reading import ReadBatches
-from tokenloom.loading.counts import BatchCounts, RowCounts, SourceCounts, count_rows
-from tokenloom.loading.dealing import batches_of, check_positions
 from tokenloom.loading.digest import ReadingDigest
-from tokenloom.loading.loader import collate
-from tokenloom.loading.read_ahead import announce_ahead
+from tokenloom.loading.loader import batches_of, collate
+from tokenloom.loading.read_ahead import Batch, announce_ahead
 from tokenloom.loading.resonance import warn_of_resonance
 from tokenloom.loading.state import consumed_of_state, in_order, loader_state, read_of_state
 from tokenloom.numbers import checked_integer
 from tokenloom.storage.ending import ENDING, daemons_stopped, submit
 
 _STATE_VERSION = 1
-_RANK = "data_parallel_rank"
 
 
 @dataclass(slots=True)
@@ -56,31 +53,17 @@ class DataWait:
         self.longest_seconds = max(self.longest_seconds, seconds)
 
 
-@dataclass(slots=True)
-class _Filled:
-    """A batch that is ready.
-
-    Attributes:
-        batch: the batch.
-        positions: positions of its samples.
-        digests: of the tokens of each; None if none are kept, or there are no tokens.
-        counted: what is in it; None if that is not counted.
-    """
+class _Filled(NamedTuple):
+    """A batch that is ready, and digests of the tokens of each sample, if they are kept."""
 
     batch: dict[str, Any]
-    positions: Sequence[int | None]
+    positions: Batch
     digests: NDArray[np.uint64] | None
-    counted: RowCounts | None
 
 
 @dataclass(slots=True)
 class _Progress:
-    """How far an iteration is.
-
-    Attributes:
-        sampler: settings of the sampler when it began, before reading ahead moves it on.
-        num_yielded: batches of the sampler that were handed out, or skipped.
-    """
+    """How far an iteration is: the sampler as it was before reading ahead moved it on, and the batches since."""
 
     sampler: dict[str, Any]
     num_yielded: int = 0
@@ -138,14 +121,7 @@ class ThreadLoader:
             ended by then, and a queue must have sent it. Saves allocating memory for each batch, which is most of the
             time of dense masks.
         integer_dtype: dtype of tokens, labels and positions, int64 or int32.
-        count: whether to count what is handed out, for `counts`; batches then have a `loss_mask` of 0 and 1. Threads
-            that fill batches read that mask again for it, which takes about a sixth of their time.
         digest: whether to keep a digest of what was handed out, see `digest` and `check_reading`.
-
-    Raises:
-        ConfigError: a number is out of range; the dataset is none, or cannot fill given arrays and a setting needs it;
-            there is neither a sampler nor a batch size, or both.
-        MissingExtraError: torch is asked for, and is not installed.
     """
 
     prefetch_factor: None = None
@@ -154,7 +130,7 @@ class ThreadLoader:
     def __init__(
         self,
         dataset: Any,
-        sampler: Iterable[Sequence[int | None]] | None = None,
+        sampler: Iterable[Batch] | None = None,
         *,
         batch_size: int | None = None,
         data_parallel_rank: int | None = None,
@@ -165,7 +141,6 @@ class ThreadLoader:
         pin_memory: bool | None = None,
         reuse_after: int | None = None,
         integer_dtype: DTypeLike = np.int64,
-        count: bool = False,
         digest: bool = True,
     ) -> None:
         sampler = batches_of(
@@ -175,19 +150,19 @@ class ThreadLoader:
             data_parallel_rank=data_parallel_rank,
             data_parallel_size=data_parallel_size,
         )
-        self.tensors: Tensors = tensors_to_make(tensors)
+        self.tensors: Tensors
         """What batches are made of: "torch" or "numpy"."""
+        self.pin_memory: bool
+        self.tensors, self.pin_memory = tensors_to_make(tensors, pin_memory=pin_memory)
         warn_of_resonance(dataset, sampler)
         self.dataset = dataset
         self.sampler = sampler
         self.num_threads: int = checked_integer("num_threads", num_threads, at_least=1)
         self.read_ahead: int = checked_integer("read_ahead", read_ahead, at_least=1)
-        self.pin_memory: bool = pins_memory(self.tensors, pin_memory=pin_memory)
         self.reuse_after: int | None = (
             None if reuse_after is None else checked_integer("reuse_after", reuse_after, at_least=1)
         )
         self.integer_dtype = integer_dtype
-        self._counts = BatchCounts() if count else None
         self._make_buffers()  # complains where it cannot be
         self.wait: DataWait = DataWait()
         self.read: ReadBatches = ReadBatches(dataset, sampler, keeps=digest)
@@ -196,15 +171,11 @@ class ThreadLoader:
 
     @property
     def digest(self) -> ReadingDigest:
-        """The digest of what this loader has handed out since it began, or went on from a state; not read ahead.
-
-        Raises:
-            ConfigError: the loader keeps none, or samples have no tokens.
-        """
+        """The digest of what this loader has handed out since it began, or went on from a state; not read ahead."""
         return self.read.total
 
     @property
-    def batch_sampler(self) -> Iterable[Sequence[int | None]]:
+    def batch_sampler(self) -> Iterable[Batch]:
         """The sampler, by the name that torch's loaders have for it: who goes on in it looks there."""
         return self.sampler
 
@@ -242,8 +213,6 @@ class ThreadLoader:
                 if self.read.keeps:
                     self.read.add(filled.positions, filled.digests)
                 progress.num_yielded += 1
-                if self._counts is not None and filled.counted is not None:
-                    self._counts.add_rows(filled.counted)
                 yield filled.batch
         finally:
             if not ending.is_set():  # else its threads are waited for, or have ended
@@ -255,50 +224,35 @@ class ThreadLoader:
 
     def _make_buffers(self) -> BatchBuffers:
         """Returns what the batches of one iteration are put into."""
-        settings: dict[str, Any] = {
-            "tensors": self.tensors,
-            "pin_memory": self.pin_memory,
-            "integer_dtype": self.integer_dtype,
-        }
-        if self.reuse_after is None:
-            return BatchBuffers(self.dataset, **settings)
-        return RingBuffers(self.dataset, num_slots=self.read_ahead + self.reuse_after, **settings)
+        return BatchBuffers(
+            self.dataset,
+            tensors=self.tensors,
+            pin_memory=self.pin_memory,
+            integer_dtype=self.integer_dtype,
+            num_slots=0 if self.reuse_after is None else self.read_ahead + self.reuse_after,
+        )
 
-    def _fill(self, buffers: BatchBuffers, number: int, positions: Sequence[int | None]) -> _Filled:
+    def _fill(self, buffers: BatchBuffers, number: int, positions: Batch) -> _Filled:
         """Returns a batch with what is kept of it."""
-        check_positions(positions)
+        if not hasattr(positions, "__len__") or isinstance(positions, (str, bytes)):
+            message = f"expected a list of positions from the sampler, found {positions!r}"
+            hint = "a sampler of single positions becomes one of batches in `torch.utils.data.BatchSampler`"
+            raise ConfigError(message, hint=hint)
         try:
             if self.read.keeps:
                 batch, digests = buffers.fill_and_digest(number, positions)
             else:
                 batch, digests = buffers.fill(number, positions), None
-            return _Filled(batch, positions, digests, None if self._counts is None else count_rows(batch, positions))
+            return _Filled(batch, positions, digests)
         except Exception as error:
             error.add_note(f"in batch {number} of the sampler, at positions {_short(positions)}")
             raise
-
-    def counts(self) -> dict[int, SourceCounts]:
-        """Returns what was handed out since this loader was made, by number of the source or dataset: `dataset_id`.
-
-        Samples that only fill up a batch are not in it. Over a run, the counts of all ranks add up to those that the
-        run's `ledger` has of the same positions.
-
-        Raises:
-            ConfigError: the loader does not count.
-        """
-        if self._counts is None:
-            message = "expected a ThreadLoader that counts, found one without `count`"
-            raise ConfigError(message, hint="make it with `count=True`")
-        return self._counts.by_source()
 
     def state_dict(self) -> dict[str, Any]:
         """Returns where this loader stands: after the last batch that was handed out; the same on every rank.
 
         Over a run, that is what `loader_state` says, whatever the number of ranks. Where it is known what all ranks
         have read, that is in it, too, as `read`: after `check_reading`, and of one data-parallel rank.
-
-        Raises:
-            ConfigError: the dataset is that of a run, and the sampler yields another order than that of positions.
         """
         if order_of(self.dataset) is not None:
             sampler = in_order(self.sampler, self.dataset)
@@ -332,9 +286,8 @@ class ThreadLoader:
                 consumed_of_state(self.dataset, state)  # says that this dataset is no run
             message = f"expected the state of a ThreadLoader, version {_STATE_VERSION}, found {state!r}"
             raise ConfigError(message)
-        expected = {name: value for name, value in state["sampler"].items() if name != _RANK}  # earlier states have it
-        if expected != (found := _settings_of(self.sampler)):
-            message = f"expected the sampler that the state was taken with, {expected}, found {found}"
+        if state["sampler"] != (found := _settings_of(self.sampler)):
+            message = f"expected the sampler that the state was taken with, {state['sampler']}, found {found}"
             hint = "make the sampler with the settings it had, or go on from consumed samples without a state"
             raise ConfigError(message, hint=hint)
         self._num_to_skip = checked_integer("num_yielded", state["num_yielded"], at_least=0)
@@ -349,11 +302,11 @@ def _settings_of(sampler: Any) -> dict[str, Any]:
     settings = {
         name: value
         for name, value in sorted(getattr(sampler, "__dict__", {}).items())
-        if isinstance(value, (int, str, float, type(None))) and not name.startswith("_") and name != _RANK
+        if isinstance(value, (int, str, float, type(None))) and name[0] != "_" and name != "data_parallel_rank"
     }
     return {"class": type(sampler).__name__, **settings}
 
 
-def _short(positions: Sequence[int | None]) -> str:
+def _short(positions: Batch) -> str:
     shown = ", ".join(map(str, positions[:8]))
     return f"[{shown}, … {len(positions)} in all]" if len(positions) > 8 else f"[{shown}]"

@@ -16,6 +16,7 @@ from tests.cli.runs import run as command
 
 from tokenloom.indexed.layout import sidecar_path
 from tokenloom.loading.counts import SourceCounts
+from tokenloom.indexed.origins import origins_path
 from tokenloom.loading.digest import ReadingDigest
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.run.audit.source_origins import SourceOrigins
@@ -56,15 +57,14 @@ class Seen:
 
     Attributes:
         batches: tokens and last labels of each step and rank, [size, LENGTH + 1].
-        samples, with_loss: samples and tokens with loss of each source, by its number.
-        counts: what the ranks' loaders counted of each source.
+        samples, slots, with_loss: samples, their slots, and those with loss, of each source, by its number.
         digest: of all that they handed out.
     """
 
     batches: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
     samples: Counter[int] = field(default_factory=Counter)
+    slots: Counter[int] = field(default_factory=Counter)
     with_loss: Counter[int] = field(default_factory=Counter)
-    counts: defaultdict[int, SourceCounts] = field(default_factory=lambda: defaultdict(SourceCounts))
     digest: ReadingDigest | None = None
 
 
@@ -82,7 +82,7 @@ class Loop:
         loaders = []
         for rank in range(ranks):
             sampler = MegatronPretrainingSampler(len(dataset), 0, BATCH // ranks, rank, ranks)
-            loader = ThreadLoader(dataset, sampler, num_threads=1 + rank % 2, count=True)
+            loader = ThreadLoader(dataset, sampler, num_threads=1 + rank % 2)
             if self.state is not None:
                 loader.load_state_dict(self.state)
             loaders.append(loader)
@@ -94,8 +94,6 @@ class Loop:
         assert all(state == states[0] for state in states)
         self.state = states[0]
         for loader in loaders:
-            for source, counts in loader.counts().items():
-                self.seen.counts[source] += counts
             self.seen.digest = loader.digest if self.seen.digest is None else self.seen.digest + loader.digest
         for stream in streams:
             stream.close()
@@ -105,6 +103,7 @@ class Loop:
         self.seen.batches[step, rank] = read
         for source, mask in zip(batch["dataset_id"].tolist(), batch["loss_mask"].numpy(), strict=True):
             self.seen.samples[source] += 1
+            self.seen.slots[source] += len(mask)
             self.seen.with_loss[source] += int(mask.sum())
 
 
@@ -283,9 +282,9 @@ def test_what_a_run_saw_is_told_from_the_input_files_and_back(tmp_path, monkeypa
     told = json.loads(tokenloom("ledger", path, "--until-step", NUM_STEPS, *at, "--json"))
     assert told["balance"] == 0
     for number, row in enumerate(told["sources"]):
-        assert row["samples"] == seen.samples[number] == seen.counts[number].samples
-        assert row["slots"]["with_loss"] == seen.with_loss[number] == seen.counts[number].with_loss
-        assert row["slots"]["all"] == seen.counts[number].slots
+        assert row["samples"] == seen.samples[number]
+        assert row["slots"]["with_loss"] == seen.with_loss[number]
+        assert row["slots"]["all"] == seen.slots[number]
     assert sum(row["slots"]["denied"] for row in told["sources"])
 
     # This is what was read, on whatever ranks.
