@@ -6,12 +6,12 @@ from .arrow_files import export_samples as export_samples
 from .hf_datasets import documents_dataset as documents_dataset
 from .hf_datasets import samples_dataset as samples_dataset
 from .hf_datasets import save_for_preprocessing as save_for_preprocessing
-from .iterable import iterable_dataset as iterable_dataset
 from .jax import SampleSource as SampleSource
 from .lightning import lightning_data_module as lightning_data_module
 from .ray import ray_documents as ray_documents
 from .ray import ray_samples as ray_samples
-from .ray_train import ray_train_loader as ray_train_loader
-from .torchdata import stateful_dataloader as stateful_dataloader
+from .ray import ray_train_loader as ray_train_loader
+from .torch_loaders import iterable_dataset as iterable_dataset
+from .torch_loaders import stateful_dataloader as stateful_dataloader
 from .torchtitan import torchtitan_loader as torchtitan_loader
 from .transformers import TransformersCollator as TransformersCollator

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,27 +36,6 @@ _NOT_EXPORTED = ("attention_mask",)
 """A dense mask per sample, sequence length squared: position ids and boundaries say the same."""
 
 
-class RowSource(Protocol):
-    """Rows that become record batches.
-
-    Attributes:
-        what: what a row is, in the plural.
-        schema: the `pyarrow.Schema` of all batches.
-    """
-
-    what: str
-    schema: Any
-
-    def __len__(self) -> int:
-        """Returns the number of rows."""
-
-    def batches(self, *, batch_bytes: int) -> Iterator[Any]:
-        """Yields all rows as `pyarrow.RecordBatch`es of about so many bytes of tokens."""
-
-    def num_tokens(self, batch: Any) -> int:
-        """Returns how many tokens a batch of these has."""
-
-
 class DocumentRows:
     """The documents of a pair as rows; see `document_batches`. Safe from several threads."""
 
@@ -70,7 +49,9 @@ class DocumentRows:
         self._tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
         bounds = self._pair.document_indices
         self._has_sequences = len(self._pair) != len(bounds) - 1 or bool((np.diff(bounds) != 1).any())
-        self.schema: Any = self._schema()
+        manifest = manifest_of(self._pair)
+        said = {"rows": self.what, "manifest": None if manifest is None else manifest_document(manifest)}
+        self.schema: Any = _schema(self._arrow, self._columns(0, 0, np.zeros(1, dtype=np.int64)), said)
 
     def __len__(self) -> int:
         """Returns the number of documents."""
@@ -109,25 +90,31 @@ class DocumentRows:
         if ends[-1] > _MOST_TOKENS:
             message = f"document {first} of `{self._pair.path_prefix}` has {ends[-1]} tokens: more than {_MOST_TOKENS}"
             raise ConfigError(message)
+        columns = self._columns(first, last, ends)
+        return self._arrow.RecordBatch.from_arrays(list(columns.values()), schema=self.schema)
+
+    def _columns(self, first: int, last: int, ends: NDArray[np.int64]) -> dict[str, Any]:
+        arrow = self._arrow
         bounds = self._pair.document_indices[first : last + 1]
         values = self._values(int(bounds[0]), int(bounds[-1]))
-        columns = [self._arrow.array(np.arange(first, last)), self._lists(ends, values)]
+        columns = {"document": arrow.array(np.arange(first, last)), "tokens": _lists(arrow, ends, values)}
         if self._has_sequences:
             lengths = np.array(self._pair.sequence_lengths[bounds[0] : bounds[-1]])
-            columns.append(self._lists(bounds - bounds[0], lengths))
+            columns["sequence_lengths"] = _lists(arrow, bounds - bounds[0], lengths)
         if self._roles is not None:
             places = self._roles.offsets[bounds]
-            columns += [
-                self._lists(places - places[0], np.array(parts[places[0] : places[-1]]))
-                for parts in (self._roles.stops, self._roles.kinds)
-            ]
+            for name, parts in (("part_stops", self._roles.stops), ("part_kinds", self._roles.kinds)):
+                columns[name] = _lists(arrow, places - places[0], np.array(parts[places[0] : places[-1]]))
             self._roles.check()
         if self._origins is not None:
-            columns += self._origin_columns(first, last)
+            files, records = self._origins.locate(np.arange(first, last))
+            paths = arrow.array([file.path for file in self._origins.files], arrow.string())
+            names = arrow.DictionaryArray.from_arrays(arrow.array(files, mask=files < 0), paths)
+            columns |= {"file": names.dictionary_decode(), "record": arrow.array(records, mask=files < 0)}
         if self._tokenizer is not None:
             ids = [values[start:stop].tolist() for start, stop in itertools.pairwise(ends)]
-            columns.append(self._arrow.array([self._tokenizer.detokenize(each) for each in ids], self._arrow.string()))
-        return self._arrow.RecordBatch.from_arrays(columns, schema=self.schema)
+            columns["text"] = arrow.array([self._tokenizer.detokenize(each) for each in ids], arrow.string())
+        return columns
 
     def _values(self, first: int, last: int) -> NDArray[Any]:
         """Returns the tokens of sequences [first, last) back to back: a view of the mapping where they lie so."""
@@ -142,32 +129,6 @@ class DocumentRows:
                 return mapped[begin : begin + num_bytes].view(pair.dtype)
         return pair.gather(np.arange(first, last), np.zeros(last - first, np.int64), lengths.astype(np.int64))
 
-    def _lists(self, ends: NDArray[np.int64], values: NDArray[Any]) -> Any:
-        return _list_array(self._arrow, ends, values)
-
-    def _origin_columns(self, first: int, last: int) -> list[Any]:
-        assert self._origins is not None
-        files, records = self._origins.locate(np.arange(first, last))
-        paths = self._arrow.array([file.path for file in self._origins.files], self._arrow.string())
-        missing = files < 0
-        names = self._arrow.DictionaryArray.from_arrays(self._arrow.array(files, mask=missing), paths)
-        return [names.dictionary_decode(), self._arrow.array(records, mask=missing)]
-
-    def _schema(self) -> Any:
-        arrow = self._arrow
-        fields = [("document", arrow.int64()), ("tokens", arrow.list_(arrow.from_numpy_dtype(self._pair.dtype)))]
-        if self._has_sequences:
-            fields.append(("sequence_lengths", arrow.list_(arrow.int32())))
-        if self._roles is not None:
-            fields += [("part_stops", arrow.list_(arrow.int32())), ("part_kinds", arrow.list_(arrow.uint8()))]
-        if self._origins is not None:
-            fields += [("file", arrow.string()), ("record", arrow.int64())]
-        if self._tokenizer is not None:
-            fields.append(("text", arrow.string()))
-        manifest = manifest_of(self._pair)
-        said = {"rows": self.what, "manifest": None if manifest is None else manifest_document(manifest)}
-        return arrow.schema(fields, metadata={METADATA_KEY: json.dumps(said).encode()})
-
 
 class SampleRows:
     """The samples of a dataset, blend or run as rows; see `sample_batches`."""
@@ -181,11 +142,10 @@ class SampleRows:
         if self._num_rows < 1:
             message = f"expected samples to write, found none: the dataset has {len(dataset)}"
             raise ConfigError(message)
-        first = self._columns(np.arange(1))
+        first = self._columns(0, 1)
         self._row_bytes = max(1, sum(array.nbytes for array in first.values()))
         said = {"rows": self.what, "labels": "of the next token: shifted already", "left_out": list(_NOT_EXPORTED)}
-        fields = [(name, _kind_of(self._arrow, array)) for name, array in first.items()]
-        self.schema: Any = self._arrow.schema(fields, metadata={METADATA_KEY: json.dumps(said).encode()})
+        self.schema: Any = _schema(self._arrow, first, said)
 
     def __len__(self) -> int:
         """Returns the number of samples."""
@@ -199,12 +159,23 @@ class SampleRows:
         """Yields record batches."""
         step = max(1, batch_bytes // self._row_bytes)
         for first in range(0, self._num_rows, step):
-            arrays = self._columns(np.arange(first, min(first + step, self._num_rows)))
-            columns = [_array_of(self._arrow, arrays[name]) for name in self.schema.names]
-            yield self._arrow.RecordBatch.from_arrays(columns, schema=self.schema)
+            columns = self._columns(first, min(first + step, self._num_rows))
+            yield self._arrow.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
-    def _columns(self, positions: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        return {"sample": positions, **named_samples(self._dataset, positions)}
+    def _columns(self, first: int, last: int) -> dict[str, Any]:
+        positions = np.arange(first, last)
+        arrays = {"sample": positions, **named_samples(self._dataset, positions)}
+        return {name: self._column(array) for name, array in arrays.items()}
+
+    def _column(self, array: NDArray[Any]) -> Any:
+        if array.ndim == 1:
+            return self._arrow.array(array)
+        flat = np.ascontiguousarray(array).reshape(-1)
+        return self._arrow.FixedSizeListArray.from_arrays(self._arrow.array(flat), len(flat) // len(array))
+
+
+Rows = DocumentRows | SampleRows
+"""Rows that become record batches of a `schema`."""
 
 
 def document_batches(prefix: str | os.PathLike[str], *, tokenizer: Any = None, batch_bytes: int = _BATCH_BYTES) -> Any:
@@ -233,7 +204,6 @@ def document_batches(prefix: str | os.PathLike[str], *, tokenizer: Any = None, b
 
     Raises:
         DatasetNotFoundError, DatasetFormatError, StorageError: as `IndexedDataset`.
-        MissingExtraError: `pyarrow` is not installed.
     """
     return _reader(DocumentRows(prefix, tokenizer=tokenizer), batch_bytes)
 
@@ -249,20 +219,12 @@ def sample_batches(dataset: Any, *, num_samples: int | None = None, batch_bytes:
         dataset: anything with `batch`, or samples of one shape.
         num_samples: how many from the first one on; None for all.
         batch_bytes: bytes of a batch, about.
-
-    Raises:
-        ConfigError: there are no samples, or they differ in shape.
-        MissingExtraError: `pyarrow` is not installed.
     """
     return _reader(SampleRows(dataset, num_samples=num_samples), batch_bytes)
 
 
 def named_samples(dataset: Any, positions: NDArray[np.integer[Any]]) -> dict[str, NDArray[Any]]:
-    """Returns samples as rows of arrays by the names that Hugging Face uses, ids and positions as int32.
-
-    Raises:
-        ConfigError: the samples differ in shape.
-    """
+    """Returns samples as rows of arrays by the names that Hugging Face uses, ids and positions as int32."""
     batch = batch_of(dataset, positions)
     named = {_SAMPLE_NAMES.get(name, name): np.asarray(batch[name]) for name in batch if name not in _NOT_EXPORTED}
     return {name: narrow(name, array) for name, array in named.items()}
@@ -274,25 +236,18 @@ def narrow(name: str, array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.int32) if is_ids else array
 
 
-def _reader(rows: RowSource, batch_bytes: int) -> Any:
+def _reader(rows: Rows, batch_bytes: int) -> Any:
     arrow = require("pyarrow", extra=_EXTRA)
     return arrow.RecordBatchReader.from_batches(rows.schema, rows.batches(batch_bytes=batch_bytes))
 
 
-def _list_array(arrow: Any, ends: NDArray[np.int64], values: NDArray[Any]) -> Any:
+def _schema(arrow: Any, columns: Mapping[str, Any], said: Mapping[str, Any]) -> Any:
+    fields = [(name, column.type) for name, column in columns.items()]
+    return arrow.schema(fields, metadata={METADATA_KEY: json.dumps(said).encode()})
+
+
+def _lists(arrow: Any, ends: NDArray[np.int64], values: NDArray[Any]) -> Any:
     """Returns lists over flat values, which are not copied."""
     kind = arrow.from_numpy_dtype(values.dtype)
     flat = arrow.Array.from_buffers(kind, len(values), [None, arrow.py_buffer(np.ascontiguousarray(values))])
     return arrow.ListArray.from_arrays(arrow.array(ends.astype(np.int32)), flat)
-
-
-def _kind_of(arrow: Any, array: NDArray[Any]) -> Any:
-    kind = arrow.from_numpy_dtype(array.dtype)
-    return kind if array.ndim == 1 else arrow.list_(kind, int(np.prod(array.shape[1:])))
-
-
-def _array_of(arrow: Any, array: NDArray[Any]) -> Any:
-    if array.ndim == 1:
-        return arrow.array(array)
-    flat = np.ascontiguousarray(array).reshape(-1)
-    return arrow.FixedSizeListArray.from_arrays(arrow.array(flat), len(flat) // len(array))

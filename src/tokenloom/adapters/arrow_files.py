@@ -7,12 +7,13 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tokenloom.adapters.arrow import DocumentRows, RowSource, SampleRows
+from tokenloom.adapters.arrow import DocumentRows, Rows, SampleRows
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.optional import require
 from tokenloom.progress import Task, task
@@ -143,86 +144,52 @@ class _Target:
             raise ConfigError(message, hint="export to Parquet, which what reads such files can convert")
         self._check_free()
 
-    def write(self, rows: RowSource) -> ExportReport:
+    def write(self, rows: Rows) -> ExportReport:
         """Writes all rows, while others who write there wait or fail."""
         make_folder_of(self._path)
-        with (
-            task(f"export {rows.what}", unit=rows.what, total=len(rows)) as advance,
-            OutputLock(self._path),
-        ):
-            if not self._is_file:
-                self._recover()
+        with task(f"export {rows.what}", unit=rows.what, total=len(rows)) as advance, OutputLock(self._path):
+            self._recover()
             self._check_free()
-            if self._is_file:
-                batches = rows.batches(batch_bytes=self._row_group_bytes)
-                num_tokens, _ = self._write_file(self._path, rows, batches, None, advance)
-                paths = [self._path]
-            else:
-                names, num_tokens = self._write_folder(rows, advance)
-                paths = [os.path.join(self._path, name) for name in names]
+            try:
+                paths, num_tokens = self._write_files(rows, advance)
+                if not self._is_file:
+                    self._publish_folder()
+            finally:
+                self._recover()
+        if not self._is_file:
+            paths = [os.path.join(self._path, os.path.basename(path)) for path in paths]
         num_bytes = sum(os.path.getsize(path) for path in paths)
         return ExportReport(paths=tuple(paths), num_rows=len(rows), num_tokens=num_tokens, num_bytes=num_bytes)
 
-    def _write_folder(self, rows: RowSource, advance: Task) -> tuple[list[str], int]:
-        """Writes parts into a hidden folder, which gets its name at the end; returns their names, and the tokens."""
-        hidden = self._new
-        with storage_errors("create", hidden):
-            os.makedirs(hidden)
-        names: list[str] = []
+    def _write_files(self, rows: Rows, advance: Task) -> tuple[list[str], int]:
+        """Writes the file, or parts into a hidden folder; returns their paths, and the tokens."""
+        if not self._is_file:
+            with storage_errors("create", self._new):
+                os.makedirs(self._new)
+        most = sys.maxsize if self._is_file else self._part_bytes
+        batches = rows.batches(batch_bytes=min(self._row_group_bytes, most))
+        batch = next(batches, None)
+        paths: list[str] = []
         num_tokens = 0
-        try:
-            batches = rows.batches(batch_bytes=min(self._row_group_bytes, self._part_bytes))
-            more = True
-            while more or not names:
-                names.append(f"part-{len(names):05}.{self._format}")
-                path = os.path.join(hidden, names[-1])
-                written, more = self._write_file(path, rows, batches, self._part_bytes, advance)
-                num_tokens += written
-            sync_folder(hidden)
-            with storage_errors("publish", self._path):
-                if os.path.lexists(self._path) and not _exchange(hidden, self._path):
-                    os.rename(self._path, self._old)
-                    os.rename(hidden, self._path)
-                elif not os.path.lexists(self._path):
-                    os.rename(hidden, self._path)
-            sync_folder(os.path.dirname(self._path) or ".")
-        finally:
-            self._recover()
-        return names, num_tokens
-
-    def _recover(self) -> None:
-        """Removes what an export left, and puts back what it was replacing when it could not go on."""
-        if os.path.lexists(self._old) and not os.path.lexists(self._path):
-            with storage_errors("recover", self._path):
-                os.rename(self._old, self._path)
-        for left in (self._new, self._old):
-            shutil.rmtree(left, ignore_errors=True)
-
-    def _write_file(
-        self, path: str, rows: RowSource, batches: Iterator[Any], most_bytes: int | None, advance: Task
-    ) -> tuple[int, bool]:
-        """Writes batches to a file, up to so many bytes; returns their tokens, and whether more may follow."""
-        pending = PendingFile(path)
-        num_tokens = num_bytes = 0
-        more = False
-        try:
-            with storage_errors("write", path), self._opened(pending, rows.schema) as write:
-                for batch in batches:
-                    write(batch)
+        while batch is not None or not paths:
+            name = f"part-{len(paths):05}.{self._format}"
+            paths.append(self._path if self._is_file else os.path.join(self._new, name))
+            num_bytes = 0
+            with (
+                PendingFile(paths[-1]) as pending,
+                storage_errors("write", paths[-1]),
+                self._opened(pending, rows.schema) as writer,
+            ):
+                while batch is not None and (not num_bytes or num_bytes + self._row_group_bytes <= most):
+                    writer.write_batch(batch)
                     num_tokens += rows.num_tokens(batch)
                     num_bytes += batch.nbytes
                     advance(len(batch))
-                    if most_bytes is not None and num_bytes + self._row_group_bytes > most_bytes:
-                        more = True
-                        break
-            pending.publish()
-        except BaseException:
-            pending.discard()
-            raise
-        return num_tokens, more
+                    batch = next(batches, None)
+        return paths, num_tokens
 
     @contextmanager
-    def _opened(self, pending: PendingFile, schema: Any) -> Iterator[Callable[[Any], None]]:
+    def _opened(self, pending: PendingFile, schema: Any) -> Iterator[Any]:
         """Opens a file; yields what writes a batch. It is ended in any case, or its end would be written later."""
         arrow = require("pyarrow", extra="parquet")
         sink = arrow.PythonFile(pending.stream, mode="w")
@@ -239,20 +206,33 @@ class _Target:
         except (arrow.ArrowException, ValueError, TypeError) as error:
             message = f"{self._format} has no compression {self._compression!r}: {error}"
             raise ConfigError(message) from error
-
-        def write(batch: Any) -> None:
-            if self._format == "arrow":
-                writer.write_batch(batch)
-            else:
-                writer.write_batch(batch, row_group_size=max(1, len(batch)))
-
         try:
-            yield write
+            yield writer
         finally:
             try:
                 writer.close()
             finally:
                 writer.is_open = False  # of `ParquetWriter`, which would close once more what cannot be closed
+
+    def _publish_folder(self) -> None:
+        """Gives the hidden folder its name; what is there goes in the same step, where the system can do that."""
+        sync_folder(self._new)
+        with storage_errors("publish", self._path):
+            if os.path.lexists(self._path):
+                if not _exchange(self._new, self._path):
+                    os.rename(self._path, self._old)
+                    os.rename(self._new, self._path)
+            else:
+                os.rename(self._new, self._path)
+        sync_folder(os.path.dirname(self._path) or ".")
+
+    def _recover(self) -> None:
+        """Removes what an export left, and puts back what it was replacing when it could not go on."""
+        if os.path.lexists(self._old) and not os.path.lexists(self._path):
+            with storage_errors("recover", self._path):
+                os.rename(self._old, self._path)
+        for left in (self._new, self._old):
+            shutil.rmtree(left, ignore_errors=True)
 
     def _check_free(self) -> None:
         """Refuses to take the place of what is there, unless it is to be replaced and nothing else."""

@@ -50,9 +50,6 @@ def samples_dataset(dataset: Any, *, num_samples: int | None = None) -> Any:
     Args:
         dataset: anything with `batch`, or samples of one shape.
         num_samples: how many from the first one on; None for all.
-
-    Raises:
-        MissingExtraError: `datasets` is not installed.
     """
     datasets = require("datasets", extra=_EXTRA)
     count = len(dataset) if num_samples is None else min(num_samples, len(dataset))

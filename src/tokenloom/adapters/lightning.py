@@ -28,10 +28,6 @@ def lightning_data_module(
             its ranks, so that one of them builds the indices for all.
         batch_size: samples per batch and rank.
         settings: what else `ThreadLoader` takes, such as `num_threads`.
-
-    Raises:
-        ConfigError: there are no such datasets.
-        MissingExtraError: lightning is not installed.
     """
     return _lightnings_class()(datasets, batch_size, settings)
 

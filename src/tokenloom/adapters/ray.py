@@ -1,4 +1,4 @@
-"""Ray Data: documents and samples as datasets whose blocks are Arrow, read by tasks where they are wanted."""
+"""Ray: documents and samples as datasets whose blocks are Arrow, read by tasks, and the loader of a training worker."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tokenloom.adapters.arrow import DocumentRows, named_samples
 from tokenloom.errors import ConfigError
+from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.optional import require
 
 
@@ -24,10 +25,6 @@ def ray_samples(dataset: Any, *, num_samples: int | None = None, num_blocks: int
         dataset: anything with `batch`, or samples of one shape; picklable, as ours are.
         num_samples: how many from the first one on; None for all.
         num_blocks: blocks, which are tasks, to cut the positions into; None lets Ray choose.
-
-    Raises:
-        ConfigError: there are no samples.
-        MissingExtraError: Ray Data is not installed.
     """
     count = len(dataset) if num_samples is None else min(num_samples, len(dataset))
 
@@ -46,9 +43,7 @@ def ray_documents(prefix: str | os.PathLike[str], *, tokenizer: Any = None, num_
         num_blocks: blocks, which are tasks, to cut the documents into; None lets Ray choose.
 
     Raises:
-        ConfigError: there are no documents.
         DatasetNotFoundError, DatasetFormatError, StorageError: as `IndexedDataset`.
-        MissingExtraError: Ray Data is not installed.
     """
     count = len(DocumentRows(prefix, tokenizer=tokenizer))
     path = os.fspath(prefix)
@@ -67,3 +62,20 @@ def _mapped(count: int, num_blocks: int | None, read: Callable[[Any], Any], what
     ray_data = require("ray.data", extra="ray")
     blocks = ray_data.range(count, override_num_blocks=num_blocks)
     return blocks.map_batches(read, batch_format="numpy", batch_size=None, zero_copy_batch=True)
+
+
+def ray_train_loader(dataset: Any, *, batch_size: int, **settings: Any) -> ThreadLoader:
+    """Returns the loader of a worker of Ray Train, to be called in the function that it runs.
+
+    Ray's context says which worker this is, of how many: together they read every sample of the dataset once. To go on
+    from a checkpoint, keep `loader.state_dict()` in it, the same on every worker, and give it to `load_state_dict`.
+    `ray.train.torch.prepare_data_loader` is not needed.
+
+    Args:
+        dataset: what is read. Open it in the function too, as each worker is another process.
+        batch_size: samples per batch and worker.
+        settings: what else `ThreadLoader` takes, such as `num_threads`.
+    """
+    context = require("ray.train", extra="ray").get_context()
+    ranks = {"data_parallel_rank": context.get_world_rank(), "data_parallel_size": context.get_world_size()}
+    return ThreadLoader(dataset, batch_size=batch_size, **ranks, **settings)

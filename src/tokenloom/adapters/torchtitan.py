@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from tokenloom.adapters.labels import labels_with_loss
+from tokenloom.adapters.transformers import labels_with_loss
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
 from tokenloom.loading.from_data import load
@@ -36,9 +36,6 @@ def torchtitan_loader() -> Any:
     Sequence length, batch size and ranks are those of the trainer, and labels without loss are -100. A checkpoint of
     torchtitan has the position: training goes on with the next batch, on as many data-parallel ranks, over a run on
     any number.
-
-    Raises:
-        MissingExtraError: torchtitan is not installed.
     """
     return _titans_class()
 
@@ -59,11 +56,7 @@ class Batches:
         )
 
     def open(self, config: Any, seq_len: int) -> Any:
-        """Returns the dataset of a configuration; a class may override it. All ranks call it.
-
-        Raises:
-            ConfigError: no data are named, a setting is wrong, or samples are of another length.
-        """
+        """Returns the dataset of a configuration; a class may override it. All ranks call it."""
         if config.dataset_path is None:
             message = "expected `dataset_path` in the configuration of the loader, found none"
             raise ConfigError(message, hint="a prefix, a folder or a `run.toml`, as `tokenloom.load` takes them")

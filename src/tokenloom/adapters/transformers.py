@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tokenloom.adapters.labels import IGNORED, labels_with_loss
 from tokenloom.datasets.tensors import SampleBatch, whole
 from tokenloom.errors import ConfigError
 from tokenloom.optional import require
+
+IGNORED = -100
+"""The label without loss in torch's cross entropy, in transformers and torchtitan."""
 
 _NEEDED = ("tokens", "labels", "loss_mask", "position_ids")
 
@@ -55,11 +57,7 @@ class TransformersCollator:
         self.one_row: bool = "flash" in str(implementation) if one_row is None else one_row
 
     def __call__(self, samples: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the keyword arguments of a model for samples, or for a batch of them; new tensors but for tokens.
-
-        Raises:
-            ConfigError: they are no samples of tokens with labels, or it is not known whether documents see each other.
-        """
+        """Returns the keyword arguments of a model for samples, or for a batch of them; new tensors but for tokens."""
         batch = dict(samples) if isinstance(samples, Mapping) else whole(_as_batch(samples))
         if missing := [name for name in _NEEDED if name not in batch]:
             message = f"expected samples with {', '.join(map(repr, _NEEDED))}, found {', '.join(map(repr, batch))}"
@@ -120,3 +118,8 @@ def _in_one_row(found: dict[str, Any]) -> dict[str, Any]:
         "max_length_q": longest,
         "max_length_k": longest,
     }
+
+
+def labels_with_loss(batch: Mapping[str, Any]) -> Any:
+    """Returns the labels of a batch of torch tensors as int64, `IGNORED` where there is no loss."""
+    return batch["labels"].long().masked_fill(batch["loss_mask"] == 0, IGNORED)

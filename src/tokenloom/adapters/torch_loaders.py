@@ -1,24 +1,23 @@
-"""Batches as torch's `IterableDataset`, for frameworks that take nothing else."""
+"""torch: batches as its `IterableDataset`, and torchdata's `StatefulDataLoader`."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from tokenloom.errors import ConfigError
 from tokenloom.loading.buffers import BatchBuffers
-from tokenloom.loading.read_ahead import announce_ahead
+from tokenloom.loading.loader import loader_arguments
+from tokenloom.loading.read_ahead import Batch, announce_ahead
 from tokenloom.numbers import checked_integer
 from tokenloom.optional import require
 
 _VERSION = 1
 
 
-def iterable_dataset(dataset: Any, sampler: Iterable[Sequence[int | None]]) -> Any:
+def iterable_dataset(dataset: Any, sampler: Iterable[Batch]) -> Any:
     """Returns a `torch.utils.data.IterableDataset` of the batches of a sampler, as dicts of torch tensors.
 
     A loader takes it with `batch_size=None`, since it has whole batches already. With W worker processes, worker w
@@ -40,9 +39,6 @@ def iterable_dataset(dataset: Any, sampler: Iterable[Sequence[int | None]]) -> A
     Args:
         dataset: gives samples by number, such as `GPTDataset`.
         sampler: yields the positions of one batch after the other, of this rank.
-
-    Raises:
-        MissingExtraError: torch is not installed.
     """
     return _torchs_class()(dataset, sampler)
 
@@ -50,7 +46,7 @@ def iterable_dataset(dataset: Any, sampler: Iterable[Sequence[int | None]]) -> A
 class BatchStream:
     """The batches of a sampler, of all workers or of this one."""
 
-    def __init__(self, dataset: Any, sampler: Iterable[Sequence[int | None]]) -> None:
+    def __init__(self, dataset: Any, sampler: Iterable[Batch]) -> None:
         self.dataset = dataset
         self.sampler = sampler
         self._num_yielded = 0
@@ -65,7 +61,7 @@ class BatchStream:
         worker = require("torch.utils.data", extra="torch").get_worker_info()
         first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
         self._num_yielded, self._num_to_skip = self._num_to_skip, 0
-        buffers = BatchBuffers(self.dataset, tensors="torch", pin_memory=False, integer_dtype=np.int64)
+        buffers = BatchBuffers(self.dataset)
         batches = itertools.islice(self.sampler, first + self._num_yielded * step, None, step)
         for positions in announce_ahead(self.dataset, batches):
             batch = buffers.fill(self._num_yielded, positions)
@@ -98,3 +94,29 @@ def _torchs_class() -> Any:
 def _reduce(stream: BatchStream) -> Any:
     """A class that was made at run time is pickled as what makes it."""
     return iterable_dataset, (stream.dataset, stream.sampler), vars(stream)
+
+
+def stateful_dataloader(
+    dataset: Any,
+    sampler: Iterable[Batch],
+    *,
+    num_workers: int = 0,
+    pin_memory: bool | None = None,
+    **settings: Any,
+) -> Any:
+    """Returns a `torchdata.stateful_dataloader.StatefulDataLoader` that yields one dict of tensors per micro-batch.
+
+    It is `build_dataloader` with a loader that knows where it stands: `state_dict` after any batch, in any epoch, and
+    `load_state_dict` of a loader made alike, with as many workers, goes on with the next batch. `ThreadLoader` does
+    that too, without torchdata and without processes.
+
+    Args:
+        dataset: gives samples by number, such as `GPTDataset`.
+        sampler: yields the positions of one micro-batch after the other, such as `MegatronPretrainingSampler`.
+        num_workers: processes that read ahead; 0 reads in this process.
+        pin_memory: whether batches lie in page-locked memory; by default, where CUDA is available.
+        settings: what else the class takes, such as `snapshot_every_n_steps`, `prefetch_factor`.
+    """
+    loader_class = require("torchdata.stateful_dataloader", extra="torchdata").StatefulDataLoader
+    given = loader_arguments(dataset, sampler, num_workers=num_workers, pin_memory=pin_memory)
+    return loader_class(**{**given, **settings})
