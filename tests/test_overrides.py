@@ -43,7 +43,7 @@ from tokenloom.loading.samplers import (
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.known_lengths import wrap_dataset
-from tokenloom.packing.wrapping import wrap_data_iterator
+from tokenloom.packing.schedulers import wrap_data_iterator
 
 POSITIONS = [3, 0, 2, 1]
 DOCUMENTS = [list(range(1, 30)), [31, 32, 9], list(range(40, 60)), [9]]

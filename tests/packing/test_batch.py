@@ -23,7 +23,7 @@ from tokenloom.packing.exchange import (
     reroute_samples_to_dcp_ranks,
 )
 from tokenloom.packing.groups import place_of
-from tokenloom.packing.wrapping import wrap_data_iterator
+from tokenloom.packing.schedulers import wrap_data_iterator
 
 torch = pytest.importorskip("torch")
 

@@ -14,7 +14,7 @@ from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.known_lengths import wrap_dataset
-from tokenloom.packing.wrapping import wrap_data_iterator
+from tokenloom.packing.schedulers import wrap_data_iterator
 
 torch = pytest.importorskip("torch")
 

@@ -17,8 +17,8 @@ from tokenloom.packing.batch import (
 )
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.groups import Standing, place_of
+from tokenloom.packing.schedulers import wrap_data_iterator
 from tokenloom.packing.static_shapes import StaticShape, max_num_sequences
-from tokenloom.packing.wrapping import wrap_data_iterator
 
 torch = pytest.importorskip("torch")
 

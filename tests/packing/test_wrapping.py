@@ -19,8 +19,8 @@ from tokenloom.packing.schedulers import (
     DpBalancedScheduler,
     HybridCostBalancedScheduler,
     scheduler_map,
+    wrap_data_iterator,
 )
-from tokenloom.packing.wrapping import wrap_data_iterator
 
 pytest.importorskip("torch")
 

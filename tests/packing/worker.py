@@ -33,8 +33,7 @@ from tokenloom.packing.exchange import (
 )
 from tokenloom.packing.groups import ProcessGroups
 from tokenloom.packing.known_lengths import wrap_dataset
-from tokenloom.packing.schedulers import DpBalancedScheduler, scheduler_map
-from tokenloom.packing.wrapping import wrap_data_iterator
+from tokenloom.packing.schedulers import DpBalancedScheduler, scheduler_map, wrap_data_iterator
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,4 +24,4 @@ from .schedulers import DefaultDynamicCPScheduler as DefaultDynamicCPScheduler
 from .schedulers import DpBalancedScheduler as DpBalancedScheduler
 from .schedulers import HybridCostBalancedScheduler as HybridCostBalancedScheduler
 from .schedulers import scheduler_map as scheduler_map
-from .wrapping import wrap_data_iterator as wrap_data_iterator
+from .schedulers import wrap_data_iterator as wrap_data_iterator

@@ -171,9 +171,6 @@ def checked_costs(model: CostModel, lengths: Int64s, cp_size: int) -> Float64s:
         model: the cost model.
         lengths: longest first.
         cp_size: ranks of a group.
-
-    Raises:
-        ConfigError: they are not what a cost model must give.
     """
     costs = np.asarray(model.cost(lengths, cp_size), dtype=np.float64)
     if costs.shape != lengths.shape or not (np.isfinite(costs).all() and costs[-1] > 0 and (np.diff(costs) <= 0).all()):

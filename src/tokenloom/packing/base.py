@@ -57,9 +57,6 @@ class BasePackingScheduler:
     Attributes:
         is_dynamic_cp: whether the number of ranks that share a pack is chosen anew for each; a class that does so
             sets it. Otherwise `cp_size` ranks share each.
-
-    Raises:
-        ConfigError: a setting is not a positive integer, or together they exceed 2**61 tokens.
     """
 
     is_dynamic_cp = False
@@ -182,11 +179,7 @@ class BasePackingScheduler:
         raise NotImplementedError(message)
 
     def checked_lengths(self, lengths: ArrayLike) -> Int64s:
-        """Returns lengths as int64[num_subsamples], if each alone can be planned.
-
-        Raises:
-            ConfigError: one cannot, or they are no lengths.
-        """
+        """Returns lengths as int64[num_subsamples], if each alone can be planned."""
         checked = self._positive_lengths(lengths)
         longest = int(checked.argmax())
         if checked[longest] > self.max_tokens:

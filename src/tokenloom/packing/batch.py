@@ -216,11 +216,7 @@ def _params(place: Place, part: _Part, layout: _Layout, *, with_sources: bool) -
 
 
 def refuse_iterator(place: Place, data_iterator: Any) -> None:
-    """Raises if a rank other than 0 of its tensor-parallel group was given an iterator, or a list with one.
-
-    Raises:
-        ConfigError: it was.
-    """
+    """Raises if a rank other than 0 of its tensor-parallel group was given an iterator, or a list with one."""
     given = data_iterator if isinstance(data_iterator, list) else [data_iterator]
     if any(iterator is not None for iterator in given):
         message = f"expected no data iterator on rank {place.tp.rank} of a tensor-parallel group, found one"

@@ -61,9 +61,6 @@ class PackingConfig:
             piece of the whole pack.
         packing_cost_model: what sub-samples cost, such as `PolynomialCost(linear=24576, quadratic=1)` for a hidden
             size of 2,048; attention work alone, by default. The schedulers of the reference pay no heed to it.
-
-    Raises:
-        ConfigError: a number is not positive, or a word is another one.
     """
 
     max_seqlen_per_dp_cp_rank: int
@@ -97,11 +94,7 @@ class PackingConfig:
 
 
 def cost_model_of(config: object) -> CostModel | None:
-    """Returns what sub-samples cost, where the configuration says so.
-
-    Raises:
-        ConfigError: it is no cost model.
-    """
+    """Returns what sub-samples cost, where the configuration says so."""
     model: CostModel | None = getattr(config, "packing_cost_model", None)
     if model is not None and not callable(getattr(model, "cost", None)):
         message = f"expected a cost model as packing_cost_model, found {model!r}"

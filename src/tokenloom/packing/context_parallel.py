@@ -108,11 +108,7 @@ def context_parallel_indices(cu_seqlens_padded: Any, *, cp_size: int, cp_rank: i
 
 
 def contiguous_indices(num_tokens: int, *, cp_size: int, cp_rank: int, device: Any = None) -> Any:
-    """Returns where in a pack the tokens of one context-parallel rank lie, if each has a piece of the whole: int64.
-
-    Raises:
-        ConfigError: the tokens are no multiple of the ranks.
-    """
+    """Returns where in a pack the tokens of one context-parallel rank lie, if each has a piece of the whole: int64."""
     if num_tokens % cp_size:
         message = f"expected a pack of a multiple of {cp_size} tokens, found {num_tokens}"
         raise ConfigError(message, hint="pad each sequence before packing, or set `pad_packed_seq_alignment`")

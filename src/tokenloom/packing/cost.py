@@ -44,9 +44,6 @@ class PolynomialCost:
         linear: cost per token: everything but attention.
         quadratic: cost per pair of tokens: attention inside one document.
         communication: cost per token that a rank gets from the other ranks of its group.
-
-    Raises:
-        ConfigError: a factor is negative or not finite, or nothing costs anything.
     """
 
     linear: float = 0.0

@@ -82,9 +82,6 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
     Args:
         min_cp_size: the fewest ranks that share a pack, one of the sizes of groups.
         cp_group_sizes: the numbers of ranks that can share a pack; None for powers of two, and all dp × cp.
-
-    Raises:
-        ConfigError: `min_cp_size` is another number.
     """
 
     is_dynamic_cp = True

@@ -152,11 +152,7 @@ class Place:
 
 
 def place_of(pg_collection: Any) -> Place:
-    """Returns the place of this process in groups with the attributes of `ProcessGroups`.
-
-    Raises:
-        ConfigError: no groups are given but there are several ranks, an attribute is missing, or dp_cp does not fit.
-    """
+    """Returns the place of this process in groups with the attributes of `ProcessGroups`."""
     if pg_collection is None:
         pg_collection = ProcessGroups()
         if (ranks := current_ranks()) is not None and ranks.world_size > 1:
@@ -183,9 +179,6 @@ def place_in(dp_group: Any, tp_group: Any, pp_group: Any, dp_cp_group: Any, dev:
     """Returns the place of this process in groups that are given one by one; None is this process alone.
 
     Context-parallel ranks are those of dp_cp that are not told apart by dp.
-
-    Raises:
-        ConfigError: the number of ranks of dp_cp is no multiple of those of dp.
     """
     dp, dp_cp = Channel(dp_group), Channel(dp_group if dp_cp_group is None else dp_cp_group)
     if dp_cp.size % dp.size:

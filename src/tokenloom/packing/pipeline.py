@@ -7,7 +7,7 @@ before all have what they need: a rank that fails or dies in between fails all, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -31,15 +31,8 @@ from tokenloom.packing.plan import Int64s
 from tokenloom.packing.planning import Planned, PlansPacks, describe_lengths, describe_plan, plan_global_batch, sums_of
 
 
-class SchedulesPacks(PlansPacks, Protocol):
-    """What the pipeline asks of a scheduler."""
-
-    def get_required_sample_keys(self) -> Sequence[str]:
-        """Returns what a sub-sample must hold."""
-
-
 def run_pipeline(
-    scheduler: Callable[[], SchedulesPacks],
+    scheduler: Callable[[], PlansPacks],
     place: Place,
     data_iterator: Any,
     num_microbatches: int,

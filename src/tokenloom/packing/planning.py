@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,7 +41,7 @@ class Planned:
 
 
 class PlansPacks(Protocol):
-    """What planning asks of a scheduler."""
+    """What planning and the pipeline ask of a scheduler."""
 
     @property
     def is_dynamic_cp(self) -> bool:
@@ -52,6 +53,9 @@ class PlansPacks(Protocol):
 
     def plan(self, lengths: Int64s, /) -> PackPlan:
         """Returns the plan of a global batch."""
+
+    def get_required_sample_keys(self) -> Sequence[str]:
+        """Returns what a sub-sample must hold."""
 
 
 def plan_global_batch(lengths: Int64s, config: PackingSettings, place: Place, scheduler: PlansPacks) -> Planned:
@@ -65,9 +69,6 @@ def plan_global_batch(lengths: Int64s, config: PackingSettings, place: Place, sc
         config: settings.
         place: the process groups.
         scheduler: the scheduler.
-
-    Raises:
-        ConfigError: it cannot plan these lengths, or its plan needs a group that is missing.
     """
     per_rank = place.tp.size if getattr(config, "sequence_parallel", False) else 1
     known_cp_size = 1 if scheduler.is_dynamic_cp else place.cp.size

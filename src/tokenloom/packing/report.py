@@ -157,9 +157,6 @@ def pack_report(
         microbatch_group_size_per_vp_stage: what the number of microbatches must be a multiple of.
         schedulers: names in the scheduler map.
         cost_model: what sub-samples cost; attention work, by default.
-
-    Raises:
-        ConfigError: a setting or a length is wrong, or a scheduler has no such name.
     """
     model = PolynomialCost() if cost_model is None else cost_model
     group_size = microbatch_group_size_per_vp_stage
@@ -192,13 +189,7 @@ def pack_report(
 
 
 def rank_costs(plan: PackPlan, lengths: Int64s, model: CostModel) -> Float64s:
-    """Returns float64[num_microbatches, num_ranks], what each rank's pack costs it.
-
-    Args:
-        plan: plan of a global batch.
-        lengths: int64[num_subsamples], tokens, as they were planned.
-        model: what sub-samples cost.
-    """
+    """Returns float64[num_microbatches, num_ranks], what each rank's pack costs it, of lengths as they were planned."""
     costs = np.empty(plan.num_packs, dtype=np.float64)
     sizes = np.ones(plan.num_packs, dtype=np.int64)
     sizes[plan.packs] = plan.cp_sizes

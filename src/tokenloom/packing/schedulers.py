@@ -1,18 +1,21 @@
-"""The packing schedulers by name, and the reference's own: sub-samples in packs in the order in which they come."""
+"""The packing schedulers by name, the reference's own, and what a training loop calls once per step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from tokenloom.errors import ConfigError
 from tokenloom.packing.balanced import CostBalancedScheduler
-from tokenloom.packing.base import BasePackingScheduler
+from tokenloom.packing.base import RUN_PIPELINE, BasePackingScheduler
 from tokenloom.packing.config import PackingSettings, cost_model_of
 from tokenloom.packing.dynamic import DefaultDynamicCPScheduler
+from tokenloom.packing.exchange import Wrapped
+from tokenloom.packing.groups import place_of
 from tokenloom.packing.hybrid import HybridCostBalancedScheduler
+from tokenloom.packing.pipeline import run_pipeline
 from tokenloom.packing.plan import Int64s, PackPlan, uniform_plan
 from tokenloom.packing.static_shapes import max_num_sequences
 
@@ -24,6 +27,7 @@ __all__ = [
     "HybridCostBalancedScheduler",
     "make_scheduler",
     "scheduler_map",
+    "wrap_data_iterator",
 ]
 
 
@@ -61,12 +65,7 @@ class DpBalancedScheduler(BasePackingScheduler):
         )
 
     def _moved(self, bounds: list[int], num_missing: int) -> list[int]:
-        """Returns the sub-samples that get packs of their own: the last ones of the last packs, never a pack's first.
-
-        Args:
-            bounds: where each pack begins, and the last one ends.
-            num_missing: how many to move.
-        """
+        """Returns the sub-samples that get packs of their own: the last of the last packs, never a first one."""
         moved: list[int] = []
         for pack in range(len(bounds) - 2, -1, -1):
             if len(moved) == num_missing:
@@ -119,9 +118,6 @@ def make_scheduler(
         dp_size: context-parallel groups.
         schedulers: classes by name.
         name: instead of the one in the configuration.
-
-    Raises:
-        ConfigError: there is none of that name, or a setting is not what it must be.
     """
     name = config.sequence_packing_scheduler if name is None else name
     if name not in schedulers:
@@ -137,3 +133,52 @@ def make_scheduler(
     if issubclass(schedulers[name], DefaultDynamicCPScheduler):
         options["min_cp_size"] = getattr(config, "min_dynamic_context_parallel_size", 1)
     return schedulers[name](config.max_seqlen_per_dp_cp_rank, cp_size, dp_size, multiple, **options)
+
+
+def wrap_data_iterator(
+    data_iterator: Any, config: PackingSettings, num_microbatches: int, pg_collection: Any = None
+) -> Wrapped:
+    """Schedules and exchanges one global batch; all ranks of the run must call this together.
+
+    The sub-samples of all data-parallel ranks together are planned anew, and each goes to the ranks that work on it.
+    Which are in the global batch does not change. A sub-sample is padded to a multiple of 2 × the ranks that share it,
+    beyond the padding that its iterator says it has.
+
+    The scheduler that `config` names in `scheduler_map` decides: its `get_groups_and_subsamples` what each rank works
+    on, its `run` all of it.
+
+    Args:
+        data_iterator: yields what `take_apart` describes: mappings with tokens, labels, loss_mask, position_ids,
+            original_seq_len and padded_seq_len, or lists of them. Only rank 0 of a tensor-parallel group on the first
+            and the last pipeline stage has one (and on a stage with multi-token prediction), with virtual stages in a
+            list of one per stage. It is the same on context-parallel ranks. What a middle stage holds is not read.
+            It needs `__next__` only.
+        config: a `PackingConfig`, or what has its attributes.
+        num_microbatches: how many items are taken from each iterator.
+        pg_collection: a `ProcessGroups`, or what has its attributes; None where there is one process only.
+
+    Returns:
+        (iterator, number of microbatches, sum of lengths, sum of squared lengths), lengths without padding, exact. The
+        iterator yields one pack per microbatch: tokens, labels, position_ids int64[T], loss_mask float32[T], cu_seqlens
+        and cu_seqlens_padded int32[n + 1], max_seqlen; on stages without tokens the last three only. It is a list with
+        virtual stages, and None on tensor-parallel ranks other than 0.
+
+    Raises:
+        ConfigError: an iterator is missing, or where none may be; a sub-sample is too long; it cannot be planned.
+        InputError: the iterator ended, or yields something else.
+        BuildError: in a run of several ranks, any of this happened on some rank, which the message names, or one died.
+        DivergenceError: ranks that must hold the same data hold lengths that differ.
+    """
+    place = place_of(pg_collection)
+    named = scheduler_map.get(config.sequence_packing_scheduler)
+    if named is None or named.run is RUN_PIPELINE:
+        return run_pipeline(
+            lambda: make_scheduler(config, cp_size=place.cp.size, dp_size=place.dp.size),
+            place,
+            data_iterator,
+            num_microbatches,
+            config,
+        )
+    scheduler = make_scheduler(config, cp_size=place.cp.size, dp_size=place.dp.size)
+    groups = (place.dp.group, place.tp.group, place.pp.group, place.dp_cp_group)
+    return cast("Wrapped", scheduler.run(data_iterator, num_microbatches, *groups, place.device, config))

@@ -56,11 +56,7 @@ class StaticShape:
 
     @classmethod
     def of(cls, config: Any) -> StaticShape | None:
-        """Returns the shape that a configuration asks for; None if it asks for none.
-
-        Raises:
-            ConfigError: the settings are not what they must be.
-        """
+        """Returns the shape that a configuration asks for; None if it asks for none."""
         alignment = getattr(config, "pad_packed_seq_alignment", None)
         if alignment is None:
             tail_padding_policy(config)
@@ -135,11 +131,7 @@ class StaticShape:
 
 
 def tail_padding_policy(config: Any) -> str:
-    """Returns what the tail of a pack is: "append_dummy_seq", by default, or "extend_last".
-
-    Raises:
-        ConfigError: the configuration says another word.
-    """
+    """Returns what the tail of a pack is: "append_dummy_seq", by default, or "extend_last"."""
     policy = getattr(config, "thd_tail_padding_policy", None) or APPEND_DUMMY_SEQ
     if policy not in (APPEND_DUMMY_SEQ, EXTEND_LAST):
         message = f"expected {APPEND_DUMMY_SEQ!r} or {EXTEND_LAST!r} as thd_tail_padding_policy, found {policy!r}"
@@ -148,11 +140,7 @@ def tail_padding_policy(config: Any) -> str:
 
 
 def partition_mode(config: Any) -> str:
-    """Returns how context-parallel ranks share a pack: "zigzag", by default, or "contiguous".
-
-    Raises:
-        ConfigError: the configuration says another word.
-    """
+    """Returns how context-parallel ranks share a pack: "zigzag", by default, or "contiguous"."""
     mode = getattr(config, "cp_partition_mode", ZIGZAG)
     if mode not in (ZIGZAG, CONTIGUOUS):
         message = f"expected {ZIGZAG!r} or {CONTIGUOUS!r} as cp_partition_mode, found {mode!r}"
@@ -164,9 +152,6 @@ def max_num_sequences(config: Any) -> int | None:
     """Returns how many sub-samples a pack may have, where the configuration says so.
 
     That is `thd_max_packed_sequences`, less one where packs get a dummy sequence.
-
-    Raises:
-        ConfigError: no sub-sample is left.
     """
     most = getattr(config, "thd_max_packed_sequences", None)
     if most is None:
