@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from tokenloom.errors import ConfigError
-from tokenloom.loading.buffers import BatchBuffers
 from tokenloom.loading.loader import loader_arguments
 from tokenloom.loading.read_ahead import Batch, announce_ahead
+from tokenloom.loading.thread_loader import BatchBuffers
 from tokenloom.numbers import checked_integer
 from tokenloom.optional import require
 

@@ -1,10 +1,8 @@
 """Telling storage what batches will be asked for, in whatever process they will be read.
 
-A loader hands its batches to the workers by turns, so the worker of a batch is known as soon as the batch is, and so is
-what that worker will be asked for later. Each batch carries along, to its worker, the positions of a later batch of
+A loader hands its batches to the workers by turns. Each carries along, to its worker, the positions of a later batch of
 that worker, and the first one its own too; the worker announces them to the dataset, whose storage begins to fetch. So
-each batch is announced once. Nothing of this is state: a loader that begins anywhere announces from there, and a wrong
-announcement costs time, never a wrong batch.
+each batch is announced once. Nothing of this is state: a wrong announcement costs time, never a wrong batch.
 """
 
 from __future__ import annotations

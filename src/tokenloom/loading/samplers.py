@@ -309,16 +309,11 @@ class RampupPretrainingSampler(MegatronPretrainingSampler):
 class BalancedSampler(MegatronPretrainingSampler):
     """Positions in micro-batches for one data-parallel rank, such that each global batch has the blend on every rank.
 
-    The order of a blend is nearly periodic. Where its period and `micro_batch_size * data_parallel_size` are in step,
-    dealing micro-batches by turns gives a rank the same datasets all run long: of two datasets of equal weight, each of
-    two ranks would read one. Here a global batch is sorted by dataset and dealt sample by sample, beginning at another
-    rank each time.
-
-    A global batch has the positions that it has with `MegatronPretrainingSampler`; only which rank, and which
-    micro-batch, takes them differs. Of each dataset of a blend, a rank gets n / R samples of a global batch that has n
-    for R ranks, to within one; which ranks get that one changes such that in R global batches with equal counts, from
-    a multiple of R on, all ranks get equally many. So shares do not drift apart either where a rank has but few samples
-    of a global batch.
+    Where the order of a blend repeats in step with the ranks, turns give each rank the same datasets all run long (see
+    `resonance.py`). Here a global batch has the positions that it has with `MegatronPretrainingSampler`, but is sorted
+    by dataset and dealt sample by sample, beginning at another rank each time. Of a dataset that has n samples in it,
+    each of R ranks gets n / R, to within one; in R global batches with equal counts, from a multiple of R on, all ranks
+    get equally many, so shares do not drift apart.
 
     A function of the settings and the position where a global batch begins. To resume, make a new sampler with the
     samples consumed at the end of a global batch; micro-batch size, ranks and batch sizes may have changed.

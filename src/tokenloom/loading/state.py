@@ -16,7 +16,6 @@ from tokenloom.numbers import checked_integer, quoted
 from tokenloom.overrides import Overrides
 
 _VERSION = 2
-_NAMES = ("run", "position", "digest")
 
 
 @runtime_checkable
@@ -67,11 +66,7 @@ def loader_state(dataset: Any, consumed_samples: int) -> dict[str, Any]:
 
 
 def read_of_state(state: Mapping[str, Any]) -> RangeDigest | None:
-    """Returns what all ranks had read at a state, if it says so.
-
-    Args:
-        state: a state that `consumed_of_state` has accepted.
-    """
+    """Returns what all ranks had read at a state that `consumed_of_state` has accepted, if it says so."""
     if (text := state.get("read")) is None:
         return None
     read = RangeDigest.parse(text)
@@ -106,7 +101,7 @@ def consumed_of_state(dataset: Any, state: Mapping[str, Any]) -> int:
         if version == 1:
             hint = "that state is of a dataset that is no run; to go on in a run, give the sampler consumed samples"
         raise ConfigError(message, hint=hint)
-    if missing := [name for name in _NAMES if name not in state]:
+    if missing := [name for name in ("run", "position", "digest") if name not in state]:
         message = f"expected `{missing[0]}` in the state of a loader over a run, found {', '.join(map(repr, state))}"
         raise ConfigError(message)
     for name in ("run", "digest"):

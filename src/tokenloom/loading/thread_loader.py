@@ -9,22 +9,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from tokenloom.datasets.protocols import order_of
+from tokenloom.datasets.outputs import MakeArray, integers_of
+from tokenloom.datasets.protocols import FillsBatches, order_of
+from tokenloom.datasets.shortcuts import batch_of, digests_tokens, fills_batches, hook_of, must_be_asked
+from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.errors import ConfigError
-from tokenloom.loading.buffers import BatchBuffers, Tensors, tensors_to_make
 from tokenloom.loading.check_reading import ReadBatches
-from tokenloom.loading.digest import ReadingDigest
+from tokenloom.loading.digest import ReadingDigest, digests_of_batch
 from tokenloom.loading.loader import batches_of, collate
 from tokenloom.loading.read_ahead import Batch, announce_ahead
 from tokenloom.loading.resonance import warn_of_resonance
 from tokenloom.loading.state import consumed_of_state, in_order, loader_state, read_of_state
 from tokenloom.numbers import checked_integer
+from tokenloom.optional import is_installed, require
 from tokenloom.storage.ending import ENDING, daemons_stopped, submit
+
+Tensors = Literal["torch", "numpy"]
+"""What batches are made of."""
 
 _STATE_VERSION = 1
 
@@ -53,6 +59,143 @@ class DataWait:
         self.longest_seconds = max(self.longest_seconds, seconds)
 
 
+class BatchBuffers:
+    """Fills batches for a loader, each in new memory or in a ring. Safe from several threads, each with another batch.
+
+    In a ring, nothing is allocated once each slot was used: new memory costs a page fault, and the zeroing of a page,
+    for every 4096 bytes; a dense mask consists of nothing else.
+
+    Args:
+        dataset: gives batches by positions; it must fill given arrays (`fills_batches`) for all but the defaults.
+        tensors: what batches are made of.
+        pin_memory: whether batches lie in page-locked memory, which torch makes.
+        integer_dtype: dtype of tokens, labels and positions.
+        num_slots: batches in a ring, of which n + num_slots overwrites n; 0 for memory of its own for each batch.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        tensors: Tensors = "torch",
+        pin_memory: bool = False,
+        integer_dtype: DTypeLike = np.int64,
+        num_slots: int = 0,
+    ) -> None:
+        self._dataset = dataset
+        self._tensors = tensors
+        self._as_tensors: Callable[[Sample], Sample] = to_tensors if tensors == "torch" else dict
+        self._pin_memory = pin_memory
+        self._integers = integers_of(integer_dtype)
+        if self._integers != np.int64:
+            _check_fills(dataset, "integer_dtype")
+        if num_slots:
+            _check_fills(dataset, "reuse_after")
+        self._slots: list[tuple[int, Sample]] = [(0, {})] * num_slots
+        self._must_be_asked = must_be_asked(dataset)
+        self._allocates = fills_batches(dataset) and (pin_memory or self._integers != np.int64)
+        self._digests = digests_tokens(dataset)
+        self._empty: MakeArray = _pinned_array if pin_memory else np.empty
+
+    def fill_and_digest(self, number: int, positions: Batch) -> tuple[dict[str, Any], NDArray[np.uint64] | None]:
+        """Returns a batch as `fill` does, and digests of the tokens of each sample; None if these have no tokens."""
+        count = len(positions)
+        if self._digests:
+            digests = np.zeros((count, 2), dtype=np.uint64)
+            batch = self.fill(number, positions, digests)
+            if count and digests.item(0):
+                return batch, digests
+        else:
+            batch = self.fill(number, positions)
+        return batch, digests_of_batch(batch, count)  # which were not made while tokens were filled
+
+    def fill(self, number: int, positions: Batch, digests: NDArray[np.uint64] | None = None) -> dict[str, Any]:
+        """Returns the tensors or arrays of a batch; in a ring, valid until batch `number + num_slots` is filled.
+
+        A dataset that can puts digests of its tokens into `digests`, zeros: uint64[len(positions), 2].
+        """
+        more: dict[str, Any] = {} if digests is None else {"digests": digests}
+        count = len(positions)
+        if self._slots:
+            slot = number % len(self._slots)
+            if self._slots[slot][0] < count:
+                self._slots[slot] = count, self._allocate(count)
+            rows = {name: array[:count] for name, array in self._slots[slot][1].items()}
+            self._dataset.batch(positions, out=rows, **more)
+            return self._as_tensors(rows)  # new ones each time: `share_memory_` and queues move a tensor elsewhere
+        if self._must_be_asked:
+            return self._collated(positions)
+        if self._allocates:
+            arrays = self._dataset.batch(positions, out=self._allocate(count), **more)
+            return _pinned_tensors(arrays) if self._pin_memory else self._as_tensors(arrays)
+        tensors = self._as_tensors(self._dataset.batch(positions, **more))
+        return {name: tensor.pin_memory() for name, tensor in tensors.items()} if self._pin_memory else tensors
+
+    def _collated(self, positions: Batch) -> dict[str, Any]:
+        """Returns a batch of what `dataset[k]` gives, as a DataLoader would make it, or the same as NumPy arrays."""
+        if self._tensors == "numpy":
+            return batch_of(self._dataset, positions)
+        batch: dict[str, Any] = collate([self._dataset[position] for position in positions])
+        if self._pin_memory:
+            batch = require("torch.utils.data._utils.pin_memory", extra="torch").pin_memory(batch)
+        return batch
+
+    def _allocate(self, count: int) -> Sample:
+        batch: Sample = self._dataset.allocate_batch(count, integer_dtype=self._integers, empty=self._empty)
+        return batch
+
+
+def tensors_to_make(tensors: Tensors | None, *, pin_memory: bool | None) -> tuple[Tensors, bool]:
+    """Returns what batches are made of, and whether they lie in page-locked memory.
+
+    As asked; by default, torch's tensors where torch is installed, page-locked where CUDA is available to it, and
+    NumPy's arrays where it is not.
+    """
+    if tensors is None:
+        tensors = "torch" if is_installed("torch") else "numpy"
+    if tensors not in get_args(Tensors):
+        choices = " or ".join(map(repr, get_args(Tensors)))
+        message = f"expected `tensors` to be {choices}, found {tensors!r}"
+        raise ConfigError(message, hint='JAX and others take the arrays of `tensors="numpy"`')
+    if pin_memory is not None and type(pin_memory) is not bool:
+        message = f"expected `pin_memory` to be True, False or None, found {pin_memory!r}"
+        raise ConfigError(message)
+    if tensors == "torch":
+        torch = require("torch", extra="torch")
+        return tensors, bool(torch.cuda.is_available()) if pin_memory is None else pin_memory
+    if pin_memory:
+        message = '`pin_memory` needs the tensors of torch, found `tensors="numpy"`'
+        raise ConfigError(message, hint="leave `pin_memory` out")
+    return tensors, False
+
+
+def _check_fills(dataset: Any, setting: str) -> None:
+    """Checks that a dataset fills given arrays, as a setting needs it."""
+    if not fills_batches(dataset):
+        message = f"expected a dataset that fills given arrays, for `{setting}`, found {type(dataset).__name__}"
+        if isinstance(dataset, FillsBatches) and (hook := hook_of(dataset, "fills_batches")) is not None:
+            message += f", whose samples are those of `{hook}`"
+        raise ConfigError(message, hint=f"leave `{setting}` away; GPT datasets and blends of them know it")
+
+
+def _pinned_array(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    torch = require("torch", extra="torch")
+    kind = torch.from_numpy(np.empty(0, dtype=dtype)).dtype
+    array: NDArray[Any] = torch.empty(shape, dtype=kind, pin_memory=True).numpy()
+    return array
+
+
+def _pinned_tensors(arrays: Sample) -> dict[str, Any]:
+    """Returns the tensors that arrays of `_pinned_array` are views of, and of other arrays what `to_tensors` does.
+
+    torch keeps the memory of its own tensors until a copy to a device that does not block has ended, also one of a
+    slice; of a slice of what it gets from NumPy it does not know whose memory that is.
+    """
+    torch = require("torch", extra="torch")
+    pinned = {name: array.base for name, array in arrays.items() if isinstance(array.base, torch.Tensor)}
+    return {**to_tensors(arrays), **pinned}
+
+
 class _Filled(NamedTuple):
     """A batch that is ready, and digests of the tokens of each sample, if they are kept."""
 
@@ -76,9 +219,9 @@ class ThreadLoader:
     need: `tensors` asks for either, and says which they are. Without a sampler, batches of `batch_size` samples are
     read in the order of the dataset, which is shuffled already; what does not fill up a batch at the end is left out.
 
-    The kernels that fill a batch release the GIL, so threads do what torch's worker processes do, without starting
-    them, pickling the dataset for them, and moving every batch through shared memory. `dataset.batch` is called from
-    several threads at once where `num_threads` is above 1; all datasets of this package allow that.
+    The kernels that fill a batch release the GIL, so threads do what torch's worker processes do, without pickling the
+    dataset and moving every batch through shared memory. `dataset.batch` is called from several threads at once where
+    `num_threads` is above 1; all datasets of this package allow that.
 
     Batches lie in this process's own memory; a forked child has a copy. `share_memory_` and queues of torch move a
     tensor: copy a NumPy view that is to outlive that.
