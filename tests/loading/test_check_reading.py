@@ -37,7 +37,7 @@ def test_a_check_returns_what_was_read_since_the_start(run):
     loader = loader_of(run)
     batches = iter(loader)
     assert check_reading(loader).digest == digest_of_positions(run, range(0))
-    for stop, num_batches, when in ((8, 2, "later"), (32, 6, "now")):
+    for stop, num_batches, when in ((8, 2, "never"), (32, 6, "now")):
         assert len(list(itertools.islice(batches, num_batches))) == num_batches
         found = check_reading(loader, reread=when)
         assert (found.start, found.stop) == (0, stop)
@@ -62,18 +62,6 @@ def test_a_bit_that_was_flipped_is_found(run, position):
         DivergenceError, match=f"{expected}batch {batch} since the last check: expected digest [0-9a-f]+"
     ):
         check_reading(loader)
-
-
-def test_what_is_read_later_is_compared_at_the_next_check(run):
-    loader = loader_of(once(run, 5))
-    batches = iter(loader)
-    next(batches), next(batches)
-    check_reading(loader, reread="later")
-    next(batches)
-    check_reading(loader, reread="never")
-    next(batches)
-    with pytest.raises(DivergenceError, match=r"at positions \[4, 5, 6, 7\], batch 1 since the last check"):
-        check_reading(loader, reread="later")
 
 
 def test_data_that_change_meanwhile_are_told(run):
@@ -102,7 +90,7 @@ def test_what_cannot_be_checked_is_refused(run):
     next(iter(loader))
     with pytest.raises(ConfigError, match="expected batches with `tokens`"):
         check_reading(loader)
-    with pytest.raises(ConfigError, match='expected "now", "later" or "never" as reread'):
+    with pytest.raises(ConfigError, match='expected "now" or "never" as reread'):
         check_reading(None, reread="soon")
 
 

@@ -11,10 +11,9 @@ import copy
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +35,6 @@ from tokenloom.loading.digest import (
 from tokenloom.loading.read_ahead import Batch
 from tokenloom.loading.samplers import DataParallelSampler
 from tokenloom.loading.state import InOrder, in_order
-from tokenloom.storage.ending import beside
 
 _MOST_PIECES = 64
 _SHOWN_POSITIONS = 8
@@ -68,19 +66,11 @@ class Stretch:
         sampler.begin_at(self.start)
         return itertools.islice(iter(sampler), len(self.sums))
 
-    def reread(self, dataset: Any, rank: int | None, num_threads: int) -> NDArray[np.uint64]:
-        """Returns the digests of these batches as a data-parallel rank is to read them, from the data; none of None."""
-        batches = () if rank is None else self.batches(rank)
-        found: NDArray[np.uint64] = digest_batches(dataset, batches, num_threads=num_threads).sums().reshape(-1, 2)
-        return found
-
-
-class Rereading(NamedTuple):
-    """What this rank has read, the data-parallel rank that it reads again (None if others do), and its digests."""
-
-    stretch: Stretch
-    rank: int | None
-    sums: Future[NDArray[np.uint64]]
+    def reread(self, dataset: Any, rank: int, num_threads: int) -> NDArray[np.uint64]:
+        """Returns the digests of these batches as a data-parallel rank is to read them, from the data."""
+        found = digest_batches(dataset, self.batches(rank), num_threads=num_threads)
+        sums: NDArray[np.uint64] = found.sums().reshape(-1, 2)
+        return sums
 
 
 class ReadBatches:
@@ -96,8 +86,6 @@ class ReadBatches:
         self.dataset = dataset
         self.sampler = sampler
         self.keeps = keeps
-        self.rereading: Rereading | None = None
-        """What is read again, where that was not compared yet."""
         self.go_on(None)
 
     def go_on(self, read: RangeDigest | None) -> None:
@@ -217,9 +205,7 @@ class DigestedBatches:
             yield batch
 
 
-def check_reading(
-    loader: Any, *, reread: Literal["now", "later", "never"] = "now", num_threads: int = 1
-) -> RangeDigest | None:
+def check_reading(loader: Any, *, reread: Literal["now", "never"] = "now", num_threads: int = 1) -> RangeDigest | None:
     """Raises on every rank of `torch.distributed` unless all have read what the order says; for every checkpoint.
 
     All ranks must call this after as many samples, those without a loader with None. Ranks whose samplers have one
@@ -228,8 +214,7 @@ def check_reading(
 
     Args:
         loader: a `ThreadLoader` or `DigestedBatches` over samples in order; None on a rank that reads nothing.
-        reread: "now" waits for what is read again; "later" reads it in the background, and compares at the next check;
-            "never" only compares ranks that read the same, and what was left for later stays so.
+        reread: "now" waits for what is read again; "never" only compares ranks that read the same.
         num_threads: threads that read again.
 
     Returns:
@@ -242,15 +227,13 @@ def check_reading(
         BuildError: a rank failed to read, or died.
         ConfigError: the loader keeps no digest, or a position does not say what it has read.
     """
-    if reread not in ("now", "later", "never"):
-        message = f'expected "now", "later" or "never" as reread, found {reread!r}'
+    if reread not in ("now", "never"):
+        message = f'expected "now" or "never" as reread, found {reread!r}'
         raise ConfigError(message)
     read = getattr(loader, "read", None)
     if loader is not None and not isinstance(read, ReadBatches):
         message = f"expected a loader that keeps what it has read, found {type(loader).__name__}"
         raise ConfigError(message, hint="wrap it: DigestedBatches(loader, dataset, sampler)")
-    if reread != "never":
-        _settle(read, num_threads)
     stretch: Stretch | None = None
 
     def claim() -> Record:
@@ -262,21 +245,27 @@ def check_reading(
         return claimed
         return stretch.claim
 
+    def again() -> Record:
+        if read is None or stretch is None:
+            return {}
+        if (target := answer.get("target")) is None:
+            return stretch.claim
+        found = stretch.reread(read.dataset, target, num_threads)
+        return {**stretch.claim, "target": target, "found": _hex(found)}
+
     answer = _meet("comparing what was read", claim, _compare)
-    if answer.get("suspects"):
-        _raise_for(answer, read, stretch, num_threads)
     if "read" not in answer:
         return None
-    found = RangeDigest.parse(answer["read"])
-    if read is not None and stretch is not None and reread != "never":
-        target = answer.get("target")
-        work = partial(stretch.reread, read.dataset, target, num_threads)
-        read.rereading = Rereading(stretch, target, beside(work))
-    if reread == "now":
-        _settle(read, num_threads)
+    if not answer["suspects"] and reread == "now":
+        answer |= _meet("comparing what was read again", again, _compare_again)
+    if answer["suspects"]:
+        dataset = None if read is None else read.dataset
+        found = [_find(suspect, dataset, stretch, answer["batches"], num_threads) for suspect in answer["suspects"][:8]]
+        raise DivergenceError("; ".join(found), hint=_HINT)
+    total = RangeDigest.parse(answer["read"])
     if read is not None:
-        read.checked(found)
-    return found
+        read.checked(total)
+    return total
 
 
 def _compare(records: list[Record]) -> list[Record]:
@@ -317,39 +306,14 @@ def _compare(records: list[Record]) -> list[Record]:
     return answers
 
 
-def _settle(read: ReadBatches | None, num_threads: int) -> None:
-    """Compares what was read again with what was said of it, if something was."""
-    rereading = None if read is None else read.rereading
-
-    def result() -> Record:
-        if rereading is None:
-            return {}
-        found, claim = rereading.sums.result(), rereading.stretch.claim
-        return claim if rereading.rank is None else {**claim, "target": rereading.rank, "found": _hex(found)}
-
-    answer = _meet("comparing what was read again", result, _compare_again)
-    if answer["suspects"]:
-        _raise_for(answer, read, None if rereading is None else rereading.stretch, num_threads)
-    if read is not None:
-        read.rereading = None
-
-
 def _compare_again(records: list[Record]) -> list[Record]:
     claimed = {record["rank"]: record for record in records if "rank" in record}
     again = {record["target"]: record["found"] for record in records if "target" in record}
     suspects = sorted(number for number, found in again.items() if claimed[number]["sum"] != found)
-    batches = max((record["batches"] for record in claimed.values()), default=0)
-    return [{"suspects": suspects, "batches": batches} for _ in records]
+    return [{"suspects": suspects} for _ in records]
 
 
 # --- naming the rank ----------------------------------------------------------------------------------------------
-
-
-def _raise_for(answer: Record, read: ReadBatches | None, stretch: Stretch | None, num_threads: int) -> None:
-    """Raises, on all ranks, what was read wrong of the parts of data-parallel ranks, and by which ranks."""
-    dataset = None if read is None else read.dataset
-    found = [_find(suspect, dataset, stretch, answer["batches"], num_threads) for suspect in answer["suspects"][:8]]
-    raise DivergenceError("; ".join(found), hint=_HINT)
 
 
 def _find(suspect: int, dataset: Any, stretch: Stretch | None, num_batches: int, num_threads: int) -> str:

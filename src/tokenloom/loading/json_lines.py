@@ -36,8 +36,11 @@ class JsonLinesWriter:
         self.path: str = os.fspath(path)
 
     def __call__(self, **values: Any) -> None:
-        """Writes one line of `step`, and of numbers, arrays or tensors of one number, text, dataclasses such as
-        `ThreadLoader.wait`, and mappings of these by name. `unix_seconds` is the time of the call unless given.
+        """Writes one line.
+
+        Args:
+            values: what it says: `step`, and numbers, arrays or tensors of one number, text, dataclasses such as
+                `ThreadLoader.wait`, and mappings of these by name. `unix_seconds` is the time of the call unless given.
         """
         line = {"unix_seconds": time.time()} | {name: _plain(value, name) for name, value in values.items()}
         with open(self.path, "a", encoding="utf-8") as stream:
