@@ -74,9 +74,7 @@ def export_documents(
 
     Raises:
         OutputExistsError: something is there, and is not to be replaced.
-        ConfigError: a size, a format or a compression is none.
         DatasetNotFoundError, DatasetFormatError, StorageError: the pair cannot be read, or the files not be written.
-        MissingExtraError: `pyarrow` is not installed.
     """
     target = _Target(os.fspath(output), file_format, row_group_bytes, part_bytes, compression, overwrite=overwrite)
     return target.write(DocumentRows(prefix, tokenizer=tokenizer))
@@ -101,8 +99,7 @@ def export_samples(
         num_samples: how many from the first one on; None for all.
 
     Raises:
-        OutputExistsError, ConfigError, StorageError, MissingExtraError: see `export_documents`; there are no samples,
-            or they differ in shape.
+        OutputExistsError, StorageError: see `export_documents`.
     """
     target = _Target(os.fspath(output), file_format, row_group_bytes, part_bytes, compression, overwrite=overwrite)
     return target.write(SampleRows(dataset, num_samples=num_samples))

@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,6 @@ def documents_dataset(prefix: str | os.PathLike[str], *, tokenizer: Any = None) 
 
     Raises:
         DatasetNotFoundError, DatasetFormatError, StorageError: as `IndexedDataset`.
-        MissingExtraError: `datasets` is not installed.
     """
     datasets = require("datasets", extra=_EXTRA)
     table = document_batches(prefix, tokenizer=tokenizer).read_all().replace_schema_metadata(None)
@@ -54,19 +54,14 @@ def samples_dataset(dataset: Any, *, num_samples: int | None = None) -> Any:
     datasets = require("datasets", extra=_EXTRA)
     count = len(dataset) if num_samples is None else min(num_samples, len(dataset))
     positions = datasets.Dataset.from_dict({"sample": np.arange(count)})
-    positions.set_transform(_Reader(dataset))
+    positions.set_transform(partial(_read, dataset))
     return positions
 
 
-class _Reader:
-    """Samples for positions; the transform of such a dataset."""
-
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-
-    def __call__(self, rows: Mapping[str, Sequence[int]]) -> dict[str, NDArray[Any]]:
-        positions = np.asarray(rows["sample"], dtype=np.int64)
-        return {"sample": positions, **named_samples(self._dataset, positions)}
+def _read(dataset: Any, rows: Mapping[str, Sequence[int]]) -> dict[str, NDArray[Any]]:
+    """Returns samples for positions; the transform of such a dataset."""
+    positions = np.asarray(rows["sample"], dtype=np.int64)
+    return {"sample": positions, **named_samples(dataset, positions)}
 
 
 def save_for_preprocessing(dataset: Any, folder: str | os.PathLike[str]) -> str:
@@ -81,14 +76,17 @@ def save_for_preprocessing(dataset: Any, folder: str | os.PathLike[str]) -> str:
         folder: path of the folder, which has no other use.
 
     Raises:
-        ConfigError: it is something else.
         OutputExistsError: the folder holds something else.
         StorageError: it cannot be written.
-        MissingExtraError: `datasets` is not installed.
     """
     datasets = require("datasets", extra=_EXTRA)
     path = os.fspath(folder).rstrip("/")
-    _check_is_dataset(dataset, datasets)
+    if isinstance(dataset, datasets.DatasetDict):
+        message = f"expected one split, found a DatasetDict with {', '.join(map(repr, dataset))}"
+        raise ConfigError(message, hint="save each split in a folder of its own, as `dataset[name]`")
+    if not isinstance(dataset, datasets.Dataset):
+        message = f"expected a `datasets.Dataset`, found {type(dataset).__name__}"
+        raise ConfigError(message, hint="write its rows to files, such as JSON lines")
     fingerprint = dataset._fingerprint
     if os.path.lexists(path):
         if _saved_fingerprint(path) == fingerprint:
@@ -108,20 +106,6 @@ def save_for_preprocessing(dataset: Any, folder: str | os.PathLike[str]) -> str:
         shutil.rmtree(hidden, ignore_errors=True)
         raise
     return path
-
-
-def _check_is_dataset(dataset: Any, datasets: Any) -> None:
-    if isinstance(dataset, datasets.Dataset):
-        return
-    if isinstance(dataset, datasets.DatasetDict):
-        splits = ", ".join(map(repr, dataset))
-        message = f"expected one split, found a DatasetDict with {splits}"
-        raise ConfigError(message, hint="save each split in a folder of its own, as `dataset[name]`")
-    message = f"expected a `datasets.Dataset`, found {type(dataset).__name__}"
-    hint = (
-        "write its rows to files first, such as JSON lines" if isinstance(dataset, datasets.IterableDataset) else None
-    )
-    raise ConfigError(message, hint=hint)
 
 
 def _saved_fingerprint(path: str) -> str | None:

@@ -41,9 +41,6 @@ def ray_documents(prefix: str | os.PathLike[str], *, tokenizer: Any = None, num_
         prefix: path of the pair without suffix, or its address; each node must see it.
         tokenizer: adds the texts: what `load_tokenizer` takes, or a tokenizer that can be pickled.
         num_blocks: blocks, which are tasks, to cut the documents into; None lets Ray choose.
-
-    Raises:
-        DatasetNotFoundError, DatasetFormatError, StorageError: as `IndexedDataset`.
     """
     count = len(DocumentRows(prefix, tokenizer=tokenizer))
     path = os.fspath(prefix)
