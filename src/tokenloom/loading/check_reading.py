@@ -34,7 +34,7 @@ from tokenloom.loading.digest import (
 )
 from tokenloom.loading.read_ahead import Batch
 from tokenloom.loading.samplers import DataParallelSampler
-from tokenloom.loading.state import InOrder, in_order
+from tokenloom.loading.state import in_order, is_in_order
 
 _MOST_PIECES = 64
 _SHOWN_POSITIONS = 8
@@ -167,8 +167,9 @@ class ReadBatches:
 
         It knows at a check, and always where there is one data-parallel rank.
         """
-        is_in_order = isinstance(self.sampler, DataParallelSampler) and isinstance(self.sampler, InOrder)
-        if not self.keeps or not is_in_order or not self._has_tokens:
+        if not self.keeps or not isinstance(self.sampler, DataParallelSampler) or not is_in_order(self.sampler):
+            return None
+        if not self._has_tokens:
             return None
         if not self._sums.num_batches:
             return self.before

@@ -84,13 +84,13 @@ class ReadAheadDataset:
     def __init__(self, dataset: Announces, *, num_workers: int) -> None:
         self.dataset: Any = dataset
         self.num_workers = num_workers
-        self._sources = {path: number for number, path in enumerate(dataset.remote_paths)}
+        self.remote_paths: list[str] = list(dict.fromkeys(dataset.remote_paths))
         self._reported: dict[str, Any] = {}
-        self._counters: Any = None
+        self.counters: Any = None
         if num_workers:
             torch = require("torch", extra="torch")
-            shape = (num_workers, len(self._sources), len(SourceStatistics().numbers()))
-            self._counters = torch.zeros(shape, dtype=torch.float64).share_memory_()
+            shape = (num_workers, len(self.remote_paths), len(SourceStatistics().numbers()))
+            self.counters = torch.zeros(shape, dtype=torch.float64).share_memory_()
 
     def __len__(self) -> int:
         """The number of samples."""
@@ -111,25 +111,16 @@ class ReadAheadDataset:
             self._report()
         return samples
 
-    def statistics(self) -> dict[str, SourceStatistics]:
-        """Returns what this process and all workers so far have read of each source: {address: numbers}."""
-        own = storage_statistics()
-        found = {path: own.get(path, SourceStatistics()) for path in self._sources}
-        if self._counters is not None:
-            totals = self._counters.sum(dim=0).tolist()
-            for path, number in self._sources.items():
-                found[path] = found[path] + SourceStatistics.from_numbers(totals[number])
-        return found
-
     def _report(self) -> None:
         """Adds what this worker has read since its last report, where the process of the loader sees it."""
         worker = require("torch.utils.data", extra="torch").get_worker_info()
         if worker is None:
             return
-        for path, entry in storage_statistics().items():
-            if (number := self._sources.get(path)) is not None:
-                numbers = self._counters.new_tensor(entry.numbers())
-                self._counters[worker.id, number] += numbers - self._reported.get(path, 0)
+        own = storage_statistics()
+        for number, path in enumerate(self.remote_paths):
+            if path in own:
+                numbers = self.counters.new_tensor(own[path].numbers())
+                self.counters[worker.id, number] += numbers - self._reported.get(path, 0)
                 self._reported[path] = numbers
 
 
@@ -160,8 +151,12 @@ def loader_statistics(loader: Any) -> dict[str, SourceStatistics]:
     Args:
         loader: what `build_dataloader` returned, or a `ThreadLoader`; nothing is returned for local data.
     """
-    dataset = loader.dataset
-    if not isinstance(dataset, ReadAheadDataset):
-        dataset = ReadAheadDataset(dataset, num_workers=0)
-    statistics: dict[str, SourceStatistics] = dataset.statistics()
-    return statistics
+    dataset, own = loader.dataset, storage_statistics()
+    found = {path: own.get(path, SourceStatistics()) for path in dataset.remote_paths}
+    if isinstance(dataset, ReadAheadDataset) and dataset.counters is not None:
+        totals = dataset.counters.sum(dim=0).tolist()
+        found = {
+            path: here + SourceStatistics.from_numbers(numbers)
+            for (path, here), numbers in zip(found.items(), totals, strict=True)
+        }
+    return found

@@ -7,7 +7,7 @@ another when the run goes on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from tokenloom.datasets.protocols import order_of
 from tokenloom.errors import ConfigError
@@ -18,22 +18,14 @@ from tokenloom.overrides import Overrides
 _VERSION = 2
 
 
-@runtime_checkable
-class InOrder(Protocol):
-    """A sampler in the order of positions: up to any batch, those of all ranks together are a range of positions."""
-
-    def position_after(self, num_batches: int) -> int:
-        """Returns the samples that all ranks have consumed after so many batches of an iteration."""
-        ...
-
-    def begin_at(self, position: int) -> None:
-        """Has later iterations begin after so many samples; after all of them, they yield nothing."""
-        ...
+def is_in_order(sampler: Any) -> bool:
+    """Whether a sampler has the `position_after` and `begin_at` of `InOrderSampler`, be it a class of a user's own."""
+    return hasattr(sampler, "position_after") and hasattr(sampler, "begin_at")
 
 
-def in_order(sampler: Any, dataset: Any) -> InOrder:
+def in_order(sampler: Any, dataset: Any) -> Any:
     """Returns the sampler of a loader over a run, if a position says what it has yielded."""
-    if isinstance(sampler, InOrder):
+    if is_in_order(sampler):
         hook = Overrides.of(sampler, ("position_after", "__iter__")).skipped("position_after", "__iter__")
         if hook is None:
             return sampler
