@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 from tokenloom.datasets.protocols import Samples
@@ -29,7 +28,9 @@ def lightning_data_module(
         batch_size: samples per batch and rank.
         settings: what else `ThreadLoader` takes, such as `num_threads`.
     """
-    return _lightnings_class()(datasets, batch_size, settings)
+    base = require("lightning.pytorch", extra="lightning").LightningDataModule
+    module = type("DataModule", (Loaders, base), {"__doc__": Loaders.__doc__, "trainer": None})
+    return module(datasets, batch_size, settings)
 
 
 class Loaders:
@@ -43,7 +44,8 @@ class Loaders:
         self.batch_size = batch_size
         self._settings = settings
         self._given = datasets
-        self._datasets: Sequence[Any] | None = None if _is_function(datasets) else _three(datasets)
+        is_function = callable(datasets) and not isinstance(datasets, Samples)
+        self._datasets: Sequence[Any] | None = None if is_function else _three(datasets)
 
     def setup(self, stage: str) -> None:
         """Makes the datasets, where a function does that."""
@@ -71,10 +73,6 @@ class Loaders:
         return ThreadLoader(dataset, batch_size=self.batch_size, **place, **self._settings)
 
 
-def _is_function(datasets: Any) -> bool:
-    return callable(datasets) and not isinstance(datasets, Samples)
-
-
 def _three(datasets: Any) -> Sequence[Any]:
     """Returns train, valid and test."""
     if not isinstance(datasets, (list, tuple)):
@@ -83,10 +81,3 @@ def _three(datasets: Any) -> Sequence[Any]:
         message = f"expected a dataset to train with, or train, valid and test, found {datasets!r}"
         raise ConfigError(message, hint="None stands for a split without data; train needs some")
     return datasets
-
-
-@cache
-def _lightnings_class() -> Any:
-    """Returns the same as Lightning knows it: it asks for its class."""
-    base = require("lightning.pytorch", extra="lightning").LightningDataModule
-    return type("DataModule", (Loaders, base), {"__doc__": Loaders.__doc__, "trainer": None})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from typing import Any
 
 from tokenloom.errors import ConfigError
@@ -40,7 +39,9 @@ def iterable_dataset(dataset: Any, sampler: Iterable[Batch]) -> Any:
         dataset: gives samples by number, such as `GPTDataset`.
         sampler: yields the positions of one batch after the other, of this rank.
     """
-    return _torchs_class()(dataset, sampler)
+    base = require("torch.utils.data", extra="torch").IterableDataset  # loaders ask for its class
+    joined = type("IterableBatches", (BatchStream, base), {"__reduce__": _reduce, "__doc__": BatchStream.__doc__})
+    return joined(dataset, sampler)
 
 
 class BatchStream:
@@ -82,13 +83,6 @@ class BatchStream:
             message = f"expected the state of an iterable dataset, version {_VERSION}, found {dict(state)!r}"
             raise ConfigError(message)
         self._num_to_skip = self._num_yielded = checked_integer("num_yielded", state["num_yielded"], at_least=0)
-
-
-@cache
-def _torchs_class() -> Any:
-    """Returns the same as torch's loaders know it: they ask for its class."""
-    base = require("torch.utils.data", extra="torch").IterableDataset
-    return type("IterableBatches", (BatchStream, base), {"__reduce__": _reduce, "__doc__": BatchStream.__doc__})
 
 
 def _reduce(stream: BatchStream) -> Any:

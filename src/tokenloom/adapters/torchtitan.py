@@ -17,6 +17,7 @@ from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.optional import require
 
 
+@cache
 def torchtitan_loader() -> Any:
     """Returns the class of a loader for torchtitan, a `BaseDataLoader`; its `Config` is what a trainer's takes.
 
@@ -37,7 +38,16 @@ def torchtitan_loader() -> Any:
     torchtitan has the position: training goes on with the next batch, on as many data-parallel ranks, over a run on
     any number.
     """
-    return _titans_class()
+    base = require("torchtitan.components.dataloader", extra="torchtitan").BaseDataLoader
+
+    @dataclass(kw_only=True, slots=True)
+    class Config(base.Config):  # type: ignore[misc, name-defined]
+        settings: dict[str, Any] = field(default_factory=dict)
+        part: str = "train"
+        infinite: bool = False
+        num_threads: int = 1
+
+    return type("TokenloomLoader", (Batches, base), {"Config": Config, "__doc__": Batches.__doc__})
 
 
 class Batches:
@@ -89,18 +99,3 @@ class Batches:
         """Goes on after the last batch that was handed out when the state was taken; from the first without a state."""
         if state_dict:
             self.loader.load_state_dict(json.loads(state_dict["tokenloom"]))
-
-
-@cache
-def _titans_class() -> Any:
-    """Returns the same as torchtitan knows it: it asks for its classes, of the loader and of its configuration."""
-    base = require("torchtitan.components.dataloader", extra="torchtitan").BaseDataLoader
-
-    @dataclass(kw_only=True, slots=True)
-    class Config(base.Config):  # type: ignore[misc, name-defined]
-        settings: dict[str, Any] = field(default_factory=dict)
-        part: str = "train"
-        infinite: bool = False
-        num_threads: int = 1
-
-    return type("TokenloomLoader", (Batches, base), {"Config": Config, "__doc__": Batches.__doc__})
