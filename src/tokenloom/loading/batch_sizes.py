@@ -311,7 +311,7 @@ class Topology:
         return self._dealt(positions)[1]
 
     def micro_batches(self, positions: Int64s) -> Int64s:
-        """Returns which micro-batch of its rank and step reads each position, from 0 on; raises what `ranks` does."""
+        """Returns which micro-batch of its rank and step reads each position: int64[num_positions], from 0 on."""
         return self._dealt(positions)[0]
 
     def positions_of(self, step: int, *, rank: int | None = None, micro_batch: int | None = None) -> Int64s:
