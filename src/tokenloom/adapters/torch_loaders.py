@@ -65,7 +65,7 @@ class BatchStream:
         buffers = BatchBuffers(self.dataset)
         batches = itertools.islice(self.sampler, first + self._num_yielded * step, None, step)
         for positions in announce_ahead(self.dataset, batches):
-            batch = buffers.fill(self._num_yielded, positions)
+            batch, _ = buffers.fill(self._num_yielded, positions)
             self._num_yielded += 1
             yield batch
 

@@ -130,7 +130,7 @@ class ReadBatches:
         """Returns the batches since the last check."""
         _ = self.total
         sampler = in_order(self.sampler, self.dataset)
-        if not isinstance(sampler, DataParallelSampler):
+        if not isinstance(self.sampler, DataParallelSampler):
             message = f"expected a sampler that knows its data-parallel rank, found {type(sampler).__name__}"
             raise ConfigError(message, hint="derive it from one of this package, such as `MegatronPretrainingSampler`")
         start = sampler.position_after(self._num_checked)

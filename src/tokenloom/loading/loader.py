@@ -53,15 +53,13 @@ def build_dataloader(
         read_ahead_batches: batches that each worker hears of in advance, for data in object storage; None for about
             1024 samples. How much of them is fetched is bounded by the budgets of the storage.
     """
+    arguments = loader_arguments(
+        dataset, sampler, num_workers=num_workers, pin_memory=pin_memory, read_ahead_batches=read_ahead_batches
+    )
+    if multiprocessing_context is not None:
+        arguments["multiprocessing_context"] = multiprocessing_context
     return require("torch.utils.data", extra="torch").DataLoader(
-        **loader_arguments(
-            dataset,
-            sampler,
-            num_workers=num_workers,
-            pin_memory=pin_memory,
-            multiprocessing_context=multiprocessing_context,
-            read_ahead_batches=read_ahead_batches,
-        ),
+        **arguments,
         persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers,
         prefetch_factor=prefetch_factor,
     )
@@ -71,15 +69,14 @@ def loader_arguments(
     dataset: Any,
     sampler: Iterable[Batch],
     *,
-    num_workers: int = 0,
-    pin_memory: bool | None = None,
-    multiprocessing_context: str | None = None,
+    num_workers: int,
+    pin_memory: bool | None,
     read_ahead_batches: int | None = None,
 ) -> dict[str, Any]:
     """Returns what torch's DataLoader, or one that is made as it is, takes for the settings of `build_dataloader`."""
     check_dataset(dataset)
     torch = require("torch", extra="torch")
-    context = multiprocessing_context or worker_context(dataset, num_workers=num_workers)
+    context = worker_context(dataset, num_workers=num_workers)
     warn_of_resonance(dataset, sampler, stacklevel=4)
     if is_remote_dataset(dataset):
         sampler = AnnouncingSampler(sampler, num_workers=num_workers, num_ahead=read_ahead_batches)

@@ -97,24 +97,22 @@ class BatchBuffers:
         self._digests = digests_tokens(dataset)
         self._empty: MakeArray = _pinned_array if pin_memory else np.empty
 
-    def fill_and_digest(self, number: int, positions: Batch) -> tuple[dict[str, Any], NDArray[np.uint64] | None]:
-        """Returns a batch as `fill` does, and digests of the tokens of each sample; None if these have no tokens."""
-        count = len(positions)
-        if self._digests:
-            digests = np.zeros((count, 2), dtype=np.uint64)
-            batch = self.fill(number, positions, digests)
-            if count and digests.item(0):
-                return batch, digests
-        else:
-            batch = self.fill(number, positions)
-        return batch, digests_of_batch(batch, count)  # which were not made while tokens were filled
-
-    def fill(self, number: int, positions: Batch, digests: NDArray[np.uint64] | None = None) -> dict[str, Any]:
+    def fill(
+        self, number: int, positions: Batch, *, digest: bool = False
+    ) -> tuple[dict[str, Any], NDArray[np.uint64] | None]:
         """Returns the tensors or arrays of a batch; in a ring, valid until batch `number + num_slots` is filled.
 
-        A dataset that can puts digests of its tokens into `digests`, zeros: uint64[len(positions), 2].
+        With `digest`, also digests of the tokens of each sample, uint64[num_samples, 2]; None if these have no tokens.
         """
-        more: dict[str, Any] = {} if digests is None else {"digests": digests}
+        if not digest or not self._digests:
+            batch = self._fill(number, positions)
+            return batch, digests_of_batch(batch, len(positions)) if digest else None
+        digests = np.zeros((len(positions), 2), dtype=np.uint64)
+        batch = self._fill(number, positions, digests=digests)
+        is_made = digests.size and digests.item(0)  # while tokens were filled
+        return batch, digests if is_made else digests_of_batch(batch, len(positions))
+
+    def _fill(self, number: int, positions: Batch, **more: Any) -> dict[str, Any]:
         count = len(positions)
         if self._slots:
             slot = number % len(self._slots)
@@ -382,10 +380,7 @@ class ThreadLoader:
             hint = "a sampler of single positions becomes one of batches in `torch.utils.data.BatchSampler`"
             raise ConfigError(message, hint=hint)
         try:
-            if self.read.keeps:
-                batch, digests = buffers.fill_and_digest(number, positions)
-            else:
-                batch, digests = buffers.fill(number, positions), None
+            batch, digests = buffers.fill(number, positions, digest=self.read.keeps)
             return _Filled(batch, positions, digests)
         except Exception as error:
             error.add_note(f"in batch {number} of the sampler, at positions {_short(positions)}")
