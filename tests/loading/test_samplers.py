@@ -9,7 +9,7 @@ from tests.support import flat, make_dataset
 
 from tokenloom import ConfigError, ThreadLoader
 from tokenloom.distributed.ranks import Ranks
-from tokenloom.loading import loader as dealing
+from tokenloom.loading import loader as loaders
 from tokenloom.loading.samplers import (
     HybridCPMegatronPretrainingSampler,
     MegatronFullValidationSampler,
@@ -268,7 +268,7 @@ def test_bad_settings_are_named(changes, message, hint):
 
 
 def positions(dataset, **settings):
-    return list(dealing.batches_of(dataset, None, **{**NOTHING, **settings}))
+    return list(loaders.batches_of(dataset, None, **{**NOTHING, **settings}))
 
 
 NOTHING = {"batch_size": None, "data_parallel_rank": None, "data_parallel_size": None}
@@ -283,7 +283,7 @@ def test_positions_come_in_order(prefix):
 
 
 def test_ranks_must_be_said_where_there_are_several(monkeypatch):
-    monkeypatch.setattr(dealing, "current_ranks", lambda: Ranks(rank=1, world_size=4, host="here"))
+    monkeypatch.setattr(loaders, "current_ranks", lambda: Ranks(rank=1, world_size=4, host="here"))
     with pytest.raises(ConfigError) as caught:
         positions(range(10), batch_size=2)
     assert caught.value.message == (
@@ -291,7 +291,7 @@ def test_ranks_must_be_said_where_there_are_several(monkeypatch):
         "`torch.distributed`, all of which would read the same samples"
     )
     assert positions(range(10), batch_size=2, data_parallel_rank=1, data_parallel_size=4) == [[2, 3]]
-    monkeypatch.setattr(dealing, "current_ranks", lambda: Ranks(rank=0, world_size=1, host="here"))
+    monkeypatch.setattr(loaders, "current_ranks", lambda: Ranks(rank=0, world_size=1, host="here"))
     assert len(positions(range(10), batch_size=2)) == 5
 
 
@@ -325,7 +325,7 @@ def test_ranks_must_be_said_where_there_are_several(monkeypatch):
 )
 def test_what_is_wrong_is_said(dataset, sampler, settings, message):
     with pytest.raises(ConfigError) as caught:
-        dealing.batches_of(dataset, sampler, **{**NOTHING, **settings})
+        loaders.batches_of(dataset, sampler, **{**NOTHING, **settings})
     assert str(caught.value).startswith(message)
 
 
