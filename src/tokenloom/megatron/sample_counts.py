@@ -9,9 +9,6 @@ from typing import Any
 
 from tokenloom.errors import ConfigError, IgnoredSettingWarning
 from tokenloom.loading.batch_sizes import BatchSizeRampup, BatchSizes, BatchSizeSchedule
-from tokenloom.megatron.step_schedule import step_batch_size_schedule
-from tokenloom.loading.batch_sizes import BatchSizes, BatchSizeSchedule
-from tokenloom.loading.rampup import BatchSizeRampup
 from tokenloom.numbers import checked_integer, items_of, parse_integer, quoted
 
 _MULTIPLES = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}

@@ -15,8 +15,6 @@ import pytest
 from tests.cli.runs import run as command
 
 from tokenloom.indexed.layout import sidecar_path
-from tokenloom.loading.counts import SourceCounts
-from tokenloom.indexed.origins import origins_path
 from tokenloom.loading.digest import ReadingDigest
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.run.audit.source_origins import SourceOrigins

@@ -18,12 +18,8 @@ from numpy.typing import NDArray
 from tokenloom.datasets.tensors import whole
 from tokenloom.errors import ConfigError
 from tokenloom.loading import samplers
-from tokenloom.loading.read_ahead import AnnouncingSampler, ReadAheadDataset, worker_context
-from tokenloom.loading.resonance import warn_of_resonance
-from tokenloom.loading.samplers import BalancedSampler
-from tokenloom.loading import random_sampler, samplers
-from tokenloom.loading.balanced_sampler import BalancedSampler
 from tokenloom.loading.loader import loader_arguments
+from tokenloom.loading.samplers import BalancedSampler
 from tokenloom.machine import open_files
 from tokenloom.megatron.core.datasets.utils import Split
 from tokenloom.megatron.versions import reference_version
@@ -183,36 +179,6 @@ class HybridCPMegatronPretrainingSampler(samplers.HybridCPMegatronPretrainingSam
         data_parallel_size: int,
         drop_last: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
     ) -> None:
-        super().__init__(
-            total_samples, consumed_samples, micro_batch_size, data_parallel_rank, data_parallel_size, drop_last
-        )
-        self.global_batch_size: int = global_batch_size
-        chunk = self.micro_batch_times_data_parallel_size
-        self.num_micro_batches: int = global_batch_size // chunk
-        if not self.num_micro_batches:
-            message = (
-                f"expected a global batch of at least one micro-batch of all ranks = {chunk}, found {global_batch_size}"
-            )
-            raise ConfigError(message)
-
-    @property
-    def _step(self) -> int:
-        return self.num_micro_batches * self.micro_batch_times_data_parallel_size
-
-    def get_start_end_idx_global_batch(self) -> tuple[list[int], list[int]]:
-        """Returns of each micro-batch where in a global batch this rank's positions begin, and where they end."""
-        chunk = self.micro_batch_times_data_parallel_size
-        starts = [self.data_parallel_rank * self.micro_batch_size + i * chunk for i in range(self.num_micro_batches)]
-        return starts, [start + self.micro_batch_size for start in starts]
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """Yields this rank's positions of one global batch after the other."""
-        for first in range(self.consumed_samples, self.total_samples, self._step):
-            batch = range(first, min(first + self._step, self.total_samples))
-            if len(batch) < self._step and self.drop_last:
-                return
-            bounds = zip(*self.get_start_end_idx_global_batch(), strict=True)
-            yield [position for start, stop in bounds for position in batch[start:stop]]
         chunk = max(micro_batch_size * data_parallel_size, 1)
         size = global_batch_size // chunk * chunk or global_batch_size  # which is refused, if it is less than a chunk
         ranks = data_parallel_rank, data_parallel_size
@@ -261,7 +227,7 @@ class RandomSeedDataset(torch.utils.data.Dataset):  # type: ignore[misc]  # torc
         return self.dataset[idx]
 
 
-class MegatronPretrainingRandomSampler(random_sampler.MegatronPretrainingRandomSampler):
+class MegatronPretrainingRandomSampler(samplers.MegatronPretrainingRandomSampler):
     """That of `tokenloom`, whose length is all positions, and which counts as the reference does.
 
     Each batch moves `consumed_samples`, also one that a loader reads ahead. Without sharding a rank may yield one batch

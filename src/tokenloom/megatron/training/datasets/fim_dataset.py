@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets import fim
 from tokenloom.datasets.tokenizer import token_ids
-from tokenloom.errors import ConfigError
 from tokenloom.indexed.manifests import optional_attribute
-from tokenloom.indexed.manifest.tokenizer_identity import optional_attribute
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
 from tokenloom.megatron.core.datasets.utils import Split
