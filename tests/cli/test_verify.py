@@ -34,10 +34,10 @@ def test_a_sound_dataset_is_one_line(capsys, tmp_path, prefix):
 
 def test_each_problem_is_a_line_that_names_file_and_field(capsys, prefix):
     damage_length(prefix)
-    assert cli.main(["verify", prefix]) == 1
+    assert cli.main(["verify", prefix, "--vocab-size", "14"]) == 1
     assert capsys.readouterr().out.splitlines() == [
         f"{prefix}: `{prefix}.idx`: expected a length from 0 on, found -5 for sequence 0",
-        f"{prefix}: `{prefix}.idx`: expected pointer -20 (the end of the sequence before), found 12 for sequence 1",
+        f"{prefix}: `{prefix}.bin`: expected tokens below 14 (the vocabulary), found 14",
     ]
 
 

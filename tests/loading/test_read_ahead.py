@@ -184,7 +184,7 @@ def test_one_epoch_reads_each_byte_about_once(bucket, prefixes, tmp_path):
         _, statistics = batches_of(dataset)
         numbers = statistics[f"{url}.bin"]
         assert numbers.amplification <= 1.2
-        assert len(object_storage(SETTINGS).ranges) == len(object_storage(SETTINGS).blocks) == 0
+        assert len(object_storage(SETTINGS).ahead) == 0
         if requests_per_block is not None:
             num_blocks = len(dataset.dataset.block_starts(BLOCK))
             assert numbers.requests <= requests_per_block * num_blocks

@@ -242,8 +242,6 @@ def check_reading(loader: Any, *, reread: Literal["now", "never"] = "now", num_t
         if read is None:
             return {}
         stretch = read.stretch()
-        claimed: Record = read.claim(stretch)
-        return claimed
         return stretch.claim
 
     def again() -> Record:
