@@ -26,9 +26,8 @@ from tokenloom.preprocess.chat_templates import find_chat_template
 from tokenloom.preprocess.settings import BadRecordBudget, ChatSettings
 from tokenloom.progress import waiting_for
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.local import MappedFile
+from tokenloom.storage.local import MappedFile, sampled_hash
 from tokenloom.storage.objects import RemoteFile
-from tokenloom.storage.sampling import sampled_hash
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -142,7 +141,7 @@ def _tokenized(path: str, config: SFTDatasetConfig) -> str:
     key = json.dumps(
         {
             "num_bytes": file.num_bytes,
-            "sample": sampled_hash(file.read, file.num_bytes) if file.num_bytes else "",
+            "sample": sampled_hash(file) if file.num_bytes else "",
             "tokenizer": tokenizer.unique_identifiers,
             "special_tokens": tokenizer.special_tokens_dict,
             "chat_template": _template_source(tokenizer, config),

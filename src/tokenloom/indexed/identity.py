@@ -8,9 +8,8 @@ from typing import Any
 from tokenloom.errors import StorageError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.storage.extents import ExtentSource
-from tokenloom.storage.local import MappedFile, PositionalFile
+from tokenloom.storage.local import MappedFile, PositionalFile, sampled_hash
 from tokenloom.storage.objects import RemoteFile
-from tokenloom.storage.sampling import sampled_hash_of
 from tokenloom.storage.versions import version_of
 
 _SETTLED_NS = 2_000_000_000
@@ -55,7 +54,7 @@ def _identity(dataset: IndexedDataset) -> dict[str, Any]:
         "num_boundaries": header.num_boundaries,
         "idx_bytes": index.num_bytes,
         "bin_bytes": dataset.extents.num_held_bytes,
-        "idx_sample": sampled_hash_of(index),
+        "idx_sample": sampled_hash(index),
     }
     if isinstance(tokens, ExtentSource) and dataset.catalogue is not None:
         tokens.check()
@@ -64,6 +63,6 @@ def _identity(dataset: IndexedDataset) -> dict[str, Any]:
     dataset.check_index()
     if isinstance(tokens, RemoteFile) and tokens.version.etag is not None:
         return {**identity, "bin_etag": tokens.version.etag}
-    sample = sampled_hash_of(tokens)
+    sample = sampled_hash(tokens)
     dataset.check_tokens()
     return {**identity, "bin_sample": sample}

@@ -26,6 +26,11 @@ from tokenloom.storage.local import ByteSource, map_file
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.resolve import exists
 from tokenloom.storage.sampling import sampled_hash_in, sampled_hash_of
+from tokenloom.storage.atomic import PendingFile
+from tokenloom.storage.copies import PendingObject, local_copy
+from tokenloom.storage.local import ByteSource, map_file, sampled_hash
+from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.resolve import exists, open_pending
 
 
 class PartKind(IntEnum):
@@ -98,7 +103,7 @@ class SequenceRoles:
         """Returns a hash of pieces of the arrays, to tell these roles from others; reads a fixed number of bytes."""
         digest = hashlib.sha256()
         for array in (self.offsets, self.stops, self.kinds):
-            digest.update(sampled_hash_in(array.view(np.uint8)).encode())
+            digest.update(sampled_hash(array.view(np.uint8)).encode())
         self.check()
         return digest.hexdigest()
 
@@ -201,8 +206,8 @@ def part_problems(
 
 def _pair_hash(index: ByteSource, tokens: ByteSource) -> str:
     """Returns a hash of pieces of both files."""
-    samples = [sampled_hash_of(source) for source in (index, tokens)]
-    return hashlib.sha256(" ".join(samples).encode()).hexdigest()
+    samples = [sampled_hash(source) for source in (index, tokens)]
+    return hashlib.sha256(" ".join(samples).encode()).digest()
 
 
 class RolesWriter:

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.kernels import crc32
-from tokenloom.storage.local import Bytes
-from tokenloom.storage.sampling import sampled_hash_in
+from tokenloom.storage.local import Bytes, sampled_hash
 
 _SMALL_BYTES = 1 << 14
 _HEADER_BYTES = 4096  # NumPy writes 128 for arrays like ours
@@ -68,7 +67,7 @@ def array_checksum(array: NDArray[Any]) -> str:
 
 def array_hash(array: NDArray[Any]) -> str:
     """Returns a hash of pieces of an array; of a small one, of all of it."""
-    return sampled_hash_in(array.reshape(-1).view(np.uint8))
+    return sampled_hash(array.reshape(-1).view(np.uint8))
 
 
 def array_in(data: Bytes) -> tuple[Found, Bytes]:

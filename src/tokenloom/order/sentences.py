@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tokenloom import kernels
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
-from tokenloom.storage.sampling import spread_evenly
+from tokenloom.storage.local import spread_evenly
 
 UNLIMITED = 2**63 - 1
 _UINT32_MAX = np.iinfo(np.uint32).max

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tokenloom import kernels
 from tokenloom.kernels import SpanReader
-from tokenloom.storage.sampling import spread_evenly
+from tokenloom.storage.local import spread_evenly
 
 _INT32_MAX = np.iinfo(np.int32).max
 _CHECKED_SAMPLES = 32  # each may cost a page fault on a cold cache

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import bisect
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -16,9 +15,8 @@ from tokenloom import kernels
 from tokenloom.errors import StorageError
 from tokenloom.forks import cached_property
 from tokenloom.storage.addresses import ObjectVersion, is_remote
-from tokenloom.storage.local import Bytes, ByteSource, PositionalFile, outside
+from tokenloom.storage.local import Bytes, ByteSource, PositionalFile, outside, sampled_hash
 from tokenloom.storage.objects import RemoteFile
-from tokenloom.storage.sampling import sampled_hash
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.versions import FileVersion
 
@@ -70,7 +68,7 @@ def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFil
         path=path,
         num_bytes=source.num_bytes,
         modified_ns=source.version.modified_ns,
-        sample=_sample(source.read, source.num_bytes),
+        sample=sampled_hash(source, num_pieces=_NUM_PIECES),
     )
 
 
@@ -289,7 +287,7 @@ class ExtentSource:
             source = PositionalFile(file.path)
         except StorageError as error:
             raise StorageError(error.message, hint=self._hint) from error
-        self._compare(file, source.read, num_bytes=source.num_bytes, modified_ns=source.version.modified_ns)
+        self._compare(file, source, num_bytes=source.num_bytes, modified_ns=source.version.modified_ns)
         return source
 
     def version(self, part: int) -> FileVersion | None:
@@ -315,16 +313,15 @@ class ExtentSource:
         others = (sizes_and_times != np.array(recorded, dtype=np.int64).reshape(-1, 2)).any(axis=1)
         for part in np.flatnonzero(others).tolist():
             start, (num_bytes, modified_ns) = int(self.extents.starts[part]), sizes_and_times[part].tolist()
-            self._compare(self.files[part], partial(_cut, data, start), num_bytes=num_bytes, modified_ns=modified_ns)
+            mapped = data[start : start + num_bytes]
+            self._compare(self.files[part], mapped, num_bytes=num_bytes, modified_ns=modified_ns)
         return data
 
-    def _compare(
-        self, file: RecordedFile, read: Callable[[int, int], Bytes], *, num_bytes: int, modified_ns: int
-    ) -> None:
+    def _compare(self, file: RecordedFile, source: ByteSource | Bytes, *, num_bytes: int, modified_ns: int) -> None:
         """Checks that a file is the one that was recorded."""
         expected, found = f"{file.num_bytes} bytes", f"{num_bytes}"
         if num_bytes == file.num_bytes:
-            if modified_ns == file.modified_ns or _sample(read, num_bytes) == file.sample:
+            if modified_ns == file.modified_ns or sampled_hash(source, num_pieces=_NUM_PIECES) == file.sample:
                 return
             expected, found = "the bytes that it had then", f"others, {num_bytes} of them as before"
         recorded = f"the file that `{self.recorded_in}` was written for"
@@ -335,11 +332,3 @@ class ExtentSource:
 def extents_of(source: ByteSource) -> Extents:
     """Returns where the parts of a source lie; one that has no parts is one."""
     return source.extents if isinstance(source, ExtentSource) else Extents.whole(source.num_bytes)
-
-
-def _sample(read: Callable[[int, int], Bytes], num_bytes: int) -> str:
-    return sampled_hash(read, num_bytes, num_pieces=_NUM_PIECES)
-
-
-def _cut(data: Bytes, start: int, offset: int, length: int) -> Bytes:
-    return data[start + offset : start + offset + length]

@@ -18,20 +18,19 @@ from tokenloom.storage.local import Bytes, ByteSource, PositionalFile, map_file
 from tokenloom.storage.object_storage import object_storage
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.settings import ObjectStorageSettings
-from tokenloom.storage.versions import open_regular, version_of
 
 _STEPS_AHEAD = 4
 _TAIL_BYTES = 64 << 10
 """Read behind the place where reading was to end; twice as much each time, for lines may be of any length."""
 
 
-def open_source(path: str) -> ByteSource:
+def open_source(path: str, *, settings: ObjectStorageSettings | None = None) -> ByteSource:
     """Returns the bytes of a file or object, by position.
 
     Raises:
         StorageError: it cannot be opened.
     """
-    return RemoteFile(path) if is_remote(path) else PositionalFile(path)
+    return RemoteFile(path, settings) if is_remote(path) else PositionalFile(path)
 
 
 def map_whole(path: str, *, settings: ObjectStorageSettings | None = None) -> Bytes:
@@ -61,18 +60,21 @@ def is_missing(error: StorageError) -> bool:
 
 def size_of(path: str) -> int:
     """Returns the size of a file or object in bytes."""
-    if is_remote(path):
-        return RemoteFile(path).num_bytes
-    return version_of(path).num_bytes
+    return open_source(path).num_bytes
 
 
 def read_start(path: str, num_bytes: int, *, settings: ObjectStorageSettings | None = None) -> bytes:
     """Returns the first bytes of a file or object, as many as there are."""
-    if is_remote(path):
-        remote = RemoteFile(path, settings)
-        return remote.read(0, min(num_bytes, remote.num_bytes)).tobytes()
-    with storage_errors("open", path), open(open_regular(path), "rb") as stream:
-        return stream.read(num_bytes)
+    source = open_source(path, settings=settings)
+    return source.read(0, min(num_bytes, source.num_bytes)).tobytes()
+
+
+def _called(folder: str, method: str, settings: ObjectStorageSettings | None = None, *, is_folder: bool = True) -> Any:
+    """Returns what a method of its client says of an address, and the address."""
+    address = parse_address(folder, is_folder=is_folder)
+    storage = object_storage(settings or ObjectStorageSettings())
+    with storage.waiting_for_answer(address):
+        return address, interruptible(lambda: getattr(storage.client(address), method)(address))
 
 
 def names_in(folder: str) -> list[str]:
@@ -84,10 +86,7 @@ def names_in(folder: str) -> list[str]:
     if not is_remote(folder):
         with storage_errors("list", folder):
             return sorted(os.listdir(folder))
-    address = parse_address(folder, is_folder=True)
-    storage = object_storage(ObjectStorageSettings())
-    with storage.waiting_for_answer(address):
-        keys = interruptible(lambda: storage.client(address).keys(address))
+    _, keys = _called(folder, "keys")
     return sorted(key.rsplit("/", 1)[-1] for key in keys)
 
 
@@ -125,10 +124,7 @@ def objects_below(folder: str, *, settings: ObjectStorageSettings | None = None)
     Raises:
         StorageError: it cannot be listed.
     """
-    address = parse_address(folder, is_folder=True)
-    storage = object_storage(settings or ObjectStorageSettings())
-    with storage.waiting_for_answer(address):
-        found = interruptible(lambda: storage.client(address).objects(address))
+    address, found = _called(folder, "objects", settings)
     return {f"{address.root}/{key}": found[key] for key in sorted(found)}
 
 
@@ -142,10 +138,7 @@ def open_pending(
 def remove(path: str, *, settings: ObjectStorageSettings | None = None) -> None:
     """Removes a file or object if there is one."""
     if is_remote(path):
-        address = parse_address(path)
-        storage = object_storage(settings or ObjectStorageSettings())
-        with storage.waiting_for_answer(address):
-            storage.client(address).delete(address)
+        _called(path, "delete", settings, is_folder=False)
         return
     with storage_errors("remove", path):
         if os.path.lexists(path):

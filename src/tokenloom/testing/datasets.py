@@ -15,7 +15,7 @@ from tokenloom.datasets.pair_samples import PairSamples
 from tokenloom.errors import ConfigError
 from tokenloom.loading.loader import build_dataloader, collate
 from tokenloom.loading.thread_loader import ThreadLoader
-from tokenloom.storage.sampling import spread_evenly
+from tokenloom.storage.local import spread_evenly
 from tokenloom.testing.compare import as_array, deviation, require, require_same
 from tokenloom.testing.report import CheckReport, NotCheckedError, run_checks
 

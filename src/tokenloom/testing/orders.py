@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.order.protocols import BlendOrder, Order, SpanOrder
 from tokenloom.order.windows import SpanBatch
-from tokenloom.storage.sampling import spread_evenly
+from tokenloom.storage.local import spread_evenly
 from tokenloom.testing.compare import require, require_same
 from tokenloom.testing.report import CheckReport, NotCheckedError, run_checks
 

@@ -14,7 +14,7 @@ from tokenloom.errors import ConfigError, DatasetFormatError, TokenizerError, To
 from tokenloom.indexed.token_source import span_reader
 from tokenloom.kernels import Watch
 from tokenloom.numbers import checked_integer
-from tokenloom.storage.sampling import spread_evenly
+from tokenloom.storage.local import spread_evenly
 from tokenloom_retro.hdf5 import file_of, open_array
 
 MISSING = -1

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import DatasetFormatError
 from tokenloom.kernels import Watch
 from tokenloom.numbers import checked_integer
-from tokenloom.storage.sampling import spread_evenly
+from tokenloom.storage.local import spread_evenly
 from tokenloom_retro.block_files import Block, BlockPathMap
 from tokenloom_retro.chunk_database import MISSING
 from tokenloom_retro.hdf5 import open_array
