@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tokenloom.distributed.building import Do, build_steps
-from tokenloom.distributed.meeting import Attempt, decided, error_of, report_of
+from tokenloom.distributed.meeting import Attempt, error_of, report_of
 from tokenloom.distributed.membership import Membership, StoreError
 from tokenloom.distributed.ranks import Ranks
 from tokenloom.errors import BuildError, TokenloomError
@@ -118,11 +118,6 @@ class Simulated:
             self._busy_until, attempt = None, Attempt(self._step.call)
             self._advance(lambda: self._steps.send(attempt))
             return True
-        if self.member.reports is not None and self.member.answers is None:
-            if self.world.rng.random() < 0.3:
-                return False  # a decision takes a while
-            self.member.answers = decided(self.member.reports, self._step.decide)
-            return True
         answer = self.member.verdict if self.member.answer is None else self.member.answer
         if answer is None:
             return False
@@ -144,7 +139,7 @@ class Simulated:
         else:
             if not isinstance(self._step, Do):
                 self.member.attend(self._step.step)
-                self.member.answer = None
+                self.member.answer, self.member.decide = None, self._step.decide
                 self.member.report = report_of(self._step.step, self.host, self._step.record, self._step.attempt)
 
 
@@ -322,13 +317,13 @@ def test_an_answer_counts_although_the_leader_ended_right_after_it():
     for each in (member, leader):
         each.attend("the build")
         each.report = {"step": "the build"}
-    advance(member, leader)
-    assert leader.reports == [{"step": "the build"}] * 2
-    leader.answers = [{"all": "well"}] * 2
+    leader.decide = lambda reports: [{"all": len(reports)} for _ in reports]
+    for each in (member, leader, member):
+        each.advance(0.0)
     leader.advance(0.0)
     leader.leave("its process ended")
     member.advance(0.0)
-    assert (member.answer, member.verdict) == ({"all": "well"}, None)
+    assert (member.answer, member.verdict) == ({"all": 2}, None)
     member.attend("the next step")
     member.advance(1.0)
     assert member.verdict["message"] == "rank 1 on `a` (pid 1) ended during the build: its process ended"
@@ -339,9 +334,9 @@ def test_a_verdict_counts_although_the_leader_answers_right_after_it():
     for each in (member, leader):
         each.attend("the build")
         each.report = {"step": "the build"}
-    advance(member, leader)
+    for each in (leader, member, leader, member):
+        each.advance(0.0)
     member.leave("KeyboardInterrupt")
-    leader.answers = [{"all": "well"}] * 2
     leader.advance(0.0)
     assert leader.verdict == member.verdict
     assert leader.verdict["message"] == "rank 0 on `a` (pid 0) ended during the build: KeyboardInterrupt"
@@ -376,10 +371,10 @@ def test_rank_0_is_awaited_until_others_have_read_what_it_has():
     zero, one, leader = members(60, 60, 60)
     for member in (zero, one, leader):
         member.attend("the build")
-        member.report = {"step": "the build"}
     advance(zero, one, leader)
-    leader.answers = [{}] * 3
-    advance(leader, zero, now=0.1)
+    for member in (zero, one, leader, zero):
+        member.report = {"step": "the build"}
+        member.advance(0.1)
     zero.step = None
     zero.advance(0.2)
     assert (zero.answer, zero.is_awaited) == ({}, True)

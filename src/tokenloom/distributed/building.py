@@ -12,8 +12,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from tokenloom.distributed.meeting import Attempt, Decision, all_well, meeting_of
-from tokenloom.distributed.membership import Record
+from tokenloom.distributed.meeting import Attempt, all_well, meeting_of
+from tokenloom.distributed.membership import Decision, Record
 from tokenloom.distributed.ranks import current_ranks, name_ranks
 from tokenloom.errors import ConfigError, DivergenceError
 

@@ -14,11 +14,11 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Generic, TypeVar
 
-from tokenloom.distributed.membership import GroupStore, Membership, Record, StoreError, verdict
+from tokenloom.distributed.membership import Decision, GroupStore, Membership, Record, StoreError, verdict
 from tokenloom.distributed.ranks import SILENCE_VARIABLE, Ranks, name_rank, name_ranks, rank_silence_seconds
 from tokenloom.errors import BuildError, DivergenceError, TokenloomError
 from tokenloom.machine import process_namespace, process_start
@@ -27,9 +27,6 @@ from tokenloom.progress import waiting_for
 logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Decision = Callable[[list[Record]], list[Record]]
-"""Makes the answers from the reports, both by rank, or raises what all ranks are to raise."""
-
 _TEXT_CHARACTERS = 2000
 _FAREWELL_SECONDS = 0.5
 """How long a rank that ends waits for others to learn of it."""
@@ -82,30 +79,10 @@ def report_of(step: str, host: str, record: Record, attempt: Attempt[Any] | None
     return {"step": step, "host": host, **record, **({} if attempt is None else attempt.record)}
 
 
-def decided(reports: list[Record], decide: Decision) -> list[Record]:
-    """Returns the answers to the reports of all ranks; a decision to fail is one to each."""
-    try:
-        _same_step(reports)
-        return decide(reports)
-    except (BuildError, DivergenceError) as error:
-        failure = {"failure": type(error).__name__, "message": error.message, "hint": error.hint}
-        return [failure] * len(reports)
-
-
 def error_of(answer: Record) -> BuildError | DivergenceError:
     """Returns the error that an answer or a verdict stands for."""
     kind = DivergenceError if answer["failure"] == "DivergenceError" else BuildError
     return kind(answer["message"], hint=answer["hint"])
-
-
-def _same_step(records: Sequence[Record]) -> None:
-    steps: dict[str, list[int]] = {}
-    for rank, record in enumerate(records):
-        steps.setdefault(record["step"], []).append(rank)
-    if len(steps) > 1:
-        found = ", ".join(f"{name_ranks(ranks)} at {step!r}" for step, ranks in list(steps.items())[:8])
-        message = f"ranks are at different steps: {found}"
-        raise DivergenceError(message, hint="all ranks must build the same datasets in the same order")
 
 
 class Meeting:
@@ -130,16 +107,11 @@ class Meeting:
             silence_seconds=rank_silence_seconds(),
             now=time.monotonic(),
         )
-        self._changed = threading.Condition()
-        self._is_poked = False
+        self._wake, self._changed, self._is_over = threading.Event(), threading.Event(), threading.Event()
         self._num_turns = 0
         self._reason: str | None = None
         """Why this rank leaves; None as long as it stays."""
         self._on_verdict: Callable[[], None] = lambda: None
-        self._decide: Decision = lambda _: []
-        self._failed: Exception | None = None
-        """What went wrong in a decision."""
-        self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tokenloom-ranks", daemon=True)
         self._thread.start()
         threading.Thread(target=self._watch_store, name="tokenloom-store", daemon=True).start()
@@ -178,18 +150,15 @@ class Meeting:
             self.close(type(error).__name__)
             raise
         finally:
-            with self._changed:
-                self._on_verdict = lambda: None
-                self._member.step = None
-                while self._member.is_awaited and self._thread.is_alive():
-                    self._poke()
-                    self._changed.wait(_NOTE_SECONDS)
+            self._on_verdict = lambda: None
+            self._member.step = None
+            while self._member.is_awaited and self._thread.is_alive():
+                self._wait()
 
     def begin(self, step: str) -> None:
         """Says what this rank does from now on."""
-        with self._changed:
-            self._member.attend(step)
-            self._poke()
+        self._member.attend(step)
+        self._wake.set()
 
     def report(self, step: str, record: Record, decide: Decision, attempt: Attempt[Any] | None = None) -> Record:
         """Returns the answer to this rank's report, or raises what `decide` raised, on all ranks alike.
@@ -201,20 +170,16 @@ class Meeting:
             attempt: what this rank has done; its error is reported, and is the cause of the error that comes back.
         """
         member = self._member
-        with self._changed:
-            member.attend(step)
-            self._decide = decide
-            member.answer, member.report = None, report_of(step, self._ranks.host, record, attempt)
-            self._poke()
+        member.attend(step)
+        member.answer, member.decide = None, decide
+        member.report = report_of(step, self._ranks.host, record, attempt)
         # Only one rank says for whom all wait: a thousand would say the same.
         waiting = waiting_for("other ranks", setting=f"{SILENCE_VARIABLE} bounds their silence")
-        with waiting if member.is_leader else nullcontext() as wait, self._changed:
+        with waiting if member.is_leader else nullcontext() as wait:
             while member.answer is None and member.verdict is None:
-                if self._failed is not None:
-                    raise self._failed
                 if wait is not None:
                     wait.note = f"{name_ranks(member.unreported)} at {member.step}"
-                self._changed.wait(_NOTE_SECONDS)
+                self._wait()
             answer = member.verdict if member.answer is None else member.answer
         assert answer is not None
         if "failure" in answer:
@@ -223,15 +188,16 @@ class Meeting:
 
     def close(self, reason: str) -> None:
         """Ends the meeting of all ranks; waits for them to learn of it, but not for long."""
-        with self._changed:
-            self._reason = self._reason or reason
-            self._poke()
+        self._reason = self._reason or reason
+        self._wake.set()
         if threading.current_thread() is not self._thread:
             self._thread.join(2 * _FAREWELL_SECONDS)
 
-    def _poke(self) -> None:
-        self._is_poked = True
-        self._changed.notify_all()
+    def _wait(self) -> None:
+        """Waits until the thread has news, or a little."""
+        self._wake.set()
+        self._changed.wait(_NOTE_SECONDS)
+        self._changed.clear()  # news that comes from now on are not missed: the caller looks before it waits again
 
     # --- the threads -------------------------------------------------------------------------------------------------
 
@@ -251,20 +217,12 @@ class Meeting:
         """Goes on as far as possible; returns whether there is to be another turn."""
         member = self._member
         member.advance(time.monotonic())
-        if member.reports is not None and member.answers is None and self._failed is None:
-            try:
-                member.answers = decided(member.reports, self._decide)
-            except Exception as error:  # noqa: BLE001  it is raised by who waits for the answer
-                self._failed = error
-            else:
-                return True
-        with self._changed:
-            self._num_turns += 1
-            if member.answer is not None or self._failed is not None or member.step is None:
-                self._changed.notify_all()
-            if not self._is_poked and member.verdict is None and (pause := member.pause_seconds) > 0:
-                self._changed.wait(pause)
-            self._is_poked = False
+        self._num_turns += 1
+        if member.answer is not None or member.step is None:
+            self._changed.set()
+        if member.verdict is None and (pause := member.pause_seconds) > 0:
+            self._wake.wait(pause)
+        self._wake.clear()
         stays = self._reason is None and self.is_current and threading.main_thread().is_alive()
         return stays and member.verdict is None
 
@@ -281,8 +239,7 @@ class Meeting:
         while member.is_awaited:
             time.sleep(member.pause_seconds)
             member.advance(time.monotonic())
-        with self._changed:
-            self._changed.notify_all()
+        self._changed.set()
 
     def _watch_store(self) -> None:
         """Ends the meeting where a call of the store does not return, as where its host is frozen."""
@@ -297,15 +254,13 @@ class Meeting:
                 self._end()
 
     def _end(self) -> None:
-        with self._changed:
-            if self._is_over.is_set():
-                return
-            self._is_over.set()
-            if self._member.verdict is None:
-                self._member.verdict = verdict(f"rank {self._ranks.rank} ended its meetings: {self._reason}")
-            on_verdict = self._on_verdict
-            self._changed.notify_all()
-        on_verdict()
+        if self._is_over.is_set():
+            return
+        self._is_over.set()
+        if self._member.verdict is None:
+            self._member.verdict = verdict(f"rank {self._ranks.rank} ended its meetings: {self._reason}")
+        self._changed.set()
+        self._on_verdict()
 
 
 def _this_process(host: str) -> Record:

@@ -14,9 +14,9 @@ names; a member joins it once the leader lists the nonce that the member wrote, 
 A round has one outcome, so no two ranks disagree about it. A rank in a step that finds another one dead, silent or gone
 proposes a verdict as the outcome of its current round; if the leader was faster, the answer counts.
 
-To drive it, in one process or in many (`meeting.py` does so with a thread): set `step` by `attend`, set `report` to
-begin a round, and call `advance(now)` again and again. On the leader, `reports` becomes the reports of all, and
-`answers` is to be set. The end of a round is an `answer`, or the `verdict`, after which nothing changes any more.
+To drive it, in one process or in many (`meeting.py` does so with a thread): set `step` by `attend`, set `report` and
+`decide` to begin a round, and call `advance(now)` again and again. On the leader, `decide` makes the answers of all
+from the reports of all. The end of a round is an `answer`, or the `verdict`, after which nothing changes any more.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ from operator import itemgetter
 from typing import Any
 
 from tokenloom.distributed.ranks import SILENCE_VARIABLE, Ranks, name_rank, name_ranks
+from tokenloom.errors import BuildError, DivergenceError
 
 Record = dict[str, Any]
+Decision = Callable[[list[Record]], list[Record]]
+"""Makes the answers from the reports, both by rank, or raises what all ranks are to raise."""
 
 _STORE_HOST = "the host of the store of `torch.distributed`, often rank 0,"
 _FROZEN_HINT = (
@@ -179,8 +182,7 @@ class Membership:
         self.beat_seconds: float = min(_LONGEST_BEAT_SECONDS, silence_seconds / _BEATS_PER_SILENCE)
         self.step: str | None = None
         self.report: Record | None = None
-        self.reports: list[Record] | None = None
-        self.answers: list[Record] | None = None
+        self.decide: Decision = lambda reports: [{} for _ in reports]
         self.answer: Record | None = None
         self.verdict: Record | None = None
         self.is_awaited: bool = False
@@ -194,7 +196,7 @@ class Membership:
         self._has_greeted = self._is_entering = self._is_reported = False
         self._round = 1
         self._num_swept = self._num_beats = 0
-        self._doing: str | None = None
+        self._said: tuple[str, int] | None = None
         watched = range(self.size) if self.is_leader else (self.rank - 1, self.rank + 1, self.size - 1)
         self._peers = {rank: _Peer(rank) for rank in watched if 0 <= rank < self.size and rank != self.rank}
         self._lost_store: tuple[StoreError, float] | None = None
@@ -282,12 +284,12 @@ class Membership:
             line = json.dumps([self.rank, self.report]) + "\n"
             self._store.append(self._key("reports", self._round), line)
             self._is_reported, self._round_at = True, self._attention
-        if self.is_leader and self._is_reported and self.reports is None:
+        lines: list[str] = []
+        if self.is_leader and self._is_reported:
             lines = (self._store.read(self._key("reports", self._round)) or "").splitlines()
-            if len(lines) == self.size:
-                self.reports = [report for _, report in sorted(map(json.loads, lines), key=itemgetter(0))]
-        if self.answers is not None:
-            texts = [json.dumps(answer) for answer in self.answers]
+        if len(lines) == self.size:
+            reports = [report for _, report in sorted(map(json.loads, lines), key=itemgetter(0))]
+            texts = [json.dumps(answer) for answer in decided(reports, self.decide)]
             numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
             self._propose({"answers": [json.loads(text) for text in numbers], "of": [numbers[text] for text in texts]})
         elif (self._is_reported and not self.is_leader) or self._attention >= self._next_look:
@@ -307,9 +309,9 @@ class Membership:
         self._round += 1
         if "verdict" in outcome:
             self.verdict = outcome["verdict"]
-            self._beat(at_once=True)
+            self._beat()
         else:
-            self.report = self.reports = self.answers = None
+            self.report = None
             self.answer = outcome["answers"][outcome["of"][self.rank]]
 
     def _await_readers(self) -> None:
@@ -321,13 +323,13 @@ class Membership:
 
     # --- signs of life -----------------------------------------------------------------------------------------------
 
-    def _beat(self, *, at_once: bool = False) -> None:
+    def _beat(self) -> None:
         """Says what this rank does, where that is new, and at each beat."""
         doing = "it did something else"
         if self.step is not None:
             doing = f"it waited for others in {self.step}" if self._is_reported else f"it was at {self.step}"
-        if at_once or doing != self._doing or self._attention >= self._next_beat:
-            self._doing, self._next_beat = doing, self._attention + self.beat_seconds
+        if (doing, self._round) != self._said or self._attention >= self._next_beat:
+            self._said, self._next_beat = (doing, self._round), self._attention + self.beat_seconds
             self._num_beats += 1
             reported = self._round if self._is_reported else self._round - 1
             record = {"doing": doing, "round": self._round, "reported": reported, "beat": self._num_beats}
@@ -420,3 +422,23 @@ class Membership:
 def verdict(message: str, hint: str | None = None, lost: Sequence[int] = ()) -> Record:
     """Returns why the meetings of all ranks end."""
     return {"failure": "BuildError", "message": message, "hint": hint, "lost": list(lost)}
+
+
+def decided(reports: list[Record], decide: Decision) -> list[Record]:
+    """Returns the answers to the reports of all ranks; a decision to fail is one to each."""
+    try:
+        _check_steps(reports)
+        return decide(reports)
+    except (BuildError, DivergenceError) as error:
+        failure = {"failure": type(error).__name__, "message": error.message, "hint": error.hint}
+        return [failure] * len(reports)
+
+
+def _check_steps(reports: Sequence[Record]) -> None:
+    steps: dict[str, list[int]] = {}
+    for rank, report in enumerate(reports):
+        steps.setdefault(report["step"], []).append(rank)
+    if len(steps) > 1:
+        found = ", ".join(f"{name_ranks(ranks)} at {step!r}" for step, ranks in list(steps.items())[:8])
+        message = f"ranks are at different steps: {found}"
+        raise DivergenceError(message, hint="all ranks must build the same datasets in the same order")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from tokenloom.distributed.collectives import ConnectionLostError, ConsequenceError, break_off_all
-from tokenloom.distributed.meeting import Attempt, Decision, all_well, meeting_of
-from tokenloom.distributed.membership import Record
+from tokenloom.distributed.meeting import Attempt, all_well, meeting_of
+from tokenloom.distributed.membership import Decision, Record
 from tokenloom.distributed.ranks import current_ranks, name_ranks
 from tokenloom.errors import BuildError, DivergenceError
 
@@ -28,14 +28,7 @@ def agree(name: str, value: str | Callable[[], str] | None) -> None:
         BuildError: a rank failed to compute its value, or died.
     """
     compute: Callable[[], str | None] = value if callable(value) else lambda: value
-    ranks = current_ranks()
-    if ranks is None or ranks.world_size == 1:
-        compute()
-        return
-    step, meeting = f"comparing {name}", meeting_of(ranks)
-    with meeting.attended(step):
-        attempt = Attempt(compute)
-        meeting.report(step, _record_of(attempt.result), _all_equal(step, name), attempt)
+    do_together(f"comparing {name}", compute, compare=lambda found: found, name=name)
 
 
 def do_together(
@@ -45,6 +38,7 @@ def do_together(
     groups: Sequence[Any] = (),
     breaks: tuple[type[Exception], ...] = (Exception,),
     compare: Callable[[T], str | None] = lambda _: None,
+    name: str | None = None,
 ) -> T:
     """Returns what `work` returns on this rank, after it returned on every rank of `torch.distributed`.
 
@@ -58,6 +52,7 @@ def do_together(
         groups: the process groups of those collectives; None stands for this process alone.
         breaks: the errors after which other ranks may wait for this one in a collective; a lost connection is one.
         compare: what must be the same on all ranks, from the result; None where there is nothing to compare.
+        name: says in messages what that is.
 
     Raises:
         BuildError: `work` failed on some rank, or a rank died. Without `torch.distributed`, the error of `work` itself.
@@ -71,25 +66,18 @@ def do_together(
         attempt = Attempt(work)
         if isinstance(attempt.error, (*breaks, ConnectionLostError)):
             break_off_all(groups)
-        if attempt.error is None:
-            record = _record_of(compare(attempt.result))  # type: ignore[arg-type]
-        else:
-            record = {"follows": True} if isinstance(attempt.error, ConsequenceError) else {}
+        record: Record = {"follows": True} if isinstance(attempt.error, ConsequenceError) else {}
+        value = None if attempt.error is not None else compare(attempt.result)  # type: ignore[arg-type]
+        if value is not None:
+            digest = hashlib.sha256(value.encode(errors="backslashreplace")).hexdigest()
+            record = {"value": value[:100], "digest": digest}
         try:
-            meeting.report(step, record, _all_equal(step, f"what they hold after {step}"), attempt)
+            meeting.report(step, record, _all_equal(step, name or f"what they hold after {step}"), attempt)
         except BuildError:
             if meeting.lost_a_rank:
                 break_off_all(groups)
             raise
     return attempt.result  # type: ignore[return-value]
-
-
-def _record_of(value: str | None) -> Record:
-    """Returns what a rank reports of a value that is to be compared; None is not compared."""
-    if value is None:
-        return {}
-    digest = hashlib.sha256(value.encode(errors="backslashreplace")).hexdigest()
-    return {"value": value[:100], "digest": digest}
 
 
 def _all_equal(step: str, name: str) -> Decision:
