@@ -105,31 +105,18 @@ class Extents:
         return int(self.starts[-1] + self.sizes[-1]) if len(self.starts) else 0
 
     @cached_property
-    def _sums(self) -> NDArray[np.int64]:
-        return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(self.sizes)])
+    def _lists(self) -> tuple[list[int], list[int], list[int]]:
+        """The starts, the sizes, and the bytes of all parts before each: a list is bisected in a tenth of the time."""
+        return self.starts.tolist(), self.sizes.tolist(), [0, *np.cumsum(self.sizes).tolist()]
 
     @property
     def num_held_bytes(self) -> int:
         """Bytes of all parts, without the gaps."""
-        return int(self._sums[-1])
-
-    @cached_property
-    def _stops(self) -> tuple[list[int], list[int]]:
-        """The starts of parts with bytes, and their stops: bisecting a list takes a tenth of what an array does."""
-        held = self.sizes > 0
-        return self.starts[held].tolist(), (self.starts + self.sizes)[held].tolist()
+        return self._lists[2][-1]
 
     def holds(self, offset: int, length: int) -> bool:
         """Whether bytes [offset, offset + length) lie in parts, none of them in a gap."""
-        if length == 0:
-            return True
-        starts, stops = self._stops
-        part, stop = bisect.bisect_right(starts, offset) - 1, offset + length
-        if part < 0 or offset >= stops[part]:
-            return False
-        while stops[part] < stop and part + 1 < len(starts) and stops[part] == starts[part + 1]:
-            part += 1  # the next one follows without a gap
-        return stop <= stops[part]
+        return self.held_before(offset + length) - self.held_before(offset) == length
 
     def parts_at(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the part that holds each byte, or lies before the gap around it: int64[count]."""
@@ -138,10 +125,9 @@ class Extents:
 
     def held_before(self, offset: int) -> int:
         """Returns the bytes of parts that lie before an offset, without the gaps."""
-        if not len(self.starts):
-            return 0
-        part = int(self.parts_at(np.array([offset]))[0])
-        return int(self._sums[part]) + min(offset - int(self.starts[part]), int(self.sizes[part]))
+        starts, sizes, sums = self._lists
+        part = bisect.bisect_right(starts, offset) - 1
+        return 0 if part < 0 else sums[part] + min(offset - starts[part], sizes[part])
 
     def pieces(self, offset: int, length: int) -> Iterator[tuple[int, int, int]]:
         """Yields (part, first byte in the part, length) for what parts hold of bytes [offset, offset + length)."""
