@@ -89,9 +89,9 @@ class GroupStore:
 
     def read_all(self, keys: Sequence[str]) -> list[str] | None:
         """Returns the values of some keys, or None unless all are there."""
-        if not keys:
-            return []
-        return [value.decode() for value in self._call("multi_get", *keys)] if self._call("check", *keys) else None
+        if keys and not self._call("check", list(keys)):
+            return None
+        return [value.decode() for value in self._call("multi_get", list(keys))] if keys else []
 
     def write(self, key: str, text: str) -> None:
         """Sets a key."""
@@ -114,7 +114,7 @@ class GroupStore:
         """Ends the connection."""
         self._store = None
 
-    def _call(self, name: str, *words: str) -> Any:
+    def _call(self, name: str, *arguments: str | list[str]) -> Any:
         try:
             if self._store is None:
                 if (group := self._group()) is None:
@@ -122,10 +122,9 @@ class GroupStore:
                     raise StoreError(message)
                 # A group that is a backend of its own knows no store; torch does.
                 torch_groups = sys.modules["torch.distributed.distributed_c10d"]
-                self._store = (group.get_group_store() or torch_groups._get_process_group_store(group)).clone()
-            if name in ("check", "multi_get"):
-                return getattr(self._store, name)([f"tokenloom/{key}" for key in words])
-            return getattr(self._store, name)(f"tokenloom/{words[0]}", *words[1:])
+                store = group.get_group_store() or torch_groups._get_process_group_store(group)
+                self._store = torch_groups.PrefixStore("tokenloom", store.clone())
+            return getattr(self._store, name)(*arguments)
         except RuntimeError as error:
             raise StoreError(str(error).splitlines()[0]) from error
 
