@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import weakref
 
 import pytest
 from tests.support import write_corpus
 
-from tokenloom.distributed.membership import GroupStore, StoreError
+from tokenloom.distributed.membership import Membership
+from tokenloom.distributed.ranks import Ranks
 
 dist = pytest.importorskip("torch.distributed")
 
@@ -33,14 +33,16 @@ def check_frozen(outcomes, frozen, told):
 # --- the store -------------------------------------------------------------------------------------------------------
 
 
-class Grouped:
-    """A process group that knows its store."""
-
-    def __init__(self, store):
-        self.store = store
-
-    def get_group_store(self):
-        return self.store
+def member_of(store):
+    return Membership(
+        Ranks(rank=0, world_size=2, host="a"),
+        lambda: store,
+        process={"host": "a", "pid": 1},
+        is_gone=lambda _: False,
+        nonce="0",
+        silence_seconds=60.0,
+        now=0.0,
+    )
 
 
 @pytest.mark.parametrize("kind", ["file", "memory", "TCP", "TCP with a prefix"])
@@ -51,32 +53,31 @@ def test_no_call_of_the_store_waits_for_a_key(kind, tmp_path):
         "TCP": lambda: dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False),
     }
     made = stores[kind.split()[0]]()
-    group = Grouped(dist.PrefixStore("prefix", made) if "prefix" in kind else made)
-    store = GroupStore(weakref.ref(group))
-    assert store.read("one") is None
-    assert store.read("one") is None  # and reading made none
-    assert store.read_all([]) == []
-    store.write("one", "1")
-    assert store.read_all(["one", "two"]) is None
-    assert store.propose("two", '{"a": 2}') == '{"a": 2}'
-    assert store.propose("two", "other") == '{"a": 2}'
-    assert store.read_all(["one", "two"]) == ["1", '{"a": 2}']
+    store = dist.PrefixStore("prefix", made) if "prefix" in kind else made
+    member = member_of(store)
+    assert member._read("one") is None
+    assert member._read("one") is None  # and reading made none
+    assert member._read_all([]) == []
+    store.set("one", "1")
+    assert member._read_all(["one", "two"]) == []
+    assert store.compare_set("two", "", '{"a": 2}') == b'{"a": 2}'
+    assert store.compare_set("two", "", "other") == b'{"a": 2}'
+    assert member._read_all(["one", "two"]) == ["1", '{"a": 2}']
     store.append("lines", "a\n")
     store.append("lines", "b\n")
-    assert store.read("lines") == "a\nb\n"
-    store.delete("lines")
-    store.delete("lines")
-    assert store.read("lines") is None
+    assert member._read("lines") == "a\nb\n"
+    store.delete_key("lines")
+    store.delete_key("lines")
+    assert member._read("lines") is None
 
 
 def test_a_store_without_its_host_is_an_error():
     made = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    group = Grouped(made)
-    store = GroupStore(weakref.ref(group))
-    assert store.read("one") is None
-    del made, group.store
-    with pytest.raises(StoreError):
-        store.read("one")
+    member = member_of(made.clone())
+    assert member._read("one") is None
+    del made
+    with pytest.raises(RuntimeError):
+        member._read("one")
 
 
 # --- frozen -----------------------------------------------------------------------------------------------------------

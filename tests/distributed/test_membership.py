@@ -10,7 +10,7 @@ import pytest
 
 from tokenloom.distributed.building import Do, build_steps
 from tokenloom.distributed.meeting import Attempt, error_of, report_of
-from tokenloom.distributed.membership import Membership, StoreError
+from tokenloom.distributed.membership import Membership
 from tokenloom.distributed.ranks import Ranks
 from tokenloom.errors import BuildError, TokenloomError
 
@@ -28,15 +28,15 @@ class SharedStore:
         """After which the rank dies."""
         self.is_cut = False
 
-    def read(self, key):
+    def check(self, keys):
         self._call()
-        return self.values.get(key)
+        return all(key in self.values for key in keys)
 
-    def read_all(self, keys):
+    def multi_get(self, keys):
         self._call()
-        return [self.values[key] for key in keys] if all(key in self.values for key in keys) else None
+        return [self.values[key].encode() for key in keys]
 
-    def write(self, key, text):
+    def set(self, key, text):
         self._call()
         self.values[key] = text
 
@@ -44,11 +44,15 @@ class SharedStore:
         self._call()
         self.values[key] = self.values.get(key, "") + text
 
-    def propose(self, key, text):
+    def compare_set(self, key, expected, text):
         self._call()
-        return self.values.setdefault(key, text)
+        if key in self.values:
+            return self.values[key].encode()
+        if not expected:
+            self.values[key] = text
+        return text.encode()
 
-    def delete(self, key):
+    def delete_key(self, key):
         self._call()
         self.values.pop(key, None)
 
@@ -58,7 +62,7 @@ class SharedStore:
                 raise DeadError
             self.calls_left -= 1
         if self.is_cut:
-            raise StoreError("connection reset")
+            raise RuntimeError("connection reset")
 
 
 class Simulated:
@@ -71,7 +75,7 @@ class Simulated:
         self.store = SharedStore(world.values)
         self.member = Membership(
             ranks,
-            self.store,
+            lambda: self.store,
             process={"host": ranks.host, "pid": 100 + rank},
             is_gone=lambda other: other["host"] == self.host and not world.ranks[other["pid"] - 100].is_alive,
             nonce=f"{world.rng.integers(1 << 60):x}",
@@ -296,7 +300,7 @@ def members(*silences, gone=()):
     return [
         Membership(
             Ranks(rank=rank, world_size=len(silences), host="a"),
-            SharedStore(values),
+            lambda: SharedStore(values),
             process={"host": "a", "pid": rank},
             is_gone=lambda process: process["pid"] in gone,
             nonce=str(rank),

@@ -139,7 +139,7 @@ def deaths_and_silence_are_not_judged(monkeypatch):
 
 def the_last_outcome_counts(monkeypatch):
     def propose(self, outcome):
-        self._store.write(self._key("outcome", self._round), text := membership.json.dumps(outcome))
+        self._store.set(self._key("outcome", self._round), text := membership.json.dumps(outcome))
         self._take(text)
 
     monkeypatch.setattr(membership.Membership, "_propose", propose)
@@ -149,7 +149,7 @@ def any_session_counts(monkeypatch):
     real = membership.Membership._enter
 
     def enter(self):
-        if self._session is None and (text := self._store.read("session")) is not None:
+        if self._session is None and (text := self._read("session")) is not None:
             self._session = membership.json.loads(text)["name"]
         return real(self)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Generic, TypeVar
 
-from tokenloom.distributed.membership import Decision, GroupStore, Membership, Record, StoreError, verdict
+from tokenloom.distributed.membership import Decision, Membership, Record, verdict
 from tokenloom.distributed.ranks import SILENCE_VARIABLE, Ranks, name_rank, name_ranks, rank_silence_seconds
 from tokenloom.errors import BuildError, DivergenceError, TokenloomError
 from tokenloom.machine import process_namespace, process_start
@@ -96,11 +96,10 @@ class Meeting:
         self._dist = sys.modules["torch.distributed"]
         self._group = weakref.ref(self._dist.group.WORLD)
         self._ranks = ranks
-        self._store = GroupStore(self._group)
         process = _this_process(ranks.host)
         self._member = Membership(
             ranks,
-            self._store,
+            self._connect,
             process=process,
             is_gone=lambda other: _has_ended(other, process["namespace"]),
             nonce=secrets.token_hex(8),
@@ -199,6 +198,16 @@ class Meeting:
         self._changed.wait(_NOTE_SECONDS)
         self._changed.clear()  # news that comes from now on are not missed: the caller looks before it waits again
 
+    def _connect(self) -> Any:
+        """Returns the store over a connection of its own: torch's calls may hold the other one for long."""
+        if (group := self._group()) is None:
+            message = "the process group has ended"
+            raise RuntimeError(message)
+        torch_groups = sys.modules["torch.distributed.distributed_c10d"]
+        # A group that is a backend of its own knows no store; torch does.
+        store = group.get_group_store() or torch_groups._get_process_group_store(group)
+        return torch_groups.PrefixStore("tokenloom", store.clone())
+
     # --- the threads -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -208,10 +217,10 @@ class Meeting:
         except Exception as error:
             logger.exception("the meeting of ranks broke")
             self._reason = f"{type(error).__name__}: {error}"
-        with suppress(StoreError):
+        with suppress(RuntimeError):
             self._part()
         self._end()
-        self._store.close()
+        self._member.disconnect()
 
     def _turn(self) -> bool:
         """Goes on as far as possible; returns whether there is to be another turn."""

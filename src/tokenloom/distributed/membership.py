@@ -22,8 +22,6 @@ from the reports of all. The end of a round is an `answer`, or the `verdict`, af
 from __future__ import annotations
 
 import json
-import sys
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -64,71 +62,6 @@ _ABSENT = "?"
 """No value of ours."""
 
 
-class StoreError(Exception):
-    """The store does not answer any more."""
-
-
-class GroupStore:
-    """The store of a process group, over a connection of its own: torch's calls may hold the other one for long.
-
-    No call waits for a key. A `StoreError` says that the store is not there any more.
-
-    Args:
-        group: the process group, whose life this does not prolong.
-    """
-
-    def __init__(self, group: weakref.ref[Any]) -> None:
-        self._group = group
-        self._store: Any = None
-
-    def read(self, key: str) -> str | None:
-        """Returns the value of a key, or None."""
-        # Of all calls that read, only this one waits neither for a key nor for a second answer of the store.
-        value = self._call("compare_set", key, _ABSENT, _ABSENT).decode()
-        return None if value == _ABSENT else value
-
-    def read_all(self, keys: Sequence[str]) -> list[str] | None:
-        """Returns the values of some keys, or None unless all are there."""
-        if keys and not self._call("check", list(keys)):
-            return None
-        return [value.decode() for value in self._call("multi_get", list(keys))] if keys else []
-
-    def write(self, key: str, text: str) -> None:
-        """Sets a key."""
-        self._call("set", key, text)
-
-    def append(self, key: str, text: str) -> None:
-        """Adds to the value of a key, which may be new."""
-        self._call("append", key, text)
-
-    def propose(self, key: str, text: str) -> str:
-        """Sets a key unless it is there; returns its value."""
-        value: str = self._call("compare_set", key, "", text).decode()
-        return value
-
-    def delete(self, key: str) -> None:
-        """Removes a key, if it is there."""
-        self._call("delete_key", key)
-
-    def close(self) -> None:
-        """Ends the connection."""
-        self._store = None
-
-    def _call(self, name: str, *arguments: str | list[str]) -> Any:
-        try:
-            if self._store is None:
-                if (group := self._group()) is None:
-                    message = "the process group has ended"
-                    raise StoreError(message)
-                # A group that is a backend of its own knows no store; torch does.
-                torch_groups = sys.modules["torch.distributed.distributed_c10d"]
-                store = group.get_group_store() or torch_groups._get_process_group_store(group)
-                self._store = torch_groups.PrefixStore("tokenloom", store.clone())
-            return getattr(self._store, name)(*arguments)
-        except RuntimeError as error:
-            raise StoreError(str(error).splitlines()[0]) from error
-
-
 @dataclass(slots=True)
 class _Peer:
     """Another rank that this one watches, and what it last wrote; None until it came."""
@@ -154,7 +87,8 @@ class Membership:
 
     Args:
         ranks: this rank.
-        store: shared by all ranks of the group.
+        connect: returns the store that all ranks of the group share, as torch has them: its methods may raise
+            `RuntimeError`, where it is gone, and are called by `advance` and `leave` alone.
         process: what tells this process from others, in values of JSON: at least its `host` and `pid`.
         is_gone: whether the process of another rank is known to have ended.
         nonce: random.
@@ -166,7 +100,7 @@ class Membership:
     def __init__(
         self,
         ranks: Ranks,
-        store: GroupStore,
+        connect: Callable[[], Any],
         *,
         process: Record,
         is_gone: Callable[[Record], bool],
@@ -186,7 +120,8 @@ class Membership:
         self.verdict: Record | None = None
         self.is_awaited: bool = False
         """Whether others may still have to read the last outcome from a store that ends with this rank."""
-        self._store = store
+        self._connect = connect
+        self._connected: Any = None
         self._process = process
         self._is_gone = is_gone
         self._nonce = nonce
@@ -198,7 +133,7 @@ class Membership:
         self._said: tuple[str, int] | None = None
         watched = range(self.size) if self.is_leader else (self.rank - 1, self.rank + 1, self.size - 1)
         self._peers = {rank: _Peer(rank) for rank in watched if 0 <= rank < self.size and rank != self.rank}
-        self._lost_store: tuple[StoreError, float] | None = None
+        self._lost_store: tuple[RuntimeError, float] | None = None
         self._now = now
         self._attention = self._next_look = self._next_beat = self._next_refresh = self._round_at = 0.0
 
@@ -243,7 +178,7 @@ class Membership:
                 self._exchange()
             if self.verdict is None and self._attention >= self._next_look:
                 self._look()
-        except StoreError as error:
+        except RuntimeError as error:
             self.is_awaited = False
             self._lost_store = self._lost_store or (error, self._attention)
 
@@ -252,6 +187,28 @@ class Membership:
         if self.verdict is None and not self._judge_deaths():
             when = "before this step" if self.step is None else f"during {self.step}"
             self._give_up(f"{name_process(self.rank, self._process)} ended {when}: {reason}", _DEAD_HINT, [self.rank])
+
+    # --- the store ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _store(self) -> Any:
+        if self._connected is None:
+            self._connected = self._connect()
+        return self._connected
+
+    def disconnect(self) -> None:
+        """Ends the connection to the store."""
+        self._connected = None
+
+    def _read(self, key: str) -> str | None:
+        # Of all calls that read, only this one waits neither for a key nor for a second answer of the store.
+        value: str = self._store.compare_set(key, _ABSENT, _ABSENT).decode()
+        return None if value == _ABSENT else value
+
+    def _read_all(self, keys: list[str]) -> list[str]:
+        """Returns the values of some keys; none unless all are there."""
+        is_there = bool(keys) and self._store.check(keys)
+        return [value.decode() for value in self._store.multi_get(keys)] if is_there else []
 
     # --- the session and its rounds ----------------------------------------------------------------------------------
 
@@ -263,16 +220,16 @@ class Membership:
         if self.is_leader:
             if self._round == 1:
                 missing = [rank for rank, peer in self._peers.items() if peer.record is None]
-                hellos = {str(rank): self._store.read(f"hello/{rank}") for rank in missing}
+                hellos = {str(rank): self._read(f"hello/{rank}") for rank in missing}
                 nonces = self._nonces | {rank: nonce for rank, nonce in hellos.items() if nonce is not None}
                 if nonces != self._nonces:
                     self._nonces = nonces
-                    self._store.write("session", json.dumps({"name": self._session, "nonces": nonces}))
+                    self._store.set("session", json.dumps({"name": self._session, "nonces": nonces}))
         elif self._session is None:
             if not self._has_greeted:
                 self._has_greeted = True
-                self._store.write(f"hello/{self.rank}", self._nonce)
-            session = json.loads(self._store.read("session") or "{}")
+                self._store.set(f"hello/{self.rank}", self._nonce)
+            session = json.loads(self._read("session") or "{}")
             if session.get("nonces", {}).get(str(self.rank)) == self._nonce:
                 self._session = session["name"]
         return self._session is not None
@@ -285,20 +242,20 @@ class Membership:
             self._is_reported, self._round_at = True, self._attention
         lines: list[str] = []
         if self.is_leader and self._is_reported:
-            lines = (self._store.read(self._key("reports", self._round)) or "").splitlines()
+            lines = (self._read(self._key("reports", self._round)) or "").splitlines()
         if len(lines) == self.size:
             reports = [report for _, report in sorted(map(json.loads, lines), key=itemgetter(0))]
             texts = [json.dumps(answer) for answer in decided(reports, self.decide)]
             numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
             self._propose({"answers": [json.loads(text) for text in numbers], "of": [numbers[text] for text in texts]})
         elif (self._is_reported and not self.is_leader) or self._attention >= self._next_look:
-            text = self._store.read(self._key("outcome", self._round))
+            text = self._read(self._key("outcome", self._round))
             if text is not None:
                 self._take(text)
         self._beat()
 
     def _propose(self, outcome: Record) -> None:
-        self._take(self._store.propose(self._key("outcome", self._round), json.dumps(outcome)))
+        self._take(self._store.compare_set(self._key("outcome", self._round), "", json.dumps(outcome)).decode())
 
     def _take(self, text: str) -> None:
         """Takes the outcome of this round."""
@@ -316,7 +273,7 @@ class Membership:
     def _await_readers(self) -> None:
         """Finds out on rank 0, with which the store may end, whether others have read what it has."""
         lost = () if self.verdict is None else self.verdict["lost"]
-        found = self._store.read_all([self._key("rank", rank) for rank in range(self.size) if rank not in lost]) or []
+        found = self._read_all([self._key("rank", rank) for rank in range(self.size) if rank not in lost])
         is_read = bool(found) and all(json.loads(text)["round"] >= self._round for text in found)
         self.is_awaited = not is_read and self._attention < self._round_at + _READING_SECONDS
 
@@ -332,7 +289,7 @@ class Membership:
             self._num_beats += 1
             reported = self._round if self._is_reported else self._round - 1
             record = {"doing": doing, "round": self._round, "reported": reported, "beat": self._num_beats}
-            self._store.write(self._key("rank", self.rank), json.dumps(self._process | record))
+            self._store.set(self._key("rank", self.rank), json.dumps(self._process | record))
 
     def _look(self) -> None:
         """Reads what watched ranks say, and concludes in a step who is lost."""
@@ -342,19 +299,19 @@ class Membership:
             while self.is_leader and self._num_swept < self._round - 2:  # keys of rounds that all have left
                 self._num_swept += 1
                 for name in ("reports", "outcome"):
-                    self._store.delete(self._key(name, self._num_swept))
+                    self._store.delete_key(self._key(name, self._num_swept))
             if not is_idle:
                 self._refresh()
         if not is_idle and not self._judge_deaths():
             self._judge_silence()
 
     def _refresh(self) -> None:
-        texts = {r: self._store.read(self._key("rank", r)) for r, peer in self._peers.items() if peer.record is None}
+        texts = {r: self._read(self._key("rank", r)) for r, peer in self._peers.items() if peer.record is None}
         if self._attention >= self._next_refresh:
             self._next_refresh = self._attention + self.beat_seconds / 2
             known = [rank for rank in self._peers if rank not in texts]
-            found = self._store.read_all([self._key("rank", rank) for rank in known]) or []
-            texts |= dict(zip(known, found, strict=True))
+            found = self._read_all([self._key("rank", rank) for rank in known])
+            texts |= dict(zip(known, found, strict=False))
         for rank, text in texts.items():
             peer = self._peers[rank]
             if text is not None and text != peer.text:
@@ -402,17 +359,17 @@ class Membership:
         message = f"{_STORE_HOST} has not answered for {self.silence_seconds:.1f} s during {self._during}"
         self.verdict = verdict(message, _FROZEN_HINT.format(self.silence_seconds))
 
-    def _judge_without_store(self, error: StoreError, since: float) -> None:
+    def _judge_without_store(self, error: RuntimeError, since: float) -> None:
         """Concludes that the store is gone; names the rank that ended, where its process shows that."""
         if not self._judge_deaths() and self._attention > since + _GRACE_SECONDS:
-            message = f"{_STORE_HOST} died or ended during {self._during}: {error}"
+            message = f"{_STORE_HOST} died or ended during {self._during}: {str(error).splitlines()[0]}"
             self._give_up(message, "look at the logs of these ranks", [0])
 
     def _give_up(self, message: str, hint: str, lost: Sequence[int]) -> None:
         """Proposes to end the meetings of all; ends those of this rank where it cannot reach the others."""
         found = verdict(message, hint, lost)
         if self._session is not None and self._lost_store is None:
-            with suppress(StoreError):
+            with suppress(RuntimeError):
                 self._propose({"verdict": found})
                 return
         self.verdict = found
