@@ -12,7 +12,7 @@ import pytest
 
 from tokenloom.errors import OutputBusyError
 from tokenloom.progress import Task, Wait, reporting_to
-from tokenloom.storage.locks import filling, waiting_for
+from tokenloom.storage.locks import filling
 from tokenloom.storage.publishing import OutputLock
 
 
@@ -52,16 +52,6 @@ def test_who_waits_for_a_file_that_another_makes_says_so(tmp_path: Path):
         thread.join(20)
     assert watcher.waits == {f"`{path}`, which another process makes"}
     assert len(found) == 1
-
-
-def test_who_waits_in_steps_says_so_and_may_stop(tmp_path: Path):
-    path = str(tmp_path / "lock")
-    watcher = Watcher()
-    with reporting_to(watcher), waiting_for(path, lambda _: False) as is_locked:
-        assert is_locked
-        with waiting_for(path, lambda _: watcher.has_seen.wait(20)) as is_locked_twice:
-            assert not is_locked_twice
-    assert watcher.waits == {f"`{path}`, which another process holds"}
 
 
 def test_one_writer_at_a_time(tmp_path):

@@ -12,8 +12,8 @@ from tokenloom.indexed.catalogue import Catalogue, catalogue_path, parse_catalog
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.copies import local_copy
-from tokenloom.storage.ending import beside
 from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_version
+from tokenloom.storage.object_storage import object_storage
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.publishing import recover
 from tokenloom.storage.resolve import did_you_mean, exists, is_missing
@@ -137,9 +137,9 @@ class DatasetFiles:
 
     def _ask_at_once(self) -> None:
         """Asks the store for both files of a pair in one round trip; who opens one finds the answer."""
-        index = beside(partial(self._find, idx_path(self._prefix)))
-        self._find(bin_path(self._prefix))
-        index.result()
+        paths = idx_path(self._prefix), bin_path(self._prefix)
+        storage = object_storage(self._settings or ObjectStorageSettings())
+        storage.together([partial(self._find, path) for path in paths])
 
     def _find(self, path: str) -> None:
         with suppress(MissingObjectError):  # who opens it says so

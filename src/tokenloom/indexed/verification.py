@@ -15,19 +15,21 @@ import logging
 import mmap
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from tokenloom.errors import DatasetFormatError, StorageError, TokenloomError
+from tokenloom.errors import DatasetFormatError, OutputBusyError, StorageError, TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import idx_path, sidecar_path
 from tokenloom.indexed.manifests import PairFacts, manifest_of, manifest_path
 from tokenloom.indexed.verify import check_index, check_sidecars, check_tokens
+from tokenloom.progress import waiting_for
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import publish_bytes
 from tokenloom.storage.json_files import UnusableJsonError, read_json
-from tokenloom.storage.locks import waiting_for
 from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.publishing import OutputLock
 from tokenloom.storage.resolve import is_missing
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.versions import version_of
@@ -148,7 +150,7 @@ class Verification:
             self._warned = True
             _LOGGER.warning("`%s` has no manifest: nothing says what its tokens should be (told once)", prefix)
         path = os.path.join(self._folder, f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json")
-        with waiting_for(f"{path}.lock", self._stopping.wait) as is_locked:
+        with self._locked(path) as is_locked:
             if self._stopping.is_set():
                 raise _StoppedError
             if (record := _read_record(path, identity)) is not None:
@@ -165,6 +167,25 @@ class Verification:
                 _write_record(path, identity, None if problem is None else problem.message)
             if problem is not None:
                 raise problem
+
+    @contextmanager
+    def _locked(self, path: str) -> Iterator[bool]:
+        """Excludes other processes from making a result, and yields whether it does; where it cannot, all go on."""
+        with ExitStack() as stack, waiting_for(f"`{path}`, which another process makes"):
+            is_locked = False
+            while not (is_locked or self._stopping.is_set()):
+                try:
+                    os.makedirs(self._folder, mode=0o700, exist_ok=True)
+                    stack.enter_context(OutputLock(path))
+                    is_locked = True
+                except OutputBusyError:
+                    pass
+                except OSError as error:
+                    _LOGGER.warning("cannot lock `%s`, so that others may do the same work: %s", path, error)
+                    break
+            stack = stack.pop_all()
+        with stack:
+            yield is_locked
 
     def _read(self, dataset: IndexedDataset) -> DatasetFormatError | None:
         """Reads all of a pair and returns what is wrong."""

@@ -45,11 +45,6 @@ def interruptible(call: Callable[[], T]) -> T:
     """
     if threading.current_thread() is not threading.main_thread():
         return call()
-    return beside(call).result()
-
-
-def beside(call: Callable[[], T]) -> Future[T]:
-    """Starts a call in a daemon thread of its own, for which nobody waits in the end."""
     answer: Future[T] = Future()
 
     def run() -> None:
@@ -59,7 +54,7 @@ def beside(call: Callable[[], T]) -> Future[T]:
             answer.set_exception(error)
 
     threading.Thread(target=run, name="tokenloom-request", daemon=True).start()
-    return answer
+    return answer.result()
 
 
 @contextmanager

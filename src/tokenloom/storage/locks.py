@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tokenloom import progress
 from tokenloom.storage.atomic import remove_leftover
 
-_LOGGER = logging.getLogger(__name__)
-
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 """What filesystems answer that have no locks, such as Lustre without `-o flock`."""
-
-_PAUSE_SECONDS = 0.2
 
 _OPEN: set[int] = set()
 """Descriptors that hold or await locks. A forked child closes its copies, or it would hold what its parent lets go."""
@@ -103,35 +98,3 @@ def write_at(descriptor: int, data: memoryview, offset: int) -> None:
         count = os.pwrite(descriptor, data, offset)
         offset += count
         data = data[count:]
-
-
-@contextmanager
-def waiting_for(path: str, pause: Callable[[float], bool]) -> Iterator[bool]:
-    """Holds the lock of a file, made if need be, and yields whether that is so.
-
-    Others wait for it in steps, so that they can stop waiting. Where files cannot be made or locked, everybody goes on
-    without: the work is then done more than once.
-
-    Args:
-        path: path of the file, which stays.
-        pause: waits so many seconds at most and returns whether to stop waiting.
-    """
-    descriptor, is_locked = None, False
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        descriptor = open_for_lock(path, os.O_RDWR | os.O_CREAT)
-        with progress.waiting_for(f"`{path}`, which another process holds"):
-            while not is_locked:
-                try:
-                    if not (is_locked := lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)):
-                        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-                except BlockingIOError:
-                    if pause(_PAUSE_SECONDS):
-                        break
-    except OSError as error:
-        _LOGGER.warning("cannot lock `%s`, so that others may do the same work: %s", path, error.strerror)
-    try:
-        yield is_locked
-    finally:
-        if descriptor is not None:
-            close_lock(descriptor)
