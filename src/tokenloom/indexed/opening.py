@@ -137,9 +137,8 @@ class DatasetFiles:
 
     def _ask_at_once(self) -> None:
         """Asks the store for both files of a pair in one round trip; who opens one finds the answer."""
-        paths = idx_path(self._prefix), bin_path(self._prefix)
         storage = object_storage(self._settings or ObjectStorageSettings())
-        storage.together([partial(self._find, path) for path in paths])
+        storage.together([partial(self._find, path(self._prefix)) for path in (idx_path, bin_path)])
 
     def _find(self, path: str) -> None:
         with suppress(MissingObjectError):  # who opens it says so

@@ -16,7 +16,7 @@ import mmap
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from tokenloom.errors import DatasetFormatError, OutputBusyError, StorageError, TokenloomError
@@ -171,21 +171,19 @@ class Verification:
     @contextmanager
     def _locked(self, path: str) -> Iterator[bool]:
         """Excludes other processes from making a result, and yields whether it does; where it cannot, all go on."""
-        with ExitStack() as stack, waiting_for(f"`{path}`, which another process makes"):
-            is_locked = False
-            while not (is_locked or self._stopping.is_set()):
+        lock: OutputLock | None = None
+        with waiting_for(f"`{path}`, which another process makes"):
+            while lock is None and not self._stopping.is_set():
                 try:
                     os.makedirs(self._folder, mode=0o700, exist_ok=True)
-                    stack.enter_context(OutputLock(path))
-                    is_locked = True
+                    lock = OutputLock(path)
                 except OutputBusyError:
-                    pass
+                    continue
                 except OSError as error:
                     _LOGGER.warning("cannot lock `%s`, so that others may do the same work: %s", path, error)
                     break
-            stack = stack.pop_all()
-        with stack:
-            yield is_locked
+        with lock or nullcontext():
+            yield lock is not None
 
     def _read(self, dataset: IndexedDataset) -> DatasetFormatError | None:
         """Reads all of a pair and returns what is wrong."""
