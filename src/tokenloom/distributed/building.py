@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from tokenloom.distributed.meeting import Attempt, all_well, meeting_of
-from tokenloom.distributed.membership import Decision, Record
+from tokenloom.distributed.membership import Decision, Record, holders_of
 from tokenloom.distributed.ranks import current_ranks, name_ranks
 from tokenloom.errors import ConfigError, DivergenceError
 
@@ -230,11 +230,9 @@ def _compare_settings(decide: Decision) -> Decision:
         digests = [record.get("digests", {}) for record in records]
         kinds: dict[str, list[list[int]]] = {}
         for topic in dict.fromkeys(topic for each in digests for topic in each):
-            holders: dict[str, list[int]] = {}
-            for rank in (rank for rank, each in enumerate(digests) if topic in each):
-                holders.setdefault(digests[rank][topic], []).append(rank)
+            holders = list(holders_of([each.get(topic) for each in digests]).values())
             if len(holders) > 1:
-                kinds[topic] = sorted(holders.values(), key=len, reverse=True)[:_LARGEST_NUMBER_OF_KINDS]
+                kinds[topic] = holders[:_LARGEST_NUMBER_OF_KINDS]
         if not kinds or any("error" in record for record in records):
             return decide(records)
         askable = {ranks[0] for holders in kinds.values() for ranks in holders}

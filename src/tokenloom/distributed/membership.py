@@ -391,10 +391,17 @@ def decided(reports: list[Record], decide: Decision) -> list[Record]:
 
 
 def _check_steps(reports: Sequence[Record]) -> None:
-    steps: dict[str, list[int]] = {}
-    for rank, report in enumerate(reports):
-        steps.setdefault(report["step"], []).append(rank)
+    steps = holders_of([report["step"] for report in reports])
     if len(steps) > 1:
         found = ", ".join(f"{name_ranks(ranks)} at {step!r}" for step, ranks in list(steps.items())[:8])
         message = f"ranks are at different steps: {found}"
         raise DivergenceError(message, hint="all ranks must build the same datasets in the same order")
+
+
+def holders_of(values: Sequence[str | None]) -> dict[str, list[int]]:
+    """Returns the ranks that hold each value, the most common value first; `values` are by rank, None for none."""
+    holders: dict[str, list[int]] = {}
+    for rank, value in enumerate(values):
+        if value is not None:
+            holders.setdefault(value, []).append(rank)
+    return dict(sorted(holders.items(), key=lambda item: len(item[1]), reverse=True))

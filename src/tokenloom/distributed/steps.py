@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from tokenloom.distributed.collectives import ConnectionLostError, ConsequenceError, break_off_all
 from tokenloom.distributed.meeting import Attempt, all_well, meeting_of
-from tokenloom.distributed.membership import Decision, Record
+from tokenloom.distributed.membership import Decision, Record, holders_of
 from tokenloom.distributed.ranks import current_ranks, name_ranks
 from tokenloom.errors import BuildError, DivergenceError
 
@@ -85,12 +85,8 @@ def _all_equal(step: str, name: str) -> Decision:
 
     def decide(records: list[Record]) -> list[Record]:
         answers = all_well(step)(records)
-        holders: dict[str, list[int]] = {}
-        for rank, record in enumerate(records):
-            if "digest" in record:
-                holders.setdefault(record["digest"], []).append(rank)
-        if len(holders) > 1:
-            shown = sorted(holders.values(), key=len, reverse=True)
+        shown = list(holders_of([record.get("digest") for record in records]).values())
+        if len(shown) > 1:
             values = [f"{records[ranks[0]]['value']!r} on {name_ranks(ranks)}" for ranks in shown[:8]]
             more = f", and {len(shown) - 8} further values" if len(shown) > 8 else ""
             message = f"ranks differ in {name}: {', '.join(values)}{more}"
