@@ -100,7 +100,7 @@ class BucketIndexCache(IndexCache):
     def local_path(self, affix: str) -> str:
         return local_copy(RemoteFile(self.path(affix), self._settings))
 
-    def pending(self, affix: str) -> PendingFile | PendingObject:
+    def pending(self, affix: str) -> PendingFile:
         return PendingObject(self.path(affix), self._settings)
 
     def publish(self, affix: str, data: bytes) -> None:

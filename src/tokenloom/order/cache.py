@@ -27,7 +27,6 @@ from tokenloom.kernels import Watch
 from tokenloom.order.index_packs import MOST_BYTES, PackedFile, pack_writer, packed_file
 from tokenloom.order.npy_files import ArraySpec, array_checksum, array_hash, array_in, is_small, npy_header
 from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
-from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.copying import write_durably
 from tokenloom.storage.json_files import parse_json, read_json
 from tokenloom.storage.local import map_version
@@ -97,7 +96,7 @@ class IndexCache:
         """
         return self.path(affix)
 
-    def pending(self, affix: str) -> PendingFile | PendingObject:
+    def pending(self, affix: str) -> PendingFile:
         """Returns a file to write to, which appears when it is published."""
         return PendingFile(self.path(affix), durable=False)
 

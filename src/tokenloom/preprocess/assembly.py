@@ -23,7 +23,6 @@ from tokenloom.indexed.writing.concatenate import check_inputs, write_pending
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
 from tokenloom.indexed.writing.outputs import (
     MOST_LOCKED,
-    AnyPending,
     PendingDataset,
     is_published,
     is_same_file,
@@ -42,7 +41,6 @@ from tokenloom.preprocess.shard import ALLOW_MORE
 from tokenloom.preprocess.summary import OutputSummary, dataset_summary, require_own_outputs
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile, pending_link
-from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.publishing import OutputLock
 from tokenloom.storage.resolve import exists, open_pending
 
@@ -339,7 +337,7 @@ def _linked_pair(
     return linked
 
 
-def _rejected_files(output: PlannedOutput, parts: Sequence[DonePart]) -> tuple[PendingFile | PendingObject, ...]:
+def _rejected_files(output: PlannedOutput, parts: Sequence[DonePart]) -> tuple[PendingFile, ...]:
     """Returns the file of the bad records of an output, counted from the beginning of their files, if there are any."""
     if not any(part.report.num_rejected for part in parts):
         return ()

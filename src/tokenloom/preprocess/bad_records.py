@@ -18,7 +18,6 @@ from tokenloom.inputs.left_out import left_out_of
 from tokenloom.inputs.records import BadLine, bad_line, records_of
 from tokenloom.preprocess.blocks import TokenizedBlock
 from tokenloom.storage.atomic import PendingFile
-from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.resolve import open_pending, remove
 
 
@@ -96,7 +95,7 @@ class RejectedLines:
     def __init__(self, prefix: str, *, skip: bool) -> None:
         self._target = rejected_path(prefix)
         self._skip = skip
-        self._file: PendingFile | PendingObject | None = None
+        self._file: PendingFile | None = None
         self.count: int = 0
 
     def add(self, bad_line: BadLine) -> None:

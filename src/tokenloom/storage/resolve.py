@@ -128,9 +128,7 @@ def objects_below(folder: str, *, settings: ObjectStorageSettings | None = None)
     return {f"{address.root}/{key}": found[key] for key in sorted(found)}
 
 
-def open_pending(
-    path: str, *, settings: ObjectStorageSettings | None = None, durable: bool = True
-) -> PendingFile | PendingObject:
+def open_pending(path: str, *, settings: ObjectStorageSettings | None = None, durable: bool = True) -> PendingFile:
     """Returns a file or object that appears, whole, when it is published; see `PendingFile` for `durable`."""
     return PendingObject(path, settings) if is_remote(path) else PendingFile(path, durable=durable)
 

@@ -45,7 +45,6 @@ from tokenloom.progress import NOTHING_WRITTEN, if_stopped, task
 from tokenloom.setting_types import checked_output_prefix, checked_paths
 from tokenloom.storage.addresses import canonical_path, is_remote
 from tokenloom.storage.atomic import PendingFile, storage_errors
-from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.copying import copy_range, first_difference
 from tokenloom.storage.extents import ExtentSource, record_file
 from tokenloom.storage.local import ByteSource, MappedFile
@@ -469,7 +468,7 @@ def _sizes(parts: Sequence[ConcatenatedPart], dtype: np.dtype[np.generic], *, mu
 
 def _write_rows(
     parts: Sequence[ConcatenatedPart],
-    index: PendingFile | PendingObject,
+    index: PendingFile,
     header: Header,
     *,
     multimodal: bool,
@@ -504,10 +503,12 @@ def _write_rows(
     return rows.pointer
 
 
-def put_piece(
-    piece: Piece, target: PendingFile | PendingObject, *, advance: Callable[[int], None] | None = None
-) -> None:
-    """Appends bytes to a file."""
+def put_piece(piece: Piece, target: PendingFile, *, advance: Callable[[int], None] | None = None) -> None:
+    """Appends bytes to a file.
+
+    Raises:
+        StorageError: reading or writing fails, or the source is shorter than it was.
+    """
     if not isinstance(piece, FilePiece):
         target.write(piece.data)
         if advance is not None:
@@ -527,7 +528,24 @@ def put_piece(
     )
 
 
-def _compare(tokens: PendingFile | PendingObject, parts: Sequence[ConcatenatedPart], num_bytes: int) -> None:
+def _header(parts: Sequence[ConcatenatedPart], dtype: np.dtype[np.generic], *, multimodal: bool) -> Header:
+    documents = sequences = 0
+    for part in parts:
+        found = Selection(IndexedDataset(part.prefix, multimodal=multimodal), part).count()
+        documents, sequences = documents + found[0], sequences + found[1]
+    code = DType.code_from_dtype(dtype)
+    return Header(dtype_code=code, num_sequences=sequences, num_boundaries=documents + 1)
+
+
+def _check_size(tokens: PendingFile, expected: int) -> None:
+    with storage_errors("read", tokens.path):
+        found = tokens.stream.seek(0, 2)
+    if found != expected:
+        message = f"`{tokens.path}`: expected {expected} bytes, which the index needs, but {found} were copied"
+        raise StorageError(message, hint="an input changed while it was read")
+
+
+def _compare(tokens: PendingFile, parts: Sequence[ConcatenatedPart], target: str, num_bytes: int) -> None:
     """Compares what was written with the inputs."""
     with task(f"comparing {tokens.path}", unit="bytes", total=num_bytes) as advance:
 

@@ -12,7 +12,6 @@ from tokenloom.errors import StorageError
 from tokenloom.indexed.layout import Header
 from tokenloom.kernels import RecordBuilder
 from tokenloom.storage.atomic import PendingFile, storage_errors
-from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.locks import write_at
 
 _ROWS_PER_WRITE = 1 << 20
@@ -26,7 +25,7 @@ class IndexWriter:
         pointer: where the next sequence begins, in bytes; may be set to somewhere else than where the last one ended.
     """
 
-    def __init__(self, file: PendingFile | PendingObject, header: Header, *, multimodal: bool) -> None:
+    def __init__(self, file: PendingFile, header: Header, *, multimodal: bool) -> None:
         self._file = file
         self._header = header
         self._multimodal = multimodal
@@ -76,10 +75,15 @@ class IndexWriter:
                 write_at(self._file.stream.fileno(), np.ascontiguousarray(values).view(np.uint8).data, offset)
 
 
-def write_records(
-    records: RecordBuilder, file: PendingFile | PendingObject, *, dtype_code: int, multimodal: bool
-) -> None:
-    """Writes the index of all sequences that a builder took note of."""
+def write_records(records: RecordBuilder, file: PendingFile, *, dtype_code: int, multimodal: bool) -> None:
+    """Writes the index of all sequences that a builder took note of.
+
+    Args:
+        records: records of the builder.
+        file: empty file to be written. It is not published.
+        dtype_code: code of the dtype of the tokens.
+        multimodal: whether there are modes.
+    """
     header = Header(
         dtype_code=dtype_code, num_sequences=records.num_sequences, num_boundaries=records.num_document_boundaries
     )

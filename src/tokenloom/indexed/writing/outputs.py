@@ -19,9 +19,6 @@ from tokenloom.storage.local import MappedFile
 from tokenloom.storage.publishing import FileGroup, OutputLock, canonical_name, exists_error, publish_together, tidy
 from tokenloom.storage.resolve import exists, keep_copy, open_pending, open_source, remove
 
-AnyPending = PendingFile
-
-_COMPARED_BYTES = 64 << 20
 _MOST_OPEN = 64
 """Datasets whose files stay open until they are published; those of more are closed under hidden names."""
 MOST_LOCKED = 200
@@ -64,15 +61,26 @@ class PendingDataset:
     """
 
     prefix: str
-    tokens: AnyPending
-    index: AnyPending
+    tokens: PendingFile
+    index: PendingFile
     manifest: bytes | None = None
-    sidecars: dict[str, AnyPending] = field(default_factory=dict)
-    beside: Sequence[AnyPending] = ()
+    roles: PendingFile | None = None
+    origins: PendingFile | None = None
+    hashes: PendingFile | None = None
+    beside: Sequence[PendingFile] = ()
     replaced: Sequence[str] = ()
-    _record: AnyPending | None = field(default=None, init=False, repr=False)
+    _record: PendingFile | None = field(default=None, init=False, repr=False)
 
-    def files(self, *, durable: bool) -> list[AnyPending]:
+    @property
+    def sidecars(self) -> dict[str, PendingFile | None]:
+        """The files beside it, by name."""
+        return {name: getattr(self, name) for name in SIDECARS}
+
+    def add_beside(self, files: Mapping[str, PendingFile]) -> None:
+        """Takes files that go beside it, by name."""
+        self.roles, self.origins, self.hashes = (files.get(name) for name in ("roles", "origins", "hashes"))
+
+    def files(self, *, durable: bool) -> list[PendingFile]:
         """Returns all files in the order in which they appear, the index last."""
         if self.manifest is not None and self._record is None:
             self._record = open_pending(manifest_path(self.prefix), durable=durable)
@@ -136,7 +144,7 @@ def publish_datasets(
             lock.release()
 
 
-def is_same_file(file: AnyPending) -> bool:
+def is_same_file(file: PendingFile) -> bool:
     """Whether what has the final name of a file holds the same bytes; the file is complete."""
     file.sync()
     there, data = open_source(file.path), MappedFile(file.readable_path).mapped
@@ -162,8 +170,13 @@ def is_published(pending: PendingDataset) -> bool:
     return True
 
 
-def has_same_sidecars(pending: PendingDataset) -> bool:
-    """Whether what lies beside a dataset is what would be published with it, and no more."""
+def has_same_sidecars(prefix: str, files: Mapping[str, PendingFile | None]) -> bool:
+    """Whether the same files lie beside a dataset, and no others.
+
+    Args:
+        prefix: prefix of the dataset.
+        files: what should lie there, by name.
+    """
     for name in SIDECARS:
         file, is_there = pending.sidecars.get(name), exists(sidecar_path(pending.prefix, name))
         if is_there != (file is not None) or (file is not None and not is_same_file(file)):
