@@ -254,8 +254,9 @@ class JobFolder:
     def _free_removed_path(self) -> str:
         """Returns a path that nothing has, to move the folder to; removes what is left of jobs before it."""
         for number in count():
-            path = self._removed_path + (f"-{number}" if number else "")
+            path, following = (self._removed_path + (f"-{each}" if each else "") for each in (number, number + 1))
             remove_own(path)
+            remove_own(following)  # where removing failed twice
             if not os.path.lexists(path):  # otherwise it holds what is somebody else's
                 break
         return path
