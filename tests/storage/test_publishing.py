@@ -1,5 +1,6 @@
 """Files that appear together, or not at all, whatever fails or dies meanwhile."""
 
+import errno
 import os
 from itertools import count
 from pathlib import Path
@@ -118,6 +119,22 @@ def test_a_death_at_any_call_leaves_old_or_new(tmp_path, old, step):
         for path in tmp_path.iterdir():
             path.unlink()
     assert number > 8
+
+
+def test_what_cannot_be_replaced_stays(tmp_path, monkeypatch):
+    """As a file of another user in a folder with the sticky bit."""
+    publish(tmp_path, "old")
+    real = publishing.remove_file
+
+    def remove(path):
+        if path.endswith("/data.idx"):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+        real(path)
+
+    monkeypatch.setattr(publishing, "remove_file", remove)
+    with pytest.raises(StorageError, match=r"cannot replace `.*data\.idx`: Operation not permitted"):
+        publish(tmp_path, "new")
+    assert contents(tmp_path) == whole("old")
 
 
 def test_several_groups_are_undone_together(tmp_path):

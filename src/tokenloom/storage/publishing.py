@@ -123,6 +123,7 @@ def publish_together(
         return
     files = [file for group in groups for file in group.files]
     first, gone, written = groups[0].key, list[str](), list[str]()
+    journal, old_keys = Journal(first=first), list[str]()
     try:
         for file in files:
             file.seal()
@@ -135,29 +136,51 @@ def publish_together(
                 gone += _replaced(group, replace=replace)
                 if group.key != first:
                     written.append(journal_path(group.key))
-                    write_journal(written[-1], Journal(first=first), durable=durable)
-        # The keys are spelled as the files that get their names.
-        journal = Journal(first=first, keys=tuple(group.files[-1].path for group in groups), new=new, gone=tuple(gone))
+                    write_journal(written[-1], journal, durable=durable)
+        keys = tuple(group.files[-1].path for group in groups)  # spelled as the files that get their names
+        old_keys += [key for key in keys if os.path.lexists(key)]
+        journal = Journal(first=first, keys=keys, new=new, gone=tuple(gone))
         write_journal(journal_path(first), journal, durable=durable)
         _finish(journal, durable=durable)
+        _release(files)
     except BaseException as error:
-        if not os.path.lexists(journal_path(first)):
+        with suppress(OSError):
+            if journal.keys and os.path.lexists(journal_path(first)):
+                _finish(journal)  # once more, for what failed once
+                _release(files)
+                if isinstance(error, OSError):
+                    return
+        if _is_withdrawn(journal, old_keys):
             for file in files:
                 file.discard()
             for path in written:
-                with suppress(OSError):  # without that of the first it says nothing
+                with suppress(OSError):  # without the journal of the first it says nothing
                     remove_file(path)
-            raise
-        for file in files:
-            file.release()
-        error.add_note(f"the files at `{first}` are complete: they have their names, or get them when next opened")
-        with suppress(OSError):
-            _finish(journal)
-            if isinstance(error, OSError):
-                return
+        else:
+            error.add_note(f"the new files at `{first}` are complete, and get their names when it is next opened")
+            _release(files)
         raise
+
+
+def _release(files: Sequence[PendingFile]) -> None:
     for file in files:
         file.release()
+
+
+def _is_withdrawn(journal: Journal, old_keys: Sequence[str]) -> bool:
+    """Withdraws a journal if nothing was moved yet; returns whether what is there is old, or new, and stays so."""
+    path = journal_path(journal.first)
+    if not (journal.keys and os.path.lexists(path)):
+        return True
+    if not all(map(os.path.lexists, (*journal.new.values(), *old_keys))):
+        return False
+    try:
+        remove_file(path)
+        if other_folders(journal.first, journal.new):
+            sync_folder(os.path.dirname(path) or ".")  # before the files that it names go
+    except OSError:
+        return False
+    return True
 
 
 def _replaced(group: FileGroup, *, replace: bool) -> list[str]:
