@@ -424,6 +424,9 @@ def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator
             if hasattr(module, name):
                 changes[module, name] = getattr(stand_ins, name)
         changes[module, "open"] = stand_ins.open
+    changes[publishing, "is_running"] = lambda pid: any(
+        actor.pid == pid and not (actor.is_dead or actor.is_done) for actor in world.actors
+    )
     changes[locks, "Path"] = changes[folder, "Path"] = stand_ins.path
     changes[folder, "_touched"] = stand_ins.touched
     changes[local, "kernels"] = types.SimpleNamespace(map_file=stand_ins.map_file)

@@ -49,11 +49,11 @@ def test_a_seed_is_a_run(scenario, seed):
 def index_first(monkeypatch):
     real = publishing._finish
 
-    def finish(journal, *, durable=True):
+    def finish(journal, **options):
         for key in journal.keys:
             if publishing.os.path.lexists(journal.new[key]):
                 publishing.os.replace(journal.new[key], key)
-        real(journal, durable=durable)
+        real(journal, **options)
 
     monkeypatch.setattr(publishing, "_finish", finish)
 
@@ -61,10 +61,10 @@ def index_first(monkeypatch):
 def journal_goes_first(monkeypatch):
     real = publishing._finish
 
-    def finish(journal, *, durable=True):
+    def finish(journal, **options):
         for key in journal.keys:
             publishing.remove_file(publishing.journal_path(key))
-        real(journal, durable=durable)
+        real(journal, **options)
 
     monkeypatch.setattr(publishing, "_finish", finish)
 

@@ -191,14 +191,14 @@ def test_no_reader_undoes_a_group_without_a_lock_of_its_own(tmp_path, monkeypatc
     groups = [group(folder, "new") for folder in folders]
     original, seen = publishing._finish, []
 
-    def finish(journal, *, durable=True):
+    def finish(journal, **options):
         for each in groups if not seen else ():
             with pytest.raises(OutputBusyError, match=r"data\.idx` is being written by process"):
                 recover(each.key)
             with pytest.raises(OutputBusyError, match=r"data\.idx` is being written by process"):
                 OutputLock(each.key)
             seen.append(each.key)
-        original(journal, durable=durable)
+        original(journal, **options)
 
     monkeypatch.setattr(publishing, "_finish", finish)
     with OutputLock(groups[0].key):

@@ -141,7 +141,7 @@ def publish_together(
         old_keys += [key for key in keys if os.path.lexists(key)]
         journal = Journal(first=first, keys=keys, new=new, gone=tuple(gone))
         write_journal(journal_path(first), journal, durable=durable)
-        _finish(journal, durable=durable)
+        _finish(journal, durable=durable, is_new=True)
         _release(files)
     except BaseException as error:
         with suppress(OSError):
@@ -197,7 +197,7 @@ def _replaced(group: FileGroup, *, replace: bool) -> list[str]:
     return [path for name, path in old.items() if name not in placed]
 
 
-def _finish(journal: Journal, *, durable: bool = True) -> None:
+def _finish(journal: Journal, *, durable: bool = True, is_new: bool = False) -> None:
     """Gives all new files their names; can be repeated wherever it ended. The caller holds the first group's lock."""
     home = os.path.dirname(journal.first) or "."
     others = other_folders(journal.first, [*journal.new, *journal.gone])
@@ -208,9 +208,9 @@ def _finish(journal: Journal, *, durable: bool = True) -> None:
             sync_folder(folder)
 
     with storage_errors("replace", journal.first):
-        if left:
+        if left or is_new:
             for path in journal.new:
-                if path not in left and not os.path.lexists(path):
+                if path not in left and (is_new or not os.path.lexists(path)):
                     message = f"`{journal.new[path]}`, which is to become `{path}`, is missing"
                     raise StorageError(message, hint=f"write it again, or remove `{journal_path(journal.first)}`")
             if others:
