@@ -85,11 +85,10 @@ def test_groups_that_follow_each_other_beside_one_store_do_not_read_each_others_
         ("aabb", "xxyy", "auto", [0, 2]),  # disks of their own
         ("aabb", "xxxx", "auto", [0]),  # one disk for all
         ("abab", "xyxy", "auto", [0, 1]),
-        # told apart by what they see of rank 0's folder only
-        pytest.param("abcd", "xyzz", "auto", [0, 1, 2, 3], marks=slow),
+        pytest.param("abcd", "xyzz", "auto", [0, 1, 2], marks=slow),
         ("aabb", "xxxx", "node", [0, 2]),
         pytest.param("aabb", "xxyy", "rank0", [0, 2, 3], marks=slow),  # not as told, but each has it in the end
-        ("aabb", "XXXX", "auto", [0, 1, 2, 3]),  # nowhere to leave a probe
+        ("aabb", "XXXX", "auto", [0, 1, 2, 3]),  # nowhere to leave a link
     ],
 )
 def test_each_disk_has_one_builder(run, hosts, folders, builders, built):
@@ -98,8 +97,6 @@ def test_each_disk_has_one_builder(run, hosts, folders, builders, built):
         assert outcomes.noted("built") in ([0, 2], [0], [2])
     elif builders == "rank0" and folders == "xxyy":  # ranks 2 and 3 race; one of them may find what the other built
         assert set(outcomes.noted("built")) in ({0, 2}, {0, 3}, {0, 2, 3})
-    elif folders == "xyzz":
-        assert outcomes.noted("built") in ([0, 1, 2, 3], [0, 1, 2], [0, 1, 3])
     else:
         assert outcomes.noted("built") == built
     if not folders.isupper():

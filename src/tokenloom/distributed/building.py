@@ -7,8 +7,8 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -77,7 +77,7 @@ def build_together(
             building rank is the lowest that needs it.
         folder: where the results are kept; None if nowhere, so that every rank builds for itself.
         builders: who builds: one rank ("rank0"), one per host ("node"), or one for each group of hosts that see the
-            same folder ("auto", found out with a file that exists for a moment).
+            same folder ("auto", found out with a link that exists for a moment).
         describe: returns what must be the same on all ranks, by name, before anything is built; called after `look`,
             with whether this rank needs the result.
 
@@ -131,52 +131,46 @@ def build_steps(
         described = yield Do(lambda: describe(bool(wanted.result)), step)
     failed = next((attempt for attempt in (wanted, found, described) if attempt.error is not None), None)
     description = described.result or {}
-    wish = {"wanted": bool(wanted.result)}
     has = may_look and (not wanted.result or found.result is not None)
-    record = {**wish, "has": has, **_digests_of(description)}
-    role: Record = yield Report(
-        step, record, _compare_settings(_choose_builders(kind, step.partition(" (")[0])), failed
-    )
-    if "kinds" in role:
-        told = {"description": description if role["describe"] else None}
-        yield Report("comparing settings", told, _tell_differences(role["kinds"]))
-    if role["has"]:
-        return found.result if wanted.result else None
-    if "probe" in role:
-        assert folder is not None
-        role = yield from _choose_by_probe(wish, role, os.path.join(folder, role["probe"]))
-    result: T | None = None
-    for first_round in (True, False):
-        if first_round or role["second_round"]:
-            mine = bool(wanted.result) and role["builder"] == first_round
-            step = "the build" if first_round else "loading what was built"
-            attempt = (yield Do(work, step)) if mine else None
-            yield Report(step, {}, all_well(step), attempt)
-            result = attempt.result if attempt is not None else result
-    return result
+    record = {"wanted": bool(wanted.result), "has": has, **_digests_of(description)}
+    with ExitStack() as marks:
+        if kind == "auto" and folder is not None and wanted.result and not has:
+            record["folder"] = marks.enter_context(_marked(folder))
+        decide = _compare_settings(_choose_builders(kind, step.partition(" (")[0]))
+        role: Record = yield Report(step, record, decide, failed)
+        if "kinds" in role:
+            told = {"description": description if role["describe"] else None}
+            yield Report("comparing settings", told, _tell_differences(role["kinds"]))
+        if role["has"]:
+            return found.result if wanted.result else None
+        result: T | None = None
+        for first_round in (True, False):
+            if first_round or role["second_round"]:
+                mine = bool(wanted.result) and role["builder"] == first_round
+                step = "the build" if first_round else "loading what was built"
+                attempt = (yield Do(work, step)) if mine else None
+                yield Report(step, {}, all_well(step), attempt)
+                result = attempt.result if attempt is not None else result
+        return result
 
 
-def _choose_by_probe(wish: Record, role: Record, probe: str) -> Steps[Record]:
-    """Returns the role of this rank, once ranks know which of them see the file that the builder has written."""
+@contextmanager
+def _marked(folder: str) -> Iterator[str | None]:
+    """Yields what tells a folder from those of other hosts: the target of a link in it, made if need be."""
+    path, mine, found = os.path.join(folder, ".tokenloom-folder"), secrets.token_hex(8), None
     try:
-        written = Attempt(lambda: None)
-        if role["builder"]:
-            written = yield Do(lambda: _write_probe(probe), "writing a probe")
-            if written.error is not None:
-                logger.warning("cannot write %s, so every rank builds for itself: %s", probe, written.error)
-        yield Report("writing a probe", {}, all_well("writing a probe"))
-        seen: Attempt[bool] = yield Do(lambda: os.path.isfile(probe), "looking for the probe")
-        chosen: Record = yield Report("looking for the probe", wish | {"seen": bool(seen.result)}, _choose_by_sight)
-        return chosen
+        os.makedirs(folder, exist_ok=True)
+        with suppress(FileExistsError):
+            os.symlink(mine, path)
+        found = os.readlink(path)
+    except OSError as error:
+        logger.warning("cannot make a link in %s, so this rank builds for itself: %s", folder, error)
+    try:
+        yield found
     finally:
-        with suppress(OSError):
-            os.unlink(probe)
-
-
-def _write_probe(probe: str) -> None:
-    os.makedirs(os.path.dirname(probe), exist_ok=True)
-    with open(probe, "xb"):
-        pass
+        if found == mine:
+            with suppress(OSError):
+                os.unlink(path)
 
 
 def _choose_builders(kind: str, step: str) -> Decision:
@@ -187,23 +181,16 @@ def _choose_builders(kind: str, step: str) -> Decision:
             return [{"has": True} for _ in records]
         if kind == "every rank":
             return _roles(records, wanting)
+        hosts = [record["host"] for record in records]
         if kind == "node":
-            return _roles(records, _first_per_host(records, wanting))
-        if kind == "rank0" or len({records[rank]["host"] for rank in wanting}) <= 1:
+            return _roles(records, _first_of_each(wanting, hosts))
+        if kind == "rank0" or len({hosts[rank] for rank in wanting}) <= 1:
             return _roles(records, wanting[:1])
-        probe = f".tokenloom-probe-{secrets.token_hex(8)}"
-        return [{"has": False, "builder": rank == wanting[0], "probe": probe} for rank in range(len(records))]
+        missing = [rank for rank in wanting if not records[rank]["has"]]
+        folders = [record.get("folder") or str(rank) for rank, record in enumerate(records)]
+        return _roles(records, _first_of_each(missing, folders))
 
     return decide
-
-
-def _choose_by_sight(records: list[Record]) -> list[Record]:
-    wanting = [rank for rank, record in enumerate(records) if record["wanted"]]
-    if not records[wanting[0]]["seen"]:  # it could not be written
-        return _roles(records, wanting)
-    blind = [rank for rank in wanting if not records[rank]["seen"]]
-    # Hosts whose ranks do not all see the same may leave some ranks to build for themselves, which is slow, not wrong.
-    return _roles(records, [wanting[0], *_first_per_host(records, blind)])
 
 
 def _roles(records: Sequence[Record], builders: Sequence[int]) -> list[Record]:
@@ -211,8 +198,8 @@ def _roles(records: Sequence[Record], builders: Sequence[int]) -> list[Record]:
     return [{"has": False, "builder": rank in builders, "second_round": second_round} for rank in range(len(records))]
 
 
-def _first_per_host(records: Sequence[Record], ranks: Sequence[int]) -> list[int]:
-    return list({records[rank]["host"]: rank for rank in reversed(ranks)}.values())
+def _first_of_each(ranks: Sequence[int], places: Sequence[str]) -> list[int]:
+    return list({places[rank]: rank for rank in reversed(ranks)}.values())
 
 
 # --- whether ranks are set up alike: digests travel with the first report, what is behind them where they differ ------
