@@ -79,6 +79,8 @@ class Channel:
         self.group = group
         self.size: int = 1 if group is None else group.size()
         self.rank: int = 0 if group is None else group.rank()
+        self._torch: Any = sys.modules.get("torch")
+        self._dist: Any = sys.modules.get("torch.distributed")
 
     @property
     def device(self) -> Any:
@@ -179,14 +181,6 @@ class Channel:
     def _count(self, purpose: str, num_bytes: int) -> None:
         if (traffic := _traffic.get()) is not None:
             traffic.sent_bytes[purpose] = traffic.sent_bytes.get(purpose, 0) + num_bytes
-
-    @property
-    def _torch(self) -> Any:
-        return sys.modules["torch"]
-
-    @property
-    def _dist(self) -> Any:
-        return sys.modules["torch.distributed"]
 
 
 def break_off_all(groups: Iterable[Any]) -> None:
