@@ -161,8 +161,13 @@ def test_several_groups_die_together(tmp_path, old, step):
             publish_together(groups, replace=True, durable=False, locked=[groups[0].key])
 
     def found():
-        for folder in first_opened:
-            recover(str(folder / "data.idx"))
+        keys = [str(folder / "data.idx") for folder in first_opened]
+        if number % 3:
+            for key in keys:
+                recover(key)
+        else:
+            for lock in [OutputLock(key) for key in keys]:  # as a writer of both
+                lock.release()
         return [shown(folder) for folder in folders]
 
     sides = set()

@@ -8,8 +8,9 @@ Several renames are not one step, so a journal beside the group says what is bei
 4. the other new files get their names, and old ones without a successor go;
 5. the new key file gets its name, and the journal goes.
 
-Several groups share the journal of the first one. Beside each of the others, a journal that names the first appears
-before it. All groups take a step before any takes the next.
+Several groups share the journal of the first one. It appears without files at first; then, beside each of the others,
+a journal that names the first; then the first one again, with all files. All groups take a step before any takes the
+next, and the journal of the first goes last.
 
 A failure or death before 2 leaves the old group. After it, the next process to write or open the group goes on
 (`recover`). So a reader, of whatever kind, finds the old group, no group, or the new one, and never files of both. NAME
@@ -78,9 +79,9 @@ class Journal:
     """What is being done to one or more groups.
 
     Attributes:
-        first: path of the key file whose journal says so; in the journals of the other groups, nothing else does.
+        first: path of the key file whose journal counts; in the journals of the other groups there is nothing else.
         keys: paths of all key files, the first one first.
-        new: the hidden name of each new file, by its path.
+        new: the hidden name of each new file, by its path; none before all groups have their journals.
         gone: paths of the old files that no new one replaces.
     """
 
@@ -122,8 +123,8 @@ def publish_together(
     if not groups:
         return
     files = [file for group in groups for file in group.files]
-    first, gone, written = groups[0].key, list[str](), list[str]()
-    journal, old_keys = Journal(first=first), list[str]()
+    first, gone, old_keys = groups[0].key, list[str](), list[str]()
+    keys = tuple(group.files[-1].path for group in groups)  # spelled as the files that get their names
     try:
         for file in files:
             file.seal()
@@ -132,12 +133,12 @@ def publish_together(
             for folder in other_folders(first, new):
                 sync_folder(folder)
         for group in groups:
-            with nullcontext() if group.key in locked else OutputLock(group.key, held=locked):
+            with nullcontext() if group.key in locked else OutputLock(group.key):
                 gone += _replaced(group, replace=replace)
                 if group.key != first:
-                    written.append(journal_path(group.key))
-                    write_journal(written[-1], journal, durable=durable)
-        keys = tuple(group.files[-1].path for group in groups)  # spelled as the files that get their names
+                    write_journal(journal_path(group.key), Journal(first=first), durable=durable)
+                elif len(groups) > 1:  # before those of the others; that it lists no files withdraws them
+                    write_journal(journal_path(first), Journal(first=first, keys=keys), durable=durable)
         old_keys += [key for key in keys if os.path.lexists(key)]
         journal = Journal(first=first, keys=keys, new=new, gone=tuple(gone))
         write_journal(journal_path(first), journal, durable=durable)
@@ -145,42 +146,44 @@ def publish_together(
         _release(files)
     except BaseException as error:
         with suppress(OSError):
-            if journal.keys and os.path.lexists(journal_path(first)):
-                _finish(journal)  # once more, for what failed once
+            found = read_journal(journal_path(first))
+            if found is not None and found.new:
+                _finish(found)  # once more, for what failed once
                 _release(files)
                 if isinstance(error, OSError):
                     return
-        if _is_withdrawn(journal, old_keys):
+        if _is_withdrawn(first, old_keys):
             for file in files:
                 file.discard()
-            for path in written:
-                with suppress(OSError):  # without the journal of the first it says nothing
-                    remove_file(path)
         else:
             error.add_note(f"the new files at `{first}` are complete, and get their names when it is next opened")
             _release(files)
         raise
 
 
-def _release(files: Sequence[PendingFile]) -> None:
-    for file in files:
-        file.release()
-
-
-def _is_withdrawn(journal: Journal, old_keys: Sequence[str]) -> bool:
+def _is_withdrawn(first: str, old_keys: Sequence[str]) -> bool:
     """Withdraws a journal if nothing was moved yet; returns whether what is there is old, or new, and stays so."""
-    path = journal_path(journal.first)
-    if not (journal.keys and os.path.lexists(path)):
-        return True
-    if not all(map(os.path.lexists, (*journal.new.values(), *old_keys))):
-        return False
+    path = journal_path(first)
     try:
-        remove_file(path)
-        if other_folders(journal.first, journal.new):
+        journal = read_journal(path)
+        if journal is None:
+            return True
+        if not all(map(os.path.lexists, (*journal.new.values(), *old_keys))):
+            return False
+        nothing = Journal(first=journal.first, keys=journal.keys)
+        if journal.new and len(journal.keys) > 1:
+            write_journal(path, nothing, durable=True)
+        _finish(nothing)
+        if other_folders(first, journal.new):
             sync_folder(os.path.dirname(path) or ".")  # before the files that it names go
     except OSError:
         return False
     return True
+
+
+def _release(files: Sequence[PendingFile]) -> None:
+    for file in files:
+        file.release()
 
 
 def _replaced(group: FileGroup, *, replace: bool) -> list[str]:
@@ -230,8 +233,12 @@ def _finish(journal: Journal, *, durable: bool = True, is_new: bool = False) -> 
                 if key in left:
                     os.replace(left[key], key)
             sync(home, *others)
-        for key in reversed(journal.keys):
-            remove_file(journal_path(key))
+        for key in journal.keys[1:]:
+            beside = read_journal(journal_path(key))
+            if beside is not None and canonical_name(beside.first) == canonical_name(journal.first):
+                remove_file(journal_path(key))
+        sync(*other_folders(journal.first, journal.keys))
+        remove_file(journal_path(journal.first))
 
 
 def other_folders(key: str, paths: Iterable[str]) -> list[str]:
@@ -343,7 +350,6 @@ class OutputLock:
 
     Args:
         key: path of the file that is last to appear.
-        held: keys whose locks the caller holds.
 
     Attributes:
         key: path of the file that is last to appear.
@@ -353,7 +359,7 @@ class OutputLock:
         StorageError: the folder cannot be written.
     """
 
-    def __init__(self, key: str, *, held: Collection[str] = ()) -> None:
+    def __init__(self, key: str) -> None:
         self.key = key
         self._owner = os.getpid()
         self._path = hidden_path(key, "lock")
@@ -363,7 +369,7 @@ class OutputLock:
         self._descriptor = _acquire(self._path, key)
         try:
             with storage_errors("recover", key):
-                _settle(key, held)
+                _settle(key)
                 self._take()
         except BaseException:
             self.release()
@@ -437,15 +443,15 @@ def _owner(descriptor: int) -> str:
     return "another process"
 
 
-def _settle(key: str, held: Collection[str]) -> None:
+def _settle(key: str) -> None:
     """Finishes what a dead process left; the caller holds the lock of the group."""
     journal = read_journal(journal_path(key))
     if journal is None:
         return
     if journal.keys:
         _finish(journal)
-        _LOGGER.info("`%s` was being replaced as a process ended, and is replaced now", key)
-    elif canonical_name(journal.first) not in map(canonical_name, held):
+        _LOGGER.info("what a process began at `%s` as it ended is finished or withdrawn", key)
+    elif os.path.lexists(journal_path(journal.first)):
         with OutputLock(journal.first):  # which finishes this one, if its journal names it
             pass
     remove_file(journal_path(key))
