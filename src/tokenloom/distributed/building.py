@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -132,26 +132,27 @@ def build_steps(
     failed = next((attempt for attempt in (wanted, found, described) if attempt.error is not None), None)
     description = described.result or {}
     has = may_look and (not wanted.result or found.result is not None)
-    record = {"wanted": bool(wanted.result), "has": has, **_digests_of(description)}
-    with ExitStack() as marks:
-        if kind == "auto" and folder is not None and wanted.result and not has:
-            record["folder"] = marks.enter_context(_marked(folder))
-        decide = _compare_settings(_choose_builders(kind, step.partition(" (")[0]))
-        role: Record = yield Report(step, record, decide, failed)
-        if "kinds" in role:
-            told = {"description": description if role["describe"] else None}
-            yield Report("comparing settings", told, _tell_differences(role["kinds"]))
-        if role["has"]:
-            return found.result if wanted.result else None
-        result: T | None = None
-        for first_round in (True, False):
-            if first_round or role["second_round"]:
-                mine = bool(wanted.result) and role["builder"] == first_round
-                step = "the build" if first_round else "loading what was built"
-                attempt = (yield Do(work, step)) if mine else None
-                yield Report(step, {}, all_well(step), attempt)
-                result = attempt.result if attempt is not None else result
-        return result
+    wish = {"wanted": bool(wanted.result), "has": has}
+    decide = _compare_settings(_choose_builders(kind, step.partition(" (")[0]))
+    role: Record = yield Report(step, wish | _digests_of(description), decide, failed)
+    if "kinds" in role:
+        told = {"description": description if role["describe"] else None}
+        yield Report("comparing settings", told, _tell_differences(role["kinds"]))
+    if role["has"]:
+        return found.result if wanted.result else None
+    if role["marks"]:
+        assert folder is not None
+        with _marked(folder) if wanted.result and not has else nullcontext() as mark:
+            role = yield Report("comparing folders", wish | {"folder": mark}, _choose_by_folder)
+    result: T | None = None
+    for first_round in (True, False):
+        if first_round or role["second_round"]:
+            mine = bool(wanted.result) and role["builder"] == first_round
+            step = "the build" if first_round else "loading what was built"
+            attempt = (yield Do(work, step)) if mine else None
+            yield Report(step, {}, all_well(step), attempt)
+            result = attempt.result if attempt is not None else result
+    return result
 
 
 @contextmanager
@@ -186,16 +187,20 @@ def _choose_builders(kind: str, step: str) -> Decision:
             return _roles(records, _first_of_each(wanting, hosts))
         if kind == "rank0" or len({hosts[rank] for rank in wanting}) <= 1:
             return _roles(records, wanting[:1])
-        missing = [rank for rank in wanting if not records[rank]["has"]]
-        folders = [record.get("folder") or str(rank) for rank, record in enumerate(records)]
-        return _roles(records, _first_of_each(missing, folders))
+        return [{"has": False, "marks": True} for _ in records]
 
     return decide
 
 
+def _choose_by_folder(records: list[Record]) -> list[Record]:
+    missing = [rank for rank, record in enumerate(records) if record["wanted"] and not record["has"]]
+    return _roles(records, _first_of_each(missing, [record["folder"] or str(n) for n, record in enumerate(records)]))
+
+
 def _roles(records: Sequence[Record], builders: Sequence[int]) -> list[Record]:
     second_round = any(record["wanted"] and rank not in builders for rank, record in enumerate(records))
-    return [{"has": False, "builder": rank in builders, "second_round": second_round} for rank in range(len(records))]
+    role = {"has": False, "marks": False, "second_round": second_round}
+    return [role | {"builder": rank in builders} for rank in range(len(records))]
 
 
 def _first_of_each(ranks: Sequence[int], places: Sequence[str]) -> list[int]:
