@@ -20,18 +20,6 @@ from tokenloom.indexed.sidecars import Sidecar, Written, read_sidecar, write_sid
 from tokenloom.kernels import Watch
 from tokenloom.numbers import check_count
 from tokenloom.storage.json_files import MAY_BE_MISSING, UnusableJsonError, from_members, members_of
-from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
-from tokenloom.indexed.checksums import FileTally
-from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.contents import FileChecksum, index_start_crc32
-from tokenloom.indexed.origin_blocks import BLOCK_RUNS, ENTRY, MOST_RECORDS, BlockEncoder, Blocks
-from tokenloom.indexed.origin_blocks import OriginFile as OriginFile
-from tokenloom.indexed.origin_blocks import OriginRuns as OriginRuns
-from tokenloom.kernels import crc32
-from tokenloom.storage.atomic import PendingFile, storage_errors
-from tokenloom.storage.json_files import UnusableJsonError, from_members, members_of, parse_json
-from tokenloom.storage.locks import write_at
-from tokenloom.storage.resolve import is_missing, map_whole, open_pending
 from tokenloom.storage.settings import ObjectStorageSettings
 
 UNITS = ("line", "row", "file", "pair")
@@ -356,8 +344,8 @@ def write_runs(
     *,
     index_start_crc32: int,
     durable: bool = True,
-) -> tuple[PendingFile, FileChecksum]:
-    """Writes `PREFIX.origins` from runs as they come, which are not kept, but for 64 bytes per 256 of them.
+) -> Written:
+    """Writes `PREFIX.origins` from runs as they come, which are not kept.
 
     Returns the file, which has no name yet, and its checksum.
 

@@ -22,15 +22,9 @@ from tokenloom.indexed.sidecars import Written, open_sidecar, write_sidecar
 from tokenloom.kernels import RoleParts, Watch
 from tokenloom.storage.copies import local_copy
 from tokenloom.storage.json_files import UnusableJsonError, from_members, members_of
-from tokenloom.storage.local import ByteSource, map_file
-from tokenloom.storage.objects import RemoteFile
-from tokenloom.storage.resolve import exists
-from tokenloom.storage.sampling import sampled_hash_in, sampled_hash_of
-from tokenloom.storage.atomic import PendingFile
-from tokenloom.storage.copies import local_copy
 from tokenloom.storage.local import ByteSource, map_file, sampled_hash
 from tokenloom.storage.objects import RemoteFile
-from tokenloom.storage.resolve import exists, open_pending
+from tokenloom.storage.resolve import exists
 
 
 class PartKind(IntEnum):
@@ -207,7 +201,7 @@ def part_problems(
 def _pair_hash(index: ByteSource, tokens: ByteSource) -> str:
     """Returns a hash of pieces of both files."""
     samples = [sampled_hash(source) for source in (index, tokens)]
-    return hashlib.sha256(" ".join(samples).encode()).digest()
+    return hashlib.sha256(" ".join(samples).encode()).hexdigest()
 
 
 class RolesWriter:
@@ -249,19 +243,9 @@ class RolesWriter:
         self._stops.append(stops)
         self._kinds.append(kinds)
 
-    def write(self, num_sequences: int, tokens: ByteSource, index: ByteSource) -> tuple[PendingFile, FileChecksum]:
-        """Returns the file, written and without its name yet, and its checksum.
-
-        Args:
-            num_sequences: number of sequences of the pair.
-            tokens: the bytes that its pointers lead into, complete.
-            index: the bytes of its index, complete.
-
-        Raises:
-            DatasetFormatError: the parts are not those of as many sequences as the pair has.
-            StorageError: writing failed.
-        """
-        counts = _joined(self._counts, np.int64)
+    def write(self, num_sequences: int, tokens: ByteSource, index: ByteSource, *, durable: bool = True) -> Written:
+        """Returns the file, written and without its name yet, and its checksum."""
+        counts = np.concatenate([np.empty(0, dtype=np.int64), *self._counts])
         if len(counts) != num_sequences:
             message = f"`{self._prefix}`: expected the parts of {num_sequences} sequences, found those of {len(counts)}"
             raise DatasetFormatError(message)

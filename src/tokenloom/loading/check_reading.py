@@ -19,8 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.protocols import order_of
-from tokenloom.distributed.meeting import Attempt, Decision, all_well, meeting_of
-from tokenloom.distributed.membership import Record
 from tokenloom.distributed.meeting import Attempt, all_well, meeting_of
 from tokenloom.distributed.membership import Decision, Record
 from tokenloom.distributed.ranks import current_ranks, name_ranks

@@ -118,7 +118,7 @@ class BesidePair:
         self._parts = parts
         self._origins = origins
         self._has_hashes = has_hashes
-        self.files: dict[str, AnyPending] = {}
+        self.files: dict[str, PendingFile] = {}
 
     def manifest(self, make: Callable[[PairFacts], Manifest], pair: PairFacts) -> Manifest:
         """Writes the files, and returns the manifest.

@@ -504,11 +504,7 @@ def _write_rows(
 
 
 def put_piece(piece: Piece, target: PendingFile, *, advance: Callable[[int], None] | None = None) -> None:
-    """Appends bytes to a file.
-
-    Raises:
-        StorageError: reading or writing fails, or the source is shorter than it was.
-    """
+    """Appends bytes to a file."""
     if not isinstance(piece, FilePiece):
         target.write(piece.data)
         if advance is not None:
@@ -528,24 +524,7 @@ def put_piece(piece: Piece, target: PendingFile, *, advance: Callable[[int], Non
     )
 
 
-def _header(parts: Sequence[ConcatenatedPart], dtype: np.dtype[np.generic], *, multimodal: bool) -> Header:
-    documents = sequences = 0
-    for part in parts:
-        found = Selection(IndexedDataset(part.prefix, multimodal=multimodal), part).count()
-        documents, sequences = documents + found[0], sequences + found[1]
-    code = DType.code_from_dtype(dtype)
-    return Header(dtype_code=code, num_sequences=sequences, num_boundaries=documents + 1)
-
-
-def _check_size(tokens: PendingFile, expected: int) -> None:
-    with storage_errors("read", tokens.path):
-        found = tokens.stream.seek(0, 2)
-    if found != expected:
-        message = f"`{tokens.path}`: expected {expected} bytes, which the index needs, but {found} were copied"
-        raise StorageError(message, hint="an input changed while it was read")
-
-
-def _compare(tokens: PendingFile, parts: Sequence[ConcatenatedPart], target: str, num_bytes: int) -> None:
+def _compare(tokens: PendingFile, parts: Sequence[ConcatenatedPart], num_bytes: int) -> None:
     """Compares what was written with the inputs."""
     with task(f"comparing {tokens.path}", unit="bytes", total=num_bytes) as advance:
 

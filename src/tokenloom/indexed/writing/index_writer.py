@@ -76,14 +76,7 @@ class IndexWriter:
 
 
 def write_records(records: RecordBuilder, file: PendingFile, *, dtype_code: int, multimodal: bool) -> None:
-    """Writes the index of all sequences that a builder took note of.
-
-    Args:
-        records: records of the builder.
-        file: empty file to be written. It is not published.
-        dtype_code: code of the dtype of the tokens.
-        multimodal: whether there are modes.
-    """
+    """Writes the index of all sequences that a builder took note of."""
     header = Header(
         dtype_code=dtype_code, num_sequences=records.num_sequences, num_boundaries=records.num_document_boundaries
     )

@@ -19,6 +19,7 @@ from tokenloom.storage.local import MappedFile
 from tokenloom.storage.publishing import FileGroup, OutputLock, canonical_name, exists_error, publish_together, tidy
 from tokenloom.storage.resolve import exists, keep_copy, open_pending, open_source, remove
 
+_COMPARED_BYTES = 64 << 20
 _MOST_OPEN = 64
 """Datasets whose files stay open until they are published; those of more are closed under hidden names."""
 MOST_LOCKED = 200
@@ -64,21 +65,10 @@ class PendingDataset:
     tokens: PendingFile
     index: PendingFile
     manifest: bytes | None = None
-    roles: PendingFile | None = None
-    origins: PendingFile | None = None
-    hashes: PendingFile | None = None
+    sidecars: dict[str, PendingFile] = field(default_factory=dict)
     beside: Sequence[PendingFile] = ()
     replaced: Sequence[str] = ()
     _record: PendingFile | None = field(default=None, init=False, repr=False)
-
-    @property
-    def sidecars(self) -> dict[str, PendingFile | None]:
-        """The files beside it, by name."""
-        return {name: getattr(self, name) for name in SIDECARS}
-
-    def add_beside(self, files: Mapping[str, PendingFile]) -> None:
-        """Takes files that go beside it, by name."""
-        self.roles, self.origins, self.hashes = (files.get(name) for name in ("roles", "origins", "hashes"))
 
     def files(self, *, durable: bool) -> list[PendingFile]:
         """Returns all files in the order in which they appear, the index last."""
@@ -170,13 +160,8 @@ def is_published(pending: PendingDataset) -> bool:
     return True
 
 
-def has_same_sidecars(prefix: str, files: Mapping[str, PendingFile | None]) -> bool:
-    """Whether the same files lie beside a dataset, and no others.
-
-    Args:
-        prefix: prefix of the dataset.
-        files: what should lie there, by name.
-    """
+def has_same_sidecars(pending: PendingDataset) -> bool:
+    """Whether what lies beside a dataset is what would be published with it, and no more."""
     for name in SIDECARS:
         file, is_there = pending.sidecars.get(name), exists(sidecar_path(pending.prefix, name))
         if is_there != (file is not None) or (file is not None and not is_same_file(file)):
