@@ -339,7 +339,7 @@ def tidy(key: str) -> None:
     """
     if not is_remote(key) and (os.path.lexists(journal_path(key)) or os.path.lexists(hidden_path(key, "lock"))):
         with suppress(OutputBusyError):
-            OutputLock(key).release()
+            OutputLock(key, seconds=0.0).release()
 
 
 class OutputLock:
@@ -350,6 +350,7 @@ class OutputLock:
 
     Args:
         key: path of the file that is last to appear.
+        seconds: how long to wait for another writer, which may be about to end.
 
     Attributes:
         key: path of the file that is last to appear.
@@ -359,14 +360,14 @@ class OutputLock:
         StorageError: the folder cannot be written.
     """
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, *, seconds: float = _BRIEF_SECONDS) -> None:
         self.key = key
         self._owner = os.getpid()
         self._path = hidden_path(key, "lock")
         self._descriptor: int | None = None
         if is_remote(key):
             return
-        self._descriptor = _acquire(self._path, key)
+        self._descriptor = _acquire(self._path, key, seconds)
         try:
             with storage_errors("recover", key):
                 _settle(key)
@@ -410,9 +411,9 @@ class OutputLock:
             self.release()
 
 
-def _acquire(path: str, key: str) -> int | None:
+def _acquire(path: str, key: str, seconds: float) -> int | None:
     """Returns the descriptor of a lock that is held from now on; None where the filesystem has none."""
-    deadline = time.monotonic() + _BRIEF_SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         with storage_errors("create", key):
             descriptor = open_for_lock(path, os.O_RDWR | os.O_CREAT)
