@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import write_corpus
-from tokenloom.storage.sampling import sampled_hash, spread_evenly
 
 from tokenloom.indexed import identity
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.identity import dataset_identity
+from tokenloom.storage.local import sampled_hash, spread_evenly
 
 LONG_AGO = (1, 1)
 
@@ -32,8 +32,8 @@ def prefix(tmp_path):
 def hashed(monkeypatch):
     """The sources of which pieces were read."""
     sources = []
-    real = identity.sampled_hash_of
-    monkeypatch.setattr(identity, "sampled_hash_of", lambda source: sources.append(source) or real(source))
+    real = identity.sampled_hash
+    monkeypatch.setattr(identity, "sampled_hash", lambda source: sources.append(source) or real(source))
     return sources
 
 
@@ -77,20 +77,16 @@ def test_of_files_that_were_replaced_or_are_gone_those_that_are_open_count(prefi
 PIECE = 512
 
 
-def hash_of(data: np.ndarray) -> str:
-    return sampled_hash(lambda offset, length: data[offset : offset + length], len(data))
-
-
 def test_what_is_small_is_hashed_as_a_whole(rng):
     data = rng.integers(0, 256, size=32 * PIECE, dtype=np.uint8)
     for size in (0, 1, 32 * PIECE):
-        assert hash_of(data[:size]) == hashlib.sha256(data[:size].tobytes()).hexdigest()
+        assert sampled_hash(data[:size]) == hashlib.sha256(data[:size].tobytes()).hexdigest()
 
 
 def test_of_what_is_large_32_pieces_are_read_from_the_first_byte_to_the_last(rng):
     data = rng.integers(0, 256, size=63 * PIECE, dtype=np.uint8)  # every other piece
     pieces = b"".join(data[2 * piece * PIECE : (2 * piece + 1) * PIECE].tobytes() for piece in range(32))
-    assert hash_of(data) == hashlib.sha256(pieces).hexdigest()
+    assert sampled_hash(data) == hashlib.sha256(pieces).hexdigest()
 
 
 @given(count=st.integers(0, 1 << 45), most=st.integers(1, 200))
