@@ -32,7 +32,7 @@ class Options(RunPath, BatchSizes):
         until_position: up to where, as samples from 0 on (default: the whole run).
         until_step: up to where, as steps from 0 on.
         no_reading: count nothing for which data would have to be looked into.
-        all: all sources, not 12 of a stage.
+        all: all sources, not only the largest of a stage.
         json: print one JSON object: run, position, balance, total, sources and stages.
     """
 

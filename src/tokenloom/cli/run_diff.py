@@ -31,7 +31,7 @@ class Options:
         before: a run.toml, or a lock.
         after: another.
         until_position: compare the positions before N (default: all).
-        all: all settings and sources, not 12.
+        all: all settings and sources, not only the first and largest.
         json: print one JSON object: position, before, after, reason, runs, ends, stop, settings and sources.
     """
 

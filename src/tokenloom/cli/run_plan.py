@@ -35,7 +35,7 @@ class Options(RunPath, BatchSizes):
     Attributes:
         tokens_per_second: speed of the training run, all ranks.
         start: when it reads what follows on what was consumed.
-        all: all sources, not 12 of a stage.
+        all: all sources, not only the largest of a stage.
         json: print one JSON object: run, cut_short, num_samples, num_tokens, segments, sources, caps and end, with step
             and date of stages and caps where they are known.
     """
