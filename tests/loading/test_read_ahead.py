@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from multiprocessing import forkserver
 
 import numpy as np
 import pytest
@@ -245,3 +246,15 @@ def test_blends_announce_to_their_remote_members_only(bucket, prefixes, tmp_path
     found = blend.batch(range(8))
     assert (found["tokens"] == expected.batch(range(8))["tokens"]).all()
     assert found["dataset_id"].dtype == np.int16
+
+
+def test_workers_have_the_environment_of_now(bucket, prefixes, tmp_path, monkeypatch):
+    """Also those of a fork server that was started before the credentials were set."""
+    url = bucket.put_pair(prefixes[0], "data/books")
+    with monkeypatch.context() as before:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
+            before.delenv(name)
+        forkserver._forkserver._stop()
+        forkserver.ensure_running()
+    loader = build_dataloader(build([url], tmp_path), [[0], [1]], num_workers=1)
+    assert [len(batch["tokens"]) for batch in loader] == [1, 1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -92,6 +93,9 @@ class ReadAheadDataset:
             shape = (num_workers, len(self.remote_paths), len(SourceStatistics().numbers()))
             self.counters = torch.zeros(shape, dtype=torch.float64).share_memory_()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_environment": _Environment()} | self.__dict__  # first, so that it is there before data are opened
+
     def __len__(self) -> int:
         """The number of samples."""
         return len(self.dataset)
@@ -122,6 +126,17 @@ class ReadAheadDataset:
                 numbers = self.counters.new_tensor(own[path].numbers())
                 self.counters[worker.id, number] += numbers - self._reported.get(path, 0)
                 self._reported[path] = numbers
+
+
+class _Environment:
+    """The environment of this process, which it gives to a worker: that of a fork server may lack later credentials."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _set_environment, (dict(os.environ),)
+
+
+def _set_environment(environment: dict[str, str]) -> None:
+    os.environ.update(environment)
 
 
 def worker_context(dataset: Any, *, num_workers: int) -> str | None:
