@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from tokenloom.blending.array_order import ArrayBlendOrder, BlendSamples, number_type
+from tokenloom.blending.array_order import ArrayBlendOrder, number_type
 from tokenloom.blending.numbered_sample import with_dataset_id
 from tokenloom.blending.quota import check_weights, normalize
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
@@ -38,7 +38,7 @@ from tokenloom.datasets.shortcuts import (
 from tokenloom.datasets.tensors import sample_batch
 from tokenloom.errors import ConfigError, IndexCacheError
 from tokenloom.order.arrays import ArrayStore
-from tokenloom.order.bucket_cache import index_cache
+from tokenloom.order.cache import index_cache
 from tokenloom.order.keys import describe
 from tokenloom.order.protocols import BlendOrder
 from tokenloom.rendering.card import HasFacts
@@ -102,15 +102,6 @@ class BlendedDataset(HasFacts, HasHooks):
         """Returns the reference's order."""
         config, folder = self.config, self.config.path_to_cache
         base = f"{self.unique_description_hash}-{type(self).__name__}-{self.split.name}"
-        samples = BlendSamples(
-            datasets=self.datasets,
-            names=[str(dataset.dataset_path) for dataset in self.datasets],
-            weights=self.weights,
-            size=self.size,
-            split=self.split.name,
-            mixing_block=config.mixing_block,
-            seed=config.random_seed,
-        )
         cache = None
         if folder is not None:
             is_full = config.verify == "full"
@@ -122,7 +113,16 @@ class BlendedDataset(HasFacts, HasHooks):
             must_exist=config.fast_cache_load or config.defer_npy_index_mmap,
             deferred=config.defer_npy_index_mmap,
         )
-        return ArrayBlendOrder(samples, store)
+        return ArrayBlendOrder(
+            self.datasets,
+            [str(dataset.dataset_path) for dataset in self.datasets],
+            self.weights,
+            self.size,
+            split=self.split.name,
+            store=store,
+            mixing_block=config.mixing_block,
+            seed=config.random_seed,
+        )
 
     def verify_indices(self) -> list[str]:
         """Builds the indices again, of this blend and of its datasets, and returns a sentence for each that differs."""
@@ -145,7 +145,7 @@ class BlendedDataset(HasFacts, HasHooks):
     def _everything(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Returns where all samples come from."""
         if isinstance(self.order, ArrayBlendOrder):
-            arrays = self.order.arrays.open()
+            arrays = self.order.arrays
             return arrays["dataset_index"], arrays["dataset_sample_index"]
         return self.order.locate(np.arange(len(self), dtype=np.int64))
 

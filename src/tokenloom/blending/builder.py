@@ -24,8 +24,6 @@ from tokenloom.distributed.sameness import Description
 from tokenloom.errors import ConfigError, OversampledError
 from tokenloom.indexed.manifest.file import ManifestHead
 from tokenloom.order.arrays import NotBuiltError, nothing_is_built
-from tokenloom.order.cache import DESCRIPTION
-from tokenloom.order.index_packs import packing
 from tokenloom.order.short_datasets import ShortTogether
 from tokenloom.overrides import Overrides, Uncalled, classes_settled, overrides
 from tokenloom.progress import task
@@ -168,8 +166,7 @@ class BlendedMegatronDatasetBuilder:
     def _check_and_build(self) -> list[Any]:
         """Returns the splits; a tokenizer that did not make the last of the data is refused before any is built."""
         heads = check_tokenizer_ahead(self._prefixes, self.config)
-        with packing(self.config.path_to_cache if self.config.packed_cache else None, last=DESCRIPTION):
-            return self._build(heads)
+        return self._build(heads)
 
     def _look(self) -> list[Any] | None:
         """Returns the splits if all their indices are built; all data are opened, and remembered by what they are."""

@@ -29,7 +29,6 @@ _MAY_DIFFER = {
     "num_dataset_builder_threads",
     "object_storage",
     "object_storage_cache_path",
-    "packed_cache",
     "sequences_per_dataset",
     "split_matrix",  # follows from `split`
     "tokenizer_warnings",

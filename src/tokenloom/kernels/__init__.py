@@ -22,6 +22,8 @@ from tokenloom._native import (
     TokenSections,
     WalkReader,
     WindowReader,
+    build_blocks_mapping,
+    build_mapping,
     json_texts,
     line_texts,
     recycled_bytes,
@@ -33,7 +35,7 @@ from tokenloom.kernels.blending import blending_counts, build_blending_indices
 from tokenloom.kernels.checks import check_rows, crc32, first_fall
 from tokenloom.kernels.insertion import insert_items
 from tokenloom.kernels.mixture import MixedStage, Mixture, smallest_weights
-from tokenloom.kernels.order import LegacyRandom, build_blocks_mapping, build_mapping, build_sample_index
+from tokenloom.kernels.order import LegacyRandom, build_sample_index
 from tokenloom.kernels.packs import add_pieces, count_packs, next_fit, pack_documents, pack_to_levels
 from tokenloom.kernels.permutation import Key, Permutation, Purpose, derive
 from tokenloom.kernels.sample_digest import digest_tokens

@@ -14,7 +14,7 @@ from tokenloom.datasets.splits import Split
 from tokenloom.errors import IndexCacheError
 from tokenloom.megatron.given_order import NAMES
 from tokenloom.order.arrays import refuse_to_build_now
-from tokenloom.order.cache import DESCRIPTION, IndexCache
+from tokenloom.order.cache import DESCRIPTION, IndexCache, IndexCacheWriter
 
 if TYPE_CHECKING:
     from tokenloom.datasets.gpt import GPTDataset
@@ -62,7 +62,7 @@ def hooked_arrays(dataset: GPTDataset, functions: IndexFunctions, folder: str | 
         refuse_to_build_now(index_base(dataset))
     arrays = _build(dataset, functions)
     if cache is not None:
-        with cache.writer(dataset.unique_description) as writer:
+        with IndexCacheWriter(cache, dataset.unique_description) as writer:
             for name, array in zip(NAMES, arrays, strict=True):
                 writer.add(name, array)
     return arrays

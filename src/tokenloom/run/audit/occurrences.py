@@ -17,7 +17,7 @@ from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.errors import ConfigError
 from tokenloom.kernels import sample_numbers
-from tokenloom.order.array_order import ArrayOrder
+from tokenloom.order.policies import ArrayOrder
 from tokenloom.order.walk_order import Occurrences
 from tokenloom.order.windows import SpanBatch
 from tokenloom.run.audit.span_table import Int64s, PairRows, SpanTable, joined_tables
@@ -261,7 +261,7 @@ def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
     """Returns which samples of a dataset may hold some rows of its pair: bool[num_samples]."""
     count = len(dataset)
     order = dataset.order if isinstance(dataset, GPTDataset) else None
-    arrays = order.arrays.open() if isinstance(order, ArrayOrder) else {}
+    arrays = order.arrays if isinstance(order, ArrayOrder) else {}
     if "sample_index" not in arrays:
         return np.ones(count, dtype=np.bool_)
     places = _where(arrays["document_index"], rows)

@@ -28,9 +28,8 @@ from tokenloom.megatron.core.datasets.utils import Split, log_single_rank
 from tokenloom.megatron.given_order import NAMES, GivenOrder
 from tokenloom.megatron.listed_samples import ListedSamples
 from tokenloom.megatron.versions import reference_version
-from tokenloom.order.array_order import ArrayOrder
-from tokenloom.order.epochs import EpochPlan, plan_of_epochs
-from tokenloom.order.policies import OrderPolicy
+from tokenloom.order.epochs import EpochPlan, WindowEpochs
+from tokenloom.order.policies import ArrayOrder, OrderPolicy
 from tokenloom.order.protocols import SpanOrder
 from tokenloom.overrides import Uncalled, is_ours, overrides
 
@@ -163,14 +162,13 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         if not overrides(self, "_get_num_tokens_per_epoch", "_get_num_epochs"):
             return super()._plan_epochs()
         config, num_tokens = self.config, self._get_num_tokens_per_epoch()
-        return plan_of_epochs(
-            num_tokens,
-            self._get_num_epochs(num_tokens),
-            self.num_samples,
+        epochs = WindowEpochs(
+            num_tokens=num_tokens,
             sequence_length=config.sequence_length,
             extra=config.num_extra_tokens,
             keep_partial=config.keeps_partial_sample(self.index_split),
         )
+        return epochs.plan_of(self._get_num_epochs(num_tokens), self.num_samples)
 
     def _make_order(self, policy: OrderPolicy) -> SpanOrder:
         config = self.config
@@ -220,13 +218,13 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         order = super()._make_order(self._policy)
         assert isinstance(order, ArrayOrder)
         self.order = order
-        document_index, sample_index, shuffle_index = (order.arrays.open()[name].copy() for name in NAMES)
+        document_index, sample_index, shuffle_index = (order.arrays[name].copy() for name in NAMES)
         return document_index, sample_index, shuffle_index
 
     def _index(self, name: str) -> Any:
         if self._given is not None:
             return self._given[name]
-        if self.config.defer_npy_index_mmap and isinstance(self.order, ArrayOrder) and self.order.arrays.opened is None:
+        if self.config.defer_npy_index_mmap and isinstance(self.order, ArrayOrder) and self.order.opened is None:
             return None  # until the first sample, as in the reference
         return super()._index(name)
 
@@ -322,7 +320,7 @@ def _are_those(order: ArrayOrder, arrays: dict[str, Any]) -> bool:
     """Whether arrays are those of an order; where that is deferred, none of them is there."""
     if all(array is None for array in arrays.values()):
         return True
-    own = order.arrays.open()
+    own = order.arrays
     return all(np.array_equal(own[name], array) and own[name].dtype == array.dtype for name, array in arrays.items())
 
 

@@ -20,7 +20,7 @@ from tokenloom.megatron.core.datasets.megatron_dataset import MegatronDataset
 from tokenloom.megatron.core.datasets.utils import Split, log_single_rank
 from tokenloom.megatron.core.datasets.word_masking import MaskedText, mask_words
 from tokenloom.megatron.listed_samples import ListedSamples
-from tokenloom.order.sentence_order import SentenceOrder, SentenceSamples
+from tokenloom.order.sentences import SentenceOrder, SentenceSource
 from tokenloom.overrides import Uncalled, overrides
 
 __all__ = [
@@ -97,7 +97,7 @@ class MaskedWordPieceDataset(ListedSamples, masked.MaskedWordPieceDataset, Megat
     def _make_order(self, longest_text: int, min_sentences: int) -> SentenceOrder:
         if self._makes_samples and not overrides(self, "_build_sample_index"):
             return super()._make_order(longest_text, min_sentences)
-        return _GivenSentences(self._sentence_samples(longest_text, min_sentences), np.empty((0, 3), dtype=np.uint32))
+        return _GivenSentences(self.dataset, np.empty((0, 3), dtype=np.uint32), name=self._name())
 
     def _build_sample_index(self, sequence_length: int, min_sentences_per_sample: int) -> NDArray[Any]:
         """Builds which sentences each sample takes, or reads it from the cache.
@@ -120,7 +120,7 @@ class MaskedWordPieceDataset(ListedSamples, masked.MaskedWordPieceDataset, Megat
     @sample_index.setter
     def sample_index(self, rows: NDArray[Any]) -> None:
         if rows is not self.order.mapping():
-            self.order = _GivenSentences(self.order.samples, rows)
+            self.order = _GivenSentences(self.dataset, rows, name=self._name())
 
     @property
     def _min_sentences(self) -> int:
@@ -182,20 +182,22 @@ class _GivenSentences(SentenceOrder):
     """The samples of an array that a class has made itself.
 
     Args:
-        samples: the data.
-        rows: integers[num_samples, 3], first sentence, one past the last, target length in tokens.
+        source: the data.
+        given: integers[num_samples, 3], first sentence, one past the last, target length in tokens.
+        name: name of the dataset, for messages.
     """
 
-    def __init__(self, samples: SentenceSamples, rows: NDArray[Any]) -> None:
-        self.samples = samples
-        self._rows = rows
+    def __init__(self, source: SentenceSource, given: NDArray[Any], *, name: str) -> None:
+        self.source = source
+        self._given = given
+        self._name = name
 
     def mapping(self) -> NDArray[Any]:
-        return self._rows
+        return self._given
 
     @property
     def identity(self) -> str:
-        return f"samples that {self.samples.name} was given"
+        return f"samples that {self._name} was given"
 
     @property
     def is_built(self) -> bool:
