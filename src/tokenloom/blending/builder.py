@@ -25,7 +25,7 @@ from tokenloom.errors import ConfigError, OversampledError
 from tokenloom.indexed.manifest.file import ManifestHead
 from tokenloom.order.arrays import NotBuiltError, nothing_is_built
 from tokenloom.order.short_datasets import ShortTogether
-from tokenloom.overrides import Overrides, Uncalled, classes_settled, overrides
+from tokenloom.overrides import Overrides, Uncalled, overrides
 from tokenloom.progress import task
 from tokenloom.storage.addresses import is_remote
 
@@ -204,7 +204,7 @@ class BlendedMegatronDatasetBuilder:
             for number, prefix in enumerate(quota.prefixes):
                 wanted.setdefault(prefix, []).append((quota, number))
         built: dict[tuple[Split, int], Any] = {}
-        with classes_settled(), ShortTogether(unless=NotBuiltError):
+        with ShortTogether(unless=NotBuiltError):
             with task("datasets", unit="datasets", total=len(wanted)) as advance:
                 for made in self._each_built(wanted, heads):
                     built.update(made)

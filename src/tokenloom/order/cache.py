@@ -109,13 +109,14 @@ class IndexCache:
     def __init__(self, folder: str, base: str, *, compares_all: bool = False) -> None:
         self.folder = folder
         self.base = base
+        self._beginning = os.path.join(folder, base)
         self._compares_all = compares_all
         self._versions: dict[str, FileVersion] = {}
         self._checksums: dict[str, Any] = {}
 
     def path(self, affix: str) -> str:
         """Returns the path of one file."""
-        return os.path.join(self.folder, f"{self.base}-{affix}")
+        return f"{self._beginning}-{affix}"
 
     def local_path(self, affix: str) -> str:
         """Returns the path under which a file can be opened.
