@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.blending.array_order import ArrayBlendOrder, number_type
-from tokenloom.blending.numbered_sample import with_dataset_id
 from tokenloom.blending.quota import check_weights, normalize
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.outputs import (
@@ -42,6 +42,8 @@ from tokenloom.order.cache import index_cache
 from tokenloom.order.keys import describe
 from tokenloom.order.protocols import BlendOrder
 from tokenloom.rendering.card import HasFacts
+
+_NUMBER = "dataset_id"
 
 
 class BlendedDataset(HasFacts, HasHooks):
@@ -369,3 +371,49 @@ class BlendedDataset(HasFacts, HasHooks):
             dataset = self.datasets[number]
             if is_remote_dataset(dataset):
                 dataset.will_need(samples)
+
+
+def with_dataset_id(number: Any, sample: Any) -> Any:
+    """Returns a sample with the number of its dataset in front.
+
+    Example:
+        >>> with_dataset_id(3, {"text": "a"}), with_dataset_id(3, ("a", "b"))
+        ({'dataset_id': 3, 'text': 'a'}, (3, 'a', 'b'))
+
+    Args:
+        number: the dataset's number in its blend.
+        sample: named fields, as a dict or a named tuple; a tuple; or a list.
+
+    Raises:
+        ConfigError: it is something else, which has no place for the number.
+    """
+    if isinstance(sample, Mapping):
+        return {_NUMBER: number, **sample}
+    if isinstance(sample, tuple) and isinstance(sample, _Named):
+        return _numbered(type(sample).__name__, tuple(sample._fields), (number, *sample))
+    if isinstance(sample, (tuple, list)):
+        return type(sample)((number, *sample)) if type(sample) in (tuple, list) else (number, *sample)
+    message = f"expected samples of a blend to be dicts, tuples or lists, found {type(sample).__name__}"
+    raise ConfigError(message, hint=f"give each sample a name, such as {{'image': …}}; `{_NUMBER}` comes beside it")
+
+
+@runtime_checkable
+class _Named(Protocol):
+    """Whatever `collections.namedtuple` or `typing.NamedTuple` has made."""
+
+    _fields: tuple[str, ...]
+
+
+def _numbered(name: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    return _type_of(name, fields)._make(values)
+
+
+@cache
+def _type_of(name: str, fields: tuple[str, ...]) -> Any:
+    """Returns the type of named tuples with one field more, whose objects any process can unpickle."""
+
+    def reduced(self: Any) -> tuple[Any, ...]:
+        return _numbered, (name, fields, tuple(self))
+
+    kind = namedtuple(name, (_NUMBER, *fields))  # type: ignore[misc]
+    return type(name, (kind,), {"__slots__": (), "__reduce__": reduced})
