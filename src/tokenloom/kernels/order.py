@@ -69,7 +69,9 @@ def build_sample_index(
 ) -> NDArray[Any]:
     """Returns the starts of all windows and the end of the last: dtype[num_windows + 1, 2].
 
-    A row is (position in `document_index`, token offset in that document). One pass, O(documents + windows).
+    A row is (position in `document_index`, token offset in that document). The next window starts in the document that
+    holds the last token read, `extra` before the end of what was read. A kept partial window ends the index with
+    (last document, its length - extra). One pass, O(documents + windows).
 
     Args:
         lengths: int32[num_sequences], tokens per sequence.

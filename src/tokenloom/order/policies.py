@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import LegacyRandom, PackReader, SpanReader, WindowReader
+from tokenloom.kernels import LegacyRandom, PackReader, SpanReader, WindowReader, build_sample_index
 from tokenloom.order.arrays import ArrayStore, StoredOrder
 from tokenloom.order.block_shuffle import BlockShuffle, build_block_document_index, build_block_shuffle_index
 from tokenloom.order.cache import Arrays, ArraySpec
@@ -30,7 +30,7 @@ from tokenloom.order.shuffles import (
     document_index_dtype,
     shuffle_index_dtype,
 )
-from tokenloom.order.windows import SpanBatch, build_sample_index, sample_index_dtype, span_misfit
+from tokenloom.order.windows import SpanBatch, sample_index_dtype, span_misfit
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -236,7 +236,8 @@ class BlockWindowOrder(WindowOrder):
                 document_index,
                 window_length=length,
                 extra=self._shape.extra,
-                num_samples=plan.num_samples,
+                num_windows=plan.num_samples,
+                dtype=sample_index_dtype(len(document_index)),
             ),
         )
         sample_bytes = length * documents.source.dtype.itemsize
