@@ -32,7 +32,7 @@ from tokenloom.indexed.manifest.contents import index_start_crc32
 from tokenloom.indexed.manifest.file import ManifestHead
 from tokenloom.order.arrays import NotBuiltError, nothing_is_built
 from tokenloom.order.keys import describe
-from tokenloom.order.short_datasets import ShortTogether
+from tokenloom.order.short_datasets import short_together
 from tokenloom.overrides import Overrides, Uncalled, overrides
 from tokenloom.progress import task
 from tokenloom.storage.addresses import is_remote
@@ -228,7 +228,7 @@ class BlendedMegatronDatasetBuilder:
             for number, prefix in enumerate(quota.prefixes):
                 wanted.setdefault(prefix, []).append((quota, number))
         built: dict[tuple[Split, int], Any] = {}
-        with ShortTogether(unless=NotBuiltError):
+        with short_together(unless=NotBuiltError):
             with task("datasets", unit="datasets", total=len(wanted)) as advance:
                 for made in self._each_built(wanted, heads):
                     built.update(made)
