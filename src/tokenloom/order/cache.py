@@ -244,7 +244,7 @@ class IndexCache:
             if not self.is_local:  # a store that does not answer is no reason to build for hours
                 raise
             raise IndexCacheError(error.message, hint=error.hint) from error
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             message = f"`{path}` cannot be read: {error}"
             raise IndexCacheError(message, hint=hint) from error
         if not spec.fits(array):
