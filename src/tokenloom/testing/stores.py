@@ -63,30 +63,25 @@ class _StoreChecks:
     @check("what was uploaded is there, with its size")
     def uploads(self) -> None:
         address, version = self._put("upload", _SMALL)
-        require(version.num_bytes == len(_SMALL), f"{len(_SMALL)} bytes of `version`", version.num_bytes)
         again = self._client.version(address)
         require(again == version, f"{version} of an object that nobody changed", again)
 
     @check("a range of bytes is read exactly")
     def reads_ranges(self) -> None:
         address, version = self._put("ranges", _SMALL)
-        count = len(_SMALL)
-        for start, stop in ((0, count), (0, 1), (count - 1, count), (1, 3), (255, 257), (100, count - 100)):
+        for start, stop in ((0, 1024), (0, 1), (1023, 1024), (1, 3), (255, 257), (100, 924)):
             self._require_read(address, version, _SMALL, start, stop)
 
     @check("a large object is read as it was written")
     def takes_large_objects(self) -> None:
         data = os.urandom(self._large_bytes)
         address, version = self._put("large", data)
-        require(version.num_bytes == len(data), f"{len(data)} bytes of `version`", version.num_bytes)
-        bounds = [*range(0, len(data), 4 << 20), len(data)]
-        for start, stop in pairwise(bounds):
+        for start, stop in pairwise([*range(0, len(data), 4 << 20), len(data)]):
             self._require_read(address, version, data, start, stop)
 
     @check("an empty object has no bytes")
     def takes_empty_objects(self) -> None:
-        _, version = self._put("empty", b"")
-        require(version.num_bytes == 0, "0 bytes of `version`", version.num_bytes)
+        self._put("empty", b"")
 
     @check("several threads read at once")
     def reads_from_threads(self) -> None:
@@ -120,7 +115,6 @@ class _StoreChecks:
     def replaces(self) -> None:
         address, before = self._put("replaced", _SMALL)
         _, after = self._put("replaced", _SMALL[:-1])
-        require(after.num_bytes == len(_SMALL) - 1, f"{len(_SMALL) - 1} bytes after an upload", after.num_bytes)
         require(after != before, "another version after an upload", after)
         self._require_read(address, after, _SMALL[:-1], 0, 64)
 
@@ -169,14 +163,16 @@ class _StoreChecks:
         return ObjectAddress(self._place.scheme, self._place.bucket, f"{self._place.key}/{name}")
 
     def _put(self, name: str, data: bytes) -> tuple[ObjectAddress, ObjectVersion]:
-        """Uploads an object; returns where it is, and what it is then."""
+        """Uploads an object; returns where it is, and what it is then, which is of the same size."""
         address = self._address(name)
         self._written.append(address)
         with tempfile.NamedTemporaryFile() as file:
             file.write(data)
             file.flush()
             self._client.upload(address, file.name)
-        return address, self._client.version(address)
+        version = self._client.version(address)
+        require(version.num_bytes == len(data), f"{len(data)} bytes of `version`", version.num_bytes)
+        return address, version
 
     def _require_read(self, address: ObjectAddress, version: ObjectVersion, data: bytes, start: int, stop: int) -> None:
         found = bytes(memoryview(self._client.read(address, start, stop, version)))
