@@ -1,6 +1,6 @@
 """What origins take: bytes per document, and the time to find records of documents and documents of records.
 
-Numbers are the median of several looks, of 10,000 random documents each, with checksums compared (`first`) and again.
+Numbers are the median of several looks, of 10,000 random documents each, `first` and again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenloom.indexed.origins import OriginFile, OriginRuns, Origins, write_runs
+from tokenloom.indexed.origins import RUNS, OriginFile, Origins, joined_origins, write_runs
 
 ASKED = 10_000
 
@@ -22,8 +22,10 @@ def records_kept(num_documents: int, share: float, rng: np.random.Generator) -> 
     """Returns the origins of so many documents of a file of lines, a share of which was kept at random."""
     num_records = int(num_documents / share)
     file = OriginFile(path="crawl/0007.jsonl", num_bytes=1 << 40, version="1700000000000000000", unit="line")
-    whole = Origins.from_runs([file], OriginRuns.of([(0, 1, num_records)]))
-    return whole if share == 1 else whole.select(rng.random(num_records) < share)
+    whole = Origins.from_runs([file], [np.array([(0, 1, num_records)], dtype=RUNS)])
+    if share == 1:
+        return whole
+    return Origins.from_runs(*joined_origins([(whole, range(num_records), rng.random(num_records) < share)]))
 
 
 def a_file_each(num_documents: int) -> Origins:
@@ -32,9 +34,9 @@ def a_file_each(num_documents: int) -> Origins:
         OriginFile(path=f"books/{number:09}.txt", num_bytes=1000 + 7919 * number % 9973, unit="file")
         for number in range(num_documents)
     ]
-    ones = np.ones(num_documents, dtype=np.int64)
-    numbers = np.arange(num_documents, dtype=np.int32)
-    return Origins.from_runs(files, OriginRuns(file_numbers=numbers, first_records=ones, num_documents=ones))
+    runs = np.ones(num_documents, dtype=RUNS)
+    runs["file"] = np.arange(num_documents)
+    return Origins.from_runs(files, [runs])
 
 
 def measured(origins: Origins, folder: Path, repeats: int, rng: np.random.Generator) -> tuple[float, float, float, int]:

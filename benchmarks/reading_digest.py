@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom import IndexedDatasetBuilder, MegatronPretrainingSampler, Run, ThreadLoader
-from tokenloom.loading.batch_digest import digests_of
+from tokenloom.loading.digest import digests_of
 
 RUN = """\
 order = 1

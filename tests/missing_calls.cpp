@@ -1,5 +1,5 @@
 // Takes calls away that a filesystem may not have, below Python: preloaded, `TOKENLOOM_MISSING` names them.
-//   flock: ENOLCK, as Lustre without `-o flock`; tmpfile: O_TMPFILE gives EOPNOTSUPP, as NFS; link: EPERM, as FAT;
+//   flock: ENOLCK, as Lustre without `-o flock`; link: EPERM, as FAT;
 //   exchange: renameat2 gives EINVAL, as NFS.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -26,11 +26,6 @@ Function next(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
 }
 
-int open_with(const char* name, const char* path, int flags, unsigned mode) {
-  if ((flags & O_TMPFILE) == O_TMPFILE && lacks("tmpfile")) return refuse(EOPNOTSUPP);
-  return next<int (*)(const char*, int, unsigned)>(name)(path, flags, mode);
-}
-
 }  // namespace
 
 extern "C" {
@@ -38,22 +33,6 @@ extern "C" {
 int flock(int descriptor, int operation) {
   if (lacks("flock")) return refuse(ENOLCK);
   return next<int (*)(int, int)>("flock")(descriptor, operation);
-}
-
-int open(const char* path, int flags, ...) {
-  va_list more;
-  va_start(more, flags);
-  const unsigned mode = va_arg(more, unsigned);
-  va_end(more);
-  return open_with("open", path, flags, mode);
-}
-
-int open64(const char* path, int flags, ...) {
-  va_list more;
-  va_start(more, flags);
-  const unsigned mode = va_arg(more, unsigned);
-  va_end(more);
-  return open_with("open64", path, flags, mode);
 }
 
 int link(const char* old_path, const char* new_path) {

@@ -10,7 +10,7 @@ import pytest
 
 from tests.run.small_runs import lock, segment, source
 from tokenloom.cli import build_parser
-from tokenloom.megatron.module_names import OURS
+from tokenloom.megatron.installation import OURS
 from tokenloom.run.settings import parse_run
 from tokenloom.run.timeline import Timeline
 

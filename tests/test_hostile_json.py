@@ -12,7 +12,7 @@ from tests.support import make_dataset
 from tokenloom import IndexedDataset, build_catalogue
 from tokenloom.blending.spec import parse_blend
 from tokenloom.errors import TokenloomError
-from tokenloom.indexed.manifest.file import read_manifest
+from tokenloom.indexed.manifests import read_manifest
 from tokenloom.preprocess.part import ShardReport
 from tokenloom.tokenizers.tiktoken_ranks import read_description
 

@@ -1,4 +1,4 @@
-"""Writers where the filesystem lacks a call, which is taken away below Python: no locks, no unnamed files, no links."""
+"""Writers where the filesystem lacks a call, which is taken away below Python: no locks, no links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tokenloom.adapters import export_documents
 from tokenloom.errors import StorageError
 
 ROOT = Path(__file__).parents[1]
-MISSING = ("flock", "tmpfile", "link", "flock,tmpfile,link")
+MISSING = ("flock", "link", "flock,link")
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_a_folder_is_replaced_where_names_cannot_be_swapped(tmp_path, shim):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("missing", ["tmpfile", "link", "tmpfile,link"])
+@pytest.mark.parametrize("missing", ["link"])
 def test_kills_leave_old_or_new(shim, missing):
     done = run_without(shim, missing, "-m", "tests.kill_loop", "--kills", 150, "--faults", 60, "--seed", 5)
     assert (done.returncode, done.stdout.splitlines()[-1].split(",")[1]) == (0, " 0 problems"), done.stdout[-3000:]

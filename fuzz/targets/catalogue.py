@@ -12,7 +12,7 @@ from tokenloom.errors import TokenloomError
 from tokenloom.indexed.catalogue import parse_catalogue
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verify import verify_dataset
-from tokenloom.indexed.writing.catalogue_builder import build_catalogue
+from tokenloom.indexed.writing.concatenate import build_catalogue
 from tokenloom.storage.addresses import is_remote
 
 _SCRATCH = Scratch()

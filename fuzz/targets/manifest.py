@@ -10,7 +10,7 @@ from tests.indexed.manifest.manifests import make_manifest, write_recorded
 from fuzz.inputs import Scratch
 from tokenloom.errors import TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.file import (
+from tokenloom.indexed.manifests import (
     manifest_bytes,
     manifest_path,
     parse_manifest,

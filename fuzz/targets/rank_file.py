@@ -17,11 +17,11 @@ _TEXT = "Hello  world, 123 times!\n\tçé 漢字 <|endoftext|>"
 
 
 def check(data: bytes) -> None:
-    """Data: whether the ranks of all bytes come first, whether the description is TOML, the description, the ranks."""
+    """Data: whether the ranks of all bytes come first, the description, the ranks."""
     source = Bytes(data)
-    is_complete, suffix = source.flag(), ".toml" if source.flag() else ".json"
-    _SCRATCH.remove("ranks.tiktoken.json", "ranks.tiktoken.toml")
-    _SCRATCH.write(f"ranks.tiktoken{suffix}", source.part())
+    is_complete = source.flag()
+    _SCRATCH.remove("ranks.tiktoken.json")
+    _SCRATCH.write("ranks.tiktoken.json", source.part())
     ranks = source.rest()
     ranks = _ALL_BYTES + ranks if is_complete else ranks
     with suppress(TokenloomError):
@@ -36,8 +36,5 @@ def check(data: bytes) -> None:
 
 def seeds() -> Iterable[bytes]:
     words = b"IHQ= 256\ndGg= 257\n" + base64.b64encode(b" the") + b" 258\n"
-    yield b"\1\0" + join(b'{"pattern": "cl100k", "special_tokens": {"<|endoftext|>": 300}}', words)
-    yield b"\1\1" + join(
-        b'pattern = "\\\\w+|\\\\s+|[^\\\\w\\\\s]"\neod_token = "<s>"\n[special_tokens]\n"<s>" = 259\n', words
-    )
-    yield b"\0\0" + join(b'{"pattern": "gpt2", "eod_token": "x"}', words)
+    yield b"\1" + join(b'{"pattern": "cl100k", "special_tokens": {"<|endoftext|>": 300}}', words)
+    yield b"\0" + join(b'{"pattern": "gpt2", "eod_token": "x"}', words)

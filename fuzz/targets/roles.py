@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -12,6 +14,7 @@ from fuzz.inputs import Bytes, Scratch
 from tokenloom.errors import TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.roles import RolesWriter, SequenceRoles, read_roles, role_problems
+from tokenloom.indexed.sidecars import HEADER_BYTES
 
 _SCRATCH = Scratch()
 _PREFIX = write_pair(_SCRATCH.path / "pair", [[[1, 2, 3]], [[4, 5]], [[6, 7, 8, 9]]])
@@ -29,16 +32,22 @@ def _written() -> bytes:
 
 
 _GOOD = _written()
-_PAIR_HASH = slice(32, 64)
+(_TABLE_BYTES,) = struct.unpack_from("<Q", _GOOD, 40)
 
 
 def check(data: bytes) -> None:
-    """Data: whether the hash of the pair is put right, the file."""
+    """Data: whether checksums and the hash of the pair are put right, the file."""
     source = Bytes(data)
     is_right = source.flag()
     content = bytearray(source.rest())
-    if is_right and len(content) >= _PAIR_HASH.stop:
-        content[_PAIR_HASH] = _GOOD[_PAIR_HASH]
+    if is_right and len(content) >= HEADER_BYTES:
+        columns = content[HEADER_BYTES : len(content) - _TABLE_BYTES]
+        content = bytearray(content[:HEADER_BYTES] + columns + _GOOD[-_TABLE_BYTES:])
+        content[16:20] = _GOOD[16:20]
+        content[20:24] = struct.pack("<I", zlib.crc32(columns))
+        content[40:48] = struct.pack("<Q", _TABLE_BYTES)
+        content[12:16] = bytes(4)
+        content[12:16] = struct.pack("<I", zlib.crc32(content[:HEADER_BYTES] + _GOOD[-_TABLE_BYTES:]))
     _SCRATCH.write("pair.roles", bytes(content))
     problems: list[str] | None = None
     with suppress(TokenloomError):

@@ -1,9 +1,9 @@
-from .loading.balanced_sampler import BalancedSampler as BalancedSampler
+from .loading.batch_sizes import BatchSizeRampup as BatchSizeRampup
 from .loading.batch_sizes import BatchSizes as BatchSizes
 from .loading.batch_sizes import BatchSizeSchedule as BatchSizeSchedule
-from .loading.rampup import BatchSizeRampup as BatchSizeRampup
-from .loading.rampup import RampupPretrainingSampler as RampupPretrainingSampler
-from .loading.random_sampler import MegatronPretrainingRandomSampler as MegatronPretrainingRandomSampler
+from .loading.samplers import BalancedSampler as BalancedSampler
 from .loading.samplers import HybridCPMegatronPretrainingSampler as HybridCPMegatronPretrainingSampler
 from .loading.samplers import MegatronFullValidationSampler as MegatronFullValidationSampler
+from .loading.samplers import MegatronPretrainingRandomSampler as MegatronPretrainingRandomSampler
 from .loading.samplers import MegatronPretrainingSampler as MegatronPretrainingSampler
+from .loading.samplers import RampupPretrainingSampler as RampupPretrainingSampler

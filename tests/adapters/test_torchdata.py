@@ -10,7 +10,7 @@ from tests.adapters.libraries import library
 
 from tokenloom import MegatronPretrainingSampler
 from tokenloom.adapters import stateful_dataloader
-from tokenloom.loading.random_sampler import MegatronPretrainingRandomSampler
+from tokenloom.loading.samplers import MegatronPretrainingRandomSampler
 
 pytestmark = pytest.mark.slow
 

@@ -17,8 +17,7 @@ from tokenloom.adapters.arrow_files import export_documents
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.cli import build_parser, main
 from tokenloom.errors import OutputExistsError
-from tokenloom.indexed.writing.catalogue_builder import build_catalogue
-from tokenloom.indexed.writing.concatenate import merge_datasets
+from tokenloom.indexed.writing.concatenate import build_catalogue, merge_datasets
 from tokenloom.numbers import bytes_text, parse_bytes
 from tokenloom.preprocess.chat import preprocess_chat
 from tokenloom.preprocess.multimodal import preprocess_multimodal

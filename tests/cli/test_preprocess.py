@@ -121,14 +121,14 @@ def test_limit_on_file_size_leaves_nothing(folder: Path, engine: str):
 
 
 def sizes_in(process: subprocess.Popen[str], folder: Path) -> list[int]:
-    """Returns the sizes of the files without names that a process and its children write in the folder of a job."""
+    """Returns the sizes of the hidden files that a process and its children write in the folder of a job."""
     sizes = []
     with contextlib.suppress(OSError):
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         for writer in [str(process.pid), *children]:
             for path in Path(f"/proc/{writer}/fd").iterdir():
                 with contextlib.suppress(FileNotFoundError):
-                    if os.readlink(path).startswith(f"{folder}/p.job/#"):
+                    if os.readlink(path).startswith(f"{folder}/p.job/."):
                         sizes.append(path.stat().st_size)
     return sizes
 

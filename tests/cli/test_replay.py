@@ -9,7 +9,7 @@ import pytest
 from tests.cli.runs import run
 
 from tokenloom import MegatronPretrainingSampler, Run, ThreadLoader
-from tokenloom.loading.batch_digest import RangeDigest
+from tokenloom.loading.digest import RangeDigest
 
 
 def read(path, stop, *, size=1):

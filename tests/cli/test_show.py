@@ -13,7 +13,7 @@ from tests.indexed.pairs import write_pair
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, word_level_json
 
 from tokenloom import cli, load_tokenizer
-from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, identity_of
+from tokenloom.indexed.manifests import SpecialToken, identity_of
 
 TEXTS = ["def first():\n\treturn 1", "", "class Second:\n    ...", "third = 'naïve \x1b[31m ✓'"]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 
+import numpy as np
 import pytest
 from tests.cli.runs import run, write_run
 
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.contents import index_start_crc32
-from tokenloom.indexed.origins import OriginFile, OriginRuns, write_runs
+from tokenloom.indexed.manifests import index_start_crc32
+from tokenloom.indexed.origins import RUNS, OriginFile, write_runs
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.run.run import Run
 
@@ -34,7 +35,7 @@ def path(tmp_path, capsys):
     )
     prefix = str(tmp_path / "data" / "code")
     pair = IndexedDataset(prefix)
-    runs = [OriginRuns.of([(0, 2, 50)])]
+    runs = [np.array([(0, 2, 50)], dtype=RUNS)]
     start = index_start_crc32(pair.index.header, pair.index.arrays.lengths)
     write_runs(prefix, [file], runs, index_start_crc32=start)[0].publish()
     run(capsys, "run", "lock", path)

@@ -11,8 +11,8 @@ from tests.run.recorded import write_lines_origins
 
 from tokenloom import cli
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.document_hashes import write_document_hashes
-from tokenloom.indexed.manifest.contents import index_start_crc32
+from tokenloom.indexed.manifests import index_start_crc32
+from tokenloom.indexed.sidecars import write_document_hashes
 from tokenloom.inputs.parsing import Texts
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.run.run import Run

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.check import manifest_of
+from tokenloom.indexed.manifests import manifest_of
 from tokenloom.indexed.origins import Origins, read_origins
 from tokenloom.tokenizers.plain import ByteTokenizer
 

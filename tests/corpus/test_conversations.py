@@ -17,7 +17,7 @@ from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, 
 from tests.support import few_examples
 
 from tokenloom.errors import ConfigError, OutputExistsError, StuckRecordError
-from tokenloom.indexed.manifest.file import read_manifest
+from tokenloom.indexed.manifests import read_manifest
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.preprocess.chat import ChatSummary
 from tokenloom.preprocess.ray_runner import RayRunner

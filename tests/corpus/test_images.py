@@ -11,7 +11,7 @@ from tests.corpus.jobs import kill_until_it_ends, preprocess_multimodal
 from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, write_lines
 
 from tokenloom.errors import ConfigError, OutputExistsError
-from tokenloom.indexed.manifest.file import read_manifest
+from tokenloom.indexed.manifests import read_manifest
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.preprocess.multimodal import MultimodalSummary
 from tokenloom.preprocess.sharded import JobProgress

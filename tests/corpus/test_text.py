@@ -29,12 +29,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tokenloom.errors import ConfigError, InputError, MissingTokenError, OutputExistsError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.file import read_manifest
+from tokenloom.indexed.manifests import read_manifest
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.preprocess.settings import CorpusSettings
 from tokenloom.preprocess.text import plan_corpus
+from tokenloom.tokenizers.load import recorded_tokenizer
 from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
-from tokenloom.tokenizers.recorded import recorded_tokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded
 
 

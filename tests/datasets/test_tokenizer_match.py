@@ -36,8 +36,7 @@ from tokenloom import (
     TokenizerMismatchWarning,
 )
 from tokenloom.indexed.checksums import pair_facts
-from tokenloom.indexed.manifest.contents import DocumentLedger
-from tokenloom.indexed.manifest.file import manifest_path
+from tokenloom.indexed.manifests import DocumentLedger, manifest_path
 
 OTHER = "cd" * 32
 CORPUS = [[[10, 11, 12], [13, 9]], [[14, 9]]]

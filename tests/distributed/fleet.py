@@ -195,7 +195,7 @@ def main(connection: Any, rank: int) -> None:
 
 
 def _outcome(worker: Any, me: Any, case: str, options: dict[str, Any]) -> dict[str, Any]:
-    from tokenloom.distributed.silence import set_rank_silence_seconds
+    from tokenloom.distributed.ranks import set_rank_silence_seconds
     from tokenloom.errors import TokenloomError
 
     outcome: dict[str, Any] = {}

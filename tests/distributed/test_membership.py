@@ -347,34 +347,6 @@ def test_a_verdict_counts_although_the_leader_answers_right_after_it():
     assert leader.verdict["message"] == "rank 0 on `a` (pid 0) ended during the build: KeyboardInterrupt"
 
 
-def test_who_would_wait_for_another_time_is_told_once_all_have_come():
-    ranks = members(30, 31, 31)
-    for rank in ranks:
-        rank.attend("the build")
-    advance(*ranks[:1], ranks[2])
-    assert ranks[2].verdict is None
-    advance(*ranks)
-    advance(*ranks, now=1.0)
-    assert {rank.verdict["failure"] for rank in ranks} == {"DivergenceError"}
-    assert ranks[0].verdict["message"] == (
-        "ranks differ in the seconds that a rank may be silent: 31 on rank 1, 30 on rank 0"
-    )
-
-
-def test_who_comes_when_the_meeting_has_ended_learns_why():
-    late, other, leader = members(60, 60, 60)
-    for member in (other, leader):
-        member.attend("the build")
-    advance(other, leader)
-    other.leave("KeyboardInterrupt")
-    advance(leader, now=1.0)
-    late.attend("the build")
-    late.advance(0.0)
-    leader.admit()
-    advance(late, now=1.0)
-    assert late.verdict == leader.verdict == other.verdict
-
-
 def test_who_leaves_because_of_a_death_blames_the_dead():
     gone = set()
     dead, leaving, leader = members(60, 60, 60, gone=gone)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.loading.reading import dataset_of
 
-from tokenloom.loading.batch_digest import RangeDigest
-from tokenloom.loading.replay import digest_of_positions
+from tokenloom.loading.digest import RangeDigest, digest_of_positions
 
 LAST = "since the last check: expected digest"
 

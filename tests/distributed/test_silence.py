@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tokenloom
-from tokenloom.distributed.silence import rank_silence_seconds
+from tokenloom.distributed.ranks import rank_silence_seconds
 from tokenloom.errors import ConfigError
 
 

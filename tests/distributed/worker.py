@@ -29,7 +29,6 @@ import tokenloom
 from tokenloom.distributed.building import build_together
 from tokenloom.distributed.meeting import Meeting
 from tokenloom.distributed.ranks import HOST_VARIABLE
-from tokenloom.distributed.silence import set_rank_silence_seconds
 from tokenloom.distributed.steps import agree, do_together
 from tokenloom.errors import IndexCacheError, TokenloomError
 from tokenloom.loading.digest import check_same_batches
@@ -286,11 +285,6 @@ def come_late_to_a_second_meeting(me: Rank, seconds: float) -> Any:
     me.build()
     if me.rank == 1:
         time.sleep(seconds)
-    return me.build()
-
-
-def differ_in_patience(me: Rank) -> Any:
-    set_rank_silence_seconds(30 + me.rank // 2)  # for this case
     return me.build()
 
 

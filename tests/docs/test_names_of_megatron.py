@@ -10,7 +10,7 @@ from docs_site.names import namespaces, public_names
 from tests.docs.pages import ROOT
 
 import tokenloom
-from tokenloom.megatron.module_names import OURS
+from tokenloom.megatron.installation import OURS
 
 TEXT = (ROOT / "docs" / "guides" / "names-of-megatron.md").read_text()
 NOT_ABOUT_DATA = {"get_args", "log_single_rank", "logger"}

@@ -9,10 +9,9 @@ import numpy as np
 from tests.indexed.manifest.manifests import write_manifest
 
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.document_hashes import read_document_hashes, write_document_hashes
-from tokenloom.indexed.manifest.contents import FileChecksum, index_start_crc32
-from tokenloom.indexed.manifest.file import read_manifest
-from tokenloom.indexed.origins import OriginFile, OriginRuns, Origins, read_origins, write_runs
+from tokenloom.indexed.manifests import FileChecksum, index_start_crc32, read_manifest
+from tokenloom.indexed.origins import RUNS, OriginFile, Origins, Runs, read_origins, write_runs
+from tokenloom.indexed.sidecars import read_document_hashes, write_document_hashes
 
 Records = list[tuple[int, int]]
 """File and record of each document; (-1, 0) where they are not known."""
@@ -25,27 +24,31 @@ def files_of(*paths: str) -> list[OriginFile]:
     return [OriginFile(path=path, num_bytes=len(path), unit="line") for path in paths]
 
 
-def records_of(runs: OriginRuns) -> Records:
+def runs_of(rows: Sequence[tuple[int, int, int]]) -> Runs:
+    """Returns runs from a file number, a first record and a number of documents each."""
+    return np.array(rows, dtype=RUNS)
+
+
+def records_of(runs: Runs) -> Records:
     """Returns what runs say, document by document."""
-    columns = (runs.file_numbers.tolist(), runs.first_records.tolist(), runs.num_documents.tolist())
     records: Records = []
-    for file, first, count in zip(*columns, strict=True):
+    for file, first, count in runs.tolist():
         records += [(-1, 0)] * count if file < 0 else [(file, first + number) for number in range(count)]
     return records
 
 
 def all_records(origins: Origins) -> Records:
-    return records_of(OriginRuns.concatenated(list(origins.pieces())))
+    return [record for runs in origins.pieces() for record in records_of(runs)]
 
 
-def runs_of_records(records: Sequence[tuple[int, int]]) -> OriginRuns:
-    return OriginRuns.of([(file, record, 1) for file, record in records])
+def runs_of_records(records: Sequence[tuple[int, int]]) -> Runs:
+    return runs_of([(file, record, 1) for file, record in records])
 
 
-def random_runs(rng: np.random.Generator, num_runs: int, num_files: int) -> OriginRuns:
+def random_runs(rng: np.random.Generator, num_runs: int, num_files: int) -> Runs:
     """Draws runs of all kinds: short and empty ones, in blocks of all widths, some of them unknown or overlapping."""
     most = int(rng.choice(WIDE))
-    return OriginRuns.of(
+    return runs_of(
         [
             (int(rng.integers(-1, num_files)), int(rng.integers(1, most)), int(rng.integers(0, 4)))
             for _ in range(num_runs)
@@ -63,7 +66,7 @@ def add_origins(prefix: str, origins: Origins | None = None) -> None:
     """Writes origins beside a pair: without any given, the lines of one file of its name, from the second on."""
     if origins is None:
         records = [(0, 2 + number) for number in range(IndexedDataset(prefix).num_documents)]
-        origins = Origins.from_runs(files_of(f"{prefix}.jsonl"), runs_of_records(records))
+        origins = Origins.from_runs(files_of(f"{prefix}.jsonl"), [runs_of_records(records)])
     file, checksum = write_runs(prefix, origins.files, origins.pieces(), index_start_crc32=start_of(prefix))
     file.publish()
     _record(prefix, "origins", checksum)

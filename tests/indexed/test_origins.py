@@ -7,24 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.indexed.origins import add_origins, all_records, files_of, random_runs, records_of, runs_of_records
+from tests.indexed.origins import add_origins, all_records, files_of, random_runs, records_of, runs_of, runs_of_records
 from tests.indexed.pairs import write_pair
 
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError
-from tokenloom.indexed.origins import (
-    OriginFile,
-    OriginRuns,
-    Origins,
-    joined_origins,
-    origins_path,
-    read_origins,
-)
+from tokenloom.indexed.layout import sidecar_path
+from tokenloom.indexed.origins import OriginFile, Origins, joined_origins, read_origins
 
 
 def small() -> Origins:
-    return Origins.from_runs(
-        files_of("a.jsonl", "b.jsonl"), OriginRuns.of([(0, 1, 2), (0, 4, 1), (-1, 0, 1), (1, 1, 2)])
-    )
+    runs = runs_of([(0, 1, 2), (0, 4, 1), (-1, 0, 1), (1, 1, 2)])
+    return Origins.from_runs(files_of("a.jsonl", "b.jsonl"), [runs])
 
 
 def test_documents_are_found_in_their_files():
@@ -52,14 +45,14 @@ def test_documents_beyond_the_pair_are_refused(asked):
 @pytest.mark.parametrize("run", [(2, 1, 1), (-2, 1, 1), (0, 0, 1), (0, 1, -1), (0, 1 << 48, 1)])
 def test_runs_that_cannot_be_are_refused(run):
     with pytest.raises(ConfigError, match="expected runs of 2 files and of records from 1 on, found"):
-        Origins.from_runs(files_of("a", "b"), OriginRuns.of([run]))
+        Origins.from_runs(files_of("a", "b"), [runs_of([run])])
 
 
 def test_all_of_it_is_as_with_lists(rng):
     for _ in range(12):
         files = files_of(*"abc")
         runs = random_runs(rng, int(rng.integers(0, 1200)), len(files))
-        expected, origins = records_of(runs), Origins.from_runs(files, runs)
+        expected, origins = records_of(runs), Origins.from_runs(files, [runs])
         count = len(expected)
         assert (origins.num_documents, all_records(origins)) == (count, expected)
         kept = rng.random(count) < rng.random()
@@ -86,8 +79,8 @@ def test_files_of_parts_become_one_table():
     counted = replace(one, num_records=9)
     other = replace(one, version="8")
     parts = [
-        Origins.from_runs([one, other], runs_of_records([(0, 1), (1, 1)])),
-        Origins.from_runs([other, counted], runs_of_records([(0, 2), (1, 2)])),
+        Origins.from_runs([one, other], [runs_of_records([(0, 1), (1, 1)])]),
+        Origins.from_runs([other, counted], [runs_of_records([(0, 2), (1, 2)])]),
     ]
     joined = Origins.from_runs(*joined_origins([(part, range(2), None) for part in parts]))
     assert joined.files == (counted, other)
@@ -98,7 +91,7 @@ def test_origins_of_another_pair_are_refused(tmp_path):
     prefix = write_pair(tmp_path / "pair", [[[1]]] * 6)
     add_origins(prefix, small())
     write_pair(tmp_path / "other", [[[1]]] * 5)
-    os.rename(origins_path(prefix), tmp_path / "other.origins")
+    os.rename(sidecar_path(prefix, "origins"), tmp_path / "other.origins")
     with pytest.raises(DatasetFormatError, match="expected the 5 documents of the pair, found 6"):
         read_origins(str(tmp_path / "other"))
     write_pair(tmp_path / "third", [[[1, 2]]] * 6)
@@ -112,6 +105,6 @@ def test_origins_of_another_pair_are_refused(tmp_path):
 
 def test_more_files_than_16_bits_count_keep_their_numbers():
     files = files_of(*(f"{number}.jsonl" for number in range(40_000)))
-    origins = Origins.from_runs(files, OriginRuns.of([(0, 1, 1), (39_999, 4, 1)]))
+    origins = Origins.from_runs(files, [runs_of([(0, 1, 1), (39_999, 4, 1)])])
     found = Origins.from_runs(*joined_origins([(origins, range(2), None)]))
     assert [each.tolist() for each in found.locate(np.arange(2))] == [[0, 39_999], [1, 4]]

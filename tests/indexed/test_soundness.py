@@ -13,12 +13,11 @@ from tests.indexed.manifest.manifests import make_manifest, write_manifest, writ
 from tests.indexed.pairs import write_pair
 from tests.support import make_dataset
 
-from tokenloom import IndexedDatasetBuilder, build_catalogue, merge_datasets
+from tokenloom import IndexedDatasetBuilder, build_catalogue, kernels, merge_datasets
 from tokenloom.errors import ChangedFileError, DatasetFormatError
 from tokenloom.indexed.checksums import path_checksum
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.contents import DocumentLedger, FileChecksum
-from tokenloom.indexed.manifest.file import read_manifest
+from tokenloom.indexed.manifests import DocumentLedger, FileChecksum, read_manifest
 from tokenloom.indexed.verify import check_sum, index_problems, verify_dataset
 
 HEADER_BYTES = 34
@@ -141,13 +140,13 @@ def test_an_index_that_is_lost_is_not_sound(tmp_path):
 def test_of_an_index_that_is_lost_meanwhile_no_damage_is_told(plain, monkeypatch):
     move_tokens(plain, 1100, 1150, 3, pointers=False)
     dataset = IndexedDataset(plain)
-    check = dataset.check_index
+    first_fall = kernels.first_fall
 
-    def check_and_lose():
-        check()
+    def lose(boundaries):
         os.truncate(f"{plain}.idx", HEADER_BYTES)
+        return first_fall(boundaries)
 
-    monkeypatch.setattr(dataset, "check_index", check_and_lose)
+    monkeypatch.setattr(kernels, "first_fall", lose)
     with pytest.raises(ChangedFileError, match=r"plain\.idx` was truncated while it was mapped"):
         list(index_problems(dataset))
 
@@ -227,18 +226,18 @@ def talks(tmp_path):
 def test_roles_are_compared_with_the_manifest(tmp_path, talks):
     assert verify_dataset(talks).problems == ()
     merge_datasets([talks], f"{tmp_path}/good")
-    flip(f"{talks}.roles", -1)  # another kind that exists: nothing but the checksum tells
-    expected = r"chat\.roles`: expected 135 bytes with CRC-32 [0-9a-f]{8}, as the manifest says, found 135 with"
-    (problem,) = verify_dataset(talks).problems
-    assert problem.startswith(f"`{talks}.roles`: expected")
+    flip(f"{talks}.roles", 102)  # another kind that exists: nothing but checksums tell
+    own, recorded = verify_dataset(talks).problems
+    assert own.startswith(f"`{talks}.roles`: expected columns with CRC-32")
+    assert recorded.startswith(f"`{talks}.roles`: expected 195 bytes with CRC-32")
     for make in (merge_datasets, build_catalogue):
-        with pytest.raises(DatasetFormatError, match=expected):
+        with pytest.raises(DatasetFormatError, match=r"chat\.roles`: expected columns with CRC-32"):
             make([talks], f"{tmp_path}/output")
 
 
 def test_roles_that_are_missing_are_named(tmp_path, talks):
     os.unlink(f"{talks}.roles")
-    expected = f"`{talks}.roles`: expected 135 bytes of roles, as the manifest says, found no such file"
+    expected = f"`{talks}.roles`: expected 195 bytes of roles, as the manifest says, found no such file"
     assert verify_dataset(talks).problems == (expected,)
     with pytest.raises(DatasetFormatError) as caught:
         merge_datasets([talks], f"{tmp_path}/output")
@@ -247,6 +246,6 @@ def test_roles_that_are_missing_are_named(tmp_path, talks):
 
 def test_offsets_whose_differences_wrap_around_are_named(talks):
     with open(f"{talks}.roles", "r+b") as stream:
-        stream.seek(96 + 8)
+        stream.seek(64 + 8)
         stream.write(struct.pack("<q", 2**63 - 1))
     assert any("expected offsets that do not fall" in problem for problem in verify_dataset(talks).problems)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from tests.inputs.corpora import documents, parse_file
 
-from tokenloom.inputs.codecs import CODECS
-from tokenloom.inputs.codecs.codec import Decoder, MemberCodec
+from tokenloom.inputs.codecs import CODECS, Codec
 from tokenloom.inputs.detect import inspect_input, split_suffix
 from tokenloom.inputs.find import find_inputs
 
@@ -36,18 +35,10 @@ class Member:
         return self._member.unused_data
 
 
-class Zlib(MemberCodec):
-    name = "zlib"
-    suffixes = (".zz",)
-    magic = b"\x78\x9c"
-
-    def decoder(self, window_bytes: int) -> Decoder:
-        return Member, (zlib.error,)
-
-
 @pytest.fixture(autouse=True)
 def added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CODECS, "zlib", Zlib())
+    codec = Codec(name="zlib", suffixes=(".zz",), magic=b"\x78\x9c", decoder=lambda _: (Member, (zlib.error,)))
+    monkeypatch.setitem(CODECS, "zlib", codec)
 
 
 LINES = [b'{"text": "one"}\n', b'{"text": "two"}\n' * 3000, b'{"text": "three"}\n']

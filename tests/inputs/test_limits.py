@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import zstandard
 from tests.inputs.corpora import bad, documents, parse_file, parse_slices, write_arrow
 
 from tokenloom.inputs import InputSlice
@@ -32,7 +31,6 @@ def repeated(open_file: Callable[[Path], Any], path: Path, piece: bytes, num_byt
 
 OPENERS: dict[str, Callable[[Path], Any]] = {
     "a.jsonl.gz": lambda path: gzip.open(path, "wb", compresslevel=1),  # noqa: SIM115 - closed by `repeated`
-    "a.jsonl.zst": lambda path: zstandard.open(path, "wb"),
     "a.jsonl.bz2": lambda path: bz2.open(path, "wb", compresslevel=1),  # noqa: SIM115 - closed by `repeated`
     "a.jsonl.xz": lambda path: lzma.open(path, "wb", preset=0),  # noqa: SIM115 - closed by `repeated`
 }

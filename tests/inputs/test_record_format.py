@@ -14,23 +14,24 @@ from tokenloom.errors import ConfigError
 from tokenloom.inputs import TEXT_KEY, InputFile, InputSlice
 from tokenloom.inputs.detect import formats_by_name, inspect_input
 from tokenloom.inputs.formats import FORMATS
-from tokenloom.inputs.formats.text_files import FileBlock
-from tokenloom.inputs.record_format import ReadOptions, RecordFormat
+from tokenloom.inputs.formats.text import FileBlock
+from tokenloom.inputs.record_format import ReadOptions, RecordFormat, SliceReader
 from tokenloom.inputs.streams import SliceStream
 from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
 from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 
-class FortuneReader:
+class FortuneReader(SliceReader):
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
-        self.block_bytes = options.block_bytes
-        self.num_bytes = self.position = slice_.file.num_bytes
-        self.num_text_bytes = self.num_rows = 0
-        self._slice, self._max_record_bytes = slice_, options.max_record_bytes
+        super().__init__(slice_, options)
         self._stream = SliceStream(slice_, max_window_bytes=options.max_window_bytes)
 
-    def blocks(self) -> Iterator[FileBlock]:
+    @property
+    def position(self) -> int:
+        return self._slice.file.num_bytes
+
+    def read_blocks(self) -> Iterator[FileBlock]:
         texts = self._stream.read(1 << 30).removeprefix(b"%FORTUNE\n").split(b"%\n")
         for text in texts if self._slice.file.compression != "none" else texts[self._slice.start : self._slice.stop]:
             self.num_rows += 1

@@ -83,4 +83,4 @@ def sample() -> Shown:
 
 def origins_of(path: str, records: Sequence[tuple[int, int]]) -> Origins:
     """Returns which records of a file documents were made of; (-1, 0) where that is not known."""
-    return Origins.from_runs(files_of(path), runs_of_records(records))
+    return Origins.from_runs(files_of(path), [runs_of_records(records)])

@@ -15,9 +15,14 @@ from tests.reference import sample_digest as twin
 from tests.support import make_dataset, random_documents, write_corpus
 
 from tokenloom.errors import ConfigError
-from tokenloom.loading.batch_digest import RangeDigest, ReadingDigest, Share, count_of_share, digests_of_batch
-from tokenloom.loading.digest import check_same_batches, digest_of_samples
-from tokenloom.loading.replay import positions_of_share
+from tokenloom.loading.digest import (
+    RangeDigest,
+    ReadingDigest,
+    Share,
+    check_same_batches,
+    digest_of_samples,
+    digests_of_batch,
+)
 
 TOKENS = np.arange(12, dtype=np.int64).reshape(4, 3)
 RUN = "35cbb0f6a6ad1ea6"
@@ -124,9 +129,9 @@ def test_what_is_no_range_is_refused(text, message):
 @given(st.integers(0, 30), st.integers(0, 40), st.integers(1, 4), st.integers(1, 5))
 def test_shares_are_all_of_a_range(start, count, size, micro_batch_size):
     shares = [Share(rank=rank, size=size, micro_batch_size=micro_batch_size) for rank in range(size)]
-    read = [list(chain.from_iterable(positions_of_share(start, start + count, share))) for share in shares]
+    read = [list(chain.from_iterable(share.positions(start, start + count))) for share in shares]
     assert sorted(chain.from_iterable(read)) == list(range(start, start + count))
-    assert [count_of_share(start, start + count, share) for share in shares] == list(map(len, read))
+    assert [share.count(start, start + count) for share in shares] == list(map(len, read))
 
 
 # --- digests that ranks compare before a run ------------------------------------------------------------------------

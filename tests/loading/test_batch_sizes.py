@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom.errors import ConfigError
-from tokenloom.loading.batch_sizes import BatchSizes, BatchSizeSchedule
-from tokenloom.loading.rampup import BatchSizeRampup
+from tokenloom.loading.batch_sizes import BatchSizeRampup, BatchSizes, BatchSizeSchedule
 
 parse = BatchSizeSchedule.parse
 

@@ -11,9 +11,8 @@ from tests.loading.reading import Lying, dataset_of, loader_of
 
 from tokenloom import MegatronPretrainingSampler, build_dataloader
 from tokenloom.errors import ConfigError, DivergenceError
-from tokenloom.loading.check_reading import check_reading
-from tokenloom.loading.read_batches import DigestedBatches, Stretch
-from tokenloom.loading.replay import digest_of_positions
+from tokenloom.loading.check_reading import DigestedBatches, Stretch, check_reading
+from tokenloom.loading.digest import digest_of_positions
 
 
 @pytest.fixture

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from tests.support import flat
 
 from tokenloom.errors import ConfigError
-from tokenloom.loading.batch_sizes import BatchSizeSchedule
-from tokenloom.loading.rampup import BatchSizeRampup, RampupPretrainingSampler
-from tokenloom.loading.samplers import MegatronPretrainingSampler
+from tokenloom.loading.batch_sizes import BatchSizeRampup, BatchSizeSchedule
+from tokenloom.loading.samplers import MegatronPretrainingSampler, RampupPretrainingSampler
 
 LAYOUTS = [(1, 1), (2, 1), (1, 2), (1, 4), (2, 2), (4, 1)]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support import flat
 
 from tokenloom.errors import ConfigError
-from tokenloom.loading.random_sampler import MegatronPretrainingRandomSampler
+from tokenloom.loading.samplers import MegatronPretrainingRandomSampler
 
 torch = pytest.importorskip("torch")
 

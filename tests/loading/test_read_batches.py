@@ -13,9 +13,8 @@ from tests.support import StandInTokenizer, make_dataset
 
 from tokenloom import MegatronPretrainingSampler, build_dataloader
 from tokenloom.errors import ConfigError
-from tokenloom.loading.batch_digest import RangeDigest, ReadingDigest
-from tokenloom.loading.read_batches import DigestedBatches
-from tokenloom.loading.replay import digest_of_positions, digests_of_batches
+from tokenloom.loading.check_reading import DigestedBatches
+from tokenloom.loading.digest import RangeDigest, ReadingDigest, digest_batches, digest_of_positions
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.run.run import Run
 
@@ -197,10 +196,10 @@ def test_conversations(kind, tmp_path):
 
 def test_batches_each_for_itself(tmp_path):
     dataset = dataset_of(tmp_path)
-    found = digests_of_batches(dataset, [[3, 4], [5], [], [6, None, 9]], num_threads=2)
+    found = digest_batches(dataset, [[3, 4], [5], [], [6, None, 9]], num_threads=2).sums().reshape(-1, 2)
     sums = [of(dataset, *positions) for positions in ([3, 4], [5], [], [6, 9])]
     assert found.tolist() == [[each.low, each.high] for each in sums]
-    assert digests_of_batches(dataset, []).shape == (0, 2)
+    assert digest_batches(dataset, []).num_batches == 0
 
 
 def test_samples_of_any_length_are_read():

@@ -11,8 +11,7 @@ from tests.support import make_dataset
 
 from tokenloom.errors import ConfigError
 from tokenloom.loading.loader import build_dataloader
-from tokenloom.loading.random_sampler import MegatronPretrainingRandomSampler
-from tokenloom.loading.samplers import MegatronPretrainingSampler
+from tokenloom.loading.samplers import MegatronPretrainingRandomSampler, MegatronPretrainingSampler
 from tokenloom.loading.state import consumed_of_state, in_order, loader_state
 
 RUN = FakeRun(100)

@@ -18,11 +18,11 @@ from tests.support import flat, make_dataset, wait_until
 
 from tokenloom import ConfigError, ThreadLoader
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
-from tokenloom.loading.rampup import RampupPretrainingSampler
-from tokenloom.loading.random_sampler import MegatronPretrainingRandomSampler
 from tokenloom.loading.samplers import (
     HybridCPMegatronPretrainingSampler,
+    MegatronPretrainingRandomSampler,
     MegatronPretrainingSampler,
+    RampupPretrainingSampler,
 )
 from tokenloom.loading.state import loader_state
 

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom.errors import ConfigError
-from tokenloom.loading.batch_sizes import BatchSizeSchedule
+from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
 from tokenloom.loading.samplers import MegatronPretrainingSampler
-from tokenloom.loading.topology import Topology
 
 
 def topology_of(*sizes: tuple[int, int], micro: int | None = None, ranks: int | None = None) -> Topology:

@@ -27,7 +27,7 @@ def test_the_data_are_all_that_is_needed_and_one_dataset_comes_out(prefixes):
 
 
 def test_other_forms_of_a_blend_and_sizes(prefixes):
-    for datasets in ([[3, prefixes[0]], (1, prefixes[1])], prefixes, [{"name": prefixes[0]}, prefixes[1]]):
+    for datasets in ([[3, prefixes[0]], (1, prefixes[1])], prefixes, [{"name": prefix} for prefix in prefixes]):
         config = BlendedMegatronDatasetConfig(datasets=datasets, sequence_length=16)
         assert len(BlendedMegatronDatasetBuilder(config=config).build()) in (332, 498)
     config = BlendedMegatronDatasetConfig(blend=(prefixes, [1.0, 1.0]), split="8,2,0", sequence_length=16)
@@ -69,10 +69,9 @@ def test_retries_are_those_of_object_storage(prefixes):
 @pytest.mark.parametrize(
     ("datasets", "said"),
     [
-        ([], "expected a list of datasets, found []"),
-        ("books", "expected a list of datasets, found 'books'"),
-        ([{"path": "a"}], "expected a dataset as {'name': …, 'weight': …}, found {'path': 'a'}"),
-        ([{"name": "a", "weight": 1}, "b"], "expected a weight for each of 2 datasets or for none, found 1"),
+        ([], "expected datasets as {'name': …, 'weight': …}, found []"),
+        ([{"path": "a"}], "expected datasets as {'name': …, 'weight': …}, found [{'path': 'a'}]"),
+        ([{"name": "a", "weight": 1}, {"name": "b"}], "expected a weight for each of 2 datasets or for none, found 1"),
     ],
 )
 def test_other_entries_are_refused(datasets, said):
@@ -84,7 +83,7 @@ def test_other_entries_are_refused(datasets, said):
 def test_what_contradicts_itself_is_refused(prefixes):
     with pytest.raises(ConfigError, match="`datasets` and `blend` exclude each other"):
         BlendedMegatronDatasetConfig(datasets=prefixes, blend=(prefixes, None))
-    with pytest.raises(ConfigError, match="expected `config`, found none"):
+    with pytest.raises(ConfigError, match="expected settings as `config`, found none"):
         BlendedMegatronDatasetBuilder()
     for datasets in ([{"name": "a", "weight": 0}, {"name": "b", "weight": 1}], [[0, "a"]]):
         with pytest.raises(ConfigError, match="expected a finite weight above 0"):

@@ -16,7 +16,6 @@ from tests.megatron.conftest import write_megatron
 
 import tokenloom.megatron
 from tokenloom.errors import ConfigError
-from tokenloom.megatron import installation
 from tokenloom.megatron.core.datasets import helpers_cpp, megatron_tokenizer
 
 TOKENIZER = "megatron.core.datasets.megatron_tokenizer"
@@ -26,7 +25,7 @@ HELPERS = "megatron.core.datasets.helpers_cpp"
 def test_names_of_megatron_give_our_modules(megatron_here):
     report = tokenloom.megatron.install()
     assert str(report).splitlines()[0] == "tokenloom.megatron is installed; megatron-core: 0.16.1"
-    assert report.loaded == report.replaced == ()
+    assert report.loaded == ()
     from megatron.core.datasets import helpers_cpp as taken
     from megatron.core.datasets.megatron_tokenizer import MegatronTokenizer
 
@@ -85,57 +84,24 @@ def test_uninstalling_gives_megatron_its_own_back(megatron_here):
 
 def test_a_second_call_does_nothing(megatron_here):
     first = tokenloom.megatron.install()
-    assert tokenloom.megatron.install(late=True) == first
-    assert [type(finder).__name__ for finder in sys.meta_path].count("_Installed") == 1
+    assert tokenloom.megatron.install() == first
+    assert [type(finder).__name__ for finder in sys.meta_path].count("_Finder") == 1
     tokenloom.megatron.uninstall()
     assert import_module(HELPERS) is not helpers_cpp
 
 
-def test_what_only_megatron_has_used_is_replaced(megatron_here):
-    theirs = import_module(HELPERS)
+def test_what_was_imported_before_is_refused(megatron_here):
     uses = import_module("megatron.core.uses")
-    original = uses.build_mapping
-    report = tokenloom.megatron.install()
-    assert report.replaced == report.loaded == (HELPERS,)
-    assert report.rebound == ("megatron.core.uses.build_mapping",)
-    assert uses.run() is helpers_cpp.build_mapping
-    assert import_module("megatron.core.datasets").helpers_cpp is sys.modules[HELPERS] is helpers_cpp
-    assert f"{HELPERS} is tokenloom.{HELPERS} (in the place of one that had been imported)" in str(report)
-    tokenloom.megatron.uninstall()
-    assert uses.run() is original
-    assert import_module("megatron.core.datasets").helpers_cpp is sys.modules[HELPERS] is theirs
-
-
-PROGRAM = f"""
-import {HELPERS} as helpers
-from {TOKENIZER} import MegatronLegacyTokenizer as Base, OnlyHere
-
-class Mine(Base):
-    pass
-"""
-
-
-def test_a_program_that_was_earlier_is_refused_unless_told(megatron_here):
-    (megatron_here / "train_here.py").write_text(PROGRAM)
-    train = import_module("train_here")
-    before = dict(vars(train))
+    before = list(sys.meta_path)
     with pytest.raises(ConfigError) as refused:
         tokenloom.megatron.install()
-    assert str(refused.value).startswith(
-        "Megatron's data modules were imported before, and are in use: `train_here.helpers`, `train_here.Base`, "
-        "`train_here.OnlyHere`, class `train_here.Mine`\nhint: call `tokenloom.megatron.install()` before"
+    assert str(refused.value) == (
+        f"Megatron's data modules were imported before: {HELPERS}\nhint: call `tokenloom.megatron.install()` first, "
+        "or run the program by `python -m tokenloom.megatron`"
     )
-    assert vars(train) == before
+    assert sys.meta_path == before
+    assert uses.run()() == "theirs"
     assert not tokenloom.megatron.report().is_installed
-    report = tokenloom.megatron.install(late=True)
-    assert train.helpers is helpers_cpp
-    assert train.Base is megatron_tokenizer.MegatronLegacyTokenizer
-    assert train.OnlyHere is before["OnlyHere"]
-    assert report.left == ("train_here.OnlyHere", "train_here.Mine")
-    assert "train_here.Mine is still Megatron's" in str(report)
-    train.helpers = "changed since"
-    tokenloom.megatron.uninstall()
-    assert vars(train) == {**before, "helpers": "changed since"}
 
 
 def test_versions_are_refused_unless_compared_or_told(own_imports, tmp_path, monkeypatch):
@@ -168,18 +134,12 @@ def test_without_megatron_its_data_modules_are_there(no_megatron):
         import_module(HELPERS)
 
 
-def test_reloading_keeps_what_is_installed(megatron_here):
+def test_reloading_keeps_our_modules(megatron_here):
     tokenloom.megatron.install()
     module = import_module(TOKENIZER)
     assert importlib.reload(module) is module is sys.modules[TOKENIZER] is megatron_tokenizer
     del sys.modules[TOKENIZER]
     assert import_module(TOKENIZER) is module
-    importlib.reload(installation)
-    assert tokenloom.megatron.report().is_installed
-    tokenloom.megatron.install()
-    assert [type(finder).__name__ for finder in sys.meta_path].count("_Installed") == 1
-    installation.uninstall()
-    assert import_module(TOKENIZER) is not module
 
 
 def test_threads_import_and_install_at_once(megatron_here):
@@ -197,24 +157,7 @@ def test_threads_import_and_install_at_once(megatron_here):
     for thread in threads:
         thread.join()
     assert found == [helpers_cpp] * 8
-    assert [type(finder).__name__ for finder in sys.meta_path].count("_Installed") == 1
-
-
-def test_an_import_in_progress_is_waited_for_by_whoever_installs(megatron_here):
-    module = import_module(HELPERS)
-    module.__spec__._initializing = True
-    with pytest.raises(ConfigError, match=f"expected no import .* in progress, found `{HELPERS}`"):
-        tokenloom.megatron.install()
-
-
-def test_a_module_of_ours_that_cannot_be_imported_leaves_everything_as_it_was(megatron_here, monkeypatch):
-    theirs = import_module(HELPERS)
-    monkeypatch.setattr(installation, "import_module", lambda name: import_module("no_such_module"))
-    before = list(sys.meta_path)
-    with pytest.raises(ModuleNotFoundError):
-        tokenloom.megatron.install()
-    assert sys.meta_path == before
-    assert sys.modules[HELPERS] is theirs
+    assert [type(finder).__name__ for finder in sys.meta_path].count("_Finder") == 1
 
 
 def test_installing_imports_neither_numpy_nor_torch():

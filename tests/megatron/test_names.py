@@ -9,7 +9,7 @@ from importlib import import_module, util
 from pathlib import Path
 from typing import Any
 
-from tokenloom.megatron.module_names import OURS, PACKAGES
+from tokenloom.megatron.installation import OURS, PACKAGES
 
 TABLE: dict[str, dict[str, tuple[str, str]]] = json.loads(
     (Path(__file__).parents[1] / "golden" / "megatron_names.json").read_text()
@@ -20,10 +20,34 @@ ELSEWHERE = {"log_single_rank", "safe_numpy_load", "maybe_msc", "MultiStorageCli
 
 _DATASETS = "megatron.core.datasets"
 NOT_OURS = {
+    f"{_DATASETS}.blended_megatron_dataset_builder._get_size_per_split_per_dataset": "private: `blending.quota`",
     f"{_DATASETS}.data_schedule.HybridCPDataLoaderWrapper._gid_to_src_rank": "samples travel by another exchange",
     f"{_DATASETS}.data_schedule._get_global_seqlens_and_ids": "private, and there as `data_schedule_utils` has it",
+    f"{_DATASETS}.data_schedule_utils._pack_sequences": "private: packs are made by `packing`",
     f"{_DATASETS}.indexed_dataset._IndexWriter._sequence_pointers": "computed for all sequences at once",
     f"{_DATASETS}.indexed_dataset._S3BinReader._extract_from_cache": "ranges are kept by the storage room",
+    **dict.fromkeys(
+        (
+            f"{_DATASETS}.object_storage_utils.{name}"
+            for name in ("_is_msc_path", "_is_s3_path", "_remove_msc_prefix", "_remove_s3_prefix")
+        ),
+        "private, and one line each",
+    ),
+    **dict.fromkeys(
+        (f"{_DATASETS}.object_storage_utils.{name}" for name in ("_s3_download_file", "_s3_object_exists")),
+        "stores are read without a client of boto3",
+    ),
+    **dict.fromkeys(
+        (
+            f"{_DATASETS}.bert_dataset.BERTMaskedWordPieceDataset._get_token_mask",
+            f"{_DATASETS}.masked_dataset.MaskedWordPieceDataset._build_sample_index",
+            f"{_DATASETS}.masked_dataset.MaskedWordPieceDataset._create_masked_lm_predictions",
+            f"{_DATASETS}.masked_dataset.MaskedWordPieceDataset._get_token_mask",
+            f"{_DATASETS}.t5_dataset.T5MaskedWordPieceDataset._get_token_mask",
+        ),
+        "kernels choose sentences, and mask them",
+    ),
+    f"{_DATASETS}.t5_dataset.T5MaskedWordPieceDataset._build_b1ss_attention_mask": "`config_attention_mask` gives it",
 }
 """What is not there, with the reason."""
 

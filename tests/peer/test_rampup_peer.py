@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom.loading.rampup import BatchSizeRampup
+from tokenloom.loading.batch_sizes import BatchSizeRampup
 
 peer = pytest.importorskip("megatron.core.num_microbatches_calculator")
 if not hasattr(peer, "RampupBatchsizeNumMicroBatchesCalculator"):

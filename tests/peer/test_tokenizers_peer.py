@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.preprocess.corpus import make_sentencepiece, sentencepiece_model, sources, tiktoken_file
 
-from tokenloom.tokenizers.engine_checks import hard_texts
+from tokenloom.tokenizers.engines import hard_texts
 from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
 from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer
 

@@ -9,9 +9,7 @@ from tests.corpus.jobs import preprocess, preprocess_chat, preprocess_multimodal
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, write_lines
 
 from tokenloom.errors import StorageError
-from tokenloom.indexed.manifest.contents import DocumentLedger, InputRecord
-from tokenloom.indexed.manifest.file import read_manifest
-from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken
+from tokenloom.indexed.manifests import DocumentLedger, InputRecord, SpecialToken, read_manifest
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.inputs import InputFile
 from tokenloom.preprocess.recipe import input_record, input_records

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.contents import index_start_crc32
-from tokenloom.indexed.origins import OriginFile, OriginRuns, write_runs
+from tokenloom.indexed.manifests import index_start_crc32
+from tokenloom.indexed.origins import RUNS, OriginFile, write_runs
 
 
 def write_lines_origins(prefix: str, runs: list[tuple[int, int, int]], *, path: str, num_records: int) -> None:
@@ -14,7 +16,7 @@ def write_lines_origins(prefix: str, runs: list[tuple[int, int, int]], *, path: 
     file = OriginFile(path=path, num_bytes=1, version=None, unit="line", num_records=num_records)
     index = IndexedDataset(prefix).index
     start = index_start_crc32(index.header, index.arrays.lengths)
-    write_runs(prefix, [file], [OriginRuns.of(runs)], index_start_crc32=start)[0].publish()
+    write_runs(prefix, [file], [np.array(runs, dtype=RUNS)], index_start_crc32=start)[0].publish()
 
 
 def with_origins(folder: Path) -> None:

@@ -14,7 +14,6 @@ from tests.run.megatrons import LENGTHS, make, opened
 from tests.run.small_runs import lock, random_locks, segment, source
 
 from tokenloom.errors import ChangedFileError, ConfigError
-from tokenloom.run.history import stored_samples
 from tokenloom.run.plan import closed_at, passes_before
 from tokenloom.run.run import Run
 from tokenloom.run.timeline import Timeline
@@ -75,12 +74,11 @@ def test_an_order_that_is_lost_meanwhile_is_not_counted(tmp_path, monkeypatch):
     path = make(tmp_path)
     opened(path, path_to_cache=tmp_path / "cache").dataset()
     run = opened(path, path_to_cache=tmp_path / "cache")
-    dataset = run.dataset()
-    assert stored_samples(dataset, run.lock, np.array([300])).sum() == 300
+    assert run.history([300]).samples.sum() == 300
     [array] = tmp_path.rglob("*-dataset_index.npy")
     os.truncate(array, 200)
     with pytest.raises(ChangedFileError, match="was truncated while it was mapped"):
-        stored_samples(dataset, run.lock, np.array([300]))
+        run.history([300])
 
 
 def test_a_source_of_several_pairs_is_one(tmp_path):

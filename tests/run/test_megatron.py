@@ -230,5 +230,5 @@ def test_what_a_computed_order_alone_can_do_is_refused(tmp_path, ask):
         "place": lambda: run.place(0),
         "timeline": lambda: run.timeline,
     }
-    with pytest.raises(ConfigError, match=r'expected a run whose order is computed for .*, found `order = "megatron"`'):
+    with pytest.raises(ConfigError, match=r'expected a run whose order is computed, found `order = "megatron"`'):
         questions[ask]()

@@ -80,7 +80,6 @@ def _open(world: World, data: int) -> None:
 def run(world: World) -> None:
     """One run of the scenario."""
     world.disk.put_folder("/run")
-    world.has_unnamed_files = world.rng.random() < 0.5
     with simulated(world, (module,)):
         data = 0
         for boot in range(world.rng.randrange(1, 4)):

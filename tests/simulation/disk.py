@@ -110,11 +110,6 @@ class Disk:
         self._apply(Edit([(folder, name, inode)]))
         return inode
 
-    def create_unnamed(self, folder: str) -> Inode:
-        """Makes a file without a name."""
-        self._require_linked(self.find(folder), folder)
-        return self._new(is_folder=False)
-
     def mkdir(self, path: str) -> None:
         folder, name = self.place_of(path)
         if name in folder.entries:

@@ -219,7 +219,6 @@ def _comes_late(world: World, jobs: _Jobs) -> None:
 def run(world: World) -> None:
     """One run of the scenario."""
     world.disk.put_folder("/out")
-    world.has_unnamed_files = world.rng.random() < 0.5
     jobs = _Jobs(world)
     _strangers(world, jobs)
     world.watch = jobs.check_strange

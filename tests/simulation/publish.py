@@ -90,7 +90,6 @@ def run(world: World) -> None:
     """One run of the scenario."""
     group = _Group(world)
     world.watch = group.watch
-    world.has_unnamed_files = world.rng.random() < 0.6
     with simulated(world) as modules:
         for boot in range(world.rng.randrange(1, 4)):
             works = {}

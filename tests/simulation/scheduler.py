@@ -107,7 +107,6 @@ class World:
         """Looks at the disk after every step, and raises `FailedError`."""
         self.failed: FailedError | None = None
         self.lost_power = False
-        self.has_unnamed_files = True
         self.num_boots = 0
         self.num_steps = 0
         self.num_crashes = self.num_errors = 0

@@ -25,7 +25,6 @@ from tokenloom.order import cache
 from tokenloom.preprocess import folder
 from tokenloom.storage import atomic, copying, json_files, local, locks, publishing, versions
 
-_DESCRIPTOR_PATH = "/proc/self/fd/"
 _IO = (errno.EIO,)
 _FULL = (errno.EIO, errno.ENOSPC)
 
@@ -126,16 +125,9 @@ class SimulatedOs:
 
     def open(self, path: str, flags: int, mode: int = 0o777) -> int:
         world, disk = self.world, self.world.disk
-        is_unnamed = flags & os.O_TMPFILE == os.O_TMPFILE
         creates = bool(flags & os.O_CREAT)
-        kind = " (unnamed)" if is_unnamed else " (create)" if creates else ""
-        world.call(f"open {path}{kind}", *(_FULL if creates or is_unnamed else _IO))
-        if is_unnamed:
-            if not world.has_unnamed_files:
-                raise failure(errno.EOPNOTSUPP, path)
-            inode = disk.create_unnamed(path)
-            self._modified(inode)
-        elif creates and disk.look(path) is None:
+        world.call(f"open {path}{' (create)' if creates else ''}", *(_FULL if creates else _IO))
+        if creates and disk.look(path) is None:
             inode = disk.create(path)
             self._modified(inode)
             world.changed()
@@ -240,10 +232,7 @@ class SimulatedOs:
 
     def link(self, source: str, target: str, *, src_dir_fd: int | None = None, follow_symlinks: bool = True) -> None:
         self.world.call(f"link {source} to {target}", *_FULL)
-        if source.startswith(_DESCRIPTOR_PATH):
-            inode = self.opened(int(source.removeprefix(_DESCRIPTOR_PATH))).inode
-        else:
-            inode = self.world.disk.find(source)
+        inode = self.world.disk.find(source)
         self.world.disk.link(inode, target)
         inode.changed = self.world.now
         self.world.changed()
@@ -435,9 +424,6 @@ def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator
             if hasattr(module, name):
                 changes[module, name] = getattr(stand_ins, name)
         changes[module, "open"] = stand_ins.open
-    changes[atomic, "has_descriptor_paths"] = lambda: world.has_unnamed_files
-    changes[atomic, "_CAN_LINK_UNNAMED"] = {}
-    changes[atomic, "_can_link_unnamed"] = lambda *_: True
     changes[locks, "Path"] = changes[folder, "Path"] = stand_ins.path
     changes[folder, "_touched"] = stand_ins.touched
     changes[local, "kernels"] = types.SimpleNamespace(map_file=stand_ins.map_file)

@@ -47,28 +47,30 @@ def test_a_seed_is_a_run(scenario, seed):
 
 
 def index_first(monkeypatch):
-    def complete(self):
-        for file in reversed(self._group.files):
-            file.place()
+    real = publishing._finish
 
-    monkeypatch.setattr(publishing._Exchange, "complete", complete)
+    def finish(journal, *, durable=True):
+        for key in journal.keys:
+            if publishing.os.path.lexists(journal.new[key]):
+                publishing.os.replace(journal.new[key], key)
+        real(journal, durable=durable)
+
+    monkeypatch.setattr(publishing, "_finish", finish)
 
 
 def journal_goes_first(monkeypatch):
-    real = publishing.undo
+    real = publishing._finish
 
-    def undo(journal):
-        content = publishing.read_journal(journal)
-        publishing.remove_file(journal)
-        if content is not None:
-            publishing.write_journal(journal, content, durable=False)
-            real(journal)
+    def finish(journal, *, durable=True):
+        for key in journal.keys:
+            publishing.remove_file(publishing.journal_path(key))
+        real(journal, durable=durable)
 
-    monkeypatch.setattr(publishing, "undo", undo)
+    monkeypatch.setattr(publishing, "_finish", finish)
 
 
 def no_lock(monkeypatch):
-    monkeypatch.setattr(publishing, "_acquire", lambda path, key, *, is_brief: None)
+    monkeypatch.setattr(publishing, "_acquire", lambda path, key: None)
 
 
 def no_sync_of_files(monkeypatch):
@@ -84,8 +86,7 @@ def no_sync_between_folders(monkeypatch):
 
 
 def old_files_stay_in_place(monkeypatch):
-    monkeypatch.setattr(atomic, "rename_to_new", lambda source, path: atomic.os.replace(source, path))
-    monkeypatch.setattr(publishing._Exchange, "_begin", lambda self: None)
+    monkeypatch.setattr(publishing, "_replaced", lambda group, *, replace: [])
 
 
 def identity_is_not_checked(monkeypatch):

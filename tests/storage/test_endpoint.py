@@ -7,20 +7,20 @@ import socket
 import pytest
 
 from tokenloom import ConfigError, UnavailableError
-from tokenloom.storage.endpoint import VARIABLES, Endpoint, check_endpoint, s3_endpoint
+from tokenloom.storage.stores.obstore import S3_VARIABLES, check_endpoint, s3_endpoint
 
 
 @pytest.fixture(autouse=True)
 def no_endpoints(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*VARIABLES, "AWS_ALLOW_HTTP", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+    for name in (*S3_VARIABLES, "AWS_ALLOW_HTTP", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize("variable", VARIABLES)
+@pytest.mark.parametrize("variable", S3_VARIABLES)
 def test_each_variable_names_the_endpoint(variable, monkeypatch):
     assert s3_endpoint() is None
     monkeypatch.setenv(variable, "https://minio.example:9000/")
-    assert s3_endpoint() == Endpoint(variable=variable, url="https://minio.example:9000")
+    assert s3_endpoint() == (variable, "https://minio.example:9000")
 
 
 @pytest.mark.parametrize("url", ["localhost:9000", "minio", "s3://bucket", "https://", "http://host:port", "/tmp"])
@@ -51,15 +51,15 @@ def test_an_unknown_name_and_a_closed_port_are_told_at_once():
         }
         for url, problem in cases.items():
             with pytest.raises(UnavailableError, match=problem) as info:
-                check_endpoint(Endpoint(variable="AWS_S3_ENDPOINT_URL", url=url))
+                check_endpoint("AWS_S3_ENDPOINT_URL", url)
             assert f"the endpoint of AWS_S3_ENDPOINT_URL={url} cannot be reached" in info.value.message
             assert info.value.hint == "correct AWS_S3_ENDPOINT_URL, or start the server it names"
 
 
 def test_a_server_that_listens_is_asked_once_and_no_proxy_is(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        listening = Endpoint(variable="AWS_ENDPOINT", url=f"http://127.0.0.1:{server.getsockname()[1]}")
-        check_endpoint(listening)
-    check_endpoint(listening)
+        listening = f"http://127.0.0.1:{server.getsockname()[1]}"
+        check_endpoint("AWS_ENDPOINT", listening)
+    check_endpoint("AWS_ENDPOINT", listening)
     monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
-    check_endpoint(Endpoint(variable="AWS_ENDPOINT", url="http://nothing.invalid"))
+    check_endpoint("AWS_ENDPOINT", "http://nothing.invalid")

@@ -108,13 +108,13 @@ def test_a_file_of_another_size_is_named(files, mmap, size):
     assert caught.value.hint == "`all.catalogue` names it; put it back, or write `all.catalogue` again"
 
 
-@pytest.mark.parametrize("read", ["read", "open_parts"])
+@pytest.mark.parametrize("read", ["read", "check"])
 def test_files_are_compared_before_memory_is_asked_for(files, read):
     large = [replace(file, num_bytes=2**50) if file.num_bytes == PAGE else file for file in files]
     source = source_of(large, mmap=False)
     begin = int(source.extents.starts[2])
     with pytest.raises(StorageError, match=f"expected {2**50} bytes, found {PAGE}"):
-        source.read(begin - 1, 2**50) if read == "read" else source.open_parts(np.array([begin, begin + 2**49]))
+        source.read(begin - 1, 2**50) if read == "read" else source.check(np.array([begin, begin + 2**49]))
 
 
 def test_too_many_mappings_are_explained(files, monkeypatch):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 
 import pytest
 from tests.storage.descriptors import num_open
 
-from tokenloom.storage.local import HandlePool, MappedFile, PositionalFile
+from tokenloom.storage import local
+from tokenloom.storage.local import MappedFile, PositionalFile
 
 
 @pytest.fixture
@@ -19,15 +19,15 @@ def paths(tmp_path):
     return [str(path) for path in made]
 
 
-def test_many_threads_share_a_small_pool(paths):
-    pool = HandlePool(2)
+def test_many_threads_share_a_small_pool(tmp_path, paths, monkeypatch):
+    monkeypatch.setattr(local, "_MOST_HANDLES", 2)
     failures = []
 
     def read(path: str, number: int) -> None:
+        file = PositionalFile(path)
         for _ in range(300):
-            with pool.lease(path, path) as handle:
-                if os.pread(handle, 10, 0) != bytes([number]) * 10:
-                    failures.append(number)
+            if file.read(0, 10).tolist() != [number] * 10:
+                failures.append(number)
 
     threads = [threading.Thread(target=read, args=(path, number)) for number, path in enumerate(paths)]
     for thread in threads:
@@ -35,28 +35,15 @@ def test_many_threads_share_a_small_pool(paths):
     for thread in threads:
         thread.join()
     assert failures == []
+    assert num_open(tmp_path) <= 2
 
 
-def test_a_forked_child_can_lease_though_a_thread_held_the_lock(paths):
-    pool = HandlePool(1)
-    with pool._lock:
-        child = os.fork()
-        if child == 0:
-            with pool.lease(paths[0], paths[0]) as handle:
-                os._exit(0 if os.pread(handle, 10, 0) == bytes(10) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_a_finalizer_that_runs_while_the_lock_is_held_waits_for_nothing(tmp_path, paths):
-    pool = HandlePool(12)
-    for path in paths[:2]:
-        with pool.lease(path, path):
-            pass
-    with pool._lock:  # as when the garbage is collected in the middle of a lease
-        pool.forget(paths[0])
-        assert num_open(tmp_path) == 2
-    with pool.lease(paths[1], paths[1], pytest.fail):  # open already, so nothing is checked
-        assert num_open(tmp_path) == 1
+def test_a_file_that_is_let_go_is_closed(tmp_path, paths):
+    files = [PositionalFile(path) for path in paths[:2]]
+    assert [file.read(0, 1).tolist() for file in files] == [[0], [1]]
+    assert num_open(tmp_path) == 2
+    del files[0]
+    assert num_open(tmp_path) == 1
 
 
 def test_many_files_are_read_with_few_descriptors(tmp_path):

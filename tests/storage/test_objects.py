@@ -52,12 +52,12 @@ def test_announced_ranges_are_there_when_they_are_read(bucket, remote, data):
     ranges = [(offset, 500) for offset in range(0, 4 * BLOCK, 3000)]
     announce(remote, ranges)
     wait_until(lambda: bucket.proxy.counts["body_bytes"] == 500 * len(ranges))
-    wait_until(lambda: not object_storage(SETTINGS).ranges.num_loading)  # what was sent has come
+    wait_until(lambda: not object_storage(SETTINGS).ahead.num_loading)  # what was sent has come
     requests = bucket.proxy.counts["GET"]
     assert [read(remote, *each) for each in ranges] == [data[at : at + count] for at, count in ranges]
     assert bucket.proxy.counts["GET"] == requests == len(ranges)
     assert storage_statistics()[remote.path].hits == len(ranges)
-    assert len(object_storage(SETTINGS).ranges) == 0
+    assert len(object_storage(SETTINGS).ahead) == 0
 
 
 @pytest.mark.slow

@@ -95,7 +95,7 @@ class Clock(threading.Event):
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(storages, "time", made)
-    monkeypatch.setattr(storages.threading, "Event", lambda: made)
+    monkeypatch.setattr(storages, "ENDING", made)
     return made
 
 

@@ -24,13 +24,14 @@ from tokenizers import Tokenizer, models
 from tokenloom.errors import ConfigError, RefusedTextError, TokenizerError
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
 from tokenloom.preprocess.blocks import BlockTokenizer
-from tokenloom.tokenizers.engine_checks import recheck, require_equal
 from tokenloom.tokenizers.engines import (
     EngineChoice,
     GigatokenEngine,
     ReferenceEngine,
     choose_engine,
     one_thread_per_call,
+    recheck,
+    require_equal,
 )
 from tokenloom.tokenizers.failures import require_sound
 from tokenloom.tokenizers.text_tokenizer import Encoded

@@ -44,17 +44,12 @@ class WordTokenizer(TokenRoles):
         return joined([np.array(self.tokenize(text), dtype=np.int64) for text in texts], np.int64)
 
 
-class Words(TokenizerKind):
-    called = "a `.words`"
-    suffixes = (".words",)
-
-    def load(self, path: str, data: bytes, options: TokenizerOptions) -> WordTokenizer:
-        return WordTokenizer(path, data, options)
+WORDS = TokenizerKind(called="a `.words`", suffixes=(".words",), load=WordTokenizer)
 
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setitem(KINDS, "words", Words())
+    monkeypatch.setitem(KINDS, "words", WORDS)
     (tmp_path / "list.words").write_text("to be or not <eos>")
     return tmp_path
 

@@ -6,9 +6,8 @@ import pytest
 from tests.preprocess.corpus import byte_level_json
 
 from tokenloom.errors import TokenizerError
-from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity, identity_of
-from tokenloom.tokenizers.load import load_tokenizer
-from tokenloom.tokenizers.recorded import recorded_tokenizer
+from tokenloom.indexed.manifests import SpecialToken, TokenizerIdentity, identity_of
+from tokenloom.tokenizers.load import load_tokenizer, recorded_tokenizer
 
 
 @pytest.fixture

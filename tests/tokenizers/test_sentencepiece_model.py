@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.preprocess.corpus import make_sentencepiece, sentencepiece_model, sources
 
 from tokenloom.errors import TokenizerError
-from tokenloom.tokenizers.engine_checks import hard_texts
+from tokenloom.tokenizers.engines import hard_texts
 from tokenloom.tokenizers.sentencepiece_model import SentencePieceTokenizer
 
 KINDS = ("bpe", "unigram")

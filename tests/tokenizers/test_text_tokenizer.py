@@ -15,7 +15,7 @@ from tests.preprocess.corpus import (
 )
 
 from tokenloom.errors import TokenizerError
-from tokenloom.tokenizers.engine_checks import hard_texts
+from tokenloom.tokenizers.engines import hard_texts
 from tokenloom.tokenizers.kinds import KINDS
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 

@@ -13,7 +13,7 @@ from tests.preprocess.corpus import EOD, TIKTOKEN_SPECIALS, make_tiktoken, sourc
 from tiktoken_ext import openai_public
 
 from tokenloom.errors import TokenizerError
-from tokenloom.tokenizers.engine_checks import hard_texts
+from tokenloom.tokenizers.engines import hard_texts
 from tokenloom.tokenizers.tiktoken_patterns import GIGATOKEN_SCHEMES, PATTERNS, PUBLISHED
 from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer, read_description
 
@@ -102,14 +102,11 @@ def test_damaged_ranks_are_named(edit, message: str):
         TiktokenTokenizer("x", data, TiktokenDescription(pattern="cl100k", special_tokens={}))
 
 
-@pytest.mark.parametrize("suffix", [".json", ".toml"])
-def test_description_beside_the_file(tmp_path: Path, suffix: str):
+def test_description_beside_the_file(tmp_path: Path):
     path = str(tmp_path / "ranks.tiktoken")
     assert read_description(path, tiktoken_file()) is None
-    text = 'pattern = "o200k"\neod_token = "<x>"\n[special_tokens]\n"<x>" = 2000\n'
-    if suffix == ".json":
-        text = json.dumps({"pattern": "o200k", "eod_token": "<x>", "special_tokens": {"<x>": 2000}})
-    Path(path + suffix).write_text(text, encoding="utf-8")
+    text = json.dumps({"pattern": "o200k", "eod_token": "<x>", "special_tokens": {"<x>": 2000}})
+    Path(path + ".json").write_text(text, encoding="utf-8")
     expected = TiktokenDescription(pattern="o200k", special_tokens={"<x>": 2000}, eod_token="<x>")
     assert read_description(path, tiktoken_file()) == expected
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from tokenizers.implementations import BertWordPieceTokenizer
 
 from tokenloom.errors import TokenizerError
-from tokenloom.tokenizers.vocabulary_files import END_OF_TEXT, load_gpt2, load_wordpiece
+from tokenloom.tokenizers.huggingface import END_OF_TEXT, load_gpt2, load_wordpiece
 
 TEXTS = ["Hello  world's\n\nÄpfel 12 naïve 中文", "", " a", f"x{END_OF_TEXT} y", "UPPER lower"]
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un", "##aff", "##able", "cafe", "中", "文", "!", "up", "##per"]

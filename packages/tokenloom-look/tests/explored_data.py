@@ -13,9 +13,8 @@ from explorer_requests import Asker, serving
 from tests.preprocess.corpus import byte_level_json, sources
 
 from tokenloom import cli
-from tokenloom.loading.batch_sizes import BatchSizeSchedule
+from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
 from tokenloom.loading.json_lines import JsonLinesWriter
-from tokenloom.loading.topology import Topology
 from tokenloom.run.run import Run
 from tokenloom_look.explorer.application import views_of
 from tokenloom_look.explorer.looking import Looking

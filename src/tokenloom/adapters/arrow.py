@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from tokenloom.datasets.shortcuts import batch_of
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.manifest.file import manifest_document
+from tokenloom.indexed.manifests import manifest_document, manifest_of
 from tokenloom.indexed.origins import read_origins
 from tokenloom.indexed.roles import has_roles, read_roles
 from tokenloom.indexed.token_source import mapped_bytes

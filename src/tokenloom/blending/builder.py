@@ -25,11 +25,9 @@ from tokenloom.datasets.pair_samples import PairSamples, local_index_folder
 from tokenloom.datasets.protocols import pair_of
 from tokenloom.datasets.splits import Split, split_indices, split_range
 from tokenloom.datasets.tokenizer_match import check_tokenizer_ahead, remember_head
-from tokenloom.distributed.building import Builders, build_together
-from tokenloom.distributed.sameness import Description
+from tokenloom.distributed.building import Builders, Description, build_together
 from tokenloom.errors import ConfigError, OversampledError
-from tokenloom.indexed.manifest.contents import index_start_crc32
-from tokenloom.indexed.manifest.file import ManifestHead
+from tokenloom.indexed.manifests import ManifestHead, index_start_crc32
 from tokenloom.order.arrays import NotBuiltError, nothing_is_built
 from tokenloom.order.keys import describe
 from tokenloom.order.short_datasets import short_together

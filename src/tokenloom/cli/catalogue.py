@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tokenloom.cli.dataset_options import DatasetOptions, origin_words, result_of
 from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import arguments_of
-from tokenloom.indexed.writing.catalogue_builder import build_catalogue
+from tokenloom.indexed.writing.concatenate import build_catalogue
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from tokenloom.cli.options import Either, OneOf, Written
 from tokenloom.cli.run_common import WIDTH, Dealing, RunPath
 from tokenloom.cli.stopping import say
 from tokenloom.cli.when import HEADING, line_of
-from tokenloom.loading.topology import Topology
+from tokenloom.loading.batch_sizes import Topology
 from tokenloom.rendering.words import counted
 from tokenloom.run.amend import Denial, Denied, Documents, deny_documents
 from tokenloom.run.audit.source_origins import records_may_be_elsewhere

@@ -13,14 +13,11 @@ from tokenloom.cli import console
 from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import Written
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.document_hashes import read_document_hashes
 from tokenloom.indexed.layout import prefix_of
-from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.manifest.contents import Manifest
-from tokenloom.indexed.manifest.file import manifest_document
-from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity
+from tokenloom.indexed.manifests import Manifest, SpecialToken, TokenizerIdentity, manifest_document, manifest_of
 from tokenloom.indexed.origins import Origins, read_origins
 from tokenloom.indexed.prefixes import prefixes_in
+from tokenloom.indexed.sidecars import read_document_hashes
 from tokenloom.indexed.verify import check_index
 from tokenloom.rendering.words import printable
 

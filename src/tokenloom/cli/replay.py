@@ -12,8 +12,7 @@ from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import Either, UsageError, Written
 from tokenloom.cli.run_common import BatchSizes, RunPath
 from tokenloom.errors import ConfigError, DatasetNotFoundError
-from tokenloom.loading.batch_digest import RangeDigest, ReadingDigest, Share, name_of_run
-from tokenloom.loading.replay import digest_of_positions, positions_of_share
+from tokenloom.loading.digest import RangeDigest, Share, digest_of_positions, name_of_run
 from tokenloom.run.run import Run
 from tokenloom.setting_types import Count, Number
 
@@ -85,12 +84,10 @@ def run(options: Options) -> int:
             message = f"expected a range of the {len(dataset):,} positions of `{opened.path}`, found "
             message += f"{asked.start}-{asked.stop}"
             raise ConfigError(message)
-        digest = ReadingDigest()
-        if asked.share is None:
-            digest.take(digest_of_positions(dataset, range(asked.start, asked.stop), num_threads=options.threads))
-        else:
-            positions = list(itertools.chain.from_iterable(positions_of_share(asked.start, asked.stop, asked.share)))
-            digest.take(digest_of_positions(dataset, positions, num_threads=options.threads))
+        positions: Sequence[int] = range(asked.start, asked.stop)
+        if asked.share is not None:
+            positions = list(itertools.chain.from_iterable(asked.share.positions(asked.start, asked.stop)))
+        digest = digest_of_positions(dataset, positions, num_threads=options.threads)
         found = RangeDigest(run=name, start=asked.start, stop=asked.stop, share=asked.share, digest=digest)
         _print(options, found, expected)
         if expected is not None and expected != digest.hexdigest():

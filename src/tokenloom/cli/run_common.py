@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from tokenloom.cli.options import Either, UsageError, Written
-from tokenloom.loading.batch_sizes import BatchSizeSchedule
-from tokenloom.loading.topology import Topology
+from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
 from tokenloom.rendering.words import name_of
 from tokenloom.run.lock import LockedSegment, RunLock, read_lock
 from tokenloom.run.run import Run

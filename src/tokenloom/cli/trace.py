@@ -16,10 +16,9 @@ from tokenloom.cli.stopping import say
 from tokenloom.cli.trace_rows import InputFiles, add_texts, print_rows
 from tokenloom.cli.values import ranges
 from tokenloom.errors import ConfigError
-from tokenloom.loading.topology import Topology
+from tokenloom.loading.batch_sizes import Topology
 from tokenloom.run.audit.source_origins import SourceOrigins, origins_missing
 from tokenloom.run.audit.trace import trace_dataset
-from tokenloom.run.lock import MOST_SAMPLES
 from tokenloom.run.run import Run
 from tokenloom.setting_types import Number
 from tokenloom.tokenizers.load import load_tokenizer
@@ -92,17 +91,13 @@ def run(options: Options) -> int:
     """Traces, some thousand positions at a time, and prints."""
     opened = Run.open(options.run_path, path_to_cache=options.path_to_cache)
     topology = options.topology(opened.lock)
-    dataset = opened.holdout() if options.holdout else None
-    end = opened.num_samples if dataset is None else len(dataset)
-    if dataset is None and opened.lock.is_megatron:
-        end = len(opened.dataset())
-    end = MOST_SAMPLES if end is None else end
+    dataset = opened.holdout() if options.holdout else opened.dataset()
     origins = SourceOrigins(opened.lock)
     inputs = InputFiles(origins)
     tokenizer = _tokenizer(options, opened)
     is_first = True
-    for positions in _asked(options, topology, end):
-        table = opened.trace(positions) if dataset is None else trace_dataset(dataset, positions)
+    for positions in _asked(options, topology, len(dataset)):
+        table = trace_dataset(dataset, positions) if options.holdout else opened.trace(positions)
         table = table.with_origins(origins)
         if topology is not None:
             table = table.with_steps(topology)

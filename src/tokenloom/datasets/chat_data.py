@@ -17,8 +17,8 @@ from tokenloom.datasets.chat_config import SFTDatasetConfig, as_chat_config
 from tokenloom.errors import ConfigError, OutputBusyError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.identity import dataset_identity
-from tokenloom.indexed.layout import prefix_of
-from tokenloom.indexed.roles import SequenceRoles, has_roles, read_roles, roles_path, text_roles
+from tokenloom.indexed.layout import prefix_of, sidecar_path
+from tokenloom.indexed.roles import SequenceRoles, has_roles, read_roles, text_roles
 from tokenloom.indexed.token_source import span_reader
 from tokenloom.order.arrays import refuse_to_build_now
 from tokenloom.preprocess.chat import preprocess_chat
@@ -155,13 +155,13 @@ def _tokenized(path: str, config: SFTDatasetConfig) -> str:
         folder = os.path.join(os.path.dirname(path), "cache")
     digest = hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()
     prefix = os.path.join(folder, f"{digest}-{os.path.basename(path)}")
-    if IndexedDataset.exists(prefix) and os.path.exists(roles_path(prefix)):
+    if IndexedDataset.exists(prefix) and os.path.exists(sidecar_path(prefix, "roles")):
         return prefix
     refuse_to_build_now(f"`{path}`")
     os.makedirs(folder, exist_ok=True)
     is_waiting = False
     with ExitStack() as stack:
-        while not (IndexedDataset.exists(prefix) and os.path.exists(roles_path(prefix))):
+        while not (IndexedDataset.exists(prefix) and os.path.exists(sidecar_path(prefix, "roles"))):
             try:
                 summary = preprocess_chat(
                     path,

@@ -17,9 +17,7 @@ from tokenloom.datasets.said_once import is_new
 from tokenloom.datasets.tokenizer import TokenizerLike
 from tokenloom.errors import ConfigError, DataMismatchWarning, MissingEodWarning
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.check import manifest_head_of
-from tokenloom.indexed.manifest.file import ManifestHead
-from tokenloom.indexed.manifest.tokenizer_identity import optional_number
+from tokenloom.indexed.manifests import ManifestHead, manifest_head_of, optional_number
 from tokenloom.indexed.roles import has_roles
 
 Kind = Literal["documents", "sentences", "conversations", "images"]

@@ -19,7 +19,7 @@ from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import NO_TOKEN
 from tokenloom.errors import ConfigError
 from tokenloom.forks import cached_property
-from tokenloom.indexed.manifest.tokenizer_identity import optional_number
+from tokenloom.indexed.manifests import optional_number
 
 _INT64 = np.dtype(np.int64)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import AmbiguousPadWarning, ConfigError, TokenizerError
-from tokenloom.indexed.manifest.tokenizer_identity import optional_attribute
+from tokenloom.indexed.manifests import optional_attribute
 
 NO_TOKEN = -1
 """The id of a token that the tokenizer lacks, or whose id means something else: it never occurs in data."""

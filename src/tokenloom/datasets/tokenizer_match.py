@@ -20,14 +20,15 @@ from tokenloom.datasets.said_once import is_new
 from tokenloom.errors import TokenizerError, TokenizerMismatchWarning
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
-from tokenloom.indexed.manifest.check import manifest_head_of
-from tokenloom.indexed.manifest.file import ManifestHead, read_manifest_head
-from tokenloom.indexed.manifest.tokenizer_identity import (
+from tokenloom.indexed.manifests import (
+    ManifestHead,
     SpecialToken,
     fingerprint_of,
     identity_of,
+    manifest_head_of,
     optional_attribute,
     optional_number,
+    read_manifest_head,
 )
 from tokenloom.indexed.roles import SequenceRoles
 from tokenloom.storage.addresses import is_remote

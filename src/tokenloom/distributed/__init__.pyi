@@ -1,2 +1,2 @@
 from .collectives import measure_traffic as measure_traffic
-from .silence import set_rank_silence_seconds as set_rank_silence_seconds
+from .ranks import set_rank_silence_seconds as set_rank_silence_seconds

@@ -1,27 +1,35 @@
-"""Work that one rank does for all."""
+"""Work that one rank does for all, once all are known to be set up alike."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
 import secrets
-from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from tokenloom.distributed.meeting import Attempt, Decision, Meeting, all_well, meeting_of
+from tokenloom.distributed.meeting import Attempt, Decision, all_well, meeting_of
 from tokenloom.distributed.membership import Record
-from tokenloom.distributed.ranks import current_ranks
-from tokenloom.distributed.sameness import Description, digests_of, same_settings, tell_differences
-from tokenloom.errors import ConfigError
+from tokenloom.distributed.ranks import current_ranks, name_ranks
+from tokenloom.errors import ConfigError, DivergenceError
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Builders = Literal["auto", "rank0", "node"]
 
+Description = Mapping[str, Mapping[str, str]]
+"""What must be the same on all ranks that describe a topic: by topic, values by name."""
+
 FIRST_STEP = "looking for what is built"
+
+_LARGEST_NUMBER_OF_KINDS = 8
+_SHOWN_SETTINGS = 5
+_SHOWN_CHARACTERS = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,28 +96,19 @@ def build_together(
         work, look=look, is_built_on_rank=is_built_on_rank, folder=folder, builders=builders, describe=describe
     )
     meeting = meeting_of(ranks)
-    with meeting.attended(FIRST_STEP):
-        return _drive(steps, meeting)
-
-
-def _drive(steps: Steps[T], meeting: Meeting) -> T:
-    """Returns what comes of steps that are done here, and reported in a meeting."""
-    step = next(steps)
-    while True:
-        try:
+    with meeting.attended(FIRST_STEP), closing(steps):
+        answer: Any = None
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration as end:
+                result: T | None = end.value
+                return result
             if isinstance(step, Do):
                 meeting.begin(step.step)
-                step = steps.send(Attempt(step.call))
-                continue
-            try:
-                answer = meeting.report(step.step, step.record, step.decide, step.attempt)
-            except BaseException as error:  # noqa: BLE001  it is the generator's, which cleans up and lets it pass
-                step = steps.throw(error)
+                answer = Attempt(step.call)
             else:
-                step = steps.send(answer)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+                answer = meeting.report(step.step, step.record, step.decide, step.attempt)
 
 
 def build_steps(
@@ -122,25 +121,30 @@ def build_steps(
     describe: Callable[[bool], Description],
 ) -> Steps[T | None]:
     """Yields what a rank of several does and reports to build together; returns the result. See `build_together`."""
-    wanted: Attempt[bool] = yield Do(is_built_on_rank, FIRST_STEP)
-    found: Attempt[Any] = wanted
-    if look is not None and folder is not None and wanted.result:
-        found = yield Do(look, FIRST_STEP)
+    kind = builders if folder is not None else "every rank"
+    may_look = look is not None and folder is not None
+    step = FIRST_STEP if may_look else f"choosing who builds ({kind})"
+    wanted: Attempt[bool] = yield Do(is_built_on_rank, step)
+    found: Attempt[Any] = (yield Do(look, step)) if look is not None and may_look and wanted.result else wanted
+    described: Attempt[Description] = Attempt(dict)
     if wanted.error is None and found.error is None:
-        described: Attempt[Description] = yield Do(lambda: describe(bool(wanted.result)), FIRST_STEP)
-    else:
-        described = Attempt(dict)
+        described = yield Do(lambda: describe(bool(wanted.result)), step)
     failed = next((attempt for attempt in (wanted, found, described) if attempt.error is not None), None)
-    record = digests_of(described.result or {})
-    if look is not None and folder is not None:
-        step = FIRST_STEP
-        record["missing"] = bool(wanted.result) and found.result is None
-        answer = yield Report(step, record, same_settings(_anything_missing(step)), failed)
-        yield from _compare_settings(answer, described.result or {})
-        if not answer["missing"]:
-            return found.result if wanted.result else None
-        record, failed = {}, None
-    role = yield from _assign_roles(wanted, folder, builders, record, failed, described.result or {})
+    description = described.result or {}
+    wish = {"wanted": bool(wanted.result)}
+    has = may_look and (not wanted.result or found.result is not None)
+    record = {**wish, "has": has, **_digests_of(description)}
+    role: Record = yield Report(
+        step, record, _compare_settings(_choose_builders(kind, step.partition(" (")[0])), failed
+    )
+    if "kinds" in role:
+        told = {"description": description if role["describe"] else None}
+        yield Report("comparing settings", told, _tell_differences(role["kinds"]))
+    if role["has"]:
+        return found.result if wanted.result else None
+    if "probe" in role:
+        assert folder is not None
+        role = yield from _choose_by_probe(wish, role, os.path.join(folder, role["probe"]))
     result: T | None = None
     for first_round in (True, False):
         if first_round or role["second_round"]:
@@ -152,53 +156,18 @@ def build_steps(
     return result
 
 
-def _compare_settings(answer: Record, description: Description) -> Steps[None]:
-    """Ends where ranks were found to differ: some of each kind say what they hold, and all are told."""
-    if "describe" in answer:
-        step = "comparing settings"
-        yield Report(step, {"description": description if answer["describe"] else None}, tell_differences(answer))
-
-
-def _anything_missing(step: str) -> Decision:
-    def decide(records: list[Record]) -> list[Record]:
-        all_well(step)(records)
-        missing = any(record["missing"] for record in records)
-        return [{"missing": missing} for _ in records]
-
-    return decide
-
-
-def _assign_roles(
-    wanted: Attempt[bool],
-    folder: str | None,
-    builders: Builders,
-    record: Record,
-    failed: Attempt[Any] | None,
-    description: Description,
-) -> Steps[Record]:
-    """Returns whether this rank builds ("builder"), and whether others load afterwards ("second_round")."""
-    kind = builders if folder is not None else "every rank"
-    step = f"choosing who builds ({kind})"
-    wish = {"wanted": bool(wanted.result)}
-    role: Record = yield Report(step, record | wish, same_settings(_choose_builders(kind)), failed)
-    yield from _compare_settings(role, description)
-    if "probe" not in role:
-        return role
-    assert folder is not None
-    probe = os.path.join(folder, role["probe"])
+def _choose_by_probe(wish: Record, role: Record, probe: str) -> Steps[Record]:
+    """Returns the role of this rank, once ranks know which of them see the file that the builder has written."""
     try:
-        is_written = True
+        written = Attempt(lambda: None)
         if role["builder"]:
-            written: Attempt[None] = yield Do(lambda: _write_probe(probe), "writing a probe")
-            is_written = written.error is None
-            if not is_written:
-                logger.warning("cannot tell who sees %s, so every rank builds for itself: %s", folder, written.error)
-        role = yield Report("writing a probe", wish | {"written": is_written}, _check_probe)
-        if "second_round" in role:
-            return role
+            written = yield Do(lambda: _write_probe(probe), "writing a probe")
+            if written.error is not None:
+                logger.warning("cannot write %s, so every rank builds for itself: %s", probe, written.error)
+        yield Report("writing a probe", {}, all_well("writing a probe"))
         seen: Attempt[bool] = yield Do(lambda: os.path.isfile(probe), "looking for the probe")
-        role = yield Report("looking for the probe", wish | {"seen": bool(seen.result)}, _choose_by_sight)
-        return role
+        chosen: Record = yield Report("looking for the probe", wish | {"seen": bool(seen.result)}, _choose_by_sight)
+        return chosen
     finally:
         with suppress(OSError):
             os.unlink(probe)
@@ -210,39 +179,99 @@ def _write_probe(probe: str) -> None:
         pass
 
 
-def _roles(records: Sequence[Record], builders: set[int]) -> list[Record]:
-    second_round = any(record["wanted"] and rank not in builders for rank, record in enumerate(records))
-    return [{"builder": rank in builders, "second_round": second_round} for rank in range(len(records))]
-
-
-def _choose_builders(kind: str) -> Decision:
+def _choose_builders(kind: str, step: str) -> Decision:
     def decide(records: list[Record]) -> list[Record]:
-        all_well("choosing who builds")(records)
+        all_well(step)(records)
         wanting = [rank for rank, record in enumerate(records) if record["wanted"]]
+        if all(record["has"] for record in records):
+            return [{"has": True} for _ in records]
         if kind == "every rank":
-            return _roles(records, set(wanting))
+            return _roles(records, wanting)
         if kind == "node":
             return _roles(records, _first_per_host(records, wanting))
         if kind == "rank0" or len({records[rank]["host"] for rank in wanting}) <= 1:
-            return _roles(records, set(wanting[:1]))
+            return _roles(records, wanting[:1])
         probe = f".tokenloom-probe-{secrets.token_hex(8)}"
-        return [{"builder": rank == wanting[0], "probe": probe} for rank in range(len(records))]
+        return [{"has": False, "builder": rank == wanting[0], "probe": probe} for rank in range(len(records))]
 
     return decide
 
 
-def _check_probe(records: list[Record]) -> list[Record]:
-    if all(record["written"] for record in records):
-        return [{} for _ in records]
-    return _roles(records, {rank for rank, record in enumerate(records) if record["wanted"]})
-
-
 def _choose_by_sight(records: list[Record]) -> list[Record]:
     wanting = [rank for rank, record in enumerate(records) if record["wanted"]]
+    if not records[wanting[0]]["seen"]:  # it could not be written
+        return _roles(records, wanting)
     blind = [rank for rank in wanting if not records[rank]["seen"]]
     # Hosts whose ranks do not all see the same may leave some ranks to build for themselves, which is slow, not wrong.
-    return _roles(records, {wanting[0], *_first_per_host(records, blind)})
+    return _roles(records, [wanting[0], *_first_per_host(records, blind)])
 
 
-def _first_per_host(records: Sequence[Record], ranks: Sequence[int]) -> set[int]:
-    return set({records[rank]["host"]: rank for rank in reversed(ranks)}.values())
+def _roles(records: Sequence[Record], builders: Sequence[int]) -> list[Record]:
+    second_round = any(record["wanted"] and rank not in builders for rank, record in enumerate(records))
+    return [{"has": False, "builder": rank in builders, "second_round": second_round} for rank in range(len(records))]
+
+
+def _first_per_host(records: Sequence[Record], ranks: Sequence[int]) -> list[int]:
+    return list({records[rank]["host"]: rank for rank in reversed(ranks)}.values())
+
+
+# --- whether ranks are set up alike: digests travel with the first report, what is behind them where they differ ------
+
+
+def _digests_of(description: Description) -> Record:
+    texts = {topic: json.dumps(dict(values), sort_keys=True) for topic, values in description.items()}
+    return {"digests": {topic: hashlib.sha256(text.encode()).hexdigest()[:32] for topic, text in texts.items()}}
+
+
+def _compare_settings(decide: Decision) -> Decision:
+    """Returns a decision that comes before another: where digests differ, one rank of each kind is to describe."""
+
+    def compare(records: list[Record]) -> list[Record]:
+        digests = [record.get("digests", {}) for record in records]
+        kinds: dict[str, list[list[int]]] = {}
+        for topic in dict.fromkeys(topic for each in digests for topic in each):
+            holders: dict[str, list[int]] = {}
+            for rank in (rank for rank, each in enumerate(digests) if topic in each):
+                holders.setdefault(digests[rank][topic], []).append(rank)
+            if len(holders) > 1:
+                kinds[topic] = sorted(holders.values(), key=len, reverse=True)[:_LARGEST_NUMBER_OF_KINDS]
+        if not kinds or any("error" in record for record in records):
+            return decide(records)
+        askable = {ranks[0] for holders in kinds.values() for ranks in holders}
+        return [{"describe": rank in askable, "kinds": kinds} for rank in range(len(records))]
+
+    return compare
+
+
+def _tell_differences(kinds: Mapping[str, Sequence[list[int]]]) -> Decision:
+    """Returns the decision that fails all ranks with what they hold that differs."""
+
+    def decide(records: list[Record]) -> list[Record]:
+        all_well("comparing settings")(records)
+        differences: list[str] = []
+        for topic, groups in kinds.items():
+            values = [records[ranks[0]]["description"][topic] for ranks in groups]
+            for name in dict.fromkeys(name for each in values for name in each):
+                holders: dict[str | None, list[int]] = {}
+                for ranks, each in zip(groups, values, strict=True):
+                    holders.setdefault(each.get(name), []).extend(ranks)
+                if len(holders) > 1:
+                    differences.append(f"{name}: {_show(holders)}")
+        more = f"; and {len(differences) - _SHOWN_SETTINGS} further" if len(differences) > _SHOWN_SETTINGS else ""
+        message = f"ranks differ in {'; '.join(differences[:_SHOWN_SETTINGS])}{more}"
+        raise DivergenceError(message, hint="nothing was built; give all ranks the same settings, data and packages")
+
+    return decide
+
+
+def _show(holders: Mapping[str | None, list[int]]) -> str:
+    """Returns the values and their ranks; of long ones what begins a little before the first difference."""
+    texts = [value for value in holders if value is not None]
+    same = len(os.path.commonprefix(texts)) if len(texts) > 1 else 0  # noqa: RUF071 - character by character
+    start = max(0, same - _SHOWN_CHARACTERS // 4) if same > _SHOWN_CHARACTERS // 2 else 0
+    shown = []
+    for value, ranks in holders.items():
+        text = "nothing" if value is None else "…" * (start > 0) + value[start : start + _SHOWN_CHARACTERS]
+        more = "…" if value is not None and start + _SHOWN_CHARACTERS < len(value) else ""
+        shown.append(f"{text}{more} on {name_ranks(sorted(ranks))}")
+    return ", ".join(shown)

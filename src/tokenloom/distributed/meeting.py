@@ -15,15 +15,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Generic, TypeVar
 
-from tokenloom.distributed.membership import Membership, Record, StoreError
-from tokenloom.distributed.ranks import Ranks, name_rank, name_ranks
-from tokenloom.distributed.silence import SILENCE_VARIABLE, rank_silence_seconds
+from tokenloom.distributed.membership import GroupStore, Membership, Record, StoreError, verdict
+from tokenloom.distributed.ranks import SILENCE_VARIABLE, Ranks, name_rank, name_ranks, rank_silence_seconds
 from tokenloom.errors import BuildError, DivergenceError, TokenloomError
 from tokenloom.machine import process_namespace, process_start
-from tokenloom.progress import Wait, waiting_for
+from tokenloom.progress import waiting_for
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -35,9 +34,6 @@ _TEXT_CHARACTERS = 2000
 _FAREWELL_SECONDS = 0.5
 """How long a rank that ends waits for others to learn of it."""
 _NOTE_SECONDS = 1.0
-_ADMIT_SECONDS = 0.1
-_ABSENT = "?"
-"""No value of ours."""
 
 
 class Attempt(Generic[T]):
@@ -112,70 +108,6 @@ def _same_step(records: Sequence[Record]) -> None:
         raise DivergenceError(message, hint="all ranks must build the same datasets in the same order")
 
 
-class GroupStore:
-    """The store of a process group, over a connection of its own: torch's calls may hold the other one for long.
-
-    Args:
-        group: the process group, whose life this does not prolong.
-    """
-
-    def __init__(self, group: weakref.ref[Any]) -> None:
-        self._group = group
-        self._store: Any = None
-
-    def read(self, key: str) -> str | None:
-        """Returns the value of a key, or None."""
-        # Of all calls that read, only this one waits neither for a key nor for a second answer of the store.
-        value = self._call("compare_set", key, _ABSENT, _ABSENT).decode()
-        return None if value == _ABSENT else value
-
-    def read_all(self, keys: Sequence[str]) -> list[str] | None:
-        """Returns the values of some keys, or None unless all are there."""
-        names = list(keys)
-        if names and not self._call("check", names):
-            return None
-        return [value.decode() for value in self._call("multi_get", names)] if names else []
-
-    def write(self, key: str, text: str) -> None:
-        """Sets a key."""
-        self._call("set", key, text)
-
-    def append(self, key: str, text: str) -> None:
-        """Adds to the value of a key, which may be new."""
-        self._call("append", key, text)
-
-    def propose(self, key: str, text: str) -> str:
-        """Sets a key unless it is there; returns its value."""
-        value: str = self._call("compare_set", key, "", text).decode()
-        return value
-
-    def delete(self, key: str) -> None:
-        """Removes a key, if it is there."""
-        self._call("delete_key", key)
-
-    def close(self) -> None:
-        """Ends the connection."""
-        self._store = None
-
-    def _call(self, name: str, key: str | list[str], *values: Any) -> Any:
-        try:
-            if self._store is None:
-                group = self._group()
-                if group is None:
-                    message = "the process group has ended"
-                    raise StoreError(message)
-                self._store = _store_of(group).clone()
-            prefixed = f"tokenloom/{key}" if isinstance(key, str) else [f"tokenloom/{each}" for each in key]
-            return getattr(self._store, name)(prefixed, *values)
-        except RuntimeError as error:
-            raise StoreError(str(error).splitlines()[0]) from error
-
-
-def _store_of(group: Any) -> Any:
-    # A group that is a backend of its own knows none; torch does.
-    return group.get_group_store() or sys.modules["torch.distributed.distributed_c10d"]._get_process_group_store(group)
-
-
 class Meeting:
     """The steps of all ranks of a process group; see `meeting_of`.
 
@@ -234,10 +166,9 @@ class Meeting:
         Raises:
             BuildError: the meeting of these ranks has ended before.
         """
-        with self._changed:
-            if self._member.verdict is not None:
-                raise error_of(self._member.verdict)
-            self._on_verdict = on_verdict
+        if self._member.verdict is not None:
+            raise error_of(self._member.verdict)
+        self._on_verdict = on_verdict
         try:
             self.begin(step)
             yield
@@ -250,9 +181,8 @@ class Meeting:
             with self._changed:
                 self._on_verdict = lambda: None
                 self._member.step = None
-                if self._member.is_awaited:
-                    self._poke()
                 while self._member.is_awaited and self._thread.is_alive():
+                    self._poke()
                     self._changed.wait(_NOTE_SECONDS)
 
     def begin(self, step: str) -> None:
@@ -276,11 +206,17 @@ class Meeting:
             self._decide = decide
             member.answer, member.report = None, report_of(step, self._ranks.host, record, attempt)
             self._poke()
-        if member.is_leader:  # only one rank says for whom all wait: a thousand would say the same
-            with waiting_for("other ranks", setting=f"{SILENCE_VARIABLE} bounds their silence") as wait:
-                answer = self._await_answer(wait)
-        else:
-            answer = self._await_answer(None)
+        # Only one rank says for whom all wait: a thousand would say the same.
+        waiting = waiting_for("other ranks", setting=f"{SILENCE_VARIABLE} bounds their silence")
+        with waiting if member.is_leader else nullcontext() as wait, self._changed:
+            while member.answer is None and member.verdict is None:
+                if self._failed is not None:
+                    raise self._failed
+                if wait is not None:
+                    wait.note = f"{name_ranks(member.unreported)} at {member.step}"
+                self._changed.wait(_NOTE_SECONDS)
+            answer = member.verdict if member.answer is None else member.answer
+        assert answer is not None
         if "failure" in answer:
             raise error_of(answer) from (None if attempt is None else attempt.error)
         return answer
@@ -292,19 +228,6 @@ class Meeting:
             self._poke()
         if threading.current_thread() is not self._thread:
             self._thread.join(2 * _FAREWELL_SECONDS)
-
-    def _await_answer(self, wait: Wait | None) -> Record:
-        member = self._member
-        with self._changed:
-            while member.answer is None and member.verdict is None:
-                if self._failed is not None:
-                    raise self._failed
-                if wait is not None:
-                    wait.note = f"{name_ranks(member.unreported)} at {member.step}"
-                self._changed.wait(_NOTE_SECONDS)
-            answer = member.verdict if member.answer is None else member.answer
-        assert answer is not None
-        return answer
 
     def _poke(self) -> None:
         self._is_poked = True
@@ -324,25 +247,6 @@ class Meeting:
         self._end()
         self._store.close()
 
-    def _part(self) -> None:
-        """Tells other ranks that this one leaves, and those that come late why the meeting has ended."""
-        member, stop = self._member, time.monotonic() + (0 if self._member.step is None else _FAREWELL_SECONDS)
-        # A group that ends between steps may have taken the store with it, whose client complains in many lines.
-        is_heard = self.is_current or member.step is not None
-        while member.verdict is None and is_heard:
-            member.leave(self._reason or "its process or its process group ended")
-            is_heard = time.monotonic() < stop
-            member.advance(time.monotonic())
-        self._end()
-        while member.is_awaited:
-            time.sleep(member.pause_seconds)
-            member.advance(time.monotonic())
-        with self._changed:
-            self._changed.notify_all()
-        while self._may_admit() and time.monotonic() < stop + member.silence_seconds:
-            time.sleep(_ADMIT_SECONDS)
-            member.admit()
-
     def _turn(self) -> bool:
         """Goes on as far as possible; returns whether there is to be another turn."""
         member = self._member
@@ -361,15 +265,24 @@ class Meeting:
             if not self._is_poked and member.verdict is None and (pause := member.pause_seconds) > 0:
                 self._changed.wait(pause)
             self._is_poked = False
-        return member.verdict is None and self._goes_on
+        stays = self._reason is None and self.is_current and threading.main_thread().is_alive()
+        return stays and member.verdict is None
 
-    @property
-    def _goes_on(self) -> bool:
-        return self._reason is None and self.is_current and threading.main_thread().is_alive()
-
-    def _may_admit(self) -> bool:
-        """Whether a member may come late, who is to learn of the verdict."""
-        return self._member.is_leader and bool(self._member.missing) and self._goes_on
+    def _part(self) -> None:
+        """Tells other ranks that this one leaves."""
+        member, stop = self._member, time.monotonic() + (0 if self._member.step is None else _FAREWELL_SECONDS)
+        # A group that ends between steps may have taken the store with it, whose client complains in many lines.
+        is_heard = self.is_current or member.step is not None
+        while member.verdict is None and is_heard:
+            member.leave(self._reason or "its process or its process group ended")
+            is_heard = time.monotonic() < stop
+            member.advance(time.monotonic())
+        self._end()
+        while member.is_awaited:
+            time.sleep(member.pause_seconds)
+            member.advance(time.monotonic())
+        with self._changed:
+            self._changed.notify_all()
 
     def _watch_store(self) -> None:
         """Ends the meeting where a call of the store does not return, as where its host is frozen."""
@@ -389,8 +302,7 @@ class Meeting:
                 return
             self._is_over.set()
             if self._member.verdict is None:
-                message, hint = f"rank {self._ranks.rank} ended its meetings", f"the reason is {self._reason}"
-                self._member.verdict = {"failure": "BuildError", "message": message, "hint": hint, "lost": []}
+                self._member.verdict = verdict(f"rank {self._ranks.rank} ended its meetings: {self._reason}")
             on_verdict = self._on_verdict
             self._changed.notify_all()
         on_verdict()
@@ -406,11 +318,8 @@ def _this_process(host: str) -> Record:
 
 def _has_ended(process: Record, namespace: str | None) -> bool:
     """Whether a process is known to have ended: it must be in this namespace."""
-    return (
-        namespace is not None
-        and process["namespace"] == namespace
-        and process_start(process["pid"]) != process["start"]
-    )
+    is_beside = namespace is not None and process["namespace"] == namespace
+    return is_beside and process_start(process["pid"]) != process["start"]
 
 
 _meeting: Meeting | None = None

@@ -5,14 +5,13 @@ names; a member joins it once the leader lists the nonce that the member wrote, 
 
 | Key | Written by | Value |
 |---|---|---|
-| `hello/R` | member R, once | its nonce, and for how long it lets others be silent |
+| `hello/R` | member R, once | its nonce |
 | `session` | the leader | the name of the session, and the nonces of members |
-| `S/rank/R` | rank R | its process, its step, the last round that it knows, and the last roll call that it answers |
-| `S/roll` | whoever waits | the number of a roll call, which each rank answers in `S/rank/R` |
+| `S/rank/R` | rank R, at each beat | its process, its step, the last round that it knows, and the number of the beat |
 | `S/reports/N` | all | a line from each rank: its report of round N |
 | `S/outcome/N` | the first who proposes one | the leader's answers, or a verdict, which ends the meetings of all |
 
-A round has one outcome, so no two ranks disagree about it. Who finds a rank dead, silent or gone while it is in a step
+A round has one outcome, so no two ranks disagree about it. A rank in a step that finds another one dead, silent or gone
 proposes a verdict as the outcome of its current round; if the leader was faster, the answer counts.
 
 To drive it, in one process or in many (`meeting.py` does so with a thread): set `step` by `attend`, set `report` to
@@ -23,19 +22,19 @@ begin a round, and call `advance(now)` again and again. On the leader, `reports`
 from __future__ import annotations
 
 import json
+import sys
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any
 
-from tokenloom.distributed.ranks import Ranks, name_rank, name_ranks
-from tokenloom.distributed.silence import SILENCE_VARIABLE, beat_seconds
+from tokenloom.distributed.ranks import SILENCE_VARIABLE, Ranks, name_rank, name_ranks
 
 Record = dict[str, Any]
 
 _STORE_HOST = "the host of the store of `torch.distributed`, often rank 0,"
-
 _FROZEN_HINT = (
     "it may be frozen, swapped out, cut off or powered off; where it is only late, allow more than {:g} seconds with "
     f"`tokenloom.set_rank_silence_seconds` or `{SILENCE_VARIABLE}`"
@@ -43,6 +42,9 @@ _FROZEN_HINT = (
 _DEAD_HINT = "look at the log of the rank that was lost, and whether the system killed it for its memory"
 _LARGEST_NUMBER_SHOWN = 8
 
+_BEATS_PER_SILENCE = 6
+"""So that a rank that misses four signs of life in a row is not taken for dead."""
+_LONGEST_BEAT_SECONDS = 5.0
 _SHORTEST_PAUSE_SECONDS = 0.0003
 _LONGEST_PAUSE_SECONDS = 0.05
 _LOOKS_PER_SECOND = 4000
@@ -55,56 +57,94 @@ _GRACE_SECONDS = 0.5
 """How long the end of a process may take to show after the end of its connections."""
 
 
+_ABSENT = "?"
+"""No value of ours."""
+
+
 class StoreError(Exception):
     """The store does not answer any more."""
 
 
-class Store(Protocol):
-    """A key-value store that all ranks of a group share; no call waits for a key.
+class GroupStore:
+    """The store of a process group, over a connection of its own: torch's calls may hold the other one for long.
 
-    Raises:
-        StoreError: the store is not there any more.
+    No call waits for a key. A `StoreError` says that the store is not there any more.
+
+    Args:
+        group: the process group, whose life this does not prolong.
     """
+
+    def __init__(self, group: weakref.ref[Any]) -> None:
+        self._group = group
+        self._store: Any = None
 
     def read(self, key: str) -> str | None:
         """Returns the value of a key, or None."""
+        # Of all calls that read, only this one waits neither for a key nor for a second answer of the store.
+        value = self._call("compare_set", key, _ABSENT, _ABSENT).decode()
+        return None if value == _ABSENT else value
 
     def read_all(self, keys: Sequence[str]) -> list[str] | None:
         """Returns the values of some keys, or None unless all are there."""
+        if not keys:
+            return []
+        return [value.decode() for value in self._call("multi_get", *keys)] if self._call("check", *keys) else None
 
     def write(self, key: str, text: str) -> None:
         """Sets a key."""
+        self._call("set", key, text)
 
     def append(self, key: str, text: str) -> None:
         """Adds to the value of a key, which may be new."""
+        self._call("append", key, text)
 
     def propose(self, key: str, text: str) -> str:
         """Sets a key unless it is there; returns its value."""
+        value: str = self._call("compare_set", key, "", text).decode()
+        return value
 
     def delete(self, key: str) -> None:
         """Removes a key, if it is there."""
+        self._call("delete_key", key)
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._store = None
+
+    def _call(self, name: str, *words: str) -> Any:
+        try:
+            if self._store is None:
+                if (group := self._group()) is None:
+                    message = "the process group has ended"
+                    raise StoreError(message)
+                # A group that is a backend of its own knows no store; torch does.
+                torch_groups = sys.modules["torch.distributed.distributed_c10d"]
+                self._store = (group.get_group_store() or torch_groups._get_process_group_store(group)).clone()
+            if name in ("check", "multi_get"):
+                return getattr(self._store, name)([f"tokenloom/{key}" for key in words])
+            return getattr(self._store, name)(f"tokenloom/{words[0]}", *words[1:])
+        except RuntimeError as error:
+            raise StoreError(str(error).splitlines()[0]) from error
 
 
 @dataclass(slots=True)
-class Peer:
-    """Another rank that this one watches."""
+class _Peer:
+    """Another rank that this one watches, and what it last wrote; None until it came."""
 
     rank: int
     heard: float = 0.0
     """When it was last known to live, in seconds of attention."""
     text: str | None = None
     record: Record | None = None
-    """What it last wrote; None until it came."""
 
     @property
     def name(self) -> str:
-        """The likes of "rank 3 on `node7` (pid 12)"."""
-        return f"rank {self.rank}" if self.record is None else name_of(self.rank, self.record)
+        return f"rank {self.rank}" if self.record is None else name_process(self.rank, self.record)
 
 
-def name_of(rank: int, record: Record) -> str:
+def name_process(rank: int, process: Record) -> str:
     """Returns the likes of "rank 3 on `node7` (pid 12)"."""
-    return f"{name_rank(rank, record['host'])} (pid {record['pid']})"
+    return f"{name_rank(rank, process['host'])} (pid {process['pid']})"
 
 
 class Membership:
@@ -124,7 +164,7 @@ class Membership:
     def __init__(
         self,
         ranks: Ranks,
-        store: Store,
+        store: GroupStore,
         *,
         process: Record,
         is_gone: Callable[[Record], bool],
@@ -134,54 +174,40 @@ class Membership:
     ) -> None:
         self.rank: int = ranks.rank
         self.size: int = ranks.world_size
-        self.leader: int = self.size - 1
+        self.is_leader: bool = self.rank == self.size - 1
         self.silence_seconds = silence_seconds
-        self.beat_seconds: float = beat_seconds(silence_seconds)
+        self.beat_seconds: float = min(_LONGEST_BEAT_SECONDS, silence_seconds / _BEATS_PER_SILENCE)
         self.step: str | None = None
         self.report: Record | None = None
         self.reports: list[Record] | None = None
         self.answers: list[Record] | None = None
         self.answer: Record | None = None
         self.verdict: Record | None = None
+        self.is_awaited: bool = False
+        """Whether others may still have to read the last outcome from a store that ends with this rank."""
         self._store = store
         self._process = process
         self._is_gone = is_gone
         self._nonce = nonce
         self._session = nonce if self.is_leader else None
         self._nonces: dict[str, str] = {}
-        self._silences = {silence_seconds: self.rank}
+        self._has_greeted = self._is_entering = self._is_reported = False
         self._round = 1
-        self.is_awaited: bool = False
-        """Whether others may still have to read the last outcome from a store that ends with this rank."""
-        self._num_swept = 0
-        self._is_entering = self._is_reported = False
-        self._roll: str | None = None
-        self._written: Record | None = None
-        watched = range(self.size) if self.is_leader else (self.rank - 1, self.rank + 1, self.leader)
-        self._peers = {rank: Peer(rank) for rank in watched if 0 <= rank < self.size and rank != self.rank}
+        self._num_swept = self._num_beats = 0
+        self._doing: str | None = None
+        watched = range(self.size) if self.is_leader else (self.rank - 1, self.rank + 1, self.size - 1)
+        self._peers = {rank: _Peer(rank) for rank in watched if 0 <= rank < self.size and rank != self.rank}
         self._lost_store: tuple[StoreError, float] | None = None
         self._now = now
-        self._attention = self._next_look = self._next_refresh = 0.0
-        self._reported_at = self._ended_at = self._rolled_at = 0.0
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether this rank answers the reports of all."""
-        return self.rank == self.leader
+        self._attention = self._next_look = self._next_beat = self._next_refresh = self._round_at = 0.0
 
     @property
     def pause_seconds(self) -> float:
         """How long to wait before `advance` is worth another call."""
         if self.report is None and not (self.is_awaited and self.step is None):
             return max(0.0, self._next_look - self._attention)
-        waited = self._attention - (self._reported_at if self.report is not None else self._ended_at)
         longest = max(_LONGEST_PAUSE_SECONDS, self.size / _LOOKS_PER_SECOND)
-        return min(max(waited / 8, _SHORTEST_PAUSE_SECONDS), longest)
-
-    @property
-    def missing(self) -> list[int]:
-        """The watched ranks that have not come."""
-        return [peer.rank for peer in self._peers.values() if peer.record is None]
+        return min(max((self._attention - self._round_at) / 8, _SHORTEST_PAUSE_SECONDS), longest)
 
     @property
     def unreported(self) -> list[int]:
@@ -224,47 +250,38 @@ class Membership:
         """Ends the meetings of all, because this rank ends."""
         if self.verdict is None and not self._judge_deaths():
             when = "before this step" if self.step is None else f"during {self.step}"
-            self._give_up(f"{name_of(self.rank, self._process)} ended {when}: {reason}", _DEAD_HINT, [self.rank])
+            self._give_up(f"{name_process(self.rank, self._process)} ended {when}: {reason}", _DEAD_HINT, [self.rank])
 
     # --- the session and its rounds ----------------------------------------------------------------------------------
 
-    def _key(self, name: str, *numbers: int) -> str:
-        return "/".join([f"{self._session}/{name}", *map(str, numbers)])
+    def _key(self, name: str, number: int) -> str:
+        return f"{self._session}/{name}/{number}"
 
     def _enter(self) -> bool:
-        """Returns whether this rank is in the session of the group."""
+        """Returns whether this rank is in the session of the group; the leader lists the nonces of those that come."""
         if self.is_leader:
             if self._round == 1:
-                self.admit()
+                missing = [rank for rank, peer in self._peers.items() if peer.record is None]
+                hellos = {str(rank): self._store.read(f"hello/{rank}") for rank in missing}
+                nonces = self._nonces | {rank: nonce for rank, nonce in hellos.items() if nonce is not None}
+                if nonces != self._nonces:
+                    self._nonces = nonces
+                    self._store.write("session", json.dumps({"name": self._session, "nonces": nonces}))
         elif self._session is None:
-            if self._written is None:
-                self._written = {"nonce": self._nonce, "silence": self.silence_seconds}
-                self._store.write(f"hello/{self.rank}", json.dumps(self._written))
+            if not self._has_greeted:
+                self._has_greeted = True
+                self._store.write(f"hello/{self.rank}", self._nonce)
             session = json.loads(self._store.read("session") or "{}")
             if session.get("nonces", {}).get(str(self.rank)) == self._nonce:
                 self._session = session["name"]
         return self._session is not None
-
-    def admit(self) -> None:
-        """Lists the nonces of members; what an earlier group left of one is replaced once that member comes."""
-        hellos = {rank: json.loads(self._store.read(f"hello/{rank}") or "{}") for rank in self.missing}
-        nonces = self._nonces | {str(rank): hello["nonce"] for rank, hello in hellos.items() if hello}
-        if nonces != self._nonces:
-            self._nonces = nonces
-            self._store.write("session", json.dumps({"name": self._session, "nonces": nonces}))
-        self._silences |= {hello["silence"]: rank for rank, hello in hellos.items() if hello}
-        if len(nonces) == self.leader and len(self._silences) > 1 and self.verdict is None:
-            given = ", ".join(f"{seconds:g} on rank {rank}" for seconds, rank in self._silences.items())
-            message = f"ranks differ in the seconds that a rank may be silent: {given}"
-            hint = f"set the same on all ranks with `tokenloom.set_rank_silence_seconds` or `{SILENCE_VARIABLE}`"
-            self._give_up(message, hint, [], failure="DivergenceError")
 
     def _exchange(self) -> None:
         """Reports, and takes the outcome of the round."""
         if self.report is not None and not self._is_reported:
             line = json.dumps([self.rank, self.report]) + "\n"
             self._store.append(self._key("reports", self._round), line)
-            self._is_reported, self._reported_at = True, self._attention
+            self._is_reported, self._round_at = True, self._attention
         if self.is_leader and self._is_reported and self.reports is None:
             lines = (self._store.read(self._key("reports", self._round)) or "").splitlines()
             if len(lines) == self.size:
@@ -277,7 +294,7 @@ class Membership:
             text = self._store.read(self._key("outcome", self._round))
             if text is not None:
                 self._take(text)
-        self._write_record()
+        self._beat()
 
     def _propose(self, outcome: Record) -> None:
         self._take(self._store.propose(self._key("outcome", self._round), json.dumps(outcome)))
@@ -285,12 +302,12 @@ class Membership:
     def _take(self, text: str) -> None:
         """Takes the outcome of this round."""
         outcome = json.loads(text)
-        self.is_awaited, self._ended_at = self.rank == 0 and self.step is not None, self._attention
+        self.is_awaited, self._round_at = self.rank == 0 and self.step is not None, self._attention
         self._is_reported = False
         self._round += 1
         if "verdict" in outcome:
             self.verdict = outcome["verdict"]
-            self._write_record(anyway=True)
+            self._beat(at_once=True)
         else:
             self.report = self.reports = self.answers = None
             self.answer = outcome["answers"][outcome["of"][self.rank]]
@@ -300,47 +317,38 @@ class Membership:
         lost = () if self.verdict is None else self.verdict["lost"]
         found = self._store.read_all([self._key("rank", rank) for rank in range(self.size) if rank not in lost]) or []
         is_read = bool(found) and all(json.loads(text)["round"] >= self._round for text in found)
-        self.is_awaited = not is_read and self._attention < self._ended_at + _READING_SECONDS
+        self.is_awaited = not is_read and self._attention < self._round_at + _READING_SECONDS
 
     # --- signs of life -----------------------------------------------------------------------------------------------
 
-    def _write_record(self, *, anyway: bool = False) -> None:
-        """Says what this rank does, and answers the last roll call."""
+    def _beat(self, *, at_once: bool = False) -> None:
+        """Says what this rank does, where that is new, and at each beat."""
         doing = "it did something else"
         if self.step is not None:
             doing = f"it waited for others in {self.step}" if self._is_reported else f"it was at {self.step}"
-        if anyway or self._written is None or doing != self._written.get("doing"):
+        if at_once or doing != self._doing or self._attention >= self._next_beat:
+            self._doing, self._next_beat = doing, self._attention + self.beat_seconds
+            self._num_beats += 1
             reported = self._round if self._is_reported else self._round - 1
-            self._written = {"roll": self._roll, "doing": doing, "round": self._round, "reported": reported}
-            self._store.write(self._key("rank", self.rank), json.dumps(self._process | self._written))
+            record = {"doing": doing, "round": self._round, "reported": reported, "beat": self._num_beats}
+            self._store.write(self._key("rank", self.rank), json.dumps(self._process | record))
 
     def _look(self) -> None:
-        """Answers a roll call; in a step also calls one, reads what others answer, and concludes who is lost."""
+        """Reads what watched ranks say, and concludes in a step who is lost."""
         is_idle = self.step is None
         self._next_look = self._attention + (self.beat_seconds / 2 if is_idle else _LOOK_SECONDS)
         if self._session is not None:
-            roll = self._store.read(self._key("roll"))
-            if roll == self._roll and not is_idle and self._attention - self._rolled_at >= self.beat_seconds:
-                roll = f"{self.rank} {self._attention:.3f}"
-                self._store.write(self._key("roll"), roll)
-            if roll != self._roll:
-                self._roll, self._rolled_at = roll, self._attention
-                self._write_record(anyway=True)
-            self._sweep()
-            self._refresh()
+            while self.is_leader and self._num_swept < self._round - 2:  # keys of rounds that all have left
+                self._num_swept += 1
+                for name in ("reports", "outcome"):
+                    self._store.delete(self._key(name, self._num_swept))
+            if not is_idle:
+                self._refresh()
         if not is_idle and not self._judge_deaths():
             self._judge_silence()
 
-    def _sweep(self) -> None:
-        """Removes the keys of rounds that all have left."""
-        while self.is_leader and self._num_swept < self._round - 2:
-            self._num_swept += 1
-            for name in ("reports", "outcome"):
-                self._store.delete(self._key(name, self._num_swept))
-
     def _refresh(self) -> None:
-        """Reads what watched ranks say."""
-        texts = {rank: self._store.read(self._key("rank", rank)) for rank in self.missing}
+        texts = {r: self._store.read(self._key("rank", r)) for r, peer in self._peers.items() if peer.record is None}
         if self._attention >= self._next_refresh:
             self._next_refresh = self._attention + self.beat_seconds / 2
             known = [rank for rank in self._peers if rank not in texts]
@@ -350,8 +358,6 @@ class Membership:
             peer = self._peers[rank]
             if text is not None and text != peer.text:
                 peer.text, peer.record, peer.heard = text, json.loads(text), self._attention
-            if peer.record is not None and peer.record["roll"] == self._roll:
-                peer.heard = self._attention
 
     # --- conclusions -------------------------------------------------------------------------------------------------
 
@@ -370,11 +376,11 @@ class Membership:
     def _judge_silence(self) -> None:
         """Concludes if a watched rank is silent; names those too that soon will be. Members leave it to the leader."""
         silences = {rank: self._attention - peer.heard for rank, peer in self._peers.items()}
-        if max(silences.values() if self.is_leader else [silences[self.leader]]) <= self.silence_seconds:
+        if max(silences.values() if self.is_leader else [silences[self.size - 1]]) <= self.silence_seconds:
             return
         silent = [peer for rank, peer in self._peers.items() if silences[rank] > self.silence_seconds / 2]
         if self._session is None:  # which only the leader could give
-            silent = [self._peers[self.leader]]
+            silent = [self._peers[self.size - 1]]
         phrases = [
             f"{peer.name} has been silent for {silences[peer.rank]:.1f} s during {self._during}; when last heard, "
             f"{peer.record['doing']}"
@@ -393,8 +399,7 @@ class Membership:
     def judge_stuck_store(self) -> None:
         """Concludes that the store does not answer; for whoever sees that `advance` does not return."""
         message = f"{_STORE_HOST} has not answered for {self.silence_seconds:.1f} s during {self._during}"
-        hint = _FROZEN_HINT.format(self.silence_seconds)
-        self.verdict = {"failure": "BuildError", "message": message, "hint": hint, "lost": []}
+        self.verdict = verdict(message, _FROZEN_HINT.format(self.silence_seconds))
 
     def _judge_without_store(self, error: StoreError, since: float) -> None:
         """Concludes that the store is gone; names the rank that ended, where its process shows that."""
@@ -402,11 +407,16 @@ class Membership:
             message = f"{_STORE_HOST} died or ended during {self._during}: {error}"
             self._give_up(message, "look at the logs of these ranks", [0])
 
-    def _give_up(self, message: str, hint: str, lost: Sequence[int], *, failure: str = "BuildError") -> None:
+    def _give_up(self, message: str, hint: str, lost: Sequence[int]) -> None:
         """Proposes to end the meetings of all; ends those of this rank where it cannot reach the others."""
-        verdict = {"failure": failure, "message": message, "hint": hint, "lost": list(lost)}
+        found = verdict(message, hint, lost)
         if self._session is not None and self._lost_store is None:
             with suppress(StoreError):
-                self._propose({"verdict": verdict})
+                self._propose({"verdict": found})
                 return
-        self.verdict = verdict
+        self.verdict = found
+
+
+def verdict(message: str, hint: str | None = None, lost: Sequence[int] = ()) -> Record:
+    """Returns why the meetings of all ranks end."""
+    return {"failure": "BuildError", "message": message, "hint": hint, "lost": list(lost)}

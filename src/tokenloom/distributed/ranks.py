@@ -1,10 +1,11 @@
-"""Ranks as values.
+"""Ranks as values, and how long one may be silent before the others go on without it.
 
 torch counts as there only where the program has initialised `torch.distributed`; nothing here imports it.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import sys
@@ -12,10 +13,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tokenloom.errors import ConfigError
 from tokenloom.machine import boot_id
 
 HOST_VARIABLE = "TOKENLOOM_HOST_IDENTITY"
 """The environment variable that replaces the identity of this host, for tests and for hosts that look alike."""
+
+SILENCE_VARIABLE = "TOKENLOOM_RANK_SILENCE_SECONDS"
+_DEFAULT_SILENCE_SECONDS = 60.0
+_SHORTEST_SILENCE_SECONDS = 1.0
+"""On a busy machine a thread that lives may be late by several tenths of a second."""
+
+_silence_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,16 +42,13 @@ def current_ranks() -> Ranks | None:
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized():
         return None
-    return Ranks(rank=dist.get_rank(), world_size=dist.get_world_size(), host=_host_identity())
-
-
-def _host_identity() -> str:
-    if named := os.environ.get(HOST_VARIABLE):
-        return named
-    boot = ""
-    with suppress(OSError):  # only Linux has it
-        boot = boot_id()
-    return f"{socket.gethostname()}/{boot}"
+    host = os.environ.get(HOST_VARIABLE)
+    if not host:
+        boot = ""
+        with suppress(OSError):  # only Linux has it
+            boot = boot_id()
+        host = f"{socket.gethostname()}/{boot}"
+    return Ranks(rank=dist.get_rank(), world_size=dist.get_world_size(), host=host)
 
 
 def name_rank(rank: int, host: str) -> str:
@@ -60,3 +66,51 @@ def name_ranks(ranks: Sequence[int]) -> str:
             runs.append([rank])
     text = ", ".join("-".join(map(str, run)) for run in runs[:16]) + (", …" if len(runs) > 16 else "")
     return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"
+
+
+def set_rank_silence_seconds(seconds: float | None) -> None:
+    """Sets how long a rank of `torch.distributed` may give no sign of life before all others fail and name it.
+
+    Each rank gives signs of life from a thread, however long it works, so this is no limit on building. A rank that is
+    frozen, swapped out or powered off gives none, nor does one that holds the interpreter lock in one call, nor one
+    that has not come to its first meeting yet. Call this on all ranks alike, before they first meet: the shortest limit
+    counts. Without it, the environment variable `TOKENLOOM_RANK_SILENCE_SECONDS` counts, and without that, 60 seconds.
+
+    Args:
+        seconds: the limit, at least 1; None for the environment variable or the default.
+
+    Raises:
+        ConfigError: it is no number, or too small.
+
+    Example:
+        >>> set_rank_silence_seconds(300)
+        >>> set_rank_silence_seconds(None)
+    """
+    global _silence_seconds
+    _silence_seconds = None if seconds is None else _checked(seconds, "the seconds of silence")
+
+
+def rank_silence_seconds() -> float:
+    """Returns how long a rank may be silent.
+
+    Raises:
+        ConfigError: the environment variable holds no number, or one that is too small.
+    """
+    if _silence_seconds is not None:
+        return _silence_seconds
+    text = os.environ.get(SILENCE_VARIABLE)
+    if text is None:
+        return _DEFAULT_SILENCE_SECONDS
+    try:
+        seconds = float(text)
+    except ValueError:
+        message = f"expected a number of seconds in `{SILENCE_VARIABLE}`, found {text!r}"
+        raise ConfigError(message) from None
+    return _checked(seconds, f"`{SILENCE_VARIABLE}`")
+
+
+def _checked(seconds: float, name: str) -> float:
+    if not _SHORTEST_SILENCE_SECONDS <= seconds < math.inf:
+        message = f"expected {name} to be finite and at least {_SHORTEST_SILENCE_SECONDS}, found {seconds!r}"
+        raise ConfigError(message, hint="ranks that live are silent for shorter times too")
+    return float(seconds)

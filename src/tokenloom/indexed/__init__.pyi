@@ -1,5 +1,4 @@
 from .dataset import IndexedDataset as IndexedDataset
-from .document_hashes import read_document_hashes as read_document_hashes
 from .layout import DType as DType
 from .lengths import DatasetStatistics as DatasetStatistics
 from .lengths import LengthHistogram as LengthHistogram
@@ -7,12 +6,12 @@ from .origins import OriginFile as OriginFile
 from .origins import Origins as Origins
 from .origins import read_origins as read_origins
 from .prefixes import sequence_counts as sequence_counts
+from .sidecars import read_document_hashes as read_document_hashes
 from .verification import Verification as Verification
 from .verify import VerifyReport as VerifyReport
 from .verify import verify_dataset as verify_dataset
 from .writing.builder import IndexedDatasetBuilder as IndexedDatasetBuilder
-from .writing.catalogue_builder import build_catalogue as build_catalogue
+from .writing.concatenate import build_catalogue as build_catalogue
 from .writing.concatenate import merge_datasets as merge_datasets
 from .writing.concatenate import write_concatenated as write_concatenated
 from .writing.kept_documents import ConcatenatedPart as ConcatenatedPart
-from .writing.reordered import write_reordered as write_reordered

@@ -17,7 +17,7 @@ from tokenloom.errors import DatasetFormatError, StorageError
 from tokenloom.forks import cached_property
 from tokenloom.indexed.layout import Header, bin_path, idx_path
 from tokenloom.storage.addresses import can_be_path, is_remote, path_of_name, relative_name
-from tokenloom.storage.extents import Extents, ExtentSource, KnownFiles, RecordedFile
+from tokenloom.storage.extents import Extents, ExtentSource, RecordedFile
 from tokenloom.storage.json_files import parse_json
 from tokenloom.storage.resolve import is_missing, map_whole
 from tokenloom.storage.secrets import redacted
@@ -126,11 +126,7 @@ class Catalogue:
         return digest.hexdigest()
 
     def check_header(self, header: Header, *, prefix: str) -> None:
-        """Checks that an index is that of the catalogue beside it.
-
-        Raises:
-            DatasetFormatError: it has other counts.
-        """
+        """Checks that an index is that of the catalogue beside it."""
         expected = header.num_sequences, header.num_boundaries - 1
         if (found := (self.num_sequences, self.num_documents)) != expected:
             message = (
@@ -145,7 +141,6 @@ class Catalogue:
         *,
         mmap: bool,
         settings: ObjectStorageSettings | None = None,
-        known: KnownFiles | None = None,
     ) -> ExtentSource:
         """Returns the tokens of all pairs; opens none of them.
 
@@ -153,20 +148,13 @@ class Catalogue:
             prefix: prefix of the catalogue.
             mmap: whether to map them.
             settings: settings of object storage.
-            known: which files they are, if they were opened before.
         """
+        """Returns the tokens of all pairs; opens none of them."""
         files, name = [part.file for part in self.parts], catalogue_path(prefix)
-        return ExtentSource(files, self.extents, recorded_in=name, mmap=mmap, settings=settings, known=known)
+        return ExtentSource(files, self.extents, recorded_in=name, mmap=mmap, settings=settings)
 
     def pack(self, prefix: str) -> bytes:
-        """Returns the bytes of the file, a line per pair.
-
-        Args:
-            prefix: prefix of the catalogue, from which pairs below its folder are named.
-
-        Raises:
-            ConfigError: a catalogue in object storage would name local files.
-        """
+        """Returns the bytes of the file, a line per pair."""
         lines = []
         for part in self.parts:
             facts = {name: value for name, value in asdict(part.file).items() if name != "path" and value is not None}
@@ -179,12 +167,7 @@ class Catalogue:
 
 
 def read_catalogue(prefix: str, *, settings: ObjectStorageSettings | None = None) -> Catalogue | None:
-    """Returns the catalogue of a prefix, None if there is none; opens no pair.
-
-    Raises:
-        DatasetFormatError: it is foreign, truncated, or was written by something newer.
-        StorageError: it cannot be read.
-    """
+    """Returns the catalogue of a prefix, None if there is none; opens no pair."""
     try:
         data = map_whole(catalogue_path(prefix), settings=settings)
     except StorageError as error:
@@ -195,15 +178,7 @@ def read_catalogue(prefix: str, *, settings: ObjectStorageSettings | None = None
 
 
 def parse_catalogue(data: bytes, *, prefix: str) -> Catalogue:
-    """Returns the catalogue that a file holds.
-
-    Args:
-        data: the whole file.
-        prefix: prefix of the catalogue.
-
-    Raises:
-        DatasetFormatError: it is foreign, truncated, or was written by something newer.
-    """
+    """Returns the catalogue that a file holds."""
     path = catalogue_path(prefix)
     hint = "the file is truncated, damaged, or no catalogue; write it again"
     try:

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import HEADER_BYTES, Header, parse_header
-from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.manifest.contents import START_LENGTHS, FileChecksum, PairFacts, index_start_crc32
+from tokenloom.indexed.manifests import START_LENGTHS, FileChecksum, PairFacts, index_start_crc32, manifest_of
 from tokenloom.kernels import Watch, crc32
 from tokenloom.storage.local import ByteSource
 from tokenloom.storage.resolve import map_whole
@@ -83,11 +82,7 @@ class FileTally:
 
 
 class PairTally:
-    """The counts and checksums of a pair, for its manifest: of all tokens, added in order, and then of its index.
-
-    Args:
-        dtype: dtype of the tokens.
-    """
+    """The counts and checksums of a pair, for its manifest: of all tokens, added in order, and then of its index."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype
@@ -129,11 +124,7 @@ class PairTally:
 
 
 def pair_facts(pair: IndexedDataset) -> PairFacts:
-    """Returns the facts of a pair from both files, which are read, whatever its manifest says.
-
-    Raises:
-        ChangedFileError: a file was truncated or overwritten while it was read.
-    """
+    """Returns the facts of a pair from both files, which are read, whatever its manifest says."""
     tally = PairTally(pair.dtype)
     for tokens in token_blocks(pair):
         tally.add_tokens(tokens.data)
@@ -141,11 +132,7 @@ def pair_facts(pair: IndexedDataset) -> PairFacts:
 
 
 def token_blocks(pair: IndexedDataset) -> Iterator[NDArray[Any]]:
-    """Yields all tokens of a pair, in order, some millions at once: dtype[count]; none of a part of a token.
-
-    Raises:
-        ChangedFileError: a file was truncated or overwritten while the tokens before were looked at.
-    """
+    """Yields all tokens of a pair, in order, some millions at once: dtype[count]; none of a part of a token."""
     for section in pair.sections:
         stop = section.start + section.num_bytes - section.num_bytes % pair.dtype.itemsize
         for begin in range(section.start, stop, _BYTES):

@@ -31,7 +31,7 @@ from tokenloom.indexed.lengths import (
     damaged_lengths,
     length_histogram,
 )
-from tokenloom.indexed.manifest.file import ManifestHead, read_manifest_head, read_manifest_head_once
+from tokenloom.indexed.manifests import ManifestHead, read_manifest_head
 from tokenloom.indexed.opening import DatasetFiles
 from tokenloom.indexed.token_source import is_our_reader
 from tokenloom.rendering.card import HasFacts
@@ -297,10 +297,8 @@ class IndexedDataset(HasFacts):
         Raises:
             DatasetFormatError: the manifest is damaged.
         """
-        if not is_remote(self.path_prefix):
-            return read_manifest_head(self.path_prefix)
-        copy = self._files.index_file()
-        return read_manifest_head_once(self.path_prefix, copy=copy, settings=self.object_storage)
+        copy = self._files.index_file() if self.is_remote else None
+        return read_manifest_head(self.path_prefix, copy=copy, settings=self.object_storage)
 
     def _check_promises(self, header: Header) -> None:
         path, found = self.idx_path, (header.num_sequences, header.num_boundaries)
@@ -516,11 +514,7 @@ class IndexedDataset(HasFacts):
             raise self._outside(int(sequences[first]), int(starts[first]), int(starts[first] + lengths[first]))
 
     def _check_bytes(self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        """Checks that spans lie in the file, before memory is asked for: lengths of a damaged index can name terabytes.
-
-        Raises:
-            StorageError: one does not.
-        """
+        """Checks that spans lie in the file before memory is asked for: a damaged index can name terabytes."""
         offsets, num_bytes = self._bytes_of(sequences, starts, lengths)
         outside_of_file = (offsets < 0) | (offsets > self.byte_source.num_bytes - num_bytes)
         if outside_of_file.any():
@@ -528,7 +522,7 @@ class IndexedDataset(HasFacts):
             first = int(np.argmax(outside_of_file))
             raise outside(self.tokens_path, int(offsets[first]), int(num_bytes[first]), self.byte_source.num_bytes)
         if isinstance(self.byte_source, ExtentSource):
-            self.byte_source.open_parts(offsets[num_bytes > 0])
+            self.byte_source.check(offsets[num_bytes > 0])
 
     def _outside(self, row: int, start: int, stop: int) -> IndexError:
         self.check_index()

@@ -25,9 +25,6 @@ def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
     Two pairs that differ only between the samples look alike. Tokens in object storage are told by their etag instead,
     where the store has one: samples of them would cost a round trip each. Of a catalogue, each pair is told by what was
     recorded of it, which it must still be.
-
-    Raises:
-        ChangedFileError: a mapped file lost bytes since it was opened, so that what was read of it does not count.
     """
     is_settled = _is_settled(dataset)
     if not is_settled or dataset.identity_found is None:

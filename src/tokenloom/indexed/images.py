@@ -19,11 +19,7 @@ MAX_IMAGE_BYTES = (_MAX_ITEMS - 1) * _ITEM_BYTES
 
 
 def check_image_size(num_bytes: int) -> None:
-    """Checks that an image can be stored.
-
-    Raises:
-        InputError: it is empty, or its elements are more than int32 counts.
-    """
+    """Checks that an image can be stored."""
     if not 0 < num_bytes <= MAX_IMAGE_BYTES:
         message = f"expected an image of 1 to {MAX_IMAGE_BYTES} bytes, found {num_bytes}"
         raise InputError(message)
@@ -35,9 +31,6 @@ def image_to_item(data: bytes) -> NDArray[np.int32]:
     Example:
         >>> image_to_item(b"\\x01\\x00\\x00\\x00\\x02").tolist()
         [3, 1, 2]
-
-    Raises:
-        InputError: the image is empty or too large.
     """
     check_image_size(len(data))
     padding = -len(data) % _ITEM_BYTES
@@ -49,11 +42,7 @@ def image_to_item(data: bytes) -> NDArray[np.int32]:
 
 
 def item_to_image(item: NDArray[Any]) -> bytes:
-    """Returns the bytes of an image file from the sequence that stores it: int32[1 + n].
-
-    Raises:
-        DatasetFormatError: the sequence holds no image.
-    """
+    """Returns the bytes of an image file from the sequence that stores it: int32[1 + n]."""
     padding = int(item[0]) if len(item) else -1
     if item.dtype != np.int32 or len(item) < 2 or not 0 <= padding < _ITEM_BYTES:
         message = f"expected the int32 of an image after 0 to 3 for its padding, found {item.dtype}{item[:4].tolist()}"

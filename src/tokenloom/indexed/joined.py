@@ -43,12 +43,6 @@ class JoinedPairs:
     """The sequences of several pairs, numbered one after the other; what datasets of spans ask of a low-level dataset.
 
     Safe from several threads and after a fork. Not picklable: who holds one makes it anew.
-
-    Args:
-        pairs: the pairs, in order.
-        dtype: the dtype of the tokens of all.
-        mmap: whether to map tokens.
-        object_storage: how to read data in object storage.
     """
 
     def __init__(
@@ -100,13 +94,7 @@ class JoinedPairs:
                 self._tell(documents, told, number, pair)
 
     def open(self, number: int) -> IndexedDataset:
-        """Returns a pair, which is opened if it is not yet.
-
-        Raises:
-            DatasetNotFoundError: it is not there.
-            DatasetFormatError: it is damaged.
-            ChangedFileError: it is not the one that was meant.
-        """
+        """Returns a pair, which is opened if it is not yet."""
         if (pair := self._opened.get(number)) is not None:
             return pair
         meant = self.pairs[number]

@@ -29,6 +29,10 @@ HEADER_BYTES = _HEADER.size  # 34
 UINT16_VOCABULARY_LIMIT = 65500
 """Below this vocabulary size tokens are stored as uint16, from it on as int32: the reference writer's rule."""
 
+SIDECARS = ("roles", "origins", "hashes")
+"""The files that may lie beside a pair besides its manifest, by their suffixes. What is done with one of them
+(published, replaced, joined, checked) is done with all."""
+
 
 class DType(Enum):
     """The element types of a `.bin` file, by the code that the `.idx` header holds."""
@@ -86,6 +90,11 @@ def idx_path(prefix: str) -> str:
     return prefix + ".idx"
 
 
+def sidecar_path(prefix: str, name: str) -> str:
+    """Returns the path of one of `SIDECARS` of a prefix."""
+    return f"{prefix}.{name}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     """The first 34 bytes of an `.idx` file, and where the arrays behind them lie.
@@ -127,11 +136,7 @@ class Header:
 
 
 def parse_header(data: bytes, *, path: str) -> Header:
-    """Reads the header from the first bytes of an `.idx` file.
-
-    Raises:
-        DatasetFormatError: naming the field, what was expected and what was found.
-    """
+    """Reads the header from the first bytes of an `.idx` file."""
     if len(data) < HEADER_BYTES:
         message = f"`{path}`: expected a header of {HEADER_BYTES} bytes, found a file of {len(data)} bytes"
         raise DatasetFormatError(message, hint=_rebuild_hint(path))
@@ -220,9 +225,6 @@ def parse_index(
         bin_bytes: the real size of the `.bin` file; None where that is not known.
         multimodal: whether modes are expected. Text readers accept (and ignore) modes, as the reference does.
         tokens_path: path of what holds the tokens, for messages; None for the `.bin` file beside the index.
-
-    Raises:
-        DatasetFormatError: naming the file, the field, what was expected and what was found.
     """
     without_modes = header.idx_bytes(multimodal=False)
     with_modes = header.idx_bytes(multimodal=True)
@@ -270,11 +272,7 @@ def parse_index(
 
 
 def prefix_of(path: str | os.PathLike[str]) -> str:
-    """Returns the prefix for a prefix, or for the path of either file of a pair, or of a catalogue.
-
-    Raises:
-        ConfigError: no file can have this name.
-    """
+    """Returns the prefix for a prefix, or for the path of either file of a pair, or of a catalogue."""
     text = checked_path("path_prefix", path, example="the path of a pair without `.bin` or `.idx`")
     if not can_be_path(text):
         message = f"expected the path of a dataset, found {text!r}"

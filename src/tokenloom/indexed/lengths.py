@@ -155,9 +155,6 @@ def length_histogram(blocks: Iterable[NDArray[Any]], *, edges: Int64s = _EDGES, 
         blocks: integers[count] each, lengths of sequences.
         edges: int64[num_bins + 1], where bins begin, and where the last one ends: from 0 on.
         name: name of the data, for messages.
-
-    Raises:
-        DatasetFormatError: a length is negative.
     """
     counts = np.zeros(len(edges) - 1, dtype=np.int64)
     tokens = np.zeros_like(counts)

@@ -13,7 +13,6 @@ from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.copies import local_copy
 from tokenloom.storage.ending import beside
-from tokenloom.storage.extents import KnownFiles
 from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_version
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.publishing import recover
@@ -44,11 +43,6 @@ class DatasetFiles:
     Which files those are is taken from the descriptors that are read or mapped. A file that has another version when it
     is opened again, by this process or another, is an error that names it.
 
-    Args:
-        prefix: prefix of the dataset.
-        mmap: whether to map local tokens.
-        settings: settings of object storage.
-
     Attributes:
         catalogue: once opened, what takes the place of the `.bin` file; None where there is one.
     """
@@ -60,16 +54,9 @@ class DatasetFiles:
         self._settings = settings
         self._objects: dict[str, RemoteFile] = {}
         self._versions: dict[str, FileVersion] = _PINNED.get().get(prefix, {})
-        self._known: KnownFiles | None = None
 
     def open(self) -> tuple[ByteSource, MappedFile]:
-        """Returns the tokens, and the mapped index; `check` says whether these are the files that were opened before.
-
-        Raises:
-            DatasetNotFoundError: one of the files does not exist.
-            DatasetFormatError: the catalogue is damaged.
-            StorageError: one cannot be opened.
-        """
+        """Returns the tokens, and the mapped index; `check` compares these files with those opened before."""
         if is_remote(self._prefix) and self.catalogue is None:
             self._ask_at_once()
         before = dict(self._versions)
@@ -93,22 +80,13 @@ class DatasetFiles:
         return tokens, index
 
     def check(self, *sources: ByteSource) -> None:
-        """Compares opened files with what they were when they were opened before, if they were.
-
-        Raises:
-            ChangedFileError: one is another file now.
-        """
+        """Compares opened files with what they were when they were opened before, if they were."""
         for source in sources:
             if isinstance(source, (MappedFile, PositionalFile)) and not is_remote(self._prefix):
                 self._check(source.path, source.version)
 
     def map_beside(self, path: str) -> Bytes:
-        """Returns all bytes of a local file of the dataset beside the pair, the same one each time: uint8[size].
-
-        Raises:
-            ChangedFileError: it is another file than when it was mapped before.
-            StorageError: it cannot be mapped.
-        """
+        """Returns all bytes of a local file of the dataset beside the pair, the same one each time: uint8[size]."""
         data, version = map_version(path)
         self._check(path, version)
         return data
@@ -126,11 +104,7 @@ class DatasetFiles:
         return MappedFile(self.index_file(), at_once=True)
 
     def _check_catalogue(self) -> None:
-        """Compares the catalogue with what it was read as: only the files of a pair are looked at when they are read.
-
-        Raises:
-            ChangedFileError: it is another one, and the index that was opened after it may be too.
-        """
+        """Compares the catalogue with what it was read as: reading looks at the files of a pair alone."""
         path = catalogue_path(self._prefix)
         if self.catalogue is not None and not is_remote(path) and path in self._versions:
             self._check(path, version_of(path))
@@ -148,9 +122,7 @@ class DatasetFiles:
                 self.catalogue = self._read_catalogue()
                 if self.catalogue is None:
                     raise
-        source = self.catalogue.source(self._prefix, mmap=self._mmap, settings=self._settings, known=self._known)
-        self._known = source.known
-        return source
+        return self.catalogue.source(self._prefix, mmap=self._mmap, settings=self._settings)
 
     def _read_catalogue(self) -> Catalogue | None:
         if is_remote(self._prefix):

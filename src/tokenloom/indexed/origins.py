@@ -1,7 +1,7 @@
 """Which record of which input file each document of a pair was made of: `PREFIX.origins`, a file beside the pair.
 
-Readers that do not know the file read the pair as before. It has a header, packed runs, a table of files and a
-directory; FORMAT.md describes the bytes, this module and `origin_blocks.py` are their owners.
+Documents that come from consecutive records of one file are a run, a row of the file: a plain JSON-lines file is one
+run. With every second record left out at random, a document takes 12 bytes, with every hundredth a fourth of one.
 
 A job writes them by `write_runs`, which returns a file that appears with the pair, and the checksum that the
 `PairFacts` of its manifest have as `origins`.
@@ -9,42 +9,64 @@ A job writes them by `write_runs`, which returns a file that appears with the pa
 
 from __future__ import annotations
 
-import json
-import struct
-import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
-from tokenloom.indexed.checksums import FileTally
-from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.contents import FileChecksum, index_start_crc32
-from tokenloom.indexed.origin_blocks import BLOCK_RUNS, ENTRY, MOST_RECORDS, BlockEncoder, Blocks
-from tokenloom.indexed.origin_blocks import OriginFile as OriginFile
-from tokenloom.indexed.origin_blocks import OriginRuns as OriginRuns
-from tokenloom.kernels import crc32
-from tokenloom.storage.atomic import PendingFile, storage_errors
-from tokenloom.storage.copies import PendingObject
-from tokenloom.storage.json_files import UnusableJsonError, parse_json
-from tokenloom.storage.locks import write_at
-from tokenloom.storage.resolve import is_missing, map_whole, open_pending
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.sidecars import Sidecar, Written, read_sidecar, write_sidecar
+from tokenloom.kernels import Watch
+from tokenloom.numbers import check_count
+from tokenloom.storage.json_files import MAY_BE_MISSING, UnusableJsonError, from_members, members_of
 from tokenloom.storage.settings import ObjectStorageSettings
-from tokenloom.storage.typed_json import from_members, members_of
 
-MAGIC = b"TLORIGIN"
-VERSION = 1
-HEADER = struct.Struct("<8sIIIIQQQQQ")
-HEADER_BYTES = HEADER.size  # 64
-_CRC_AT = 12
-_MOST_TABLE_BYTES = 1 << 29
-"""More is refused: room for some millions of files."""
-_MOST_RATIO = 100
-"""More is refused of what was compressed: names that differ in numbers alone come to 21."""
-_BLOCKS_AT_ONCE = 512
-"""130,000 runs: what unpacking them needs stays in the cache."""
+UNITS = ("line", "row", "file", "pair")
+"""What a record of a file is: a line of text, a row of a table, the whole file, or of a folder a text and its image."""
+
+MOST_RECORDS = 1 << 48
+"""Numbers of records and of documents are below."""
+
+RUNS = np.dtype([("file", np.int32), ("first_record", np.int64), ("num_documents", np.int64)])
+"""Consecutive documents that come from consecutive records of a file, from 1 on; -1 and 0 where these are not known."""
+
+Runs = NDArray[np.void]
+"""RUNS[num_runs], consecutive documents."""
+
+_ROW = np.dtype([("first_document", "<i8"), ("first_record", "<i8"), ("file", "<i4"), ("zeros", "<u4")])
+"""A run in the file, which ends where the next one begins."""
+
+_AT_ONCE = 1 << 18
+"""Runs or documents that are looked at together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OriginFile:
+    """An input file that documents came from.
+
+    Attributes:
+        path: its path or address, as it was named.
+        num_bytes: its size.
+        version: what changes when the file does, see `InputRecord`; None where it is not known.
+        unit: what its records are, one of `UNITS`.
+        num_records: records of the file, those that gave no document included; None where it is not known.
+    """
+
+    path: str
+    num_bytes: int
+    version: str | None = field(default=None, metadata=MAY_BE_MISSING)
+    unit: str
+    num_records: int | None = field(default=None, metadata=MAY_BE_MISSING)
+
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        check_count("num_bytes of the file", self.num_bytes)
+        if self.num_records is not None:
+            check_count("num_records of the file", self.num_records)
+        if self.unit not in UNITS:
+            message = f"expected a unit out of {', '.join(UNITS)}, found {self.unit!r}"
+            raise ConfigError(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,18 +76,91 @@ class _Table:
     files: tuple[OriginFile, ...]
 
 
-def origins_path(prefix: str) -> str:
-    """Returns the path of the origins of a prefix."""
-    return prefix + ".origins"
+def joined_runs(runs: Runs) -> Runs:
+    """Returns the same documents in the fewest runs, none of them empty."""
+    held = runs[runs["num_documents"] > 0]
+    files, firsts, counts = held["file"], held["first_record"], held["num_documents"]
+    goes_on = (files[1:] == files[:-1]) & ((files[1:] < 0) | (firsts[1:] == firsts[:-1] + counts[:-1]))
+    if not goes_on.any():
+        return held
+    starts = np.flatnonzero(np.concatenate([[True], ~goes_on]))
+    found = held[starts]
+    found["num_documents"] = np.add.reduceat(counts, starts)
+    return found
+
+
+def selected_runs(runs: Runs, mask: NDArray[np.bool_]) -> Runs:
+    """Returns the runs of some of the documents; those around a document that is left out are not joined.
+
+    Args:
+        runs: those of all documents.
+        mask: bool[documents of all runs], whether each is kept.
+    """
+    held = runs[runs["num_documents"] > 0]  # an empty run begins where another one does
+    bounds = np.cumsum(held["num_documents"]) - held["num_documents"]
+    is_edge = np.concatenate([[False], mask[1:] != mask[:-1]])[: len(mask)]
+    is_edge[bounds] = True
+    edges = np.flatnonzero(is_edge)
+    is_taken = mask[edges]
+    begins, ends = edges[is_taken], np.append(edges[1:], len(mask))[is_taken]
+    numbers = np.searchsorted(bounds, begins, side="right") - 1
+    found = held[numbers]
+    found["first_record"] += np.where(found["file"] < 0, 0, begins - bounds[numbers])
+    found["num_documents"] = ends - begins
+    return found
+
+
+def _check(runs: Runs, *, num_files: int) -> None:
+    """Checks that runs can be those of so many files."""
+    files, firsts, counts = runs["file"], runs["first_record"], runs["num_documents"]
+    wrong = (files < -1) | (files >= num_files) | (counts < 0) | (counts > MOST_RECORDS)
+    wrong |= (files >= 0) & ((firsts < 1) | (firsts > MOST_RECORDS - counts))
+    if wrong.any():
+        run = int(np.argmax(wrong))
+        message = f"expected runs of {num_files} files and of records from 1 on, found {counts[run]} documents "
+        message += f"from record {firsts[run]} of file {files[run]}"
+        raise ConfigError(message)
+
+
+class _Rows:
+    """Runs as rows of the file, joined where they go on; counts them on the way."""
+
+    def __init__(self, files: Collection[OriginFile], runs: Iterable[Runs]) -> None:
+        self._files = files
+        self._runs = runs
+        self.num_documents: int = 0
+        self.num_runs: int = 0
+
+    def __iter__(self) -> Iterator[NDArray[np.void]]:
+        last = np.empty(0, dtype=RUNS)  # the next one may go on from it
+        for part in self._runs:
+            _check(part, num_files=len(self._files))
+            runs = joined_runs(np.concatenate([last, part]))
+            yield self._rows_of(runs[:-1])
+            last = runs[-1:]
+        yield self._rows_of(last)
+
+    def _rows_of(self, runs: Runs) -> NDArray[np.void]:
+        ends = np.cumsum(runs["num_documents"]) + self.num_documents
+        rows = np.zeros(len(runs), dtype=_ROW)
+        rows["first_document"] = ends - runs["num_documents"]
+        rows["first_record"] = np.where(runs["file"] < 0, 0, runs["first_record"])
+        rows["file"] = runs["file"]
+        self.num_documents += int(runs["num_documents"].sum())
+        self.num_runs += len(rows)
+        return rows
 
 
 class Origins:
     """Where the documents of a pair come from. Safe from several threads; not picklable (owners open it again).
 
+    What is asked for is compared with the bounds of what there can be; all of it is compared with its checksum where
+    pairs are verified or joined.
+
     Example:
         >>> import numpy as np
         >>> file = OriginFile(path="a.jsonl", num_bytes=100, unit="line")
-        >>> origins = Origins.from_runs([file], OriginRuns.of([(0, 1, 2), (0, 4, 3)]))
+        >>> origins = Origins.from_runs([file], [np.array([(0, 1, 2), (0, 4, 3)], dtype=RUNS)])
         >>> [numbers.tolist() for numbers in origins.locate(np.array([1, 2]))]
         [[0, 0], [2, 4]]
         >>> origins.documents_of(0, 5).tolist()
@@ -76,69 +171,69 @@ class Origins:
         files: the input files, in the order of their numbers; some may have given no document.
     """
 
-    def __init__(self, files: Collection[OriginFile], blocks: Blocks) -> None:
+    def __init__(
+        self,
+        files: Collection[OriginFile],
+        rows: NDArray[np.void],
+        num_documents: int,
+        *,
+        source: Sidecar | None = None,
+    ) -> None:
         self.files: tuple[OriginFile, ...] = tuple(files)
-        self.num_documents: int = blocks.num_documents
-        self._blocks = blocks
+        self.num_documents = num_documents
+        self._rows = rows
+        self._source = source
+        self._watch = Watch([] if source is None else [source.data])
 
     @property
     def num_runs(self) -> int:
         """Runs of documents from consecutive records."""
-        return self._blocks.num_runs
+        return len(self._rows)
 
     @property
     def num_known(self) -> int:
         """Documents whose origin is known; O(runs)."""
-        return sum(int(runs.num_documents[runs.file_numbers >= 0].sum()) for runs in self.pieces())
+        return sum(int(runs["num_documents"][runs["file"] >= 0].sum()) for runs in self.pieces())
 
     @staticmethod
-    def from_runs(files: Collection[OriginFile], runs: OriginRuns | Iterable[OriginRuns]) -> Origins:
-        """Returns origins in memory, packed as they are in a file.
+    def from_runs(files: Collection[OriginFile], runs: Iterable[Runs]) -> Origins:
+        """Returns origins in memory.
 
         Args:
             files: the files that runs are of.
-            runs: all documents, in order, at once or in pieces; adjacent runs are joined, empty ones left out.
+            runs: all documents, in order; adjacent runs are joined, empty ones left out.
 
         Raises:
             ConfigError: a run is of a file or of records that cannot be.
         """
-        data = bytearray()
-        encoder = BlockEncoder(data.extend)
-        for part in [runs] if isinstance(runs, OriginRuns) else runs:
-            check_runs(part, num_files=len(files))
-            encoder.append(part)
-        directory = encoder.finish()
-        blocks = Blocks(
-            directory,
-            np.frombuffer(data, dtype=np.uint8),
-            num_documents=encoder.num_documents,
-            num_runs=encoder.num_runs,
-            num_files=len(files),
-            name="origins in memory",
-        )
-        return Origins(files, blocks)
+        rows = _Rows(files, runs)
+        return Origins(files, np.concatenate(list(rows)), rows.num_documents)
 
-    def pieces(self, documents: range | None = None) -> Iterator[OriginRuns]:
-        """Yields the runs of consecutive documents, some 130,000 of them at once.
+    def pieces(self, documents: range | None = None) -> Iterator[Runs]:
+        """Yields the runs of consecutive documents, some 260,000 of them at once.
 
         Args:
             documents: which; None for all.
+
+        Raises:
+            DatasetFormatError: they are damaged.
         """
         chosen = range(self.num_documents) if documents is None else documents
         if not len(chosen):
             return
-        first, last = self._blocks.blocks_of(np.array([chosen.start, chosen.stop - 1])).tolist()
-        for begin in range(first, last + 1, _BLOCKS_AT_ONCE):
-            end = min(begin + _BLOCKS_AT_ONCE, last + 1)
-            runs, starts = self._blocks.unpack(np.arange(begin, end))
-            if begin == first or end == last + 1:
-                stop = int(starts[-1] + runs.num_documents[-1])
-                offset = int(starts[0])
-                runs = runs.clipped(max(chosen.start, offset) - offset, min(chosen.stop, stop) - offset)
+        first, last = self._runs_of(np.array([chosen.start, chosen.stop - 1])).tolist()
+        for begin in range(first, last + 1, _AT_ONCE):
+            numbers = np.arange(begin, min(begin + _AT_ONCE, last + 1))
+            rows, ends = self._take(numbers)
+            starts = np.maximum(rows["first_document"], chosen.start)
+            runs = np.empty(len(rows), dtype=RUNS)
+            runs["file"] = rows["file"]
+            runs["first_record"] = rows["first_record"] + np.where(rows["file"] < 0, 0, starts - rows["first_document"])
+            runs["num_documents"] = np.minimum(ends, chosen.stop) - starts
             yield runs
 
     def locate(self, documents: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Returns where documents come from; only the blocks of 256 runs that hold them are unpacked.
+        """Returns where documents come from; O(log runs) each.
 
         Args:
             documents: int64[num_asked], in any order.
@@ -155,24 +250,12 @@ class Origins:
         if len(asked) and not 0 <= int(asked.min()) <= int(asked.max()) < self.num_documents:
             message = f"expected documents from 0 to {self.num_documents - 1}, found {asked.min()} to {asked.max()}"
             raise ConfigError(message)
-        files, records = np.full(len(asked), -1, dtype=np.int32), np.zeros(len(asked), dtype=np.int64)
-        order = np.argsort(asked, kind="stable")
-        rising = asked[order]
-        blocks = self._blocks.blocks_of(rising)
-        needed, firsts = np.unique(blocks, return_index=True)
-        bounds = np.append(firsts, len(rising))
-        for begin in range(0, len(needed), _BLOCKS_AT_ONCE):
-            end = min(begin + _BLOCKS_AT_ONCE, len(needed))
-            runs, starts = self._blocks.unpack(needed[begin:end])
-            mine = slice(int(bounds[begin]), int(bounds[end]))
-            found = np.searchsorted(starts, rising[mine], side="right") - 1
-            files[order[mine]] = runs.file_numbers[found]
-            records[order[mine]] = runs.first_records[found] + rising[mine] - starts[found]
-        records[files < 0] = 0
-        return files, records
+        rows, _ = self._take(self._runs_of(asked))
+        files = rows["file"].copy()
+        return files, np.where(files < 0, 0, rows["first_record"] + asked - rows["first_document"])
 
     def documents_of(self, file: int, record: int) -> NDArray[np.int64]:
-        """Returns the documents that were made of a record, rising; none if it gave none.
+        """Returns the documents that were made of a record, rising; none if it gave none. O(runs).
 
         Args:
             file: number of the file in `files`.
@@ -185,17 +268,39 @@ class Origins:
         if not 0 <= file < len(self.files):
             message = f"expected a file from 0 to {len(self.files) - 1}, found {file}"
             raise ConfigError(message)
-        entries = self._blocks.directory
-        may_hold = (entries["base_file"] <= file) & (entries["max_file"] >= file)
-        may_hold &= (entries["min_record"] <= record) & (entries["max_record"] >= record)
         found = [np.empty(0, dtype=np.int64)]
-        numbers = np.flatnonzero(may_hold)
-        for begin in range(0, len(numbers), _BLOCKS_AT_ONCE):
-            runs, starts = self._blocks.unpack(numbers[begin : begin + _BLOCKS_AT_ONCE])
-            offsets = record - runs.first_records
-            holds = (runs.file_numbers == file) & (offsets >= 0) & (offsets < runs.num_documents)
-            found.append((starts + offsets)[holds])
+        for begin in range(0, len(self._rows), _AT_ONCE):
+            rows, behind = self._rows[begin : begin + _AT_ONCE], self._rows[begin + 1 : begin + _AT_ONCE + 1]
+            ends = np.append(behind["first_document"], self.num_documents)[: len(rows)]
+            documents = rows["first_document"] + record - rows["first_record"]
+            holds = (rows["file"] == file) & (rows["first_record"] <= record) & (documents < ends)
+            self._take(begin + np.flatnonzero(holds))  # are they sound?
+            found.append(documents[holds])
         return np.concatenate(found)
+
+    def _runs_of(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the number of the run of each document, by halving: `np.searchsorted` would copy the column."""
+        starts = self._rows["first_document"]
+        low, high = np.zeros(len(documents), dtype=np.int64), np.full(len(documents), len(starts), dtype=np.int64)
+        for _ in range(len(starts).bit_length()):
+            middle = (low + high) // 2
+            is_right = starts[middle] <= documents
+            low, high = np.where(is_right, middle, low), np.where(is_right, high, middle)
+        return low
+
+    def _take(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.void], NDArray[np.int64]]:
+        """Returns runs, and one past the last document of each: rows, int64[count]."""
+        rows, behind = self._rows[numbers], np.minimum(numbers + 1, len(self._rows) - 1)
+        ends = np.where(numbers + 1 < len(self._rows), self._rows["first_document"][behind], self.num_documents)
+        self._watch.check()
+        files, records, counts = rows["file"], rows["first_record"], ends - rows["first_document"]
+        wrong = (files < -1) | (files >= len(self.files)) | (counts < 1) | (counts > self.num_documents)
+        wrong |= np.where(files < 0, records != 0, (records < 1) | (records > MOST_RECORDS))
+        wrong |= (numbers == 0) & (rows["first_document"] != 0)
+        if wrong.any() and self._source is not None:
+            run = numbers[int(np.argmax(wrong))]
+            raise self._source.damaged(expected=f"documents and records of a file as run {run}", found="others")
+        return rows, ends
 
 
 OriginsPart = tuple[Origins | None, range, NDArray[np.bool_] | None]
@@ -203,11 +308,14 @@ OriginsPart = tuple[Origins | None, range, NDArray[np.bool_] | None]
 bool[num_documents], None for all."""
 
 
-def read_origins(prefix: str, *, object_storage: ObjectStorageSettings | None = None) -> Origins | None:
+def read_origins(
+    prefix: str, *, is_checked: bool = False, object_storage: ObjectStorageSettings | None = None
+) -> Origins | None:
     """Returns the origins beside a pair, mapped; None if there are none. Those in object storage come as a local copy.
 
     Args:
         prefix: prefix of the pair.
+        is_checked: whether to compare them with their checksum, which reads all of them.
         object_storage: settings of object storage.
 
     Raises:
@@ -215,93 +323,29 @@ def read_origins(prefix: str, *, object_storage: ObjectStorageSettings | None = 
         DatasetFormatError: they are damaged, or belong to other data.
         StorageError: a store denies access, or does not answer.
     """
-    path = origins_path(prefix)
+    if (found := read_sidecar(prefix, "origins", object_storage=object_storage)) is None:
+        return None
     try:
-        data = map_whole(path, settings=object_storage)
-    except StorageError as error:
-        if is_missing(error):
-            return None
-        raise
-    origins, start = parse_origins(data, name=path)
-    pair = IndexedDataset(prefix, object_storage=object_storage)
-    if origins.num_documents != pair.num_documents:
-        message = f"`{path}`: expected the {pair.num_documents} documents of the pair, found {origins.num_documents}"
-        raise DatasetFormatError(message, hint="the file belongs to other data; remove it to do without origins")
-    if start != index_start_crc32(pair.index.header, pair.index.arrays.lengths):
-        message = f"`{path}` was written for another pair than the one that is there"
-        raise DatasetFormatError(message, hint="if the data were replaced on purpose, remove it; else write them again")
+        files = from_members(_Table, found.table).files
+    except UnusableJsonError as error:
+        raise found.damaged(expected="a table of files", found=str(error).removeprefix(": ")) from error
+    origins = Origins(files, found.data.view(_ROW), found.num_rows, source=found)
+    if is_checked:
+        found.check()
+        for _ in origins.pieces():
+            pass  # each looks at its rows
     return origins
-
-
-def origin_problems(prefix: str, *, object_storage: ObjectStorageSettings | None = None) -> Iterator[str]:
-    """Yields a sentence if the origins beside a pair are damaged or of another pair; they are read as a whole."""
-    try:
-        for _ in () if (origins := read_origins(prefix, object_storage=object_storage)) is None else origins.pieces():
-            pass
-    except DatasetFormatError as error:
-        yield error.message
-
-
-def parse_origins(data: NDArray[np.uint8], *, name: str) -> tuple[Origins, int]:
-    """Returns what a file holds, and the `index_start_crc32` of its pair; runs are looked at when they are unpacked.
-
-    Args:
-        data: uint8[…], the whole file.
-        name: its path, for errors.
-
-    Raises:
-        DatasetFormatError: it is foreign, truncated, damaged, or was written by something newer.
-    """
-
-    def damaged(*, expected: str, found: object) -> DatasetFormatError:
-        message = f"`{name}`: expected {expected}, found {found}"
-        return DatasetFormatError(message, hint="write the pair again, or remove the file to do without origins")
-
-    if len(data) < HEADER_BYTES:
-        raise damaged(expected=f"a header of {HEADER_BYTES} bytes", found=f"a file of {len(data)} bytes")
-    header = data[:HEADER_BYTES].tobytes()
-    magic, version, crc, index_start, _, num_documents, num_runs, num_files, packed_bytes, table_bytes = HEADER.unpack(
-        header
-    )
-    if (magic, version) != (MAGIC, VERSION):
-        raise damaged(expected=f"{MAGIC!r} and version {VERSION}", found=f"{magic!r} and version {version}")
-    num_blocks = -(-num_runs // BLOCK_RUNS)
-    directory_at = len(data) - num_blocks * ENTRY.itemsize
-    table_at = directory_at - packed_bytes
-    most_bytes = min(_MOST_TABLE_BYTES, _MOST_RATIO * packed_bytes)
-    if table_at < HEADER_BYTES or table_bytes > most_bytes or not num_runs <= num_documents < MOST_RECORDS:
-        counts = f"{num_documents} documents in {num_runs} runs, and {table_bytes} bytes about {num_files} files"
-        raise damaged(expected="counts that fit its size", found=counts)
-    packed, directory = data[table_at:directory_at].tobytes(), data[directory_at:]
-    cleared = header[:_CRC_AT] + bytes(4) + header[_CRC_AT + 4 :]
-    if (found := crc32(directory, crc32(packed, crc32(cleared)))) != crc:
-        raise damaged(expected=f"CRC-32 {crc:08x} of header, table and directory", found=f"{found:08x}")
-    try:
-        files = from_members(_Table, parse_json(_unpacked(packed, table_bytes), most_bytes=_MOST_TABLE_BYTES)).files
-    except (zlib.error, UnusableJsonError) as error:
-        raise damaged(expected="a table of files", found=str(error).removeprefix(": ")) from error
-    if len(files) != num_files:
-        raise damaged(expected=f"{num_files} files", found=len(files))
-    blocks = Blocks(
-        np.frombuffer(directory.tobytes(), dtype=ENTRY),
-        data[HEADER_BYTES:table_at],
-        num_documents=num_documents,
-        num_runs=num_runs,
-        num_files=num_files,
-        name=name,
-    )
-    return Origins(files, blocks), index_start
 
 
 def write_runs(
     prefix: str,
     files: Collection[OriginFile],
-    runs: Iterable[OriginRuns],
+    runs: Iterable[Runs],
     *,
     index_start_crc32: int,
     durable: bool = True,
-) -> tuple[PendingFile | PendingObject, FileChecksum]:
-    """Writes `PREFIX.origins` from runs as they come, which are not kept, but for 64 bytes per 256 of them.
+) -> Written:
+    """Writes `PREFIX.origins` from runs as they come, which are not kept.
 
     Returns the file, which has no name yet, and its checksum.
 
@@ -311,55 +355,19 @@ def write_runs(
         runs: those of all documents, in order.
         index_start_crc32: that of the pair, as `PairFacts` has it; `checksums.start_crc32_of` reads it from an index.
         durable: whether it survives a loss of power once it is published.
-
-    Raises:
-        ConfigError: a run is of a file or of records that cannot be; or there are so many files that no reader would
-            take them.
-        StorageError: writing failed.
     """
-    tally, file = FileTally(), open_pending(origins_path(prefix), durable=durable)
-
-    def write(data: bytes | memoryview) -> None:
-        file.write(data)
-        tally.add(data)
-
-    try:
-        file.write(bytes(HEADER_BYTES))
-        encoder = BlockEncoder(write)
-        for part in runs:
-            check_runs(part, num_files=len(files))
-            encoder.append(part)
-        table = _table_bytes(files)
-        directory, packed = encoder.finish().tobytes(), zlib.compress(table)
-        write(packed)
-        write(directory)
-        counts = encoder.num_documents, encoder.num_runs, len(files), len(packed), len(table)
-        header = HEADER.pack(MAGIC, VERSION, 0, index_start_crc32, 0, *counts)
-        header = HEADER.pack(
-            MAGIC, VERSION, crc32(directory, crc32(packed, crc32(header))), index_start_crc32, 0, *counts
-        )
-        with storage_errors("write", file.path):
-            file.stream.flush()
-            write_at(file.stream.fileno(), memoryview(header), 0)
-        file.sync()
-    except BaseException:
-        file.discard()
-        raise
-    whole = FileTally()
-    whole.add(header)
-    whole.add_part(tally.checksum())
-    return file, whole.checksum()
+    rows = _Rows(files, runs)
+    return write_sidecar(
+        prefix,
+        "origins",
+        rows,
+        lambda: (rows.num_documents, rows.num_runs, members_of(_Table(files=tuple(files)))),
+        index_start_crc32=index_start_crc32,
+        durable=durable,
+    )
 
 
-def _table_bytes(files: Collection[OriginFile]) -> bytes:
-    table = json.dumps(members_of(_Table(files=tuple(files))), separators=(",", ":")).encode()
-    if len(table) > _MOST_TABLE_BYTES:
-        message = f"expected a table of at most {_MOST_TABLE_BYTES} bytes, found {len(table)}: {len(files)} files"
-        raise ConfigError(message, hint="make several pairs of so many files")
-    return table
-
-
-def joined_origins(parts: Iterable[OriginsPart]) -> tuple[Collection[OriginFile], Iterator[OriginRuns]]:
+def joined_origins(parts: Iterable[OriginsPart]) -> tuple[Collection[OriginFile], Iterator[Runs]]:
     """Returns what `write_runs` takes for documents of many pairs, in order, as those of one; runs pass in pieces.
 
     Files are the same if path, size, version and unit are. Of several numbers of records, the largest counts.
@@ -378,47 +386,15 @@ def joined_origins(parts: Iterable[OriginsPart]) -> tuple[Collection[OriginFile]
                 files[key] = replace(known, num_records=file.num_records)
         return numbers
 
-    def joined_runs() -> Iterator[OriginRuns]:
+    def all_runs() -> Iterator[Runs]:
         for origins, documents, mask in parts:
-            if origins is None:
-                kept = len(documents) if mask is None else int(np.count_nonzero(mask[documents.start : documents.stop]))
-                yield OriginRuns.unknown(kept)
-                continue
-            numbers, at = numbers_of(origins.files), documents.start
-            for runs in origins.pieces(documents):
-                for piece in [runs] if mask is None else runs.pieces():
-                    count = int(piece.num_documents.sum())
-                    chosen = piece if mask is None else piece.select(mask[at : at + count])
-                    yield chosen.renumbered(numbers)
-                    at += count
+            numbers = None if origins is None else np.append(numbers_of(origins.files), np.int32(-1))
+            for begin in range(documents.start, documents.stop, _AT_ONCE):
+                chosen = range(begin, min(begin + _AT_ONCE, documents.stop))
+                runs = np.array([(-1, 0, len(chosen))], dtype=RUNS)
+                if origins is not None and numbers is not None:
+                    runs = np.concatenate(list(origins.pieces(chosen)))
+                    runs["file"] = numbers[runs["file"]]
+                yield runs if mask is None else selected_runs(runs, mask[chosen.start : chosen.stop])
 
-    return files.values(), joined_runs()
-
-
-def check_runs(runs: OriginRuns, *, num_files: int) -> None:
-    """Checks that runs can be those of so many files.
-
-    Raises:
-        ConfigError: they cannot.
-    """
-    files, firsts, counts = runs.file_numbers, runs.first_records, runs.num_documents
-    if not len(files) == len(firsts) == len(counts):
-        message = f"expected columns of one length, found {len(files)}, {len(firsts)} and {len(counts)} runs"
-        raise ConfigError(message)
-    wrong = (files < -1) | (files >= num_files) | (counts < 0) | (counts > MOST_RECORDS)
-    wrong |= (files >= 0) & ((firsts < 1) | (firsts > MOST_RECORDS - counts))
-    if wrong.any():
-        run = np.flatnonzero(wrong)[0]
-        message = f"expected runs of {num_files} files and of records from 1 on, found {counts[run]} documents from "
-        message += f"record {firsts[run]} of file {files[run]}"
-        raise ConfigError(message)
-
-
-def _unpacked(packed: bytes, num_bytes: int) -> bytes:
-    """Returns what a table is without its compression; no more than so many bytes are made."""
-    unpacking = zlib.decompressobj()
-    data = unpacking.decompress(packed, num_bytes + 1)
-    if len(data) != num_bytes or not unpacking.eof or unpacking.unused_data:
-        message = f"expected {num_bytes} bytes, found others"
-        raise UnusableJsonError(message)
-    return data
+    return files.values(), all_runs()

@@ -18,12 +18,7 @@ from tokenloom.storage.secrets import admit
 
 
 def prefixes_in(folder: str) -> list[str]:
-    """Returns the prefixes of all datasets in a folder, sorted by name; an incomplete pair is an error.
-
-    Raises:
-        DatasetNotFoundError: the folder holds no pair, or half of one.
-        ConfigError: it holds pairs and catalogues, which may name the same documents.
-    """
+    """Returns the prefixes of all datasets in a folder, sorted by name; an incomplete pair is an error."""
     names = {name for name in names_in(folder) if not name.startswith(".")}
     prefixes = sorted({prefix_of(name) for name in names if name.endswith((".bin", ".idx"))})
     for prefix in prefixes:
@@ -39,11 +34,7 @@ def prefixes_in(folder: str) -> list[str]:
 
 
 def prefixes_matching(pattern: str) -> list[str]:
-    """Returns the prefixes that match a glob, sorted by name; in a store, of objects right below one key.
-
-    Raises:
-        ConfigError: pairs and catalogues match, which may name the same documents.
-    """
+    """Returns the prefixes that match a glob, sorted by name; in a store, of objects right below one key."""
     wanted = idx_path(prefix_of(pattern))
     if is_remote(pattern):
         folder, _, name = wanted.rpartition("/")
@@ -57,23 +48,14 @@ def prefixes_matching(pattern: str) -> list[str]:
 
 
 def check_mixture(where: str, prefixes: Sequence[str], catalogues: Sequence[str]) -> None:
-    """Refuses datasets found together of which some are catalogues, and may hold the documents of the others.
-
-    Raises:
-        ConfigError: it is so.
-    """
+    """Refuses datasets found together of which some are catalogues, and may hold the documents of the others."""
     if catalogues and len(catalogues) < len(prefixes):
         message = f"{where} pairs and the catalogue `{catalogues[0]}`, whose documents may be those of the pairs"
         raise ConfigError(message, hint="name either the catalogue or the pairs")
 
 
 def expand_prefixes(entries: Iterable[str]) -> list[str]:
-    """Returns the datasets that entries stand for, in their order: prefixes, globs of prefixes, and folders.
-
-    Raises:
-        DatasetNotFoundError: nothing is there.
-        ConfigError: a folder or glob stands for pairs and catalogues at once.
-    """
+    """Returns the datasets that entries stand for, in their order: prefixes, globs of prefixes, and folders."""
     found: list[str] = []
     for entry in map(admit, entries):
         prefix = prefix_of(entry)

@@ -1,13 +1,13 @@
 """Which tokens of a `.bin`/`.idx` pair are prompts and which are answers: `PREFIX.roles`, a file beside the pair.
 
-Readers that do not know the file read the pair as before. FORMAT.md describes the bytes; this module is their owner.
+FORMAT.md describes the columns.
 """
 
 from __future__ import annotations
 
 import hashlib
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -15,22 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError, StorageError
-from tokenloom.indexed.checksums import FileTally
+from tokenloom.indexed.checksums import start_crc32_of
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.contents import FileChecksum
+from tokenloom.indexed.layout import sidecar_path
+from tokenloom.indexed.sidecars import Written, open_sidecar, write_sidecar
 from tokenloom.kernels import RoleParts, Watch
-from tokenloom.storage.atomic import PendingFile
-from tokenloom.storage.copies import PendingObject, local_copy
+from tokenloom.storage.copies import local_copy
+from tokenloom.storage.json_files import UnusableJsonError, from_members, members_of
 from tokenloom.storage.local import ByteSource, map_file
 from tokenloom.storage.objects import RemoteFile
-from tokenloom.storage.resolve import exists, open_pending
+from tokenloom.storage.resolve import exists
 from tokenloom.storage.sampling import sampled_hash_in, sampled_hash_of
-
-MAGIC = b"TLROLES\x00"
-VERSION = 1
-_HEADER = struct.Struct("<8sIIQQ32s32s")
-HEADER_BYTES = _HEADER.size  # 96
-_UNKNOWN = bytes(32)
 
 
 class PartKind(IntEnum):
@@ -44,9 +39,17 @@ class PartKind(IntEnum):
     """Text that is no conversation."""
 
 
-def roles_path(prefix: str) -> str:
-    """Returns the path of the roles of a prefix."""
-    return prefix + ".roles"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """What the table of the file says.
+
+    Attributes:
+        pair: SHA-256 over the hashes of pieces of `.idx` and `.bin`, in hex.
+        tokenizer: SHA-256 of its `tokenizer.json`, in hex; None where it is not known.
+    """
+
+    pair: str
+    tokenizer: str | None
 
 
 class SequenceRoles:
@@ -100,11 +103,7 @@ class SequenceRoles:
         return digest.hexdigest()
 
     def check(self) -> None:
-        """Makes sure that what was read is what the file held when it was opened; costs nothing.
-
-        Raises:
-            ChangedFileError: it was truncated or overwritten meanwhile, or cannot be read any more.
-        """
+        """Makes sure that what was read is what the file held when it was opened; costs nothing."""
         self._watch.check()
 
 
@@ -119,7 +118,7 @@ def text_roles(num_sequences: int, lengths: NDArray[np.int32]) -> SequenceRoles:
 
 def has_roles(dataset: IndexedDataset) -> bool:
     """Whether there are roles beside a pair."""
-    return exists(roles_path(dataset.path_prefix), settings=dataset.object_storage)
+    return exists(sidecar_path(dataset.path_prefix, "roles"), settings=dataset.object_storage)
 
 
 def read_roles(dataset: IndexedDataset, *, remote: RemoteFile | None = None) -> SequenceRoles:
@@ -130,13 +129,8 @@ def read_roles(dataset: IndexedDataset, *, remote: RemoteFile | None = None) -> 
     Args:
         dataset: the pair.
         remote: the object that holds them, where it was opened before; else what is there now.
-
-    Raises:
-        DatasetNotFoundError: there is no such file.
-        DatasetFormatError: it is truncated, foreign, or was written for other data.
-        StorageError: a store denies access, or does not answer.
     """
-    path = roles_path(dataset.path_prefix)
+    path = sidecar_path(dataset.path_prefix, "roles")
     try:
         if dataset.is_remote and remote is None:
             remote = RemoteFile(path, dataset.object_storage)
@@ -146,44 +140,28 @@ def read_roles(dataset: IndexedDataset, *, remote: RemoteFile | None = None) -> 
             raise
         message = f"no file `{path}`: nothing says which tokens of `{dataset.path_prefix}` are answers"
         raise DatasetNotFoundError(message, hint="tokenize conversations with `tokenloom preprocess-chat`") from error
-    hint = "the file is truncated, or belongs to other data; tokenize the conversations again"
-    if len(data) < HEADER_BYTES:
-        message = f"`{path}`: expected a header of {HEADER_BYTES} bytes, found a file of {len(data)} bytes"
-        raise DatasetFormatError(message, hint=hint)
-    magic, version, _, num_sequences, num_parts, pair, tokenizer = _HEADER.unpack(data[:HEADER_BYTES].tobytes())
-    if magic != MAGIC or version != VERSION:
-        message = f"`{path}`: expected {MAGIC!r} and version {VERSION}, found {magic!r} and version {version}"
-        raise DatasetFormatError(message, hint=hint)
-    if num_sequences != len(dataset):
-        message = f"`{path}`: expected the {len(dataset)} sequences of the pair, found {num_sequences}"
-        raise DatasetFormatError(message, hint=hint)
-    expected = HEADER_BYTES + 8 * (num_sequences + 1) + 5 * num_parts
-    if len(data) != expected:
-        message = f"`{path}`: {num_sequences} sequences and {num_parts} parts need {expected} bytes, found {len(data)}"
-        raise DatasetFormatError(message, hint=hint)
-    if pair != _pair_hash(dataset.index_source(), dataset.byte_source):
+    found = open_sidecar(dataset, "roles", data)
+    try:
+        table = from_members(_Table, found.table)
+    except UnusableJsonError as error:
+        raise found.damaged(expected="a table of pair and tokenizer", found=str(error).removeprefix(": ")) from error
+    if table.pair != _pair_hash(dataset.index_source(), dataset.byte_source):
         message = f"`{path}` was written for another pair than the one that is there"
-        raise DatasetFormatError(message, hint=hint)
-    stops_at = HEADER_BYTES + 8 * (num_sequences + 1)
-    kinds_at = stops_at + 4 * num_parts
-    offsets: NDArray[np.int64] = data[HEADER_BYTES:stops_at].view(np.int64)
-    if (int(offsets[0]), int(offsets[-1])) != (0, num_parts):
-        message = f"`{path}`: expected parts from 0 to {num_parts}, found {offsets[0]} to {offsets[-1]}"
-        raise DatasetFormatError(message, hint=hint)
-    stops: NDArray[np.int32] = data[stops_at:kinds_at].view(np.int32)
-    return SequenceRoles(
-        offsets,
-        stops,
-        data[kinds_at:],
-        tokenizer_sha256=None if tokenizer == _UNKNOWN else tokenizer.hex(),
-        remote=remote,
-    )
+        raise DatasetFormatError(message, hint="tokenize the conversations again")
+    stops_at = 8 * (found.num_rows + 1)
+    kinds_at = stops_at + 4 * found.count
+    offsets: NDArray[np.int64] = found.data[:stops_at].view(np.int64)
+    if (int(offsets[0]), int(offsets[-1])) != (0, found.count):
+        raise found.damaged(expected=f"parts from 0 to {found.count}", found=f"{offsets[0]} to {offsets[-1]}")
+    stops: NDArray[np.int32] = found.data[stops_at:kinds_at].view(np.int32)
+    kinds = found.data[kinds_at:]
+    return SequenceRoles(offsets, stops, kinds, tokenizer_sha256=table.tokenizer, remote=remote)
 
 
 def role_problems(dataset: IndexedDataset) -> Iterator[str]:
     """Yields one sentence for each array of the roles beside a pair that is inconsistent; one pass over them."""
     roles = read_roles(dataset)
-    path = roles_path(dataset.path_prefix)
+    path = sidecar_path(dataset.path_prefix, "roles")
     for problem in part_problems(dataset.sequence_lengths, roles.offsets, roles.stops, roles.kinds):
         yield f"`{path}`: {problem}"
 
@@ -221,25 +199,21 @@ def part_problems(
         yield f"expected kinds up to {max(PartKind)}, found {kinds[strange[0]]} for part {strange[0]}"
 
 
-def _pair_hash(index: ByteSource, tokens: ByteSource) -> bytes:
+def _pair_hash(index: ByteSource, tokens: ByteSource) -> str:
     """Returns a hash of pieces of both files."""
     samples = [sampled_hash_of(source) for source in (index, tokens)]
-    return hashlib.sha256(" ".join(samples).encode()).digest()
+    return hashlib.sha256(" ".join(samples).encode()).hexdigest()
 
 
 class RolesWriter:
     """Collects the parts of sequences, to be written once the pair is complete.
 
     Memory: 8 bytes per sequence, 5 per part.
-
-    Args:
-        prefix: prefix of the pair.
-        tokenizer_sha256: hash of the tokenizer, in hex.
     """
 
     def __init__(self, prefix: str, *, tokenizer_sha256: str | None = None) -> None:
         self._prefix = prefix
-        self._tokenizer = _UNKNOWN if tokenizer_sha256 is None else bytes.fromhex(tokenizer_sha256)
+        self.tokenizer_sha256 = tokenizer_sha256
         self._counts: list[NDArray[np.int64]] = []
         self._stops: list[NDArray[np.int32]] = []
         self._kinds: list[NDArray[np.uint8]] = []
@@ -259,9 +233,6 @@ class RolesWriter:
             stops: int32[sum(counts)], see `SequenceRoles`.
             kinds: uint8[sum(counts)].
             lengths: int32[num_sequences], tokens of each, as the pair has them; None where the pair is checked later.
-
-        Raises:
-            DatasetFormatError: these are not the parts of such sequences.
         """
         first = sum(map(len, self._counts))
         offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)])
@@ -273,41 +244,20 @@ class RolesWriter:
         self._stops.append(stops)
         self._kinds.append(kinds)
 
-    def write(
-        self, num_sequences: int, tokens: ByteSource, index: ByteSource
-    ) -> tuple[PendingFile | PendingObject, FileChecksum]:
-        """Returns the file, written and without its name yet, and its checksum.
-
-        Args:
-            num_sequences: number of sequences of the pair.
-            tokens: the bytes that its pointers lead into, complete.
-            index: the bytes of its index, complete.
-
-        Raises:
-            DatasetFormatError: the parts are not those of as many sequences as the pair has.
-            StorageError: writing failed.
-        """
-        counts = _joined(self._counts, np.int64)
+    def write(self, num_sequences: int, tokens: ByteSource, index: ByteSource, *, durable: bool = True) -> Written:
+        """Returns the file, written and without its name yet, and its checksum."""
+        counts = np.concatenate([np.empty(0, dtype=np.int64), *self._counts])
         if len(counts) != num_sequences:
             message = f"`{self._prefix}`: expected the parts of {num_sequences} sequences, found those of {len(counts)}"
             raise DatasetFormatError(message)
-        num_parts = int(counts.sum())
-        pair = _pair_hash(index, tokens)
-        header = _HEADER.pack(MAGIC, VERSION, 0, len(counts), num_parts, pair, self._tokenizer)
         offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)])
-        file, tally = open_pending(roles_path(self._prefix)), FileTally()
-        try:
-            parts: list[NDArray[Any]] = [*self._stops, *self._kinds]
-            for part in (np.frombuffer(header, dtype=np.uint8), offsets, *parts):
-                data = np.ascontiguousarray(part).data
-                file.write(data)
-                tally.add(data)
-            file.sync()
-        except BaseException:
-            file.discard()
-            raise
-        return file, tally.checksum()
-
-
-def _joined(arrays: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
-    return np.concatenate([np.empty(0, dtype=dtype), *arrays])
+        columns: list[NDArray[Any]] = [offsets, *self._stops, *self._kinds]
+        table = members_of(_Table(pair=_pair_hash(index, tokens), tokenizer=self.tokenizer_sha256))
+        return write_sidecar(
+            self._prefix,
+            "roles",
+            columns,
+            lambda: (num_sequences, int(offsets[-1]), table),
+            index_start_crc32=start_crc32_of(index),
+            durable=durable,
+        )

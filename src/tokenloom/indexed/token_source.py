@@ -76,11 +76,7 @@ def is_our_reader(reader: Any) -> bool:
 
 
 def check_source(source: Any) -> None:
-    """Raises if a low-level dataset overrides what samples of spans do not ask.
-
-    Raises:
-        ConfigError: it does.
-    """
+    """Raises if a low-level dataset overrides what samples of spans do not ask."""
     own = Overrides.of(source, _HOOKS)
     if own.found and hasattr(source, "get"):
         remedy = "override `get(idx, offset, length)`, which gives the tokens of samples"

@@ -20,11 +20,8 @@ from typing import Any
 
 from tokenloom.errors import DatasetFormatError, StorageError, TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import idx_path
-from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.manifest.contents import PairFacts
-from tokenloom.indexed.manifest.file import manifest_path
-from tokenloom.indexed.roles import roles_path
+from tokenloom.indexed.layout import idx_path, sidecar_path
+from tokenloom.indexed.manifests import PairFacts, manifest_of, manifest_path
 from tokenloom.indexed.verify import check_index, check_sidecars, check_tokens
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import publish_bytes
@@ -201,12 +198,7 @@ _VERIFICATIONS: dict[str, Verification] = {}
 
 
 def verification(folder: str, pairs: Mapping[str, ObjectStorageSettings | None] | None = None) -> Verification:
-    """Returns the verification whose results are kept in a folder, one per process.
-
-    Args:
-        folder: made if need be.
-        pairs: prefixes that are added to it, and their settings of object storage.
-    """
+    """Returns the verification whose results are kept in a folder, one per process."""
     if (found := _VERIFICATIONS.get(folder)) is None:
         found = _VERIFICATIONS.setdefault(folder, Verification(folder))
     for prefix, settings in (pairs or {}).items():
@@ -230,7 +222,8 @@ def _identity_of(dataset: IndexedDataset, facts: PairFacts | None) -> str:
     and etag; and the checksums of the manifest, since not every store has etags.
     """
     paths = [section.path for section in dataset.sections]
-    paths += [make(dataset.path_prefix) for make in (idx_path, manifest_path, roles_path)]
+    prefix = dataset.path_prefix
+    paths += [idx_path(prefix), manifest_path(prefix), sidecar_path(prefix, "roles")]
     states = {path if is_remote(path) else os.path.abspath(path): _state_of(path, dataset) for path in paths}
     files = [] if facts is None else [facts.tokens, facts.index, facts.roles]
     return json.dumps([_VERSION, states, [each and [each.num_bytes, each.crc32] for each in files]], sort_keys=True)
@@ -241,7 +234,7 @@ def _state_of(path: str, dataset: IndexedDataset) -> list[Any] | None:
         if is_remote(path):
             version = RemoteFile(path, dataset.object_storage).version
             return [version.num_bytes, version.etag]
-        return list(version_of(path).facts)
+        return list(version_of(path)[:5])
     except StorageError as error:
         if is_missing(error):
             return None

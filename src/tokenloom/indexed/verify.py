@@ -13,26 +13,21 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import kernels
 from tokenloom.errors import DatasetFormatError
 from tokenloom.indexed.checksums import FileTally, PairTally, path_checksum, source_checksum, token_blocks
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.document_hashes import read_document_hashes
-from tokenloom.indexed.layout import Index, bin_path, idx_path
-from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.manifest.contents import SIDECARS, FileChecksum, PairFacts, sidecar_path
-from tokenloom.indexed.manifest.file import manifest_path, read_manifest
-from tokenloom.indexed.origins import origin_problems
+from tokenloom.indexed.layout import SIDECARS, Index, bin_path, idx_path, sidecar_path
+from tokenloom.indexed.manifests import FileChecksum, PairFacts, manifest_of, manifest_path, read_manifest
+from tokenloom.indexed.origins import read_origins
 from tokenloom.indexed.roles import role_problems
+from tokenloom.indexed.sidecars import read_sidecar
 from tokenloom.progress import also_told, task
 from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.extents import ExtentSource
 from tokenloom.storage.resolve import exists
-
-_ROWS = 1 << 20
 
 _SOUND: WeakKeyDictionary[IndexedDataset, Index] = WeakKeyDictionary()
 """Datasets that were checked, with the index that they had open."""
@@ -45,7 +40,7 @@ class VerifyReport(HasFacts):
     Attributes:
         num_tokens: tokens read.
         smallest_token, largest_token: extremes of all tokens; None for an empty dataset, floats for a float dtype.
-        problems: one sentence per defect, with file, field, expected and found; empty if the pair is sound.
+        problems: a sentence per defect, with file, field, expected and found; empty if the pair is sound.
         has_manifest: whether there was a manifest to compare counts and checksums with.
         has_images: whether bytes of images are among the tokens, so that the extremes tell nothing of a vocabulary.
     """
@@ -79,9 +74,8 @@ def verify_dataset(
     *,
     multimodal: bool = False,
     vocab_size: int | None = None,
-    progress: Callable[[int], None] | None = None,
 ) -> VerifyReport:
-    """Reads the whole pair, and what lies beside it, and reports every kind of defect once, with the first row of it.
+    """Reads the whole pair, and what lies beside it, and reports the first defect of each array.
 
     Of a catalogue, all pairs that are missing or replaced are reported, and tokens are read only if there are none.
     One sequential pass over both files in bounded memory; what lies beside them is looked at as a whole. Counts and
@@ -91,7 +85,6 @@ def verify_dataset(
         prefix: prefix of the pair.
         multimodal: whether it holds modes.
         vocab_size: tokens must be in [0, vocab_size); None for what a manifest says.
-        progress: called with the bytes of tokens read since the last call.
 
     Raises:
         DatasetNotFoundError, DatasetFormatError: the pair cannot be opened at all.
@@ -114,7 +107,7 @@ def verify_dataset(
     tally = PairTally(dataset.dtype)
     smallest: int | float | None = None
     largest: int | float | None = None
-    for tokens in () if lost else _read_tokens(dataset, f"verify {prefix}", progress):
+    for tokens in () if lost else _read_tokens(dataset, f"verify {prefix}"):
         if facts is not None:
             tally.add_tokens(tokens.data)
         low, high = tokens.min().item(), tokens.max().item()
@@ -150,9 +143,6 @@ def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
     Args:
         dataset: whose index it is.
         compares: whether the checksum counts; to ask for it costs requests in object storage.
-
-    Raises:
-        DatasetFormatError: a row is damaged, or the manifest is of another index.
     """
     if _SOUND.get(dataset) is dataset.index:
         return
@@ -165,16 +155,7 @@ def check_index(dataset: IndexedDataset, *, compares: bool = True) -> None:
 
 
 def check_sum(dataset: IndexedDataset, rows: range, num_tokens: int) -> None:
-    """Checks what the lengths of consecutive rows add up to, which must be what lies between their ends; O(1).
-
-    Args:
-        dataset: dataset that holds them.
-        rows: which.
-        num_tokens: the sum of their lengths.
-
-    Raises:
-        DatasetFormatError: it is not; names the first damaged row.
-    """
+    """Checks what the lengths of consecutive rows add up to, which must be what lies between their ends; O(1)."""
     if (expected := dataset.count_tokens(rows)) != num_tokens:
         check_index(dataset)  # knows better what is wrong
         where = f"`{idx_path(dataset.path_prefix)}`: expected lengths of {expected} tokens"
@@ -182,15 +163,7 @@ def check_sum(dataset: IndexedDataset, rows: range, num_tokens: int) -> None:
 
 
 def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | None = None) -> None:
-    """Reads all tokens and compares their checksum with that of the manifest; reads nothing without one.
-
-    Args:
-        dataset: the pair.
-        progress: called with the bytes read since the last call.
-
-    Raises:
-        DatasetFormatError: they have another checksum.
-    """
+    """Reads all tokens and compares their checksum with that of the manifest; reads nothing without one."""
     if (manifest := manifest_of(dataset)) is not None:
         tally = FileTally()
         for tokens in _read_tokens(dataset, f"checking {dataset.path_prefix}", progress):
@@ -200,16 +173,7 @@ def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | N
 
 
 def check_sidecars(pair: IndexedDataset, *, names: Collection[str] = SIDECARS) -> None:
-    """Checks the files beside a pair, and their checksums where a manifest says them; nothing if there are none.
-
-    Args:
-        pair: the pair.
-        names: the files to look at.
-
-    Raises:
-        DatasetFormatError: one is damaged; or there are no roles, which the manifest names. Data cannot be trained
-            without these as they were meant to be.
-    """
+    """Checks the files beside a pair, and their checksums where a manifest says them; roles it names must be there."""
     manifest = manifest_of(pair)
     facts = None if manifest is None else manifest.pair
     _refuse(pair, next(sidecar_problems(pair, facts, names=names, needed=("roles",)), None))
@@ -224,17 +188,16 @@ def sidecar_problems(
 ) -> Iterator[str]:
     """Yields one sentence for each way in which a file beside a pair is not sound; they are read as a whole.
 
-    Args:
-        pair: the pair.
-        facts: what its manifest says; None without.
-        names: the files to look at.
-        needed: those that may not be missing where the manifest tells of them.
+    Those in `needed` may not be missing where the facts of the manifest tell of them.
     """
     for name in names:
         path = sidecar_path(pair.path_prefix, name)
         expected = None if facts is None else facts.beside[name]
         if exists(path, settings=pair.object_storage):
-            yield from _SIDECAR_PROBLEMS[name](pair)
+            try:
+                yield from _content_problems(pair, name)
+            except DatasetFormatError as error:
+                yield error.message
             if expected is not None:
                 found = path_checksum(path, settings=pair.object_storage)
                 if problem := _checksum_problem(path, expected, found):
@@ -244,18 +207,14 @@ def sidecar_problems(
             yield f"`{path}`: expected {expected.num_bytes} bytes of {name}, {found_none}"
 
 
-def _hash_problems(pair: IndexedDataset) -> Iterator[str]:
-    try:
-        read_document_hashes(pair.path_prefix, is_checked=True, object_storage=pair.object_storage)
-    except DatasetFormatError as error:
-        yield error.message
-
-
-_SIDECAR_PROBLEMS: dict[str, Callable[[IndexedDataset], Iterator[str]]] = {
-    "roles": role_problems,
-    "origins": lambda pair: origin_problems(pair.path_prefix, object_storage=pair.object_storage),
-    "hashes": _hash_problems,
-}
+def _content_problems(pair: IndexedDataset, name: str) -> Iterator[str]:
+    """Yields one sentence for each way in which a file beside a pair is not sound."""
+    if name == "roles":
+        yield from role_problems(pair)
+    if name == "origins":
+        read_origins(pair.path_prefix, is_checked=True, object_storage=pair.object_storage)
+    elif (found := read_sidecar(pair.path_prefix, name, object_storage=pair.object_storage)) is not None:
+        found.check()
 
 
 def _refuse(dataset: IndexedDataset, problem: str | None) -> None:
@@ -264,7 +223,7 @@ def _refuse(dataset: IndexedDataset, problem: str | None) -> None:
 
 
 def _read_tokens(
-    dataset: IndexedDataset, description: str, progress: Callable[[int], None] | None
+    dataset: IndexedDataset, description: str, progress: Callable[[int], None] | None = None
 ) -> Iterator[NDArray[Any]]:
     """Yields all tokens in blocks, and tells how many bytes were read."""
     with task(description, unit="bytes", total=sum(each.num_bytes for each in dataset.sections)) as advance:
@@ -298,77 +257,38 @@ def _differences(prefix: str, expected: PairFacts, found: PairFacts) -> Iterator
 
 
 def index_problems(dataset: IndexedDataset) -> Iterator[str]:
-    """Yields one sentence for each array of the index that is inconsistent; one pass over its rows."""
-    is_sound = _rows_are_sound(dataset)
+    """Yields one sentence for the first row that is damaged, and one for the first boundary; one pass over each."""
+    found = [problem for problem in (_row_problem(dataset), _boundary_problem(dataset)) if problem is not None]
     dataset.check_index()
-    if is_sound:
-        return
-    for problems in (_length_problems(dataset), _pointer_problems(dataset), _boundary_problems(dataset)):
-        problem = next(problems, None)
-        dataset.check_index()
-        if problem:
-            yield problem
+    yield from (f"`{dataset.idx_path}`: expected {problem}" for problem in found)
 
 
-def _rows_are_sound(dataset: IndexedDataset) -> bool:
-    """Says whether nothing is wrong; what it is, slower code finds out."""
+def _row_problem(dataset: IndexedDataset) -> str | None:
     arrays, itemsize = dataset.index.arrays, dataset.dtype.itemsize
     for section in dataset.sections:
-        rows = slice(section.rows.start, section.rows.stop)
-        end = kernels.check_rows(arrays.lengths[rows], arrays.pointers[rows], start=section.start, itemsize=itemsize)
-        if end != (len(section.rows), section.start + section.num_bytes):
-            return False
-        if int(arrays.boundaries[section.documents.start]) != section.rows.start:
-            return False
-    return kernels.first_fall(arrays.boundaries) == len(arrays.boundaries)
+        rows, stop = slice(section.rows.start, section.rows.stop), section.start + section.num_bytes
+        number, expected = kernels.check_rows(
+            arrays.lengths[rows], arrays.pointers[rows], start=section.start, itemsize=itemsize
+        )
+        row = section.rows.start + number
+        if number == len(section.rows):
+            if expected != stop:
+                return f"the sequences of `{section.path}` to end at byte {stop}, found {expected}"
+        elif arrays.pointers[row] == expected:
+            return f"a length from 0 on, found {arrays.lengths[row]} for sequence {row}"
+        else:
+            before = "the start of its pair" if number == 0 and section.start else "the end of the sequence before"
+            return f"pointer {expected} ({before}), found {arrays.pointers[row]} for sequence {row}"
+    return None
 
 
-def _rows(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
-    for begin in range(0, len(array), _ROWS):
-        yield begin, array[begin : begin + _ROWS]
-
-
-def _length_problems(dataset: IndexedDataset) -> Iterator[str]:
-    for begin, lengths in _rows(dataset.sequence_lengths):
-        for row in np.flatnonzero(lengths < 0):
-            yield (
-                f"`{idx_path(dataset.path_prefix)}`: expected a length from 0 on, "
-                f"found {lengths[row]} for sequence {begin + row}"
-            )
-
-
-def _pointer_problems(dataset: IndexedDataset) -> Iterator[str]:
-    where = f"`{idx_path(dataset.path_prefix)}`: expected"
+def _boundary_problem(dataset: IndexedDataset) -> str | None:
+    boundaries = dataset.index.arrays.boundaries
     for section in dataset.sections:
-        expected = section.start
-        for begin, lengths in _rows(dataset.sequence_lengths[section.rows.start : section.rows.stop]):
-            first = section.rows.start + begin
-            ends = expected + np.cumsum(lengths, dtype=np.int64) * dataset.dtype.itemsize
-            pointers = dataset.index.sequence_pointers[first : first + len(lengths)]
-            starts = np.concatenate([np.array([expected], dtype=np.int64), ends[:-1]])
-            for row in np.flatnonzero(pointers != starts):
-                is_start = begin + row == 0 and section.start > 0
-                before = "the start of its pair" if is_start else "the end of the sequence before"
-                yield f"{where} pointer {starts[row]} ({before}), found {pointers[row]} for sequence {first + row}"
-            expected = int(ends[-1])
-        if expected != (end := section.start + section.num_bytes):
-            yield f"{where} the sequences of `{section.path}` to end at byte {end}, found {expected}"
-
-
-def _boundary_problems(dataset: IndexedDataset) -> Iterator[str]:
-    for section in dataset.sections:
-        first = int(dataset.document_indices[section.documents.start])
-        if first != section.rows.start:
-            yield (
-                f"`{idx_path(dataset.path_prefix)}`: expected document {section.documents.start}, the first of "
-                f"`{section.path}`, to begin with sequence {section.rows.start}, found {first}"
-            )
-    before = 0
-    for begin, boundaries in _rows(dataset.document_indices):
-        joined = np.concatenate([np.array([before], dtype=np.int64), boundaries])
-        for row in np.flatnonzero(joined[1:] < joined[:-1]):
-            yield (
-                f"`{idx_path(dataset.path_prefix)}`: expected document boundaries that do not fall, "
-                f"found {joined[row + 1]} for boundary {begin + row} after {joined[row]}"
-            )
-        before = int(boundaries[-1])
+        if (first := int(boundaries[section.documents.start])) != section.rows.start:
+            document = f"document {section.documents.start}, the first of `{section.path}`,"
+            return f"{document} to begin with sequence {section.rows.start}, found {first}"
+    if (fall := kernels.first_fall(boundaries)) < len(boundaries):
+        found = f"{boundaries[fall]} for boundary {fall} after {boundaries[fall - 1]}"
+        return f"document boundaries that do not fall, found {found}"
+    return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
     from tokenloom.inputs.parsing import ParsedBlock
@@ -17,35 +19,31 @@ HEAD_BYTES = 1 << 10
 """Kept of a record that is too long."""
 
 
-class Block(Protocol):
-    """Some consecutive records of a file. Immutable; parsed by `parse_block`, looked at one by one by `records_of`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block(ABC):
+    """Some consecutive records of a file. Parsed by `parse_block`, looked at one by one by `records_of`.
 
     Attributes:
         unit: what a record is: `line`, `row` or `file`.
+        path: path of the file.
+        first_record: number of the first record, from 1: see `InputSlice.numbers_records_from_its_start`.
+        max_record_bytes: longer records are bad ones.
+        too_long: whether the block is the beginning of one of these, the rest of which was dropped.
     """
 
     unit: ClassVar[str]
 
-    @property
-    def path(self) -> str:
-        """The path of the file."""
+    path: str
+    first_record: int = 1
+    max_record_bytes: int = MAX_RECORD_BYTES
+    too_long: bool = False
 
     @property
-    def first_record(self) -> int:
-        """The number of the first record, from 1: see `InputSlice.numbers_records_from_its_start`."""
-
-    @property
-    def max_record_bytes(self) -> int:
-        """Longer records are bad ones."""
-
-    @property
-    def too_long(self) -> bool:
-        """Whether the block is the beginning of one of these, the rest of which was dropped."""
-
-    @property
+    @abstractmethod
     def num_text_bytes(self) -> int:
         """Size of the text; of a table, of its columns in memory."""
 
+    @abstractmethod
     def beginning(self) -> bytes:
         """Returns the beginning of a record that is too long, `HEAD_BYTES` at most."""
 
@@ -55,9 +53,12 @@ class Block(Protocol):
         Raises:
             ConfigError: no record of the format can have such keys.
         """
+        return None
 
+    @abstractmethod
     def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
         """Yields the records of a block that is not too long; see `records_of`."""
 
-    def halves(self) -> tuple[Block, Block] | None:
+    def halves(self) -> tuple[Self, Self] | None:
         """Returns the first and the last of the records; None if there is one record only."""
+        return None

@@ -8,8 +8,9 @@ from functools import cache
 
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.inputs import STDIN, InputFile
+from tokenloom.inputs.codecs import compression_by_suffix, compression_of, magic_bytes
 from tokenloom.inputs.formats import FORMATS
-from tokenloom.inputs.streams import compression_by_suffix, compression_of, magic_bytes, version_of
+from tokenloom.inputs.streams import version_of
 from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile

@@ -6,17 +6,13 @@ everywhere, nothing is stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 LeftOut = NDArray[np.int64]
 """int64[num_runs, 2], rising: the number of the first record of a run, from 0, and how many records the run has."""
-
-_LINES_BYTES = 64 << 10
-_SPACES = np.zeros(256, dtype=np.bool_)
-_SPACES[list(b" \t\n\r\x0b\x0c")] = True
 
 
 def none_left_out() -> LeftOut:
@@ -58,16 +54,6 @@ def joined_left_out(parts: Iterable[tuple[LeftOut, int]]) -> LeftOut:
     return _merged(np.concatenate(shifted))
 
 
-def blank_lines(data: bytes) -> LeftOut:
-    """Returns the lines of white space among some whole lines, the last of which may lack its newline.
-
-    Example:
-        >>> blank_lines(b"one\\n \\n\\nfour\\n").tolist()
-        [[1, 2]]
-    """
-    return joined_left_out((left_out_of(blank), num_lines) for blank, num_lines in _pieces(data))
-
-
 def documents_between(left_out: LeftOut, start: int, stop: int) -> NDArray[np.int64]:
     """Returns the records [start, stop) that gave documents: int64[num_runs, 2], first record and count of each run.
 
@@ -82,17 +68,6 @@ def documents_between(left_out: LeftOut, start: int, stop: int) -> NDArray[np.in
     runs = np.stack([starts, ends - starts], axis=1).astype(np.int64)
     kept: NDArray[np.int64] = runs[runs[:, 1] > 0]
     return kept
-
-
-def _pieces(data: bytes) -> Iterator[tuple[NDArray[np.int64], int]]:
-    """Yields the blank lines, by their numbers, and the number of lines, of some lines at a time."""
-    at = 0
-    while at < len(data):
-        cut = data.find(b"\n", at + _LINES_BYTES) + 1 or len(data)
-        piece = np.frombuffer(data, dtype=np.uint8, count=cut - at, offset=at)
-        starts = np.concatenate([[0], np.flatnonzero(piece[:-1] == ord("\n")) + 1])
-        yield np.flatnonzero(np.logical_and.reduceat(_SPACES[piece], starts)).astype(np.int64), len(starts)
-        at = cut
 
 
 def _merged(runs: LeftOut) -> LeftOut:

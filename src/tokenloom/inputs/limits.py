@@ -40,38 +40,21 @@ class ReadLimits:
     memory_bytes: Bytes = MEMORY_BYTES
 
     def __post_init__(self) -> None:
-        check_limits(
-            max_record_bytes=self.max_record_bytes,
-            max_window_bytes=self.max_window_bytes,
-            memory_bytes=self.memory_bytes,
-        )
+        """Checks the limits."""
+        if self.memory_bytes < _LEAST_MEMORY_BYTES:
+            message = f"expected memory_bytes of at least {_LEAST_MEMORY_BYTES}, got {self.memory_bytes!r}"
+            raise ConfigError(message)
+        if not 1 <= self.max_record_bytes <= _MOST_RECORD_BYTES:
+            message = f"expected max_record_bytes from 1 to {_MOST_RECORD_BYTES}, got {self.max_record_bytes!r}"
+            raise ConfigError(message)
+        if not _LEAST_WINDOW_BYTES <= self.max_window_bytes <= _MOST_WINDOW_BYTES:
+            expected = f"max_window_bytes from {_LEAST_WINDOW_BYTES} to {_MOST_WINDOW_BYTES}"
+            message = f"expected {expected}, got {self.max_window_bytes!r}"
+            raise ConfigError(message)
 
     def recorded(self) -> dict[str, int]:
         """Returns what of these decides which records are bad, for the manifest; nothing where it is as ever."""
-        return recorded_limits(self.max_record_bytes)
-
-
-def recorded_limits(max_record_bytes: int) -> dict[str, int]:
-    """Returns what of the limits decides which records are bad; nothing where it is the default."""
-    return {} if max_record_bytes == RECORD_BYTES else {"max_record_bytes": max_record_bytes}
-
-
-def check_limits(*, max_record_bytes: int, max_window_bytes: int, memory_bytes: int) -> None:
-    """Refuses limits that nothing can be read within, or that are none; see `ReadLimits`.
-
-    Raises:
-        ConfigError: one is.
-    """
-    if memory_bytes < _LEAST_MEMORY_BYTES:
-        message = f"expected memory_bytes of at least {_LEAST_MEMORY_BYTES}, got {memory_bytes!r}"
-        raise ConfigError(message)
-    if not 1 <= max_record_bytes <= _MOST_RECORD_BYTES:
-        message = f"expected max_record_bytes from 1 to {_MOST_RECORD_BYTES}, got {max_record_bytes!r}"
-        raise ConfigError(message)
-    if not _LEAST_WINDOW_BYTES <= max_window_bytes <= _MOST_WINDOW_BYTES:
-        expected = f"max_window_bytes from {_LEAST_WINDOW_BYTES} to {_MOST_WINDOW_BYTES}"
-        message = f"expected {expected}, got {max_window_bytes!r}"
-        raise ConfigError(message)
+        return {} if self.max_record_bytes == RECORD_BYTES else {"max_record_bytes": self.max_record_bytes}
 
 
 def check_shard_bytes(shard_bytes: int) -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.errors import InputError
 from tokenloom.inputs import InputSlice
-from tokenloom.inputs.blocks import HEAD_BYTES, MAX_RECORD_BYTES
-from tokenloom.inputs.left_out import blank_lines, num_left_out
-from tokenloom.inputs.parsing import ParsedBlock, parse_block
-from tokenloom.inputs.record_format import ReadOptions
+from tokenloom.inputs.blocks import HEAD_BYTES, Block
+from tokenloom.inputs.left_out import left_out_of
+from tokenloom.inputs.parsing import ParsedBlock
+from tokenloom.inputs.record_format import ReadOptions, SliceReader
 from tokenloom.inputs.records import (
     MARK_BYTES,
     NOT_UTF16,
@@ -28,32 +26,20 @@ from tokenloom.inputs.records import (
 from tokenloom.inputs.streams import SliceStream
 from tokenloom.storage.resolve import open_source
 
-FEW_LINES = 1000
-"""Lines that are looked at one by one where some are blank."""
-
 _COUNT_BYTES = 16 << 20
-_BLANK_LINES = re.compile(rb"\n\s*\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LineBlock(ABC):
-    """Some consecutive whole lines of a file; a `Block`.
+class LineBlock(Block):
+    """Some consecutive whole lines of a file.
 
     Attributes:
-        path: path of the file.
-        first_record: number of the first line, from 1: see `InputSlice.numbers_records_from_its_start`.
         data: the bytes of the lines; the last line of the file may lack its newline.
-        max_record_bytes: longer lines are bad lines.
-        too_long: the block is the beginning of one of these; the rest was dropped.
     """
 
     unit: ClassVar[str] = "line"
 
-    path: str
-    first_record: int
     data: bytes
-    max_record_bytes: int = MAX_RECORD_BYTES
-    too_long: bool = False
 
     @abstractmethod
     def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
@@ -85,15 +71,19 @@ class LineBlock(ABC):
 
     def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
         """Returns the texts, if nothing is unusual but blank lines."""
+        if self.too_long:
+            return None
         if (parsed := self.plain_texts(keys)) is not None:
             return parsed
-        if (shorter := self._without_blank_lines()) is None:
+        lines = self.lines()
+        blank = [number for number, line in enumerate(lines) if not line.strip()]
+        if not blank:
             return None
-        parsed = parse_block(shorter, keys)
-        if parsed.bad_lines:  # whose numbers would be others
+        shorter = replace(self, data=b"\n".join([line for line in lines if line.strip()]))
+        parsed = shorter.plain_texts(keys)
+        if parsed is None or parsed.bad_lines:  # whose numbers would be others
             return None
-        left_out = blank_lines(self.data)
-        return replace(parsed, num_blank_lines=num_left_out(left_out), left_out=left_out)
+        return replace(parsed, left_out=left_out_of(blank))
 
     def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
         """Yields the lines."""
@@ -118,22 +108,11 @@ class LineBlock(ABC):
         first = self.first_record + data.count(b"\n", 0, middle)
         return replace(self, data=data[:middle]), replace(self, data=data[middle:], first_record=first)
 
-    def _without_blank_lines(self) -> LineBlock | None:
-        """Returns the block without lines of white space; None if it has few, which are counted one by one."""
-        if self.data.count(b"\n") <= FEW_LINES:
-            return None
-        data = _BLANK_LINES.sub(b"\n", b"\n" + self.data).removeprefix(b"\n")
-        num_blank = self._num_lines() - data.count(b"\n")
-        return replace(self, data=data) if num_blank > FEW_LINES and not self.too_long else None
 
-    def _num_lines(self) -> int:
-        return self.data.count(b"\n") + (self.data[-1:] not in (b"", b"\n"))
+class LineReader(SliceReader):
+    """Reads a slice of a file of lines in blocks of whole lines.
 
-
-class LineReader:
-    """Reads a slice of a file of lines in blocks of whole lines; a `SliceReader`.
-
-    Only a newline ends a line. Memory: one block, or the longest line if that is longer. Not safe from several threads.
+    Only a newline ends a line. Memory: one block, or the longest line if that is longer.
 
     Args:
         slice_: slice of lines.
@@ -148,15 +127,9 @@ class LineReader:
     def __init__(
         self, slice_: InputSlice, options: ReadOptions, *, block: type[LineBlock], drops_mark: bool = False
     ) -> None:
-        self.block_bytes: int = options.block_bytes
-        self.num_text_bytes: int = 0
-        self.num_rows: int = 0
-        self.num_bytes: int = slice_.stop - slice_.start if slice_.file.is_cut_by_bytes else slice_.file.num_bytes
-        self._path = slice_.file.path
+        super().__init__(slice_, options)
         self._new_block = block
         self._drops_mark = drops_mark
-        self._begins_file = not slice_.numbers_records_from_its_start
-        self._max_record_bytes = options.max_record_bytes
         self._stream = SliceStream(slice_, max_window_bytes=options.max_window_bytes)
 
     def close(self) -> None:
@@ -168,13 +141,8 @@ class LineReader:
         """Bytes of the slice, compressed as they may be, read so far; 0 where the system does not tell (a pipe)."""
         return min(self._stream.position, self.num_bytes) if self.num_bytes else self._stream.position
 
-    def blocks(self) -> Iterator[LineBlock]:
-        """Yields the blocks, in order.
-
-        Raises:
-            InputError: the compressed data is damaged or truncated, or the text is UTF-16.
-            StorageError: reading failed.
-        """
+    def read_blocks(self) -> Iterator[LineBlock]:
+        """Yields the blocks; text in UTF-16 is an `InputError`."""
         pending: list[bytes] = []  # the beginning of a line whose end is not read yet
         num_pending = 0
         chunk = self._first_chunk()
@@ -209,7 +177,7 @@ class LineReader:
 
     def _first_chunk(self) -> bytes:
         chunk = self._chunk()
-        if not self._begins_file:
+        if self._slice.numbers_records_from_its_start:
             return chunk
         while 0 < len(chunk) < MARK_BYTES and (more := self._chunk()):
             chunk += more
@@ -238,7 +206,7 @@ class LineReader:
         return chunk
 
 
-def _num_newlines(data: bytes | NDArray[np.uint8]) -> int:
+def _num_newlines(data: bytes | np.ndarray[Any, Any]) -> int:
     """Returns how many there are; four times as fast as `bytes.count` in Python 3.11, and without its lock."""
     return int(np.count_nonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n")))
 

@@ -43,27 +43,35 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedBlock:
-    """The documents of a block: one `Texts` per key, all with the same number of documents.
+class RecordsDone:
+    """What became of some consecutive records.
 
     Attributes:
-        columns: the texts under each key.
         num_documents: number of documents, of a record each.
-        num_blank_lines: lines of nothing but white space.
-        bad_lines: records without a document.
-        left_out: the records that gave no document, which are the blank lines and the bad ones.
+        bad_lines: records without a document that are not blank.
+        left_out: the records that gave no document, from the first one on: the blank lines and the bad ones.
     """
 
-    columns: tuple[Texts, ...]
     num_documents: int
-    num_blank_lines: int = 0
     bad_lines: list[BadLine] = field(default_factory=list)
     left_out: LeftOut = field(default_factory=none_left_out)
 
     @property
-    def tells_records(self) -> bool:
-        """Whether it says which records gave no document, and not just how many."""
-        return num_left_out(self.left_out) == self.num_blank_lines + len(self.bad_lines)
+    def num_records(self) -> int:
+        """All records, blank and bad ones included."""
+        return self.num_documents + num_left_out(self.left_out)
+
+    @property
+    def num_blank_lines(self) -> int:
+        """Lines of nothing but white space."""
+        return num_left_out(self.left_out) - len(self.bad_lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedBlock(RecordsDone):
+    """The documents of a block: one `Texts` per key in `columns`, all with the same number of documents."""
+
+    columns: tuple[Texts, ...]
 
 
 def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
@@ -80,7 +88,7 @@ def parse_block(block: Block, keys: Sequence[str]) -> ParsedBlock:
         ConfigError: text has no such keys.
     """
     parsed = block.texts(keys)
-    return parsed if parsed is not None and parsed.tells_records else parse_carefully(block, keys)
+    return parse_carefully(block, keys) if parsed is None else parsed
 
 
 def check_text_keys(path: str, keys: Sequence[str]) -> None:
@@ -100,10 +108,8 @@ def parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:
     ends: list[list[int]] = [[] for _ in keys]
     bad_lines: list[BadLine] = []
     left_out: list[int] = []
-    num_blank_lines = 0
     for number, record in enumerate(records_of(block)):
         if record.is_blank:
-            num_blank_lines += 1
             left_out.append(number)
             continue
         try:
@@ -123,7 +129,6 @@ def parse_carefully(block: Block, keys: Sequence[str]) -> ParsedBlock:
             for texts, column_ends in zip(columns, ends, strict=True)
         ),
         num_documents=len(ends[0]),
-        num_blank_lines=num_blank_lines,
         bad_lines=bad_lines,
         left_out=left_out_of(left_out),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections.abc import Sequence
 
 _SPECIAL = re.compile(r"[*?\[]")
 
@@ -32,25 +33,17 @@ def matches(address: str, pattern: str) -> bool:
         >>> matches("s3://bucket/a/b/c.jsonl", "s3://bucket/**/*.jsonl"), matches("s3://bucket/a/b", "s3://bucket/*")
         (True, False)
     """
-    patterns = pattern.split("/")
-    places = _reached({0}, patterns)  # how many segments of the pattern may be behind us
-    for name in address.split("/"):
-        places = _reached({at for place in places for at in _after(name, place, patterns)}, patterns)
-    return len(patterns) in places
+    return _match(address.split("/"), pattern.split("/"))
 
 
-def _reached(places: set[int], patterns: list[str]) -> set[int]:
-    """Returns places, and those that follow because `**` may be no segment at all."""
-    for at, segment in enumerate(patterns):
-        if at in places and segment == "**":
-            places.add(at + 1)
-    return places
-
-
-def _after(name: str, place: int, patterns: list[str]) -> tuple[int, ...]:
-    """Returns where a segment of an address leads from a place in the pattern."""
-    if place == len(patterns) or (name.startswith(".") and not patterns[place].startswith(".")):  # hidden
-        return ()
-    if patterns[place] == "**":
-        return (place,)
-    return (place + 1,) if fnmatch.fnmatchcase(name, patterns[place]) else ()
+def _match(names: Sequence[str], patterns: Sequence[str]) -> bool:
+    if not patterns:
+        return not names
+    segment, *rest = patterns
+    if segment == "**" and _match(names, rest):
+        return True
+    if not names or (names[0].startswith(".") and not segment.startswith(".")):  # hidden
+        return False
+    if segment == "**":
+        return _match(names[1:], patterns)
+    return fnmatch.fnmatchcase(names[0], segment) and _match(names[1:], rest)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from itertools import islice
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from tokenloom.inputs import InputFile, InputSlice
-    from tokenloom.inputs.blocks import Block
+from tokenloom.errors import InputError, ReplacedObjectError
+from tokenloom.inputs import InputFile, InputSlice
+from tokenloom.inputs.blocks import MAX_RECORD_BYTES, Block
+from tokenloom.inputs.limits import MEMORY_BYTES, WINDOW_BYTES
+from tokenloom.inputs.streams import changed_file, check_unchanged
+
+_MOST_HEAD_BLOCKS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,36 +30,58 @@ class ReadOptions:
     """
 
     block_bytes: int
-    keys: Sequence[str] | None
-    max_record_bytes: int
-    max_window_bytes: int
-    max_unit_bytes: int
+    keys: Sequence[str] | None = None
+    max_record_bytes: int = MAX_RECORD_BYTES
+    max_window_bytes: int = WINDOW_BYTES
+    max_unit_bytes: int = MEMORY_BYTES
 
 
-class SliceReader(Protocol):
+class SliceReader(ABC):
     """Reads a slice from beginning to end, once, in blocks of whole records. Not safe from several threads.
+
+    Args:
+        slice_: slice to read.
+        options: options of reading.
 
     Attributes:
         block_bytes: size of a block, unless a single record has more; may be changed between blocks.
+        num_bytes: size of the slice in the file; 0 where nobody knows (a pipe).
+        num_text_bytes: bytes of text read so far, after decompression; of tables, of the columns in memory.
+        num_rows: records that the blocks so far hold, blank and bad ones included: lines, rows or files.
     """
 
-    block_bytes: int
+    def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
+        self.block_bytes: int = options.block_bytes
+        self.num_bytes: int = slice_.stop - slice_.start if slice_.file.is_cut_by_bytes else slice_.file.num_bytes
+        self.num_text_bytes: int = 0
+        self.num_rows: int = 0
+        self._slice = slice_
+        self._path = slice_.file.path
+        self._max_record_bytes = options.max_record_bytes
+        self._head: list[Block] = []  # looked at, and not yielded yet
+        self._rest: Iterator[Block] | None = None
 
     @property
-    def num_bytes(self) -> int:
-        """Size of the slice in the file; 0 where nobody knows (a pipe)."""
-
-    @property
+    @abstractmethod
     def position(self) -> int:
         """Bytes of the slice, compressed as they may be, read so far."""
 
-    @property
-    def num_text_bytes(self) -> int:
-        """Bytes of text read so far, after decompression; of tables, of the columns in memory."""
+    @abstractmethod
+    def read_blocks(self) -> Iterator[Block]:
+        """Yields the blocks, in order, as the file is now; see `blocks`."""
 
-    @property
-    def num_rows(self) -> int:
-        """Records that the blocks so far hold, blank and bad ones included: lines, rows or files."""
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the file; harmless when repeated."""
+
+    def first_block(self) -> Block | None:
+        """Returns the first block with a whole record in it, before `blocks` yields it; None if there is none soon."""
+        self._rest = self._guarded()
+        for block in islice(self._rest, _MOST_HEAD_BLOCKS):
+            self._head.append(block)
+            if not block.too_long:
+                break
+        return self._head[-1] if self._head else None
 
     def blocks(self) -> Iterator[Block]:
         """Yields the blocks, in order.
@@ -62,49 +90,22 @@ class SliceReader(Protocol):
             InputError: the file is damaged, truncated, or not the one that was planned with any more.
             StorageError: reading failed.
         """
+        rest = self._guarded() if self._rest is None else self._rest
+        while self._head:
+            yield self._head.pop(0)
+        yield from rest
 
-    def close(self) -> None:
-        """Closes the file; harmless when repeated."""
-
-
-class ReaderOver:
-    """What stands before another reader and says the same of it; a subclass yields the blocks, and closes.
-
-    Args:
-        reader: the other one.
-    """
-
-    def __init__(self, reader: SliceReader) -> None:
-        self._reader = reader
-
-    @property
-    def block_bytes(self) -> int:
-        """Size of a block."""
-        return self._reader.block_bytes
-
-    @block_bytes.setter
-    def block_bytes(self, value: int) -> None:
-        self._reader.block_bytes = value
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of the slice in the file."""
-        return self._reader.num_bytes
-
-    @property
-    def position(self) -> int:
-        """Bytes of the slice read so far."""
-        return self._reader.position
-
-    @property
-    def num_text_bytes(self) -> int:
-        """Bytes of text read so far."""
-        return self._reader.num_text_bytes
-
-    @property
-    def num_rows(self) -> int:
-        """Records that the blocks so far hold."""
-        return self._reader.num_rows
+    def _guarded(self) -> Iterator[Block]:
+        """Yields the blocks, and looks at the end whether the file is still the one that was planned with."""
+        file = self._slice.file
+        try:
+            yield from self.read_blocks()
+        except ReplacedObjectError as error:
+            raise changed_file(file, "the object was replaced") from error
+        except InputError:
+            check_unchanged(file)  # which may be why its data looks damaged
+            raise
+        check_unchanged(file)
 
 
 class RecordFormat(Protocol):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-from functools import cache
+import os
 
+from tokenloom.errors import InputError, MissingObjectError
 from tokenloom.inputs import STDIN, InputFile, InputSlice
-from tokenloom.inputs.codecs import CODECS
-from tokenloom.inputs.codecs.codec import Read, read_from
-from tokenloom.inputs.limits import WINDOW_BYTES
+from tokenloom.inputs.codecs import Read, compression_of, decompressed, magic_bytes
 from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.resolve import open_stream
 
 _BUFFER_BYTES = 256 << 10
@@ -146,38 +146,47 @@ class _LinesWithin:
         return chunk
 
 
-def compression_by_suffix(suffix: str) -> str:
-    """Returns the compression that the suffix of a name tells, "none" if it tells none."""
-    return _by_suffix(tuple(CODECS)).get(suffix.lower(), "none")
+def check_unchanged(file: InputFile) -> None:
+    """Refuses a file that is not the one that was planned with, as far as its size and version tell.
 
-
-@cache
-def _by_suffix(names: tuple[str, ...]) -> dict[str, str]:
-    return {suffix: name for name in names for suffix in CODECS[name].suffixes}
-
-
-def compression_of(head: bytes) -> str:
-    """Returns the compression that the first bytes of a file tell, `magic_bytes` of them; "none" if they tell none."""
-    return next((name for name, codec in CODECS.items() if head.startswith(codec.magic)), "none")
-
-
-def magic_bytes() -> int:
-    """Returns how many first bytes of a file tell its compression."""
-    return max(len(codec.magic) for codec in CODECS.values())
-
-
-def decompressed(file: io.BufferedReader, path: str, compression: str, *, max_window_bytes: int = WINDOW_BYTES) -> Read:
-    """Returns what reads the text of a file from beginning to end.
-
-    What it raises is an `InputError` where the compressed data is damaged or truncated, a `StorageError` where reading
-    fails.
-
-    Args:
-        file: a binary stream.
-        path: path of the file, for messages.
-        compression: how the file is compressed: one of `CODECS`, or "none".
-        max_window_bytes: most memory for what Zstandard and xz look back on; more is an `InputError`.
+    Raises:
+        InputError: it grew, shrank, was replaced or removed.
+        StorageError: it cannot be asked for.
     """
-    if compression == "none":
-        return lambda count: read_from(file, path, count)
-    return CODECS[compression].open(file, path, window_bytes=max_window_bytes)
+    if file.is_stream:
+        return
+    try:
+        num_bytes, version = size_and_version(file.path)
+    except (FileNotFoundError, MissingObjectError) as error:
+        raise changed_file(file, "it is gone") from error
+    if num_bytes > file.num_bytes:
+        raise changed_file(file, f"it grew from {file.num_bytes} to {num_bytes} bytes")
+    if num_bytes < file.num_bytes:
+        raise changed_file(file, f"it shrank from {file.num_bytes} to {num_bytes} bytes")
+    if version != file.version:
+        raise changed_file(file, "it was replaced or written to")
+
+
+def size_and_version(path: str) -> tuple[int, str]:
+    """Returns the size of a file, and what changes when it does, as an `InputFile` keeps them.
+
+    Raises:
+        FileNotFoundError, MissingObjectError: it is gone.
+        StorageError: it cannot be asked for.
+    """
+    if is_remote(path):
+        return version_of(RemoteFile(path).version)
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        with storage_errors("open", path):
+            raise
+    return status.st_size, str(status.st_mtime_ns)
+
+
+def changed_file(file: InputFile, what: str) -> InputError:
+    """Returns the error for a file that is not the one that was planned with."""
+    message = f"`{file.path}` changed after the job was planned: {what}"
+    return InputError(message, hint="let nothing write to the input while it is read, and plan the job anew")

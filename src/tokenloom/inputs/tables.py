@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,46 +14,35 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import InputError, StorageError
 from tokenloom.inputs import STDIN, InputFile, InputSlice
-from tokenloom.inputs.blocks import HEAD_BYTES, MAX_RECORD_BYTES
+from tokenloom.inputs.blocks import HEAD_BYTES, Block
 from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.parsing import ParsedBlock, Texts
-from tokenloom.inputs.record_format import ReadOptions
+from tokenloom.inputs.record_format import ReadOptions, SliceReader
 from tokenloom.inputs.records import NumberedRecord, UnusableLineError, data_of, not_utf8
 from tokenloom.inputs.streams import object_version
-from tokenloom.inputs.utf8_texts import Utf8Texts, joined_texts
+from tokenloom.inputs.utf8_texts import Utf8Texts
 from tokenloom.optional import require
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile
-from tokenloom.storage.resolve import RemoteRandomAccess
+from tokenloom.storage.resolve import RemoteStream
 
 _MEASURED_ROWS = 8 << 10
 """Rows measured at once: rows that share a value in a dictionary get one each."""
 
-Column = tuple[Sequence[str], NDArray[np.int64] | None]
-"""Texts, and the number of texts before each document's end where a document may have several."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableBlock:
-    """Some consecutive rows of a table; a `Block`.
+class TableBlock(Block):
+    """Some consecutive rows of a table.
 
     Attributes:
-        path: path of the file.
-        first_record: number of the first row in the file, from 1.
         batches: `pyarrow.RecordBatch`es of the columns that were asked for, at least one.
-        max_record_bytes: rows with more bytes of text are bad rows.
-        too_long: the block is one of these.
         bad_rows: rows that cannot be read, by number; `batches` hold something else in their place.
     """
 
     unit: ClassVar[str] = "row"
 
-    path: str
-    first_record: int
     batches: tuple[Any, ...]
-    max_record_bytes: int = MAX_RECORD_BYTES
-    too_long: bool = False
     bad_rows: Mapping[int, NumberedRecord] = field(default_factory=dict)
 
     @property
@@ -66,16 +55,13 @@ class TableBlock:
         return data_of(next(self.records(None)))[:HEAD_BYTES]
 
     def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
-        """Returns the columns, if they hold nothing but texts."""
-        if self.too_long or self.bad_rows:
+        """Returns the columns, if they hold nothing but texts, and none may be too long."""
+        if self.too_long or self.bad_rows or any(batch.nbytes > self.max_record_bytes for batch in self.batches):
             return None
-        columns = _texts_of_columns(self.batches, keys, max_record_bytes=self.max_record_bytes)
-        if columns is None:
+        columns = [texts for key in keys if (texts := _texts(self.batches, key)) is not None]
+        if len(columns) < len(keys):
             return None
-        return ParsedBlock(
-            columns=tuple(Texts(texts=texts, document_ends=ends) for texts, ends in columns),
-            num_documents=sum(map(len, self.batches)),
-        )
+        return ParsedBlock(columns=tuple(columns), num_documents=sum(map(len, self.batches)))
 
     def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
         """Yields the rows."""
@@ -98,8 +84,8 @@ class TableBlock:
         return kept, replace(self, batches=rest, first_record=self.first_record + num_rows // 2)
 
 
-class TableReader(ABC):
-    """Reads a slice of a table in blocks of rows; a `SliceReader`. Not safe from several threads.
+class TableReader(SliceReader):
+    """Reads a slice of a table in blocks of rows.
 
     Args:
         slice_: slice of the table.
@@ -112,15 +98,10 @@ class TableReader(ABC):
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
-        self.block_bytes: int = options.block_bytes
-        self.num_text_bytes: int = 0
-        self.num_rows: int = 0
+        super().__init__(slice_, options)
         self._num_read_rows = 0
         self._bad_rows: dict[int, NumberedRecord] = {}
         self._arrow = require("pyarrow", extra="parquet")
-        self._path = slice_.file.path
-        self._slice = slice_
-        self._max_record_bytes = options.max_record_bytes
         self._max_unit_bytes = options.max_unit_bytes
         self._source = self._open_source(slice_, options)
         try:
@@ -129,16 +110,6 @@ class TableReader(ABC):
         except BaseException:
             self._source.close()
             raise
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of the slice; of a file that is never cut, its size, 0 where nobody knows (a pipe)."""
-        return self._slice.file.num_bytes
-
-    @property
-    @abstractmethod
-    def position(self) -> int:
-        """Bytes of the slice read so far."""
 
     def _open_source(self, slice_: InputSlice, options: ReadOptions) -> Any:
         """Returns what `pyarrow` reads the slice from."""
@@ -156,13 +127,8 @@ class TableReader(ABC):
         """Closes the file."""
         self._source.close()
 
-    def blocks(self) -> Iterator[TableBlock]:
-        """Yields the blocks, in order.
-
-        Raises:
-            InputError: the data is damaged.
-            StorageError: reading failed.
-        """
+    def read_blocks(self) -> Iterator[TableBlock]:
+        """Yields the blocks."""
         batches = self._batches()
         pending: list[Any] = []
         num_pending_bytes = 0
@@ -198,7 +164,8 @@ class TableReader(ABC):
         """Yields views of the rows of a batch, of a block at most or a single row, each with its bytes as text."""
         for first in range(0, len(batch), _MEASURED_ROWS):
             with self._worded():
-                rows = _with_plain_text(batch.slice(first, _MEASURED_ROWS))
+                part = batch.slice(first, _MEASURED_ROWS)
+                rows = self._arrow.RecordBatch.from_arrays(list(map(_plain, part.columns)), names=part.schema.names)
                 ends = np.cumsum(_row_bytes(rows))
             start = before = 0
             while start < len(rows):
@@ -250,7 +217,7 @@ def open_table_source(file: InputFile) -> Any:
     arrow = require("pyarrow", extra="parquet")
     if is_remote(file.path):
         remote = RemoteFile(file.path, version=object_version(file))
-        return arrow.PythonFile(RemoteRandomAccess(remote), mode="r")
+        return arrow.PythonFile(RemoteStream(remote), mode="r")
     with storage_errors("open", file.path):
         if file.path == STDIN:
             return arrow.PythonFile(io.BufferedReader(io.FileIO(0, closefd=False)), mode="r")
@@ -271,55 +238,49 @@ def columns_of(schema: Any, keys: Sequence[str], path: str) -> list[str]:
     """Returns the columns that hold the values under some keys, as `pyarrow` names columns inside structs.
 
     Raises:
-        InputError: a key has no column.
+        InputError: a key has no column, or several.
     """
     for key in keys:
-        if not _has(schema, key):
+        if (places := _places(schema, key)) is None:
             found = ", ".join(repr(name) for name in schema.names[:8]) or "none"
             message = f"`{path}`: no column {key!r}; found {found}"
             raise InputError(message, hint="name one of the columns as the key")
+        if (count := schema.names.count(places[0])) > 1:
+            message = f"`{path}`: {count} columns {places[0]!r}"
+            raise InputError(message, hint="give each column a name of its own")
     return list(dict.fromkeys(keys))
 
 
-def _has(schema: Any, key: str) -> bool:
-    """Whether there is a column under a key, or a field of structs, by the rule of `value_at`."""
-    names = set(schema.names)
-    while key not in names:
-        head, dot, key = key.partition(".")
-        if not dot or head not in names:
-            return False
-        kind = schema.field(head)
-        kind = getattr(kind, "type", kind)
-        if not str(kind).startswith("struct<"):
-            return False
-        schema = kind
-        names = {kind.field(number).name for number in range(kind.num_fields)}
-    return True
+def _places(schema: Any, key: str) -> list[str] | None:
+    """Returns the name of the column under a key, and of fields of structs in it, by the rule of `value_at`."""
+    places: list[str] = []
+    fields = schema
+    while key not in (names := [field.name for field in fields]):
+        head, _, key = key.partition(".")
+        if not key or head not in names:
+            return None
+        places.append(head)
+        fields = fields.field(head).type
+        if not str(fields).startswith("struct<"):
+            return None
+    return [*places, key]
 
 
-def _with_plain_text(batch: Any) -> Any:
-    """Returns a batch in which columns of text in dictionaries, runs or views are strings."""
+def _plain(column: Any) -> Any:
+    """Returns a column of text in a dictionary, runs or views as strings; any other as it is."""
     arrow = require("pyarrow", extra="parquet")
-    columns = [
-        column.cast(arrow.large_string()) if _is_wrapped_text(column.type, arrow.types) else column
-        for column in batch.columns
-    ]
-    return arrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-
-def _is_wrapped_text(kind: Any, types: Any) -> bool:
-    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-        kind = kind.value_type
-        return _is_text(kind, types) or bool(types.is_string_view(kind))
-    return bool(types.is_string_view(kind))
+    kind, types = column.type, arrow.types
+    is_wrapped = types.is_dictionary(kind) or types.is_run_end_encoded(kind)
+    if types.is_string_view(kind.value_type if is_wrapped else kind) or (is_wrapped and _is_text(kind.value_type)):
+        return column.cast(arrow.large_string())
+    return column
 
 
 def _row_bytes(batch: Any) -> NDArray[np.int64]:
     """Returns the bytes of each row: int64[num_rows]; exact for texts, the mean of the batch for all else."""
-    arrow = require("pyarrow", extra="parquet")
     total = np.zeros(len(batch), dtype=np.int64)
     for column in batch.columns:
-        if _is_text(column.type, arrow.types):
+        if _is_text(column.type):
             lengths = require("pyarrow.compute", extra="parquet").binary_length(column)
             total += lengths.fill_null(0).to_numpy(zero_copy_only=False)
         else:
@@ -327,89 +288,46 @@ def _row_bytes(batch: Any) -> NDArray[np.int64]:
     return total
 
 
-def _texts_of_columns(batches: Sequence[Any], keys: Sequence[str], *, max_record_bytes: int) -> list[Column] | None:
-    """Returns the texts under each key; None if any row may hold none, or may be too long."""
-    if any(batch.nbytes > max_record_bytes for batch in batches):
-        return None
-    columns: list[Column] = []
-    for key in keys:
-        parts = [_texts(batch, key) for batch in batches]
-        if not all(parts):
-            return None
-        columns.append(_joined([part for part in parts if part is not None]))
-    return columns
-
-
-def _texts(batch: Any, key: str) -> Column | None:
+def _texts(batches: Sequence[Any], key: str) -> Texts | None:
+    """Returns the texts under a key; None if any row may hold none."""
     arrow = require("pyarrow", extra="parquet")
-    column = _column(batch, key, arrow.types)
-    if column is None or column.null_count:
+    head, *fields = _places(batches[0].schema, key) or [""]
+    if batches[0].schema.names.count(head) != 1:
         return None
-    if _is_text(column.type, arrow.types):
-        texts = _strings(column, arrow)
-        return None if texts is None else (texts, None)
-    if arrow.types.is_list(column.type) or arrow.types.is_large_list(column.type):
-        values = column.flatten()
-        if values.null_count or not _is_text(values.type, arrow.types):
+    columns = [batch.column(head) for batch in batches]
+    column = columns[0] if len(columns) == 1 else arrow.concat_arrays(columns)
+    for name in fields:
+        if column.null_count:
             return None
-        texts = _strings(values, arrow)
-        offsets = column.offsets.to_numpy().astype(np.int64)
-        return None if texts is None else (texts, offsets[1:] - offsets[0])
-    return None
-
-
-def _column(batch: Any, key: str, types: Any) -> Any | None:
-    """Returns the array under a key, by the rule of `value_at`; None if there is none, or some objects are null."""
-    names = batch.schema.names
-    if names.count(key) == 1:
-        return batch.column(key)
-    head, dot, rest = key.partition(".")
-    if key in names or not dot or names.count(head) != 1:
+        column = column.field(name)
+    is_list = arrow.types.is_list(column.type) or arrow.types.is_large_list(column.type)
+    values = column.flatten() if is_list else column
+    if column.null_count or values.null_count or not _is_text(values.type):
         return None
-    column = batch.column(head)
-    while types.is_struct(column.type) and not column.null_count:
-        fields = [column.type.field(number).name for number in range(column.type.num_fields)]
-        if rest in fields:
-            return column.field(rest)
-        head, dot, rest = rest.partition(".")
-        if not dot or head not in fields:
-            return None
-        column = column.field(head)
-    return None
+    try:
+        values.validate(full=True)
+    except arrow.ArrowException:  # text that is not UTF-8
+        return None
+    if not is_list:
+        return Texts(texts=_in_place(values))
+    offsets = column.offsets.to_numpy().astype(np.int64)
+    return Texts(texts=_in_place(values), document_ends=offsets[1:] - offsets[0])
 
 
-def _is_text(kind: Any, types: Any) -> bool:
+def _is_text(kind: Any) -> bool:
+    types = require("pyarrow", extra="parquet").types
     return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
-def _strings(array: Any, arrow: Any) -> Sequence[str] | None:
-    """Returns the values of an array of text without nulls; None if one is not UTF-8."""
-    try:
-        array.validate(full=True)
-    except arrow.ArrowException:
-        return None
-    return _in_place(array, np.dtype(np.int32 if arrow.types.is_string(array.type) else np.int64))
-
-
-def _in_place(array: Any, offset_dtype: np.dtype[Any]) -> Utf8Texts:
+def _in_place(array: Any) -> Utf8Texts:
     """Returns the values of a valid array of strings as views of its bytes; the offsets may be copied."""
     _, offset_bytes, content_bytes = array.buffers()
     if not len(array):  # which need not have offsets
         return Utf8Texts(content=np.empty(0, dtype=np.uint8), offsets=np.zeros(1, dtype=np.int64))
-    offsets = np.frombuffer(offset_bytes, dtype=offset_dtype)[array.offset : array.offset + len(array) + 1]
+    dtype = np.int32 if str(array.type) == "string" else np.int64
+    offsets = np.frombuffer(offset_bytes, dtype=dtype)[array.offset : array.offset + len(array) + 1]
     content = np.frombuffer(content_bytes or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
     return Utf8Texts(content=content, offsets=offsets.astype(np.int64) - offsets[0])
-
-
-def _joined(parts: list[Column]) -> Column:
-    if len(parts) == 1:
-        return parts[0]
-    texts = joined_texts([part for part, _ in parts])
-    if all(ends is None for _, ends in parts):
-        return texts, None
-    assert all(ends is not None for _, ends in parts)  # the batches of a file have one schema
-    starts = np.cumsum([0, *(len(part) for part, _ in parts[:-1])])
-    return texts, np.concatenate([ends + start for (_, ends), start in zip(parts, starts, strict=True)])
 
 
 def _rows_of(batches: Sequence[Any], *, first_record: int) -> Iterator[NumberedRecord]:

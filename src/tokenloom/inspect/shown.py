@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby, repeat
 from typing import Any, Literal, NamedTuple
 
-from tokenloom.indexed.manifest.contents import Manifest
-from tokenloom.indexed.manifest.tokenizer_identity import optional_attribute, optional_number
+from tokenloom.indexed.manifests import Manifest, optional_attribute, optional_number
 from tokenloom.rendering.words import printable
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
 

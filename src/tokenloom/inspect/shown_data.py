@@ -15,8 +15,7 @@ from tokenloom.datasets.shortcuts import sample_of
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.images import IMAGE_MODE, item_to_image
-from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.manifest.contents import Manifest
+from tokenloom.indexed.manifests import Manifest, manifest_of
 from tokenloom.indexed.origins import Origins, read_origins
 from tokenloom.indexed.roles import PartKind, SequenceRoles, has_roles, read_roles
 from tokenloom.inspect.shown import PADDING, Shown, ShownSpan, ShownToken, Special, special_tokens, tokens_of

@@ -1,4 +1,4 @@
-"""Global batch sizes that change during a run: which size applies when, and which step reads which positions.
+"""Global batch sizes that change during a run: which size applies when, and which step and rank read which positions.
 
 A size is a function of the consumed samples alone, so resuming needs nothing else. A step keeps the size that it began
 with: where a change falls into a step, the next one is the first of the new size.
@@ -16,15 +16,35 @@ from itertools import pairwise, takewhile
 from operator import itemgetter
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tokenloom.errors import ConfigError
-from tokenloom.loading.samplers import count_chunks
 from tokenloom.numbers import checked_integer, items_of
+
+Int64s = NDArray[np.int64]
 
 _SUFFIXES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 _NUMBER, _SUFFIX = r"[0-9]{1,20}(?:\.[0-9]{1,20})?", "[KMBGTkmbgt]?"
 _ITEM = re.compile(rf"(?P<threshold>{_NUMBER})(?P<suffix>{_SUFFIX}):(?P<size>{_NUMBER})(?P<size_suffix>{_SUFFIX})")
 _LARGEST = 2**63 - 1
 _EXAMPLE = "write it as `0:768 250B:1536`: a threshold, a colon, and the samples of each step from there on"
+
+
+def count_chunks(global_batch_size: int, chunk_size: int, *, where: str = "") -> int:
+    """Returns how many chunks, of one micro-batch per rank, make up a global batch.
+
+    Raises:
+        ConfigError: they do not make it up exactly, or there are none.
+    """
+    num_chunks, rest = divmod(global_batch_size, chunk_size)
+    if rest or not num_chunks:
+        message = (
+            f"expected a global batch size that is a multiple of micro_batch_size * data_parallel_size = {chunk_size}, "
+            f"found {global_batch_size}{where}"
+        )
+        raise ConfigError(message, hint="choose a micro-batch size and a number of ranks whose product divides it")
+    return num_chunks
 
 
 class BatchSizes(Protocol):
@@ -79,7 +99,7 @@ class BatchSizes(Protocol):
             ConfigError: `step` is negative or no integer.
         """
         step = checked_integer("step", step, at_least=0)
-        first_step, start, size = _last(takewhile(lambda stretch: stretch[0] <= step, self.stretches()))
+        *_, (first_step, start, size) = takewhile(lambda stretch: stretch[0] <= step, self.stretches())
         return start + (step - first_step) * size
 
     def step_of_position(self, position: int) -> int:
@@ -92,7 +112,7 @@ class BatchSizes(Protocol):
             ConfigError: `position` is negative or no integer.
         """
         position = checked_integer("position", position, at_least=0)
-        first_step, start, size = _last(takewhile(lambda stretch: stretch[1] <= position, self.stretches()))
+        *_, (first_step, start, size) = takewhile(lambda stretch: stretch[1] <= position, self.stretches())
         return first_step + (position - start) // size
 
     def stretches(self) -> Iterator[tuple[int, int, int]]:
@@ -135,8 +155,8 @@ class BatchSizeSchedule(BatchSizes):
 
     def __post_init__(self) -> None:
         """Checks the sizes."""
-        sizes = _checked_pairs(self.sizes, name="sizes", first="consumed samples", second="batch size")
-        object.__setattr__(self, "sizes", tuple(sizes))
+        sizes = _checked_pairs("sizes", self.sizes, first="consumed samples", second="batch size")
+        object.__setattr__(self, "sizes", sizes)
 
     @classmethod
     def constant(cls, global_batch_size: int) -> BatchSizeSchedule:
@@ -170,7 +190,11 @@ class BatchSizeSchedule(BatchSizes):
         if not isinstance(text, str):
             message = f"expected a text as the schedule of batch sizes, found {text!r}"
             raise ConfigError(message, hint=_EXAMPLE)
-        lengths = None if sequence_length is None else _checked_lengths(sequence_length)
+        lengths: Sequence[tuple[int, int]] | None = None
+        if isinstance(sequence_length, Iterable):
+            lengths = _checked_pairs("sequence_length", sequence_length, first="position", second="length")
+        elif sequence_length is not None:
+            lengths = [(0, checked_integer("sequence_length", sequence_length, at_least=1))]
         sizes: list[tuple[int, int]] = []
         for item in items_of(text, blanks_separate=True):
             where = f"{item.place} of the schedule of batch sizes"
@@ -186,19 +210,11 @@ class BatchSizeSchedule(BatchSizes):
         return cls(sizes=tuple(sizes))
 
     def batch_size(self, consumed_samples: int) -> int:
-        """Returns the samples of all ranks in the step that begins after so many consumed samples.
-
-        Raises:
-            ConfigError: `consumed_samples` is negative or no integer.
-        """
+        """Returns the samples of all ranks in the step that begins after so many consumed samples."""
         return self.sizes[self._count_begun(consumed_samples) - 1][1]
 
     def next_change(self, consumed_samples: int) -> int | None:
-        """Returns the samples after which the next size applies; None if there is none.
-
-        Raises:
-            ConfigError: `consumed_samples` is negative or no integer.
-        """
+        """Returns the samples after which the next size applies; None if there is none."""
         num_begun = self._count_begun(consumed_samples)
         return self.sizes[num_begun][0] if num_begun < len(self.sizes) else None
 
@@ -207,9 +223,189 @@ class BatchSizeSchedule(BatchSizes):
         return bisect_right(self.sizes, consumed_samples, key=itemgetter(0))
 
 
-def _last(stretches: Iterable[tuple[int, int, int]]) -> tuple[int, int, int]:
-    *_, last = stretches
-    return last
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSizeRampup(BatchSizes):
+    """Which global batch size applies after how many consumed samples.
+
+    The size grows in equal increments, evenly spread over the first samples of a run: the reference's
+    `rampup_batch_size`. It is a function of the consumed samples alone, so resuming needs nothing else.
+
+    Example:
+        >>> rampup = BatchSizeRampup(
+        ...     start_global_batch_size=4, batch_size_increment=4, rampup_samples=24, global_batch_size=12
+        ... )
+        >>> [rampup.batch_size(consumed) for consumed in (0, 8, 12, 20, 28)]
+        [4, 4, 8, 8, 12]
+
+    Attributes:
+        start_global_batch_size: samples per step at first.
+        batch_size_increment: samples by which it grows at a time.
+        rampup_samples: samples after which it has grown up; 0 is at once.
+        global_batch_size: samples per step from then on.
+
+    Raises:
+        ConfigError: a value is out of range, or increments do not lead from the first size to the last.
+    """
+
+    start_global_batch_size: int
+    batch_size_increment: int
+    rampup_samples: int
+    global_batch_size: int
+
+    def __post_init__(self) -> None:
+        """Checks the settings."""
+        checked_integer("start_global_batch_size", self.start_global_batch_size, at_least=1)
+        checked_integer("batch_size_increment", self.batch_size_increment, at_least=1)
+        checked_integer("rampup_samples", self.rampup_samples, at_least=0)
+        checked_integer("global_batch_size", self.global_batch_size, at_least=self.start_global_batch_size)
+        if (self.global_batch_size - self.start_global_batch_size) % self.batch_size_increment:
+            message = (
+                f"expected increments of {self.batch_size_increment} to lead from start_global_batch_size "
+                f"{self.start_global_batch_size} to global_batch_size {self.global_batch_size}, found a remainder"
+            )
+            raise ConfigError(message, hint="choose an increment that divides the difference")
+
+    def batch_size(self, consumed_samples: int) -> int:
+        """Returns the samples of all ranks in the step that begins after so many consumed samples."""
+        checked_integer("consumed_samples", consumed_samples, at_least=0)
+        num_increments = (self.global_batch_size - self.start_global_batch_size) // self.batch_size_increment
+        if not num_increments or not self.rampup_samples or consumed_samples > self.rampup_samples:
+            return self.global_batch_size
+        # Two roundings to double precision, as the reference: exact integers would grow a step earlier now and then.
+        done = int(consumed_samples / (self.rampup_samples / num_increments))
+        return self.start_global_batch_size + done * self.batch_size_increment
+
+    def next_change(self, consumed_samples: int) -> int | None:
+        """Returns the samples after which the size is another one than now; None if it stays."""
+        size = self.batch_size(consumed_samples)
+        if size == self.global_batch_size:
+            return None
+        return bisect_right(range(self.rampup_samples + 1), size, lo=consumed_samples, key=self.batch_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """How positions are dealt to steps, and within a step to micro-batches and ranks.
+
+    A step of G samples begins at position s. Its micro-batch m on rank r holds the `micro_batch_size` positions from
+    `s + (m * data_parallel_size + r) * micro_batch_size` on. This is about a run that has had these numbers from its
+    first position on; of one that had others for a while, only the steps of that while are told wrong.
+
+    Example:
+        >>> from tokenloom.loading.batch_sizes import BatchSizeSchedule
+        >>> sizes = BatchSizeSchedule.constant(8)
+        >>> topology = Topology(batch_sizes=sizes, micro_batch_size=2, data_parallel_size=2)
+        >>> topology.positions_of(1, rank=1).tolist()
+        [10, 11, 14, 15]
+        >>> topology.ranks(np.arange(8)).tolist()
+        [0, 0, 1, 1, 0, 0, 1, 1]
+
+    Attributes:
+        batch_sizes: samples of each step, of all ranks.
+        micro_batch_size: samples of a rank and micro-batch; None if that is not known.
+        data_parallel_size: ranks in all; None if that is not known.
+
+    Raises:
+        ConfigError: a number is below 1, or one of the two is given without the other.
+    """
+
+    batch_sizes: BatchSizes
+    micro_batch_size: int | None = None
+    data_parallel_size: int | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        given = {"micro_batch_size": self.micro_batch_size, "data_parallel_size": self.data_parallel_size}
+        for name, value in given.items():
+            if value is not None:
+                object.__setattr__(self, name, checked_integer(name, value, at_least=1))
+        if (self.micro_batch_size is None) != (self.data_parallel_size is None):
+            [found] = [name for name, value in given.items() if value is not None]
+            message = f"expected micro_batch_size and data_parallel_size, or neither, found {found} alone"
+            raise ConfigError(message)
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether ranks and micro-batches are known."""
+        return self.micro_batch_size is not None
+
+    def steps(self, positions: Int64s) -> Int64s:
+        """Returns the step that reads each position: int64[num_positions], steps from 0 on.
+
+        Costs as much as there are changes of the batch size before the last position.
+
+        Raises:
+            ConfigError: a position is negative.
+        """
+        steps, _, sizes, offsets = self._stretches(positions)
+        found: Int64s = steps + offsets // sizes
+        return found
+
+    def ranks(self, positions: Int64s) -> Int64s:
+        """Returns the rank that reads each position: int64[num_positions].
+
+        Raises:
+            ConfigError: a position is negative, micro-batches do not make up a step, or ranks are not known.
+        """
+        return self._dealt(positions)[1]
+
+    def micro_batches(self, positions: Int64s) -> Int64s:
+        """Returns which micro-batch of its rank and step reads each position, from 0 on; raises what `ranks` does."""
+        return self._dealt(positions)[0]
+
+    def positions_of(self, step: int, *, rank: int | None = None, micro_batch: int | None = None) -> Int64s:
+        """Returns the positions that a step reads, or a rank or micro-batch of it: int64[num_positions], rising.
+
+        Args:
+            step: the step, from 0 on.
+            rank: a rank; None for all.
+            micro_batch: a micro-batch, the same of each rank; None for all.
+
+        Raises:
+            ConfigError: there is no such rank or micro-batch, or micro-batches do not make up the step.
+        """
+        start = self.batch_sizes.position_of_step(step)
+        positions = np.arange(start, start + self.batch_sizes.batch_size(start), dtype=np.int64)
+        if rank is None and micro_batch is None:
+            return positions
+        micro_batch_size, num_ranks = self._ranks_known()
+        num_micro_batches = count_chunks(len(positions), micro_batch_size * num_ranks, where=f" in step {step}")
+        dealt = positions.reshape(num_micro_batches, num_ranks, micro_batch_size)
+        limits = (("micro_batch", micro_batch, f"of step {step}"), ("rank", rank, "of data_parallel_size"))
+        for axis, (name, number, where) in enumerate(limits):
+            if number is not None and checked_integer(name, number, at_least=0) >= dealt.shape[axis]:
+                message = f"expected {name} in [0, {dealt.shape[axis]}), as {where}, found {number}"
+                raise ConfigError(message)
+        batches = slice(None) if micro_batch is None else micro_batch
+        return dealt[batches, slice(None) if rank is None else rank].reshape(-1)
+
+    def _dealt(self, positions: Int64s) -> tuple[Int64s, Int64s]:
+        """Returns micro-batches and ranks."""
+        micro_batch_size, num_ranks = self._ranks_known()
+        _, starts, sizes, offsets = self._stretches(positions)
+        chunk = micro_batch_size * num_ranks
+        for place in np.flatnonzero(sizes % chunk)[:1]:
+            count_chunks(int(sizes[place]), chunk, where=f" after {starts[place]} samples")
+        micro_batches, within = np.divmod(offsets % sizes, chunk)
+        return micro_batches, within // micro_batch_size
+
+    def _stretches(self, positions: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+        """Returns of each position: the first step of its size, where that begins, the size, samples since then."""
+        positions = np.asarray(positions, dtype=np.int64)
+        if (least := positions.min(initial=0)) < 0:
+            message = f"expected positions from 0 on, found {least}"
+            raise ConfigError(message)
+        last = int(positions.max(initial=0))
+        stretches = [*takewhile(lambda stretch: stretch[1] <= last, self.batch_sizes.stretches())]
+        first_steps, starts, sizes = np.array(stretches, dtype=np.int64).T
+        found = np.searchsorted(starts, positions, side="right") - 1
+        return first_steps[found], starts[found], sizes[found], positions - starts[found]
+
+    def _ranks_known(self) -> tuple[int, int]:
+        if self.micro_batch_size is None or self.data_parallel_size is None:
+            message = "expected micro_batch_size and data_parallel_size, where ranks are told, found neither"
+            raise ConfigError(message)
+        return self.micro_batch_size, self.data_parallel_size
 
 
 def _parse_item(text: str, where: str, *, is_in_tokens: bool) -> tuple[int, int]:
@@ -231,14 +427,7 @@ def _parse_item(text: str, where: str, *, is_in_tokens: bool) -> tuple[int, int]
     return int(threshold), int(size)
 
 
-def _checked_lengths(sequence_length: int | Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Returns (position, tokens per sample from there on), rising from position 0 on."""
-    if not isinstance(sequence_length, Iterable):
-        return [(0, checked_integer("sequence_length", sequence_length, at_least=1))]
-    return _checked_pairs(sequence_length, name="sequence_length", first="position", second="length")
-
-
-def _checked_pairs(pairs: Iterable[object], *, name: str, first: str, second: str) -> list[tuple[int, int]]:
+def _checked_pairs(name: str, pairs: Iterable[object], *, first: str, second: str) -> tuple[tuple[int, int], ...]:
     """Returns pairs of integers whose first numbers rise from 0 on, and whose second ones are positive."""
     checked: list[tuple[int, int]] = []
     for number, pair in enumerate(pairs):
@@ -254,7 +443,7 @@ def _checked_pairs(pairs: Iterable[object], *, name: str, first: str, second: st
     if not checked:
         message = f"expected at least one ({first}, {second}) in {name}, found none"
         raise ConfigError(message)
-    return checked
+    return tuple(checked)
 
 
 def _position_of_tokens(num_tokens: int, lengths: Sequence[tuple[int, int]]) -> int:

@@ -13,7 +13,7 @@ from tokenloom.datasets.protocols import FillsBatches
 from tokenloom.datasets.shortcuts import batch_of, digests_tokens, fills_batches, hook_of, must_be_asked
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.errors import ConfigError
-from tokenloom.loading.batch_digest import digests_of_batch
+from tokenloom.loading.digest import digests_of_batch
 from tokenloom.loading.loader import collate
 from tokenloom.optional import is_installed, require
 

@@ -1,29 +1,337 @@
-"""Whether all ranks would read the same batches."""
+"""What was read, as a sum: 128 bits over positions and tokens, the same for any ranks, batches, order and threads.
+
+A sum of the hashes of samples finds what went wrong by accident: a bit that flipped, a sample that was left out,
+repeated or exchanged, a file that changed. It is no proof against someone who wants to deceive: hash and sum are made
+for speed.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+import itertools
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.datasets.shortcuts import batch_of
+from tokenloom.datasets.protocols import Composed, KnowsLengths, Positions
+from tokenloom.datasets.shortcuts import batch_of, makes_batches, sample_of
 from tokenloom.distributed.steps import agree
+from tokenloom.errors import ConfigError
+from tokenloom.kernels import DigestSums, digest_tokens
+from tokenloom.loading.read_ahead import Batch, announce_ahead
+from tokenloom.numbers import checked_integer, quoted
+from tokenloom.progress import task
+
+VERSION = 1
+"""Of the hash of a sample, and of how hashes are summed: it changes where the same samples have another digest."""
+
+_HALF = 1 << 64
+_RUN_CHARACTERS = 16
+_RANGE = re.compile(
+    r"(?P<version>\d{1,9}):(?P<run>[^:\s]{1,16}):(?P<start>\d{1,19})-(?P<stop>\d{1,19}):"
+    r"(?:(?P<rank>\d{1,9})/(?P<size>\d{1,9})x(?P<micro>\d{1,9}):)?(?P<sum>[0-9a-f]{32})"
+)
+_TOKENS_AT_ONCE = 1 << 19
+_MOST_AT_ONCE = 256
+_UNKNOWN_AT_ONCE = 16
+_LOCATED_AT_ONCE = 1 << 14
 
 
-class BatchSource(Protocol):
-    """What is asked of a dataset here; `GPTDataset` and `BlendedDataset` have it."""
+@dataclass(slots=True, kw_only=True)
+class ReadingDigest:
+    """The sum of the digests of samples: of their positions and tokens, in whatever order and batches they were read.
 
-    def __len__(self) -> int:
-        """Returns the number of samples."""
+    Tokens count by their values, not by the dtype that holds them. Labels, masks and positions within a sample do not
+    count: they follow from where it is cut.
 
-    def batch(self, positions: Any, /) -> Mapping[str, NDArray[Any]]:
-        """Returns the samples at some positions, as arrays with a leading batch axis."""
+    Example:
+        >>> import numpy as np
+        >>> one, other = ReadingDigest(), ReadingDigest()
+        >>> one.add([7, 8], np.array([[1, 2, 3], [4, 5, 6]]))
+        >>> other.add([8], np.array([[4, 5, 6]], dtype=np.int32))
+        >>> other.add([7], np.array([[1, 2, 3]], dtype=np.uint16))
+        >>> one == other, one.num_samples
+        (True, 2)
+
+    Attributes:
+        low: sum of the lower halves, modulo 2**64.
+        high: sum of the upper halves, likewise.
+        num_samples: samples that were added.
+    """
+
+    low: int = 0
+    high: int = 0
+    num_samples: int = 0
+
+    def add(self, positions: Positions, tokens: Any) -> None:
+        """Adds samples.
+
+        Args:
+            positions: their positions, from 0 on; what stands at None, as a sampler fills up batches, does not count.
+            tokens: an array or tensor [num_samples, length] of integers, or such vectors of any lengths.
+
+        Raises:
+            ConfigError: tokens are no such arrays, or not of as many samples as there are positions.
+        """
+        digests = digests_of(tokens)
+        if digests is None or len(digests) != len(positions):
+            is_list = isinstance(tokens, (list, tuple))
+            found = f"{len(tokens)} vectors" if is_list else f"{np.asarray(tokens).dtype}{list(np.shape(tokens))}"
+            message = f"expected tokens of {len(positions)} samples, as integers [samples, length], found {found}"
+            raise ConfigError(message)
+        if any(position is not None and int(position) < 0 for position in positions):
+            message = f"expected positions from 0 on, found {list(positions)!r}"
+            raise ConfigError(message)
+        sums = DigestSums()
+        sums.add(positions, digests)
+        total = self + total_of(sums)
+        self.low, self.high, self.num_samples = total.low, total.high, total.num_samples
+
+    def __add__(self, other: ReadingDigest) -> ReadingDigest:
+        """Returns the sum of both."""
+        return ReadingDigest(
+            low=(self.low + other.low) % _HALF,
+            high=(self.high + other.high) % _HALF,
+            num_samples=self.num_samples + other.num_samples,
+        )
+
+    def hexdigest(self) -> str:
+        """Returns 32 hex digits: the upper half, then the lower one."""
+        return f"{self.high:016x}{self.low:016x}"
+
+    @classmethod
+    def from_hex(cls, text: str, *, num_samples: int) -> Self:
+        """Returns the sum that 32 hex digits say."""
+        return cls(low=int(text[16:], 16), high=int(text[:16], 16), num_samples=num_samples)
 
 
-def digest_of_samples(dataset: BatchSource, positions: Iterable[int]) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Which micro-batches of a range of positions a data-parallel rank reads, as `MegatronPretrainingSampler` deals.
+
+    Attributes:
+        rank: the data-parallel rank.
+        size: data-parallel ranks in all.
+        micro_batch_size: samples of a micro-batch.
+    """
+
+    rank: int
+    size: int
+    micro_batch_size: int
+
+    def __str__(self) -> str:
+        return f"{self.rank}/{self.size}x{self.micro_batch_size}"
+
+    def positions(self, start: int, stop: int) -> Iterator[range]:
+        """Yields the micro-batches that the rank reads of a range of positions."""
+        chunk = self.micro_batch_size * self.size
+        for first in range(start + self.rank * self.micro_batch_size, stop, chunk):
+            yield range(first, min(first + self.micro_batch_size, stop))
+
+    def count(self, start: int, stop: int) -> int:
+        """Returns how many positions of a range the rank reads."""
+        whole, rest = divmod(stop - start, self.micro_batch_size * self.size)
+        mine = min(max(0, rest - self.rank * self.micro_batch_size), self.micro_batch_size)
+        return whole * self.micro_batch_size + mine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeDigest:
+    """The digest of a range of positions of a run, as a text that says of what it is.
+
+    Example:
+        >>> digest = RangeDigest(run="35cbb0f6a6ad1ea6", start=0, stop=2, digest=ReadingDigest(low=1, num_samples=2))
+        >>> str(digest)
+        '1:35cbb0f6a6ad1ea6:0-2:00000000000000000000000000000001'
+        >>> RangeDigest.parse(str(digest)) == digest
+        True
+
+    Attributes:
+        run: the first 16 characters of the identity of the run.
+        start, stop: the range.
+        share: which part of it, of one data-parallel rank; None for all of it.
+        digest: the sum over its samples.
+    """
+
+    run: str
+    start: int
+    stop: int
+    digest: ReadingDigest = field(default_factory=ReadingDigest)
+    share: Share | None = None
+
+    def __str__(self) -> str:
+        share = "" if self.share is None else f"{self.share}:"
+        return f"{VERSION}:{self.run}:{self.start}-{self.stop}:{share}{self.digest.hexdigest()}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Returns what a text says.
+
+        Raises:
+            ConfigError: it is no such text, or one of another version of the digest.
+        """
+        found = _RANGE.fullmatch(text) if isinstance(text, str) else None
+        if found is None:
+            example = f"{VERSION}:RUN:START-STOP:{'0' * 32}"
+            message = f"expected a digest of what was read, such as {example}, found {quoted(str(text))}"
+            raise ConfigError(message)
+        if int(found["version"]) != VERSION:
+            message = f"expected a digest of version {VERSION}, found one of version {found['version']}"
+            raise ConfigError(message, hint="compare it with the version of tokenloom that made it")
+        start, stop = int(found["start"]), int(found["stop"])
+        if start > stop:
+            message = f"expected a digest of a range of positions, found {start}-{stop}"
+            raise ConfigError(message)
+        share = None
+        if found["rank"] is not None:
+            share = Share(rank=int(found["rank"]), size=int(found["size"]), micro_batch_size=int(found["micro"]))
+            if not share.rank < share.size or not share.micro_batch_size:
+                message = f"expected a digest of a data-parallel rank below the number of ranks, found {share}"
+                raise ConfigError(message)
+        count = stop - start if share is None else share.count(start, stop)
+        digest = ReadingDigest.from_hex(found["sum"], num_samples=count)
+        return cls(run=found["run"], start=start, stop=stop, share=share, digest=digest)
+
+    def __add__(self, other: RangeDigest) -> RangeDigest:
+        """Returns the digest of this range and of the one right behind it.
+
+        Raises:
+            ConfigError: the other one does not begin where this one ends, or is of another run or share.
+        """
+        if (self.run, self.share, self.stop) != (other.run, other.share, other.start):
+            message = f"expected the digest of what follows {self}, found {other}"
+            raise ConfigError(message)
+        digest = self.digest + other.digest
+        return RangeDigest(run=self.run, start=self.start, stop=other.stop, share=self.share, digest=digest)
+
+
+def name_of_run(identity: str) -> str:
+    """Returns what a digest says of a run: the first 16 characters of its identity."""
+    return re.sub(r"[:\s]", "_", identity[:_RUN_CHARACTERS]) or "_"
+
+
+def digests_of(tokens: Any) -> NDArray[np.uint64] | None:
+    """Returns a digest of the tokens of each sample, uint64[num_samples, 2]; None if these are no tokens.
+
+    Args:
+        tokens: see `ReadingDigest.add`.
+    """
+    if isinstance(tokens, (list, tuple)) and not all(isinstance(each, int) for each in tokens):
+        rows = [digests_of(np.asarray(each)[np.newaxis]) for each in tokens]
+        return None if any(row is None for row in rows) else np.concatenate(rows)  # type: ignore[arg-type]
+    found = np.asarray(tokens)
+    return digest_tokens(found) if found.ndim == 2 and found.dtype.kind in "iu" else None
+
+
+def digests_of_batch(batch: Any, count: int) -> NDArray[np.uint64] | None:
+    """Returns a digest of the tokens of each sample of a batch as loaders yield it; None if they have no `tokens`.
+
+    Args:
+        batch: named tensors or arrays with a batch axis, or a list of samples of any lengths.
+        count: samples that it should have.
+    """
+    found = None
+    if isinstance(batch, Mapping):
+        found = digests_of(batch["tokens"]) if "tokens" in batch else None
+    elif isinstance(batch, list) and all(isinstance(each, Mapping) and "tokens" in each for each in batch):
+        found = digests_of([each["tokens"] for each in batch])
+    return found if found is not None and len(found) == count else None
+
+
+def total_of(sums: DigestSums) -> ReadingDigest:
+    """Returns the sum of batches."""
+    return ReadingDigest(low=sums.low, high=sums.high, num_samples=sums.num_samples)
+
+
+# --- reading positions again --------------------------------------------------------------------------------------
+
+
+def digest_of_positions(dataset: Any, positions: Sequence[int], *, num_threads: int = 1) -> ReadingDigest:
+    """Returns the digest of what stands at positions, read from the data.
+
+    Args:
+        dataset: gives samples by position, as to a loader.
+        positions: the positions, such as a range.
+        num_threads: threads that read.
+
+    Raises:
+        ConfigError: samples have no tokens.
+    """
+    return total_of(digest_batches(dataset, _cut(dataset, positions), num_threads=num_threads, total=len(positions)))
+
+
+def digest_batches(
+    dataset: Any, batches: Iterable[Batch], *, num_threads: int = 1, total: int | None = None
+) -> DigestSums:
+    """Returns the digests of batches, read from the data by threads that are a few batches ahead.
+
+    Args:
+        dataset: gives samples by position, as to a loader.
+        batches: positions of the samples of each; None does not count.
+        num_threads: threads that read.
+        total: samples in all, for the display of progress; None if not known.
+
+    Raises:
+        ConfigError: samples have no tokens.
+    """
+    num_threads = checked_integer("num_threads", num_threads, at_least=1)
+    known = ([position for position in batch if position is not None] for batch in batches)
+    upcoming: Iterator[Any] = iter(announce_ahead(dataset, known))
+    executor = ThreadPoolExecutor(max_workers=num_threads, thread_name_prefix="tokenloom-replay")
+    pending: deque[tuple[list[int], Future[NDArray[np.uint64]]]] = deque()
+    sums = DigestSums()
+    try:
+        with task("replay", unit="samples", total=total) as advance:
+            while True:
+                for batch in itertools.islice(upcoming, 2 * num_threads - len(pending)):
+                    positions = list(batch)
+                    pending.append((positions, executor.submit(partial(_digests, dataset, positions))))
+                if not pending:
+                    return sums
+                positions, digests = pending.popleft()
+                sums.add(positions, digests.result())
+                advance(len(positions))
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _digests(dataset: Any, positions: list[int]) -> NDArray[np.uint64]:
+    """Returns digests of the tokens of samples, uint64[num_samples, 2], read from the finished batch."""
+    if not positions:
+        return np.empty((0, 2), dtype=np.uint64)
+    batch = dataset.batch(positions) if makes_batches(dataset) else [sample_of(dataset, each) for each in positions]
+    digests = digests_of_batch(batch, len(positions))
+    if digests is None:
+        message = f"expected samples with `tokens` for a digest, found none in those of {type(dataset).__name__}"
+        raise ConfigError(message)
+    return digests
+
+
+def _cut(dataset: Any, positions: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yields positions in batches of some 2**19 tokens, each of samples of one length as far as that is known."""
+    for start in range(0, len(positions), _LOCATED_AT_ONCE):
+        part = positions[start : start + _LOCATED_AT_ONCE]
+        if not isinstance(dataset, KnowsLengths) or isinstance(dataset, Composed):  # a blend has one length
+            yield from (part[at : at + _UNKNOWN_AT_ONCE] for at in range(0, len(part), _UNKNOWN_AT_ONCE))
+            continue
+        lengths = dataset.lengths(np.asarray(part, dtype=np.int64))
+        bounds = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), len(part)]
+        for begin, end in itertools.pairwise(bounds):
+            size = max(1, min(_MOST_AT_ONCE, _TOKENS_AT_ONCE // max(1, int(lengths[begin]))))
+            yield from (part[at : min(at + size, end)] for at in range(begin, end, size))
+
+
+# --- ranks that compare their first samples -----------------------------------------------------------------------
+
+
+def digest_of_samples(dataset: Any, positions: Iterable[int]) -> str:
     """Returns a SHA-256, in hex, over the samples at some positions: names, dtypes, shapes and bytes, in this order.
 
     It costs as much as reading the samples, and hashing about 1 GB per second.
@@ -36,7 +344,7 @@ def digest_of_samples(dataset: BatchSource, positions: Iterable[int]) -> str:
     return digest.hexdigest()
 
 
-def check_same_batches(dataset: BatchSource | None, *, num_samples: int = 64, name: str = "the first samples") -> None:
+def check_same_batches(dataset: Any, *, num_samples: int = 64, name: str = "the first samples") -> None:
     """Raises on every rank of `torch.distributed` unless all read the same first samples and as many in total.
 
     All ranks must call this, those without the dataset with None. Without `torch.distributed` nothing is compared, but
@@ -53,7 +361,6 @@ def check_same_batches(dataset: BatchSource | None, *, num_samples: int = 64, na
     """
 
     def digest() -> str:
-        assert dataset is not None
         first = digest_of_samples(dataset, range(min(num_samples, len(dataset))))
         return f"{len(dataset)} samples, {first[:16]}"
 

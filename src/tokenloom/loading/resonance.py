@@ -22,8 +22,7 @@ from tokenloom.blending.array_order import ArrayBlendOrder
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.quota import normalize
 from tokenloom.errors import ResonanceWarning
-from tokenloom.loading.balanced_sampler import BalancedSampler
-from tokenloom.loading.samplers import HybridCPMegatronPretrainingSampler, MegatronPretrainingSampler
+from tokenloom.loading.samplers import BalancedSampler, HybridCPMegatronPretrainingSampler, MegatronPretrainingSampler
 from tokenloom.overrides import overrides
 
 _DEALING_ANEW = (BalancedSampler, HybridCPMegatronPretrainingSampler)

@@ -8,26 +8,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.datasets.protocols import HearsOfEpochs
 from tokenloom.errors import ConfigError
+from tokenloom.loading.batch_sizes import BatchSizes, BatchSizeSchedule, count_chunks
 from tokenloom.numbers import checked_integer
+from tokenloom.optional import require
+from tokenloom.order.sample_random import Purpose, SampleRandom
 from tokenloom.overrides import Overrides, Uncalled
-
-
-def count_chunks(global_batch_size: int, chunk_size: int, *, where: str = "") -> int:
-    """Returns how many chunks, of one micro-batch per rank, make up a global batch.
-
-    Raises:
-        ConfigError: they do not make it up exactly, or there are none.
-    """
-    num_chunks, rest = divmod(global_batch_size, chunk_size)
-    if rest or not num_chunks:
-        message = (
-            f"expected a global batch size that is a multiple of micro_batch_size * data_parallel_size = {chunk_size}, "
-            f"found {global_batch_size}{where}"
-        )
-        raise ConfigError(message, hint="choose a micro-batch size and a number of ranks whose product divides it")
-    return num_chunks
 
 
 class DataParallelSampler:
@@ -52,16 +45,58 @@ class DataParallelSampler:
         shown = (f"{name}={vars(self)[name]}" for name in names if name in vars(self))
         return f"{type(self).__name__}({', '.join(shown)})"
 
-    def _checked_position(self, position: int) -> int:
-        """Returns a position to begin at: that of a sample, or the end."""
+
+class InOrderSampler(DataParallelSampler):
+    """A sampler in the order of positions: what all ranks together have read is a range of them."""
+
+    def __init__(
+        self,
+        total_samples: int,
+        consumed_samples: int,
+        micro_batch_size: int,
+        data_parallel_rank: int,
+        data_parallel_size: int,
+        drop_last: bool,  # noqa: FBT001 - the reference's signature
+    ) -> None:
+        super().__init__(total_samples, micro_batch_size, data_parallel_rank, data_parallel_size)
+        self.consumed_samples: int = checked_integer("consumed_samples", consumed_samples, at_least=0)
+        if self.consumed_samples >= self.total_samples:
+            message = f"expected consumed_samples in [0, {self.total_samples}), found {self.consumed_samples}"
+            raise ConfigError(message, hint="no samples are left: build the dataset for a longer run")
+        self.drop_last = drop_last
+
+    @property
+    def _step(self) -> int:
+        """Samples of all ranks in a batch of each."""
+        return self.micro_batch_times_data_parallel_size
+
+    def __len__(self) -> int:
+        """Batches that are left for this rank. (The reference's length is `total_samples`.)"""
+        return self._count_batches()
+
+    def _count_batches(self) -> int:
+        remaining = self.total_samples - self.consumed_samples
+        return remaining // self._step if self.drop_last else -(-remaining // self._step)
+
+    def position_after(self, num_batches: int) -> int:
+        """Returns the samples that all ranks have consumed after so many batches of an iteration."""
+        num_batches = checked_integer("num_batches", num_batches, at_least=0)
+        return min(self.consumed_samples + num_batches * self._step, self.total_samples)
+
+    def begin_at(self, position: int) -> None:
+        """Has later iterations begin after so many samples of all ranks, any number; after all, they yield nothing.
+
+        Raises:
+            ConfigError: there are fewer samples.
+        """
         position = checked_integer("position", position, at_least=0)
         if position > self.total_samples:
             message = f"expected a position in [0, {self.total_samples}], found {position}"
             raise ConfigError(message, hint="the sampler has fewer samples: make it for a longer run")
-        return position
+        self.consumed_samples = position
 
 
-class MegatronPretrainingSampler(DataParallelSampler):
+class MegatronPretrainingSampler(InOrderSampler):
     """Positions in order, in micro-batches, for one data-parallel rank.
 
     Chunks of `micro_batch_size * data_parallel_size` positions follow each other from `consumed_samples` on; rank r
@@ -95,45 +130,14 @@ class MegatronPretrainingSampler(DataParallelSampler):
         data_parallel_size: int,
         drop_last: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
     ) -> None:
-        super().__init__(total_samples, micro_batch_size, data_parallel_rank, data_parallel_size)
-        self.consumed_samples: int = checked_integer("consumed_samples", consumed_samples, at_least=0)
-        if self.consumed_samples >= self.total_samples:
-            message = f"expected consumed_samples in [0, {self.total_samples}), found {self.consumed_samples}"
-            raise ConfigError(message, hint="no samples are left: build the dataset for a longer run")
-        self.drop_last = drop_last
-
-    def __len__(self) -> int:
-        """Batches that are left for this rank. (The reference's length is `total_samples`.)"""
-        return self._count_batches()
-
-    def _count_batches(self) -> int:
-        return self._count_left(self.micro_batch_times_data_parallel_size)
+        super().__init__(
+            total_samples, consumed_samples, micro_batch_size, data_parallel_rank, data_parallel_size, drop_last
+        )
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yields the positions of one micro-batch after the other; starting again begins at `consumed_samples`."""
         length = self._count_batches() * self.micro_batch_times_data_parallel_size
         return self._micro_batches(self.consumed_samples, self.consumed_samples + length)
-
-    def position_after(self, num_batches: int) -> int:
-        """Returns the samples that all ranks have consumed after so many batches of an iteration."""
-        return self._position_after(num_batches, self.micro_batch_times_data_parallel_size)
-
-    def _position_after(self, num_batches: int, batch_size: int) -> int:
-        num_batches = checked_integer("num_batches", num_batches, at_least=0)
-        return min(self.consumed_samples + num_batches * batch_size, self.total_samples)
-
-    def begin_at(self, position: int) -> None:
-        """Has later iterations begin after so many samples of all ranks, any number; after all, they yield nothing.
-
-        Raises:
-            ConfigError: there are fewer samples.
-        """
-        self.consumed_samples = self._checked_position(position)
-
-    def _count_left(self, size: int) -> int:
-        """Returns how many batches of this size, of all ranks together, are left; the incomplete one if it is kept."""
-        remaining = self.total_samples - self.consumed_samples
-        return remaining // size if self.drop_last else -(-remaining // size)
 
     def _micro_batches(self, start: int, stop: int) -> Iterator[list[int]]:
         """Yields this rank's micro-batches of the chunks in [start, stop), as far as there are samples."""
@@ -160,12 +164,9 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
         [[2, 3, 6, 7], [10, 11, 14, 15]]
 
     Args:
-        total_samples: positions in all, [0, total_samples).
-        consumed_samples: positions already used, by all ranks.
-        micro_batch_size: samples per rank and micro-batch.
+        total_samples, consumed_samples, micro_batch_size: see `MegatronPretrainingSampler`.
         global_batch_size: samples of all ranks per step, a multiple of `micro_batch_size * data_parallel_size`.
-        data_parallel_rank: this rank.
-        data_parallel_size: ranks in all.
+        data_parallel_rank, data_parallel_size: see `MegatronPretrainingSampler`.
         drop_last: leave out the last, incomplete global batch; else the ranks share its chunks as always, and may get
             lists of different lengths.
 
@@ -193,25 +194,18 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
         self.global_batch_size: int = checked_integer("global_batch_size", global_batch_size, at_least=1)
         self.num_micro_batches: int = count_chunks(self.global_batch_size, self.micro_batch_times_data_parallel_size)
 
-    def __len__(self) -> int:
-        """Global batches that are left. (The reference's length is `total_samples`.)"""
-        return self._count_batches()
-
-    def _count_batches(self) -> int:
-        return self._count_left(self.global_batch_size)
-
-    def position_after(self, num_batches: int) -> int:
-        """Returns the samples that all ranks have consumed after so many global batches of an iteration."""
-        return self._position_after(num_batches, self.global_batch_size)
+    @property
+    def _step(self) -> int:
+        return self.global_batch_size
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yields this rank's positions of one global batch after the other, beginning at `consumed_samples`."""
-        first = self.consumed_samples
-        for start in range(first, first + self._count_batches() * self.global_batch_size, self.global_batch_size):
-            yield list(itertools.chain.from_iterable(self._micro_batches(start, start + self.global_batch_size)))
+        first, size = self.consumed_samples, self.global_batch_size
+        for start in range(first, first + self._count_batches() * size, size):
+            yield list(itertools.chain.from_iterable(self._micro_batches(start, start + size)))
 
 
-class MegatronFullValidationSampler(DataParallelSampler):
+class MegatronFullValidationSampler(InOrderSampler):
     """Every position exactly once over the ranks, one at a time: rank r of R gets r, r + R, r + 2R, and so on.
 
     Where R does not divide the number of positions, the later ranks have one fewer. All ranks must run the same number
@@ -238,33 +232,368 @@ class MegatronFullValidationSampler(DataParallelSampler):
     def __init__(
         self, total_samples: int, data_parallel_rank: int, data_parallel_size: int, *, pad: bool = True
     ) -> None:
-        super().__init__(total_samples, 1, data_parallel_rank, data_parallel_size)
+        super().__init__(total_samples, 0, 1, data_parallel_rank, data_parallel_size, drop_last=False)
         self.pad = pad
-        self._first = 0
-
-    def __len__(self) -> int:
-        """Batches of this rank; with `pad`, of any rank."""
-        return self._count_batches()
 
     def _count_batches(self) -> int:
-        left = self.total_samples - self._first - (0 if self.pad else self.data_parallel_rank)
+        left = self.total_samples - self.consumed_samples - (0 if self.pad else self.data_parallel_rank)
         return -(-left // self.data_parallel_size)
 
-    def position_after(self, num_batches: int) -> int:
-        """Returns the samples that all ranks have consumed after so many batches of an iteration."""
-        num_batches = checked_integer("num_batches", num_batches, at_least=0)
-        return min(self._first + num_batches * self.data_parallel_size, self.total_samples)
+    def __iter__(self) -> Iterator[list[int | None]]:
+        """Yields one position, or None, at a time, from the first on."""
+        first = self.consumed_samples + self.data_parallel_rank
+        for position in range(first, first + self._count_batches() * self.data_parallel_size, self.data_parallel_size):
+            yield [position if position < self.total_samples else None]
+
+
+class RampupPretrainingSampler(MegatronPretrainingSampler):
+    """Positions in order, in micro-batches, under a global batch size that changes.
+
+    The micro-batches and their order are those of `MegatronPretrainingSampler`; what the sizes decide is how many of
+    them make a step. `global_batches` yields them step by step; iterating, as a loader does, one by one. Of the latter,
+    each step has `rampup.num_micro_batches(…)`. To resume, make a new sampler with the samples consumed by all ranks;
+    micro-batch size and data-parallel size may have changed. Wherever it begins, a step begins.
+
+    Example:
+        >>> rampup = BatchSizeRampup(
+        ...     start_global_batch_size=4, batch_size_increment=4, rampup_samples=24, global_batch_size=12
+        ... )
+        >>> sampler = RampupPretrainingSampler(32, 8, 2, 0, 2, rampup=rampup)
+        >>> list(sampler.global_batches())
+        [[[8, 9]], [[12, 13], [16, 17]], [[20, 21], [24, 25]]]
+
+    Args:
+        total_samples, consumed_samples, micro_batch_size, data_parallel_rank, data_parallel_size: see
+            `MegatronPretrainingSampler`.
+        drop_last: leave out the last, incomplete global batch; else it is a shorter one, and its last chunk is shared
+            as `MegatronPretrainingSampler` does.
+        rampup: the size of each global batch: a `BatchSizeRampup`, a `BatchSizeSchedule` or other `BatchSizes`.
+        decrease_batch_size_if_needed: use the next smaller size where micro-batches do not make up a global batch.
+
+    Raises:
+        ConfigError: a value is out of range, nothing is left to yield, or micro-batches do not make up a global batch
+            of the rest of the run.
+    """
+
+    def __init__(
+        self,
+        total_samples: int,
+        consumed_samples: int,
+        micro_batch_size: int,
+        data_parallel_rank: int,
+        data_parallel_size: int,
+        drop_last: bool = True,  # noqa: FBT001, FBT002 - as its base class
+        *,
+        rampup: BatchSizes,
+        decrease_batch_size_if_needed: bool = False,
+    ) -> None:
+        super().__init__(
+            total_samples, consumed_samples, micro_batch_size, data_parallel_rank, data_parallel_size, drop_last
+        )
+        self.rampup = rampup
+        self.decrease_batch_size_if_needed = decrease_batch_size_if_needed
+        self._stages = list(self._plan(self.consumed_samples))
+
+    @property
+    def _stop(self) -> int:
+        """Where the last whole global batch ends."""
+        return self._stages[-1].stop if self._stages else self.consumed_samples
 
     def begin_at(self, position: int) -> None:
         """Has later iterations begin after so many samples of all ranks, any number; after all, they yield nothing.
 
         Raises:
-            ConfigError: there are fewer samples.
+            ConfigError: there are fewer samples, or micro-batches do not make up a global batch of what is left.
         """
-        self._first = self._checked_position(position)
+        stages = list(self._plan(position))
+        super().begin_at(position)
+        self._stages = stages
 
-    def __iter__(self) -> Iterator[list[int | None]]:
-        """Yields one position, or None, at a time, from the first on."""
-        first = self._first + self.data_parallel_rank
-        for position in range(first, first + self._count_batches() * self.data_parallel_size, self.data_parallel_size):
-            yield [position if position < self.total_samples else None]
+    def _count_batches(self) -> int:
+        stop = self._stop if self.drop_last else self.total_samples
+        return -(-(stop - self.consumed_samples) // self.micro_batch_times_data_parallel_size)
+
+    def global_batches(self) -> Iterator[list[list[int]]]:
+        """Yields this rank's micro-batches of one global batch after the other, beginning at `consumed_samples`."""
+        stages, stop = self._stages, self._stop
+        for stage in stages:
+            for start in stage:
+                yield list(self._micro_batches(start, start + stage.step))
+        if not self.drop_last and stop < self.total_samples:
+            yield list(self._micro_batches(stop, self.total_samples))
+
+    def _plan(self, start: int) -> Iterator[range]:
+        """Yields the starts of the whole global batches that are left, a range for each size."""
+        while start < self.total_samples:
+            num_micro_batches = self.rampup.num_micro_batches(
+                start,
+                micro_batch_size=self.micro_batch_size,
+                data_parallel_size=self.data_parallel_size,
+                decrease_batch_size_if_needed=self.decrease_batch_size_if_needed,
+            )
+            size = num_micro_batches * self.micro_batch_times_data_parallel_size
+            if start + size > self.total_samples:
+                return
+            num_steps = (self.total_samples - start) // size
+            change = self.rampup.next_change(start)
+            if change is not None:
+                num_steps = min(num_steps, -(-(change - start) // size))
+            yield range(start, start + num_steps * size, size)
+            start += num_steps * size
+
+
+class BalancedSampler(MegatronPretrainingSampler):
+    """Positions in micro-batches for one data-parallel rank, such that each global batch has the blend on every rank.
+
+    The order of a blend is nearly periodic. Where its period and `micro_batch_size * data_parallel_size` are in step,
+    dealing micro-batches by turns gives a rank the same datasets all run long: of two datasets of equal weight, each of
+    two ranks would read one. Here a global batch is sorted by dataset and dealt sample by sample, beginning at another
+    rank each time.
+
+    A global batch has the positions that it has with `MegatronPretrainingSampler`; only which rank, and which
+    micro-batch, takes them differs. Of each dataset of a blend, a rank gets n / R samples of a global batch that has n
+    for R ranks, to within one; which ranks get that one changes such that in R global batches with equal counts, from
+    a multiple of R on, all ranks get equally many. So shares do not drift apart either where a rank has but few samples
+    of a global batch.
+
+    A function of the settings and the position where a global batch begins. To resume, make a new sampler with the
+    samples consumed at the end of a global batch; micro-batch size, ranks and batch sizes may have changed.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> order = SimpleNamespace(locate=lambda positions: (positions % 2, positions // 2))
+        >>> blend = SimpleNamespace(order=order)  # even positions are of dataset 0, odd ones of dataset 1
+        >>> [list(MegatronPretrainingSampler(8, 0, 1, rank, 2)) for rank in range(2)]
+        [[[0], [2], [4], [6]], [[1], [3], [5], [7]]]
+        >>> [list(BalancedSampler(blend, 8, 0, 1, 4, rank, 2)) for rank in range(2)]
+        [[[0], [1], [6], [7]], [[2], [3], [4], [5]]]
+
+    Args:
+        dataset: a blend, such as `BlendedDataset`.
+        total_samples, consumed_samples, micro_batch_size: see `MegatronPretrainingSampler`.
+        global_batch_size: samples of all ranks per step, a multiple of `micro_batch_size * data_parallel_size`; or
+            what says how they change.
+        data_parallel_rank, data_parallel_size: see `MegatronPretrainingSampler`.
+        drop_last: leave out the last, incomplete chunk of a micro-batch per rank; else the ranks share it in order.
+        seed: of which ranks get the samples that cannot be divided.
+
+    Raises:
+        ConfigError: a value is out of range, nothing is left to yield, or the dataset is no blend.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        total_samples: int,
+        consumed_samples: int,
+        micro_batch_size: int,
+        global_batch_size: int | BatchSizes,
+        data_parallel_rank: int,
+        data_parallel_size: int,
+        drop_last: bool = True,  # noqa: FBT001, FBT002 - as of the other samplers
+        *,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(
+            total_samples, consumed_samples, micro_batch_size, data_parallel_rank, data_parallel_size, drop_last
+        )
+        if not hasattr(getattr(dataset, "order", None), "locate"):
+            message = f"expected a blend of datasets, found {type(dataset).__name__}"
+            raise ConfigError(message, hint="of one dataset, all ranks see the same mixture with any sampler")
+        self.seed: int = checked_integer("seed", seed, at_least=0, below=2**64)
+        if isinstance(global_batch_size, (int, np.integer)):
+            global_batch_size = BatchSizeSchedule.constant(int(global_batch_size))
+        self.batch_sizes: BatchSizes = global_batch_size
+        self.described_batch_sizes: str = repr(global_batch_size)  # as a text, part of what states of loaders compare
+        self._dataset = dataset
+        self._step_size(self.consumed_samples)  # complains of a first size that micro-batches do not make up
+
+    def _step_size(self, start: int) -> int:
+        """Returns the size of the step that begins at a position."""
+        size = self.batch_sizes.batch_size(start)
+        count_chunks(size, self.micro_batch_times_data_parallel_size, where=f" after {start} samples")
+        return size
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yields the positions of one micro-batch after the other, beginning at `consumed_samples`."""
+        start, chunk = self.consumed_samples, self.micro_batch_times_data_parallel_size
+        while start < self.total_samples:
+            size = self._step_size(start)
+            stop = min(start + size, self.total_samples)
+            whole = start + (stop - start) // chunk * chunk
+            mine = self._dealt(start, whole, size)
+            for first in range(0, len(mine), self.micro_batch_size):
+                yield mine[first : first + self.micro_batch_size]
+            if whole < stop and not self.drop_last:
+                yield from self._micro_batches(whole, stop)
+            start = stop
+
+    def position_after(self, num_batches: int) -> int:
+        """Returns the samples that all ranks have consumed after so many batches, which are those of whole steps.
+
+        Raises:
+            ConfigError: they end within a step, where what was consumed is no range of positions.
+        """
+        left = checked_integer("num_batches", num_batches, at_least=0)
+        position, chunk = self.consumed_samples, self.micro_batch_times_data_parallel_size
+        while left and position < self.total_samples:
+            size = min(self._step_size(position), self.total_samples - position)
+            in_step = size // chunk if self.drop_last else -(-size // chunk)
+            if left < in_step and self.data_parallel_size > 1:
+                message = f"expected whole steps, found {left} of {in_step} micro-batches of the step at {position}"
+                raise ConfigError(message, hint="ask for the state of a loader between two steps")
+            position += size if left >= in_step else left * chunk
+            left -= min(left, in_step)
+        return position
+
+    def _dealt(self, start: int, stop: int, size: int) -> list[int]:
+        """Returns this rank's positions of a global batch, in their order."""
+        ranks = self.data_parallel_size
+        if ranks == 1:
+            return list(range(start, stop))
+        positions = np.arange(start, stop, dtype=np.int64)
+        numbers, _ = self._dataset.order.locate(positions)
+        by_dataset = positions[np.argsort(numbers, kind="stable")]
+        block, step = divmod(start // size, ranks)
+        first = (self.data_parallel_rank - _permutation(self.seed, block, ranks)[step]) % ranks
+        mine: list[int] = np.sort(by_dataset[first::ranks]).tolist()
+        return mine
+
+
+@lru_cache(maxsize=4)
+def _permutation(seed: int, block: int, length: int) -> NDArray[np.int64]:
+    """Returns the rank at which each global batch of a block is begun to be dealt: each rank once."""
+    random = SampleRandom(seed, block, Purpose.DEALING)
+    order = np.arange(length)
+    for last in range(length - 1, 0, -1):
+        other = random.below(last + 1)
+        order[[last, other]] = order[[other, last]]
+    return order
+
+
+class MegatronPretrainingRandomSampler(DataParallelSampler):
+    """Positions in a random order, in micro-batches, for one data-parallel rank; each epoch in another order.
+
+    An iteration yields what is left of one epoch; the next one goes on with the epoch after it, without end. Only the
+    last batch of an epoch moves `consumed_samples`: an iteration that was broken off begins again where it began, so a
+    loader that reads ahead skips nothing. To resume, make a new sampler with the samples consumed by all ranks.
+
+    All ranks yield equally many batches: an epoch is cut to whole chunks of `micro_batch_size * data_parallel_size`
+    before it is shared out, and what it leaves out differs by epoch. (In the reference, without sharding, a rank may
+    yield one batch more than another, and is then an epoch ahead of it.)
+
+    What may change on resuming:
+        - Without sharding, the order of an epoch is one for all ranks. With `global_batch_size`, micro-batch size and
+          data-parallel size may change after any step. Without it, the order is the reference's, which depends on
+          `total_samples % micro_batch_size`, and an epoch ends with its last whole chunk: resuming repeats and skips
+          nothing as long as both stay the same, as they do where old and new chunks divide `total_samples`; if only the
+          remainder stays, then within the first epoch.
+        - With sharding, each rank shuffles its own range of positions; other ranks have other ranges. The data-parallel
+          size may change between epochs, but within one, some samples would be repeated and others left out. The
+          micro-batch size may change after any step, if an epoch keeps its length: with `global_batch_size`, it does.
+
+    Example:
+        >>> sampler = MegatronPretrainingRandomSampler(None, 10, 0, 2, 1, 2, data_sharding=False)
+        >>> list(sampler), list(sampler), sampler.epoch
+        ([[1, 5], [9, 8]], [[6, 2], [8, 3]], 2)
+
+    Args:
+        dataset: is told the epoch through its `set_epoch`, where it has that method; may be None.
+        total_samples: positions in all, [0, total_samples).
+        consumed_samples: samples already used, by all ranks, over all epochs; a multiple of
+            `micro_batch_size * data_parallel_size`.
+        micro_batch_size: samples per rank and step.
+        data_parallel_rank: this rank.
+        data_parallel_size: ranks in all.
+        data_sharding: each rank shuffles a range of positions of its own, and never sees those of others.
+        seed: seed of the order, with the epoch; None gives the reference's order, whose only seed is the epoch.
+        global_batch_size: cut epochs to whole global batches, and leave out by chance, so that the order depends
+            neither on micro-batch size nor, without sharding, on data-parallel size; None is as the reference.
+
+    Raises:
+        ConfigError: a value is out of range, or there are too few samples for a single chunk.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        total_samples: int,
+        consumed_samples: int,
+        micro_batch_size: int,
+        data_parallel_rank: int,
+        data_parallel_size: int,
+        data_sharding: bool,  # noqa: FBT001 - the reference's signature
+        *,
+        seed: int | None = None,
+        global_batch_size: int | None = None,
+    ) -> None:
+        super().__init__(total_samples, micro_batch_size, data_parallel_rank, data_parallel_size)
+        self.dataset = dataset
+        self.consumed_samples: int = checked_integer("consumed_samples", consumed_samples, at_least=0)
+        self.data_sharding = data_sharding
+        self.seed: int | None = None if seed is None else checked_integer("seed", seed, at_least=0)
+        self.global_batch_size = global_batch_size
+        chunk = self.micro_batch_times_data_parallel_size
+        unit = chunk
+        if global_batch_size is not None:
+            unit = checked_integer("global_batch_size", global_batch_size, at_least=1)
+            count_chunks(unit, chunk)
+        self.samples_per_epoch: int = self.total_samples - self.total_samples % unit
+        if not self.samples_per_epoch:
+            message = f"expected at least {unit} samples, one batch of all ranks, found {self.total_samples}"
+            raise ConfigError(message, hint="use smaller batches or fewer ranks")
+        if self.consumed_samples % chunk:
+            message = (
+                f"expected consumed_samples to be a multiple of micro_batch_size * data_parallel_size = {chunk}, "
+                f"found {self.consumed_samples}"
+            )
+            raise ConfigError(message, hint="choose sizes whose product divides the global batch size of the run")
+
+    @property
+    def epoch(self) -> int:
+        """Epochs that are complete, which is the number of the next one to yield."""
+        return self.consumed_samples // self.samples_per_epoch
+
+    def __len__(self) -> int:
+        """Batches that are left of the epoch. (The reference's length is `total_samples`.)"""
+        left = self.samples_per_epoch - self.consumed_samples % self.samples_per_epoch
+        return left // self.micro_batch_times_data_parallel_size
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yields the positions of one micro-batch after the other, to the end of the epoch.
+
+        Costs time and 8 bytes per sample of an epoch; with sharding, of a rank's share.
+
+        Raises:
+            MissingExtraError: torch is not installed.
+        """
+        epoch = self.epoch
+        if isinstance(self.dataset, HearsOfEpochs):
+            self.dataset.set_epoch(epoch)
+        positions = self._positions(epoch, self.consumed_samples % self.samples_per_epoch)
+        for start in range(0, len(positions), self.micro_batch_size):
+            stop = start + self.micro_batch_size
+            batch: list[int] = positions[start:stop].tolist()
+            if stop == len(positions):
+                self.consumed_samples = (epoch + 1) * self.samples_per_epoch
+            yield batch
+
+    def _positions(self, epoch: int, offset: int) -> NDArray[np.int64]:
+        """Returns the positions that are this rank's when all ranks have used `offset` samples of an epoch."""
+        if self.data_sharding:
+            share = self.samples_per_epoch // self.data_parallel_size
+            order = self._permutation(share, epoch)
+            return self.data_parallel_rank * share + order[offset // self.data_parallel_size :]
+        if self.global_batch_size is None:
+            num_shuffled = self.total_samples - self.total_samples % self.micro_batch_size
+        else:
+            num_shuffled = self.total_samples
+        order = self._permutation(num_shuffled, epoch)
+        return order[offset + self.data_parallel_rank : self.samples_per_epoch : self.data_parallel_size]
+
+    def _permutation(self, length: int, epoch: int) -> NDArray[np.int64]:
+        torch = require("torch", extra="torch")
+        # torch's CPU generator uses 32 bits of its seed. A hash, not a sum: seed 1 is not seed 0 an epoch later.
+        seed = epoch if self.seed is None else int(np.random.SeedSequence([self.seed, epoch]).generate_state(1)[0])
+        permutation: NDArray[np.int64] = torch.randperm(length, generator=torch.Generator().manual_seed(seed)).numpy()
+        return permutation

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from tokenloom.datasets.protocols import order_of
 from tokenloom.errors import ConfigError
-from tokenloom.loading.batch_digest import RangeDigest, name_of_run
+from tokenloom.loading.digest import RangeDigest, name_of_run
 from tokenloom.numbers import checked_integer, quoted
 from tokenloom.overrides import Overrides
 

@@ -16,13 +16,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.datasets.protocols import order_of
 from tokenloom.errors import ConfigError
-from tokenloom.loading.batch_digest import ReadingDigest
 from tokenloom.loading.buffers import BatchBuffers, RingBuffers, Tensors, pins_memory, tensors_to_make
+from tokenloom.loading.check_reading import ReadBatches
 from tokenloom.loading.counts import BatchCounts, RowCounts, SourceCounts, count_rows
 from tokenloom.loading.dealing import batches_of, check_positions
+from tokenloom.loading.digest import ReadingDigest
 from tokenloom.loading.loader import collate
 from tokenloom.loading.read_ahead import announce_ahead
-from tokenloom.loading.read_batches import ReadBatches
 from tokenloom.loading.resonance import warn_of_resonance
 from tokenloom.loading.state import consumed_of_state, in_order, loader_state, read_of_state
 from tokenloom.numbers import checked_integer
@@ -190,7 +190,6 @@ class ThreadLoader:
         self._counts = BatchCounts() if count else None
         self._make_buffers()  # complains where it cannot be
         self.wait: DataWait = DataWait()
-        self.keeps_digest = digest
         self.read: ReadBatches = ReadBatches(dataset, sampler, keeps=digest)
         self._progress = _Progress(_settings_of(sampler))
         self._num_to_skip = 0
@@ -240,7 +239,7 @@ class ThreadLoader:
                     self.wait.add(time.perf_counter() - started)
                     for number, positions in itertools.islice(numbered, 1):
                         pending.append(submit(executor, partial(fill, number, positions)))
-                if self.keeps_digest:
+                if self.read.keeps:
                     self.read.add(filled.positions, filled.digests)
                 progress.num_yielded += 1
                 if self._counts is not None and filled.counted is not None:
@@ -269,7 +268,7 @@ class ThreadLoader:
         """Returns a batch with what is kept of it."""
         check_positions(positions)
         try:
-            if self.keeps_digest:
+            if self.read.keeps:
                 batch, digests = buffers.fill_and_digest(number, positions)
             else:
                 batch, digests = buffers.fill(number, positions), None
@@ -304,7 +303,7 @@ class ThreadLoader:
         if order_of(self.dataset) is not None:
             sampler = in_order(self.sampler, self.dataset)
             state = loader_state(self.dataset, sampler.position_after(self._progress.num_yielded))
-            read = self.read.of_all_ranks() if self.keeps_digest else None
+            read = self.read.of_all_ranks()
             if read is not None and read.stop == state["position"]:
                 state["read"] = str(read)
             return state

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib.util
 import os
+import runpy
 import sys
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
 
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.installation import install
-from tokenloom.megatron.script import run_module, run_script, search_beside
 from tokenloom.megatron.tools import tool_command
 from tokenloom.storage.secrets import redacted
 
@@ -51,14 +54,19 @@ def main(arguments: list[str]) -> None:
             _run_tool(program[0], program[1:])
         if not os.path.exists(program[0]):
             sys.exit(f"no file `{program[0]}`")
-        search_beside(program[0])  # before `install`, which asks for the version of Megatron that is found from there
+        if not sys.flags.safe_path:  # as `python PATH`; before `install` looks for the version of Megatron from there
+            sys.path[0] = os.path.dirname(os.path.realpath(program[0]))
     try:
         report = install(unchecked="--unchecked" in options)
     except ConfigError as error:
         sys.exit(str(error))
     if "--report" in options:
         sys.stderr.write(f"{report}\n")
-    (run_module if is_module else run_script)(program[0], program[1:])
+    sys.argv[:] = program
+    if is_module:
+        runpy.run_module(program[0], run_name="__main__", alter_sys=True)
+    else:
+        _run_script(program[0])
 
 
 def _run_tool(path: str, arguments: list[str]) -> None:
@@ -86,6 +94,22 @@ def _has_trainer(path: str) -> bool:
         return importlib.util.find_spec("megatron.training") is not None
     except ImportError:
         return False
+
+
+def _run_script(path: str) -> None:
+    """Runs a file as `python PATH` would: it stays the main module when it has ended, for threads and exit handlers."""
+    if os.path.isdir(path) or path.endswith((".pyc", ".pyz", ".zip")):
+        runpy.run_path(path, run_name="__main__")
+        return
+    full = os.path.abspath(path)
+    loader = SourceFileLoader("__main__", full)
+    main = ModuleType("__main__")
+    main.__dict__.update(
+        __file__=full, __loader__=loader, __spec__=None, __package__=None, __cached__=None, __builtins__=builtins
+    )
+    code = compile(loader.get_data(full), full, "exec", dont_inherit=True)
+    sys.modules["__main__"] = main
+    exec(code, main.__dict__)
 
 
 if __name__ == "__main__":

@@ -27,10 +27,10 @@ from tokenloom.datasets.t5 import T5MaskedWordPieceDataset
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
-from tokenloom.indexed.manifest.file import read_manifest
+from tokenloom.indexed.manifests import read_manifest
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.secrets import redacted
-from tokenloom.tokenizers.recorded import recorded_tokenizer
+from tokenloom.tokenizers.load import recorded_tokenizer
 
 BertDataset = BERTMaskedWordPieceDataset
 T5Dataset = T5MaskedWordPieceDataset
@@ -107,7 +107,7 @@ class BlendedMegatronDatasetConfig(GPTDatasetConfig):
         return prefixes, None if len(prefixes) == 1 else weights  # the only dataset has all of it, whatever its weight
 
 
-def blend_of(datasets: Sequence[Any]) -> tuple[list[str], list[float] | None]:
+def blend_of(datasets: Any) -> Blend:
     """Returns (prefixes, weights or None) of the entries of a blend.
 
     Example:
@@ -119,29 +119,19 @@ def blend_of(datasets: Sequence[Any]) -> tuple[list[str], list[float] | None]:
     Raises:
         ConfigError: an entry is none, or weights are given to some of them only.
     """
-    if isinstance(datasets, (str, Mapping)) or not isinstance(datasets, Sequence) or not datasets:
-        message = f"expected a list of datasets, found {redacted(repr(datasets))}"
-        raise ConfigError(message, hint='such as [{"name": "books", "weight": 0.7}, {"name": "web", "weight": 0.3}]')
-    entries = [_entry(each) for each in datasets]
-    weights = [weight for _, weight in entries if weight is not None]
-    if weights and len(weights) != len(entries):
-        message = f"expected a weight for each of {len(entries)} datasets or for none, found {len(weights)}"
+    if not isinstance(datasets, (list, tuple)) or not all(isinstance(each, Mapping) for each in datasets):
+        return checked_blend(datasets, "datasets")
+    if not datasets or not all({"name"} <= set(each) <= {"name", "weight"} for each in datasets):
+        message = f"expected datasets as {{'name': …, 'weight': …}}, found {redacted(repr(datasets))}"
         raise ConfigError(message)
-    return [name for name, _ in entries], weights or None
+    weights = [each["weight"] for each in datasets if "weight" in each]
+    if weights and len(weights) != len(datasets):
+        message = f"expected a weight for each of {len(datasets)} datasets or for none, found {len(weights)}"
+        raise ConfigError(message)
+    return checked_blend(([each["name"] for each in datasets], weights or None), "datasets")
 
 
-def _entry(entry: Any) -> tuple[str, float | None]:
-    if isinstance(entry, str):
-        return entry, None
-    if isinstance(entry, Mapping) and isinstance(entry.get("name"), str) and set(entry) <= {"name", "weight"}:
-        return entry["name"], entry.get("weight")
-    if isinstance(entry, (list, tuple)) and len(entry) == 2 and isinstance(entry[1], str):
-        return entry[1], entry[0]
-    message = f"expected a dataset as {{'name': …, 'weight': …}}, found {redacted(repr(entry))}"
-    raise ConfigError(message)
-
-
-class BlendedMegatronDatasetBuilder:
+class BlendedMegatronDatasetBuilder(_Builder):
     """Builds what a configuration names; with it alone, one dataset for training.
 
     Args:
@@ -160,17 +150,14 @@ class BlendedMegatronDatasetBuilder:
         self,
         cls: type[MegatronDataset] = GPTDataset,
         sizes: Sequence[int | None] | None = None,
-        is_built_on_rank: Any = lambda: True,
+        is_built_on_rank: Any = None,
         config: Any = None,
         **arguments: Any,
     ) -> None:
-        if config is None:
-            message = "expected `config`, found none"
-            raise ConfigError(message)
         self._gives_one = sizes is None
-        self._is_built_on_rank, self._arguments = is_built_on_rank, arguments
-        self._cls, self._config = cls, config
-        self._sizes = None if sizes is None else list(sizes)
+        if sizes is None and config is not None:
+            sizes = [_one_epoch(cls, config), None, None]
+        super().__init__(cls, sizes, is_built_on_rank, config, **arguments)
 
     def build(self) -> Any:
         """Returns the dataset for training; with `sizes`, those of train, valid and test.
@@ -179,22 +166,19 @@ class BlendedMegatronDatasetBuilder:
             BuildError, DivergenceError, TokenizerError, OversampledError, IndexCacheError: see the builder of
                 `tokenloom`.
         """
-        if self._sizes is not None:
-            return self._make(self._sizes).build()
-        return self._make([self._one_epoch(), None, None]).build()[Split.train.value]
+        datasets = super().build()
+        return datasets[Split.train.value] if self._gives_one else datasets
 
-    def _make(self, sizes: Sequence[int | None]) -> _Builder:
-        return _Builder(self._cls, sizes, self._is_built_on_rank, self._config, **self._arguments)
 
-    def _one_epoch(self) -> int | None:
-        """Returns the samples of a blend by weight, until a dataset would be read twice; None for other data."""
-        (blend,) = self._config.blends if self._config.blend is not None else (None,)
-        if blend is None or blend[1] is None:
-            return None
-        if not issubclass(self._cls, GPTDataset):
-            message = f"expected `sizes` for a blend by weight of {self._cls.__name__}, found none"
-            raise ConfigError(message, hint="such as sizes=[100_000, 0, 0]")
-        return sizes_read_once(self._config)[Split.train.value]
+def _one_epoch(cls: type[MegatronDataset], config: Any) -> int | None:
+    """Returns the samples of a blend by weight, until a dataset would be read twice; None for other data."""
+    (blend,) = config.blends if config.blend is not None else (None,)
+    if blend is None or blend[1] is None:
+        return None
+    if not issubclass(cls, GPTDataset):
+        message = f"expected `sizes` for a blend by weight of {cls.__name__}, found none"
+        raise ConfigError(message, hint="such as sizes=[100_000, 0, 0]")
+    return sizes_read_once(config)[Split.train.value]
 
 
 def _tokenizer_of(config: BlendedMegatronDatasetConfig) -> Any:

@@ -1,24 +1,61 @@
-"""The order of GPT samples whose index arrays somebody gave: a subclass, a hook, or an assignment from outside."""
+"""Orders whose index arrays somebody gave: a subclass, or an assignment from outside."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.blending.array_order import ArrayBlendOrder
 from tokenloom.forks import cached_property
-from tokenloom.kernels import SpanReader, WindowReader
+from tokenloom.kernels import WindowReader
+from tokenloom.order.arrays import ArrayStore, StoredOrder
+from tokenloom.order.cache import Arrays, ArraySpec
 from tokenloom.order.documents import Documents
-from tokenloom.order.windows import SpanBatch
+from tokenloom.order.policies import WindowOrder
 
 NAMES = ("document_index", "sample_index", "shuffle_index")
 """The arrays of an order of windows."""
 
+_CHECKED_AT_ONCE = 1 << 16
 
-class GivenOrder:
-    """A `SpanOrder` over arrays that are nobody's but the user's: nothing is cached, and nothing can be built again.
+
+class _GivenArrays(StoredOrder):
+    """Arrays that have no place in a cache, and that building gives again."""
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], identity: str) -> None:
+        self._given = arrays
+        StoredOrder.__init__(self, ArrayStore(cache=None, description=identity, name=identity))
+
+    def specs(self) -> dict[str, ArraySpec]:
+        return {name: ArraySpec(array.dtype, array.shape) for name, array in self._given.items()}
+
+    def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        return iter(self._given.items())
+
+    def misfit(self, arrays: Arrays) -> None:
+        return None
+
+
+class GivenBlendOrder(_GivenArrays, ArrayBlendOrder):
+    """A `BlendOrder` over arrays that are nobody's but the user's.
+
+    Args:
+        dataset_index: integers[size], which dataset gives each sample.
+        dataset_sample_index: integers[size], which of its samples that is.
+        identity: what tells the order from others.
+    """
+
+    def __init__(self, dataset_index: NDArray[Any], dataset_sample_index: NDArray[Any], *, identity: str) -> None:
+        arrays = {"dataset_index": dataset_index, "dataset_sample_index": dataset_sample_index}
+        self.num_samples = len(dataset_index)
+        super().__init__(arrays, identity)
+
+
+class GivenOrder(_GivenArrays, WindowOrder):
+    """A `SpanOrder` over arrays that are nobody's but the user's.
 
     Args:
         arrays: document, sample and shuffle index.
@@ -27,8 +64,6 @@ class GivenOrder:
         extra: tokens that a window reads beyond its length, 0 or 1.
         identity: what tells the order from others.
     """
-
-    is_built = True
 
     def __init__(
         self,
@@ -39,66 +74,39 @@ class GivenOrder:
         extra: int,
         identity: str,
     ) -> None:
-        self.arrays: dict[str, NDArray[Any]] = dict(arrays)
-        self.num_samples: int = self.arrays["sample_index"].shape[0] - 1
-        self.identity = identity
+        self.num_samples = arrays["sample_index"].shape[0] - 1
+        super().__init__(arrays, identity)
         self._documents = documents
         self._sequence_length = sequence_length
         self._extra = extra
-        self._reader: SpanReader | None = None
+        self._reader = None
 
     @cached_property
     def is_regular(self) -> bool:
-        """Whether every sample is a window as long as all others, so that kernels can fill them."""
-        documents, rows, shuffle = (self.arrays[name] for name in NAMES)
-        shapes_fit = documents.ndim == shuffle.ndim == 1 and rows.ndim == 2 and rows.shape[1] == 2 and len(rows)
-        if not shapes_fit or len(shuffle) != self.num_samples or any(a.dtype.kind not in "iu" for a in (rows, shuffle)):
+        """Whether every sample is a window as long as all others, so that kernels can fill them; one pass."""
+        if len(self.arrays["shuffle_index"]) != self.num_samples:
             return False
+        try:
+            for start in range(0, self.num_samples, _CHECKED_AT_ONCE):
+                stop = min(start + _CHECKED_AT_ONCE, self.num_samples)
+                self.spans(np.arange(start, stop, dtype=np.int64), keep_empty=False)
+        except (IndexError, TypeError, ValueError):
+            return False
+        return True
+
+    def _read(self, arrays: Arrays) -> WindowReader:
+        """Returns what turns positions into spans; that raises an IndexError where the samples are not regular."""
         lengths = self._documents.lengths
-        if documents.dtype.kind not in "iu" or not _all_in(documents, len(lengths)):
-            return False
-        if not _all_in(rows[:, 0], len(documents)) or not _all_in(shuffle, self.num_samples):
-            return False
-        sizes = lengths[documents]
-        ends = np.cumsum(sizes, dtype=np.int64)
-        stops = rows[:, 1].astype(np.int64)
-        if not len(rows) - 1:
-            return True
-        if stops.min() < 0 or (stops[1:] + self._extra > sizes[rows[1:, 0]]).any():
-            return False
-        places = (ends - sizes)[rows[:, 0]] + stops
-        return bool(places[0] == 0 and (np.diff(places) == self._sequence_length).all())
-
-    def spans(self, positions: NDArray[np.int64], *, keep_empty: bool) -> SpanBatch:
-        """Returns the spans of many samples, see `SpanOrder`."""
-        return SpanBatch(*self.native_reader().spans(positions, keep_empty=keep_empty))
-
-    def native_reader(self) -> SpanReader:
-        """Returns what turns positions into spans, for kernels too.
-
-        Raises:
-            IndexError: with the first spans, where the samples are not regular.
-        """
-        if self._reader is None:
-            lengths = self._documents.lengths
-            documents, rows, shuffle = (np.ascontiguousarray(self.arrays[name]) for name in NAMES)
-            self._reader = WindowReader(
-                lengths,
-                documents,
-                rows,
-                shuffle,
-                window_length=self._sequence_length,
-                extra=self._extra,
-                num_tokens=int(lengths[documents].sum(dtype=np.int64)),
-            )
-        return self._reader
-
-    def check(self) -> None:
-        """Does nothing: there is no file to compare with."""
-
-    def verify(self) -> list[str]:
-        """Returns nothing: the order cannot be worked out again."""
-        return []
+        documents, rows, shuffle = (np.ascontiguousarray(arrays[name]) for name in NAMES)
+        return WindowReader(
+            lengths,
+            documents,
+            rows,
+            shuffle,
+            window_length=self._sequence_length,
+            extra=self._extra,
+            num_tokens=int(lengths[documents].sum(dtype=np.int64)),
+        )
 
     def read(self, source: Any, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
         """Returns the tokens of each document of a sample, and their rows, whatever lengths the arrays give.
@@ -117,11 +125,3 @@ class GivenOrder:
             found.append(int(documents[place]))
             parts.append(np.asarray(source.get(documents[place], offset=offset, length=length)))
         return parts, found
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reader": None}
-
-
-def _all_in(numbers: NDArray[Any], stop: int) -> bool:
-    """Whether all numbers are in [0, stop)."""
-    return not numbers.size or bool(numbers.min() >= 0 and numbers.max() < stop)

@@ -1,85 +1,115 @@
-"""Our modules in the place of the reference's, for a whole process; and the other way round."""
+"""Our modules in the place of the reference's, for a whole process and for those that it starts."""
 
 from __future__ import annotations
 
+import multiprocessing.spawn
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
 from tokenloom.errors import ConfigError
-from tokenloom.megatron.children import Preparation, also_in_children, no_longer_in_children
-from tokenloom.megatron.finding import Finder, MadeUpPackage, exported
-from tokenloom.megatron.install_report import InstallReport
-from tokenloom.megatron.module_names import EXPORTING, OURS, PACKAGES
-from tokenloom.megatron.taken_names import TakenName, subclasses, taken_names
 from tokenloom.megatron.versions import CHECKED, installed_version, version_numbers
 
+_CORE = (
+    *("bert_dataset", "blended_dataset", "blended_megatron_dataset_builder", "blended_megatron_dataset_config"),
+    *("data_schedule", "data_schedule_utils", "gpt_dataset", "helpers", "helpers_cpp", "indexed_dataset"),
+    *("masked_dataset", "megatron_dataset", "megatron_tokenizer", "multimodal_dataset", "object_storage_utils"),
+    *("t5_dataset", "utils", "utils_object_storage", "utils_s3"),
+)
+_TRAINING = ("data_samplers", "fim_dataset", "sft_dataset", "utils", "varlen_dataset")
+
+OURS: dict[str, str] = {
+    name: f"tokenloom.{name}"
+    for name in (
+        *(f"megatron.core.datasets.{module}" for module in _CORE),
+        *(f"megatron.training.datasets.{module}" for module in _TRAINING),
+        "megatron.legacy.data.data_samplers",
+    )
+}
+"""The name of each of the reference's modules, and that of ours; satellites add theirs as entry points."""
+
+OURS.update((found.name, found.value) for found in entry_points(group="tokenloom.megatron_modules"))
+
+PACKAGES = frozenset(name.rsplit(".", depth)[0] for name in OURS for depth in range(1, name.count(".") + 1))
+"""The packages that they lie in, at any depth; these stay the reference's, where it is installed."""
+
+_EXPORTING = "megatron.core.datasets"
+"""The package whose classes are there by name too, which the reference's are not."""
+
 _LOCK = threading.RLock()
-_SHOWN = 5
 
 
-class _Installed(Finder):
-    """The finder in its place, with what is needed to take it away again."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallReport:
+    """Which of the reference's modules are ours.
 
-    def __init__(self, version: str | None) -> None:
-        self.version = version
-        self.originals: dict[str, ModuleType] = {}
-        self.rebound: list[tuple[TakenName, Any]] = []
-        self.left: list[str] = []
-        self.preparation: Preparation | None = None
+    Attributes:
+        is_installed: whether imports of the reference's modules give ours now.
+        version: the version of megatron-core that is there; None without one, empty if it does not say.
+        is_checked: whether that version is one that tokenloom is compared with; True without one.
+        modules: the name of each of the reference's modules that gives ours, and that of ours.
+        loaded: those of them that this process has imported.
+    """
+
+    is_installed: bool
+    version: str | None
+    is_checked: bool
+    modules: Mapping[str, str] = field(default_factory=dict)
+    loaded: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Returns the report as lines of text."""
+        if not self.is_installed:
+            return "tokenloom.megatron is not installed: Megatron's modules are its own"
+        version = "none is installed" if self.version is None else self.version or "of unknown version"
+        checked = "" if self.is_checked else ", which tokenloom was not compared with"
+        lines = [f"tokenloom.megatron is installed; megatron-core: {version}{checked}"]
+        for name, ours in self.modules.items():
+            lines.append(f"  {name} is {ours}{' (imported)' if name in self.loaded else ''}")
+        return "\n".join(lines)
 
 
-def install(*, unchecked: bool = False, late: bool = False) -> InstallReport:
+def install(*, unchecked: bool = False) -> InstallReport:
     """Lets imports of Megatron's data modules give those of tokenloom, in this process and in those that it starts.
 
-    To be called before anything of Megatron is imported. Modules that Megatron alone has used so far are replaced, and
-    its own global names with them. Where a program has taken something out of them already, or derived classes from
-    theirs, nothing is done and an error names it. A second call does nothing.
-
-    Where megatron-core is not installed, `megatron.core.datasets` and so on are made up, with our modules in them.
+    To be called before these modules are imported. A second call does nothing. Where megatron-core is not installed,
+    `megatron.core.datasets` and so on are made up, with our modules in them.
 
     Args:
         unchecked: whether to go on with a version of megatron-core that tokenloom is not compared with.
-        late: whether to go on where a program has Megatron's classes already: global names are bound to ours, and what
-            cannot be (derived classes, objects, names in other places) stays Megatron's, as the report says.
-
-    Returns:
-        What was done.
 
     Raises:
-        ConfigError: the version is not known, or it is too late.
+        ConfigError: the version is not known, or Megatron's own modules were imported before.
     """
     with _LOCK:
         if _installed() is None:
             version = installed_version()
-            if not unchecked:
-                _check_version(version)
-            finder = _Installed(version)
-            imported = _imported()
-            taken = list(taken_names(imported)) if imported else []
-            derived = subclasses(imported)
-            if not late:
-                _check_early(taken, derived)
-            # Ours first: an error here leaves everything as it was.
-            modules = {name: import_module(OURS[name]) for name in imported}
-            sys.meta_path.insert(0, finder)
-            for name, module in modules.items():
-                finder.originals[name] = imported[name]
-                _put(name, module)
-            if (package := sys.modules.get(EXPORTING)) is not None:
-                vars(package).setdefault("__getattr__", exported)
-            for each in taken:
-                _rebind(each, modules[each.module], finder)
-            finder.left += [f"{each.__module__}.{each.__qualname__}" for each in derived]
-            finder.preparation = also_in_children()
+            if not unchecked and not _is_checked(version):
+                found = version or "one that does not say its version"
+                message = (
+                    f"expected megatron-core {', '.join(CHECKED)}, which tokenloom is compared with, found {found}"
+                )
+                raise ConfigError(message, hint="`install(unchecked=True)` or `--unchecked` goes on with it")
+            if imported := [name for name in OURS if name in sys.modules]:
+                message = f"Megatron's data modules were imported before: {_listed(imported)}"
+                hint = "call `tokenloom.megatron.install()` first, or run the program by `python -m tokenloom.megatron`"
+                raise ConfigError(message, hint=hint)
+            sys.meta_path.insert(0, _Finder(version))
+            if (package := sys.modules.get(_EXPORTING)) is not None:
+                vars(package).setdefault("__getattr__", _exported)
+            multiprocessing.spawn.get_preparation_data = _Preparation(multiprocessing.spawn.get_preparation_data)
         return report()
 
 
 def uninstall() -> None:
-    """Lets imports of Megatron's data modules give its own again, and puts back those that were replaced.
+    """Lets imports of Megatron's data modules give its own again.
 
     What a program took out of our modules meanwhile stays what it is. Without `install`, nothing is done.
     """
@@ -88,19 +118,17 @@ def uninstall() -> None:
         if finder is None:
             return
         sys.meta_path.remove(finder)
-        if finder.preparation is not None:
-            no_longer_in_children(finder.preparation)
-        for each, ours in reversed(finder.rebound):
-            if vars(each.holder).get(each.name) is ours:
-                setattr(each.holder, each.name, each.value)
-        for name in _ours_now():
-            _put(name, finder.originals.get(name))
-        if (package := sys.modules.get(EXPORTING)) is not None and vars(package).get("__getattr__") is exported:
+        preparation = multiprocessing.spawn.get_preparation_data
+        if isinstance(preparation, _Preparation):  # else somebody put another one in front of it
+            multiprocessing.spawn.get_preparation_data = preparation.original  # type: ignore[assignment]
+        for name in _loaded():
+            _remove(name)
+        if (package := sys.modules.get(_EXPORTING)) is not None and vars(package).get("__getattr__") is _exported:
             del package.__getattr__
         for name in sorted(PACKAGES, reverse=True):
             module = sys.modules.get(name)
-            if module is not None and isinstance(module.__spec__ and module.__spec__.loader, MadeUpPackage):
-                _put(name, None)
+            if module is not None and isinstance(module.__spec__ and module.__spec__.loader, _MadeUpPackage):
+                _remove(name)
 
 
 def report() -> InstallReport:
@@ -108,99 +136,125 @@ def report() -> InstallReport:
     with _LOCK:
         finder = _installed()
         version = installed_version() if finder is None else finder.version
+        is_checked = _is_checked(version)
         if finder is None:
-            return InstallReport(is_installed=False, version=version, is_checked=_is_checked(version))
+            return InstallReport(is_installed=False, version=version, is_checked=is_checked)
         return InstallReport(
-            is_installed=True,
-            version=version,
-            is_checked=_is_checked(version),
-            modules=OURS,
-            loaded=tuple(_ours_now()),
-            replaced=tuple(finder.originals),
-            rebound=tuple(str(each) for each, _ in finder.rebound),
-            left=tuple(finder.left),
+            is_installed=True, version=version, is_checked=is_checked, modules=OURS, loaded=tuple(_loaded())
         )
 
 
-def _installed() -> _Installed | None:
-    """Returns the finder that is in its place; by name, as this module may have been reloaded since."""
-    for finder in sys.meta_path:
-        kind = type(finder)
-        if (kind.__module__, kind.__qualname__) == (__name__, _Installed.__qualname__):
-            return finder  # type: ignore[return-value]  # or of the class that had the name before a reload
-    return None
+class _Finder(MetaPathFinder):
+    """Finds our modules under the reference's names, and makes up the packages above them where they are not there."""
+
+    def __init__(self, version: str | None) -> None:
+        self.version = version
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Returns what to import for a name; None for a name that is not for this finder."""
+        if fullname in OURS:
+            return ModuleSpec(fullname, _OurModule(), origin=OURS[fullname])
+        if fullname not in PACKAGES:
+            return None
+        for finder in [finder for finder in sys.meta_path if finder is not self]:
+            spec = finder.find_spec(fullname, path, target) if hasattr(finder, "find_spec") else None
+            if spec is not None:
+                if fullname == _EXPORTING and spec.loader is not None:
+                    spec.loader = _Exporting(spec.loader)
+                return spec
+        return ModuleSpec(fullname, _MadeUpPackage(), is_package=True)
+
+
+class _OurModule(Loader):
+    """Gives our module under another name: the same object, which stays what it is."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(OURS[spec.name])
+        self._own_spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._own_spec  # the import replaced it; by it, the module is reloaded and pickled
+
+
+class _MadeUpPackage(Loader):
+    """Makes an empty package where the reference's is not installed."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return ModuleType(spec.name, "A package of Megatron, which is not installed; its data modules are tokenloom's.")
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__name__ == _EXPORTING:
+            vars(module)["__getattr__"] = _exported
+
+
+class _Exporting(Loader):
+    """Loads the reference's package of data modules, and lets it give our classes by name."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        vars(module).setdefault("__getattr__", _exported)
+
+
+class _Preparation:
+    """Tells spawned processes to install, too, before they import the program; forked ones have it from this one."""
+
+    def __init__(self, original: Callable[[str], dict[str, Any]]) -> None:
+        self.original = original
+
+    def __call__(self, name: str) -> dict[str, Any]:
+        found = self.original(name)
+        return found if _installed() is None else {"tokenloom_megatron": _Installs(), **found}
+
+
+class _Installs:
+    """Installs where it is unpickled: children unpickle what they need to know before they import anything."""
+
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[str, dict[str, Any]]]:
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}; "
+            "import tokenloom.megatron; tokenloom.megatron.install(unchecked=True)"
+        )
+        return exec, (code, {})
+
+
+def _exported(name: str) -> Any:
+    """Returns a class of our data modules: what their package gives for a name that it does not have."""
+    return getattr(import_module(f"tokenloom.{_EXPORTING}"), name)
+
+
+def _installed() -> _Finder | None:
+    return next((finder for finder in sys.meta_path if isinstance(finder, _Finder)), None)
+
+
+def _loaded() -> list[str]:
+    """Returns the reference's names under which ours is imported."""
+    return [name for name, ours in OURS.items() if name in sys.modules and sys.modules[name] is sys.modules.get(ours)]
 
 
 def _is_checked(version: str | None) -> bool:
     return version is None or version_numbers(version) in map(version_numbers, CHECKED)
 
 
-def _check_version(version: str | None) -> None:
-    if not _is_checked(version):
-        found = version or "one that does not say its version"
-        message = f"expected megatron-core {_listed(CHECKED)}, which tokenloom is compared with, found {found}"
-        raise ConfigError(message, hint="`install(unchecked=True)` or `--unchecked` goes on with it")
-
-
-def _check_early(taken: list[TakenName], derived: list[type]) -> None:
-    names = [f"`{each}`" for each in taken if not each.is_within]
-    names += [f"class `{each.__module__}.{each.__qualname__}`" for each in derived]
-    if names:
-        message = f"Megatron's data modules were imported before, and are in use: {_listed(names)}"
-        hint = (
-            "call `tokenloom.megatron.install()` before these imports, or run the program by "
-            "`python -m tokenloom.megatron`; `install(late=True)` replaces global names only"
-        )
-        raise ConfigError(message, hint=hint)
-
-
-def _imported() -> dict[str, ModuleType]:
-    """Returns the reference's own modules that this process has imported.
-
-    Raises:
-        ConfigError: another thread is importing one right now.
-    """
-    found = {}
-    for name, ours in OURS.items():
-        module = sys.modules.get(name)
-        if module is None or module is sys.modules.get(ours):
-            continue
-        if getattr(module.__spec__, "_initializing", False):  # what the import system itself asks
-            message = f"expected no import of Megatron's data modules in progress, found `{name}`"
-            raise ConfigError(message, hint="call `tokenloom.megatron.install()` before threads are started")
-        found[name] = module
-    return found
-
-
-def _ours_now() -> list[str]:
-    """Returns the reference's names under which ours is imported."""
-    return [name for name, ours in OURS.items() if name in sys.modules and sys.modules[name] is sys.modules.get(ours)]
-
-
-def _put(name: str, module: ModuleType | None) -> None:
-    """Lets a name stand for a module, in `sys.modules` and in the package above; None for nothing."""
+def _remove(name: str) -> None:
+    """Takes a module out of `sys.modules`, and out of the package above it."""
     package, _, child = name.rpartition(".")
-    above = sys.modules.get(package)
-    if module is None:
-        was = sys.modules.pop(name, None)
-        if above is not None and was is not None and vars(above).get(child) is was:
-            delattr(above, child)
-    else:
-        sys.modules[name] = module
-        if above is not None:
-            setattr(above, child, module)
-
-
-def _rebind(taken: TakenName, ours: ModuleType, finder: _Installed) -> None:
-    value = ours if taken.original is None else vars(ours).get(taken.original)
-    if value is None:
-        finder.left.append(str(taken))
-    else:
-        setattr(taken.holder, taken.name, value)
-        finder.rebound.append((taken, value))
+    module, above = sys.modules.pop(name), sys.modules.get(package)
+    if above is not None and vars(above).get(child) is module:
+        delattr(above, child)
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = names[:_SHOWN]
-    more = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+    more = len(names) - 5
+    return ", ".join(names[:5]) + (f" and {more} more" if more > 0 else "")

@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from tokenloom.errors import ConfigError, IgnoredSettingWarning
-from tokenloom.loading.batch_sizes import BatchSizes, BatchSizeSchedule
-from tokenloom.loading.rampup import BatchSizeRampup
+from tokenloom.loading.batch_sizes import BatchSizeRampup, BatchSizes, BatchSizeSchedule
 from tokenloom.megatron.step_schedule import step_batch_size_schedule
 from tokenloom.numbers import checked_integer, items_of, parse_integer, quoted
 

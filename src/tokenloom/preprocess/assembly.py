@@ -15,13 +15,10 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import InputError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.document_hashes import write_document_hashes
-from tokenloom.indexed.layout import bin_path, idx_path
-from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFacts
-from tokenloom.indexed.manifest.file import manifest_bytes
-from tokenloom.indexed.origins import OriginFile, OriginRuns, write_runs
-from tokenloom.indexed.roles import roles_path
+from tokenloom.indexed.layout import bin_path, idx_path, sidecar_path
+from tokenloom.indexed.manifests import DocumentLedger, Manifest, PairFacts, manifest_bytes, manifest_of
+from tokenloom.indexed.origins import RUNS, OriginFile, Runs, selected_runs, write_runs
+from tokenloom.indexed.sidecars import write_document_hashes
 from tokenloom.indexed.writing.concatenate import check_inputs, write_pending
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
 from tokenloom.indexed.writing.outputs import (
@@ -90,12 +87,12 @@ class DocumentOrigins:
         ]
         return cls(files=tuple(files), parts=parts, slices=slices)
 
-    def runs(self, split: int | None) -> Iterator[OriginRuns]:
+    def runs(self, split: int | None) -> Iterator[Runs]:
         """Yields the origins of the documents that a dataset takes, part by part."""
         for part, slices in zip(self.parts, self.slices, strict=True):
             runs = _runs_of(part, slices)
             mask = part.chosen(split)
-            yield runs if mask is None else runs.select(mask)
+            yield runs if mask is None else selected_runs(runs, mask)
 
 
 class BesidePair:
@@ -108,8 +105,7 @@ class BesidePair:
         has_hashes: whether to write the hashes of its documents.
 
     Attributes:
-        origins_file, hashes_file: the files, without names yet; None before the manifest is made, and where there is
-            none to be.
+        files: the files by their names in `SIDECARS`, without names of their own yet; none before the manifest is made.
     """
 
     def __init__(
@@ -124,8 +120,7 @@ class BesidePair:
         self._parts = parts
         self._origins = origins
         self._has_hashes = has_hashes
-        self.origins_file: AnyPending | None = None
-        self.hashes_file: AnyPending | None = None
+        self.files: dict[str, AnyPending] = {}
 
     def manifest(self, make: Callable[[PairFacts], Manifest], pair: PairFacts) -> Manifest:
         """Writes the files, and returns the manifest.
@@ -139,18 +134,17 @@ class BesidePair:
         if self._origins is not None:
             runs = self._origins.runs(self._planned.split_number)
             files = self._origins.files
-            self.origins_file, checksum = write_runs(prefix, files, runs, index_start_crc32=start)
+            self.files["origins"], checksum = write_runs(prefix, files, runs, index_start_crc32=start)
             pair = replace(pair, origins=checksum)
         if self._has_hashes:
-            self.hashes_file, checksum = write_document_hashes(prefix, self._hashes(), index_start_crc32=start)
+            self.files["hashes"], checksum = write_document_hashes(prefix, self._hashes(), index_start_crc32=start)
             pair = replace(pair, hashes=checksum)
         return make(pair)
 
     def discard(self) -> None:
         """Gives up what was written; harmless when repeated."""
-        for file in (self.origins_file, self.hashes_file):
-            if file is not None:
-                file.discard()
+        for file in self.files.values():
+            file.discard()
 
     def _hashes(self) -> Iterator[DocumentHashes]:
         for part in self._parts:
@@ -159,28 +153,25 @@ class BesidePair:
             yield hashes if mask is None else hashes[mask]
 
 
-def _runs_of(part: DonePart, slices: Sequence[tuple[int, int]]) -> OriginRuns:
+def _runs_of(part: DonePart, slices: Sequence[tuple[int, int]]) -> Runs:
     """Returns the origins of all documents of a part.
 
     Raises:
         StorageError: the report and the files of the part do not fit together.
     """
     left_out = part_left_out(part.prefix, part.report)
-    files = [np.empty(0, dtype=np.int32)]
-    firsts, counts = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+    parts = [np.empty(0, dtype=RUNS)]
     start = 0
     for (number, num_before), num_rows in zip(slices, part.report.slice_rows, strict=True):
-        runs = documents_between(left_out, start, start + num_rows)
-        files.append(np.full(len(runs), number, dtype=np.int32))
-        firsts.append(runs[:, 0] - start + num_before + 1)
-        counts.append(runs[:, 1])
+        between = documents_between(left_out, start, start + num_rows)
+        runs = np.empty(len(between), dtype=RUNS)
+        runs["file"] = number
+        runs["first_record"] = between[:, 0] - start + num_before + 1
+        runs["num_documents"] = between[:, 1]
+        parts.append(runs)
         start += num_rows
-    found = OriginRuns(
-        file_numbers=np.concatenate(files),
-        first_records=np.concatenate(firsts),
-        num_documents=np.concatenate(counts),
-    )
-    if (num_documents := int(found.num_documents.sum())) != part.report.num_documents:
+    found = np.concatenate(parts)
+    if (num_documents := int(found["num_documents"].sum())) != part.report.num_documents:
         message = f"`{part.prefix}`: expected {part.report.num_documents} documents of its records, "
         message += f"found {num_documents} of {start}"
         raise StorageError(message, hint="its input format counts records wrongly; leave the origins out")
@@ -228,8 +219,7 @@ def assemble(
         were_there = were_there and all(map(_is_same_beside, new))
         if were_there:
             for file in [file for pending in new for file in pending.beside if not exists(file.path)]:
-                file.sync()
-                file.place()
+                file.publish()
         else:
             publish_datasets(new, overwrite=may_replace, locks=locks)
     outputs = [
@@ -288,7 +278,7 @@ def _output_files(plan: JobPlan, output: PlannedOutput, parts: Sequence[DonePart
         except BaseException:
             beside.discard()
             raise
-        pending.origins, pending.hashes = beside.origins_file, beside.hashes_file
+        pending.sidecars |= beside.files
         if number == 0:
             pending.beside, pending.replaced = _rejected_files(output, parts), [rejected_path(output.prefix)]
         yield pending
@@ -327,8 +317,7 @@ def _pending_dataset(
 
 def _is_same_beside(pending: PendingDataset) -> bool:
     """Whether the origins and the hashes of a dataset are there already."""
-    files = [file for file in (pending.origins, pending.hashes) if file is not None]
-    return all(exists(file.path) and is_same_file(file) for file in files)
+    return all(exists(file.path) and is_same_file(file) for file in pending.sidecars.values())
 
 
 def _linked_pair(
@@ -341,9 +330,13 @@ def _linked_pair(
     if found is None or tokens is None or index is None:
         return None
     linked = PendingDataset(prefix=target, tokens=tokens, index=index, manifest=manifest_bytes(make(found.pair)))
-    if found.pair.roles is not None:
-        linked.roles = pending_link(roles_path(source), roles_path(target))
-    return None if found.pair.roles is not None and linked.roles is None else linked
+    if found.pair.roles is None:
+        return linked
+    roles = pending_link(sidecar_path(source, "roles"), sidecar_path(target, "roles"))
+    if roles is None:
+        return None
+    linked.sidecars["roles"] = roles
+    return linked
 
 
 def _rejected_files(output: PlannedOutput, parts: Sequence[DonePart]) -> tuple[PendingFile | PendingObject, ...]:

@@ -10,32 +10,33 @@ import base64
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Generic, TypeVar
 
 from tokenloom.errors import RefusedTextError
 from tokenloom.indexed.writing.outputs import REJECTED_SUFFIX
 from tokenloom.inputs.blocks import Block
+from tokenloom.inputs.left_out import left_out_of
 from tokenloom.inputs.records import BadLine, bad_line, records_of
+from tokenloom.preprocess.blocks import TokenizedBlock
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.resolve import open_pending, remove
 
-Made = TypeVar("Made")
 
-
-class Isolating(Generic[Made]):
+class Isolating:
     """Works on blocks, and sets apart the records on which the work fails; as safe from several threads as the work.
 
     Args:
         work: work on some blocks together; what it makes of several is what it makes of each, one after the other.
-        rejected: what it would make of a block that holds nothing but one bad record.
     """
 
-    def __init__(self, work: Callable[[Sequence[Block]], Made], rejected: Callable[[BadLine], Made]) -> None:
+    def __init__(self, work: Callable[[Sequence[Block]], TokenizedBlock]) -> None:
         self._work = work
-        self.rejected = rejected
 
-    def __call__(self, bundle: Sequence[Block]) -> list[Made]:
+    def rejected(self, bad: BadLine) -> TokenizedBlock:
+        """Returns what comes out of a block with nothing but a bad record."""
+        return replace(self._work([]), bad_lines=[bad], left_out=left_out_of([0]))
+
+    def __call__(self, bundle: Sequence[Block]) -> list[TokenizedBlock]:
         """Returns what is made of some blocks, at least one, in their order; in several pieces if a record is bad."""
         try:
             return [self._work(bundle)]

@@ -11,15 +11,13 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.blocks import Block
-from tokenloom.inputs.left_out import LeftOut, joined_left_out, left_out_of, none_left_out, num_left_out
-from tokenloom.inputs.parsing import ParsedBlock, Texts, parse_block
-from tokenloom.inputs.records import BadLine
+from tokenloom.inputs.left_out import joined_left_out
+from tokenloom.inputs.parsing import ParsedBlock, RecordsDone, Texts, parse_block
 from tokenloom.inputs.utf8_texts import joined_texts
 from tokenloom.preprocess.document_tokens import DocumentTokens, TemplateTokens
 from tokenloom.preprocess.selection import DocumentHashes, hash_documents
 from tokenloom.preprocess.sentences import SentenceSplitter, split_texts
-from tokenloom.tokenizers.engine_pool import EnginePool
-from tokenloom.tokenizers.engines import EngineChoice
+from tokenloom.tokenizers.engines import EngineChoice, EnginePool
 from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer
 
 
@@ -60,16 +58,11 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenizedBlock:
+class TokenizedBlock(RecordsDone):
     """What came out of some blocks: one `Column` per key, all with the same number of documents.
 
     Attributes:
         columns: one column per key, in their order.
-        num_documents: number of documents in each of them.
-        num_blank_lines: lines of nothing but white space.
-        bad_lines: records without a document.
-        left_out: the records that gave no document, which are the blank lines and the bad ones, from the first record
-            of the blocks on: all others gave a document each, in their order.
         num_doubled: documents, counted under each key, whose own text spells out the token that was put beside it.
         hashes: uint64[num_documents, 2], of the texts under all keys as they stood in the input; None if not asked for.
         numbers: further ones of the recipe, by name, which are added up.
@@ -77,19 +70,10 @@ class TokenizedBlock:
     """
 
     columns: tuple[Column, ...]
-    num_documents: int
-    num_blank_lines: int
-    bad_lines: list[BadLine]
-    left_out: LeftOut = field(default_factory=none_left_out)
     num_doubled: int = 0
     hashes: DocumentHashes | None = None
     numbers: Mapping[str, int] = field(default_factory=dict)
     largest_token: int | None = None
-
-    @property
-    def num_records(self) -> int:
-        """Records of the blocks, blank and bad ones included."""
-        return self.num_documents + num_left_out(self.left_out)
 
 
 class BlockTokenizer:
@@ -171,22 +155,11 @@ class BlockTokenizer:
         return TokenizedBlock(
             columns=tuple(columns),
             num_documents=num_documents,
-            num_blank_lines=parsed.num_blank_lines,
             bad_lines=parsed.bad_lines,
             left_out=parsed.left_out,
             num_doubled=num_doubled,
             hashes=hashes,
         )
-
-    def rejected(self, bad_line: BadLine) -> TokenizedBlock:
-        """Returns what comes out of blocks with nothing but a bad record."""
-        empty = ParsedBlock(
-            columns=tuple(Texts(texts=[]) for _ in self._keys),
-            num_documents=0,
-            bad_lines=[bad_line],
-            left_out=left_out_of([0]),
-        )
-        return self.tokenize(empty, num_bytes=0, number=0)
 
     def _column(self, encoded: Encoded, text_ends: NDArray[np.int64] | None) -> tuple[Column, int]:
         """Returns the column, and the number of its documents with a doubled token."""
@@ -216,16 +189,17 @@ def bundled(blocks: Iterable[Block], *, num_bytes: int) -> Iterator[list[Block]]
 
 
 def parse_bundle(bundle: Sequence[Block], keys: Sequence[str]) -> ParsedBlock:
-    """Returns the texts of some blocks, one after the other, at least one; see `parse_block`."""
+    """Returns the texts of some blocks, one after the other; see `parse_block`."""
+    if not bundle:
+        return ParsedBlock(columns=tuple(Texts(texts=[]) for _ in keys), num_documents=0)
     parsed = [parse_block(block, keys) for block in bundle]
     if len(parsed) == 1:
         return parsed[0]
     return ParsedBlock(
         columns=tuple(_joined(texts) for texts in zip(*(each.columns for each in parsed), strict=True)),
         num_documents=sum(each.num_documents for each in parsed),
-        num_blank_lines=sum(each.num_blank_lines for each in parsed),
         bad_lines=[bad_line for each in parsed for bad_line in each.bad_lines],
-        left_out=joined_left_out((each.left_out, each.num_documents + num_left_out(each.left_out)) for each in parsed),
+        left_out=joined_left_out((each.left_out, each.num_records) for each in parsed),
     )
 
 

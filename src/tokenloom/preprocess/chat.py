@@ -6,7 +6,6 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +16,11 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import DType
 from tokenloom.indexed.roles import PartKind, read_roles
 from tokenloom.indexed.writing.outputs import existing_path
-from tokenloom.inputs import InputFile, InputSlice
+from tokenloom.inputs import InputSlice
 from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.cut import whole_file
 from tokenloom.inputs.detect import inspect_input
-from tokenloom.inputs.limits import ReadLimits
-from tokenloom.inputs.reading import BegunReader, open_within
+from tokenloom.inputs.reading import open_within
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.preprocess.bad_records import Isolating, rejected_path
 from tokenloom.preprocess.chat_templates import TemplateSource, find_chat_template, first_texts
@@ -66,7 +64,7 @@ class ConversationRecipe(Recipe):
     schema: Schema
     template: TemplateSource | None
     sample: Sequence[str]
-    stream: BegunReader | None
+    stream: SliceReader | None
 
     has_roles = True
     threads_per_process = 4  # rendering is Python, and one thread at a time does it
@@ -113,7 +111,7 @@ class ConversationRecipe(Recipe):
             engine_reason=choice.reason,
             open=self._open,
             bundles=_one_by_one,
-            work=Isolating(work, work.rejected),
+            work=Isolating(work),
         )
 
     def _open(self, slice_: InputSlice) -> SliceReader:
@@ -242,8 +240,11 @@ def preprocess_chat(
     known = require_hugging_face(load_tokenizer(tokenizer), reason=_REASON)
     settings = settings or ChatSettings()
     inputs = (input_record(path),)
-    begun, found = _begun(file, settings)
-    schema = settings.schema or found.result()
+    reader = open_within(whole_file(file), settings, block_bytes=_BLOCK_BYTES)
+    first = reader.first_block()
+    if not file.is_stream:
+        reader.close()
+    schema = settings.schema or _schema_of(first)
     template = None if schema == "text" else find_chat_template(known, settings.chat_template)
     recipe = ConversationRecipe(
         settings=settings,
@@ -252,8 +253,8 @@ def preprocess_chat(
         inputs=inputs,
         schema=schema,
         template=template,
-        sample=first_texts(begun.first, template, schema=schema, timeout_seconds=settings.record_timeout_seconds),
-        stream=begun if file.is_stream else None,
+        sample=first_texts(first, template, schema=schema, timeout_seconds=settings.record_timeout_seconds),
+        stream=reader if file.is_stream else None,
     )
     plan = plan_job(recipe, admit(os.fspath(output_prefix)), [file])
     if not overwrite:
@@ -291,15 +292,11 @@ def preprocess_chat(
     )
 
 
-def _begun(file: InputFile, limits: ReadLimits) -> tuple[BegunReader, Future[Schema]]:
-    """Returns the reader of a file that has read its beginning, and the schema of that, or why there is none."""
-    begun = BegunReader(open_within(whole_file(file), limits, block_bytes=_BLOCK_BYTES))
-    if not file.is_stream:
-        begun.close()
+def _schema_of(first: Block | None) -> Schema:
+    """Returns the schema of the first block."""
     with worker_threads(1) as executor:  # in this thread, an interruption would hit `orjson` as it starts
-        found = executor.submit(schema_of, begun.first)
-        found.exception()
-    return begun, found
+        found: Schema = executor.submit(schema_of, first).result()
+    return found
 
 
 def _require_same_bad_records(plan: JobPlan, *, skips: bool) -> None:

@@ -21,8 +21,7 @@ from tokenloom.preprocess.chat_templates import ChatTemplate
 from tokenloom.preprocess.schemas import Record, Schema, detect_schema, read_record
 from tokenloom.preprocess.selection import DocumentHashes, hash_documents
 from tokenloom.storage.json_files import parse_json
-from tokenloom.tokenizers.engine_pool import EnginePool
-from tokenloom.tokenizers.engines import EngineChoice
+from tokenloom.tokenizers.engines import EngineChoice, EnginePool
 from tokenloom.tokenizers.failures import refusals, require_sound
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded
@@ -160,7 +159,7 @@ class RenderedBlock:
     Attributes:
         sequences: of all its documents, one after the other.
         owners: the number of the document of each.
-        num_documents, num_blank_lines: number of documents, and of lines of nothing but white space.
+        num_documents: number of documents.
         bad_lines: records without a document.
         left_out: the numbers of the records that gave none, from 0.
     """
@@ -168,7 +167,6 @@ class RenderedBlock:
     sequences: list[Rendered] = field(default_factory=list)
     owners: list[int] = field(default_factory=list)
     num_documents: int = 0
-    num_blank_lines: int = 0
     bad_lines: list[BadLine] = field(default_factory=list)
     left_out: list[int] = field(default_factory=list)
 
@@ -203,25 +201,22 @@ class ConversationTokenizer:
         self._hash_texts = hash_texts
 
     def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
-        """Returns the tokens and roles of a block.
+        """Returns the tokens and roles of a block, or of none.
 
         Raises:
             RefusedTextError: the tokenizer refuses a text, or makes no token of it.
             TokenizerError: the engines disagree.
         """
-        [block] = bundle
-        return self._tokenized(self._rendered(block), number=block.first_record)
+        rendered = RenderedBlock()
+        for block in bundle:
+            self._render(block, rendered)
+        return self._tokenized(rendered, number=bundle[0].first_record if bundle else 0)
 
-    def rejected(self, bad_line: BadLine) -> TokenizedBlock:
-        """Returns what comes out of a block with nothing but a bad record."""
-        return self._tokenized(RenderedBlock(bad_lines=[bad_line], left_out=[0]), number=0)
-
-    def _rendered(self, block: Block) -> RenderedBlock:
-        """Returns the texts of a block; records without any are listed, not raised."""
-        made = RenderedBlock()
-        for number, record in enumerate(records_of(block)):
+    def _render(self, block: Block, made: RenderedBlock) -> None:
+        """Adds the texts of a block; records without any are listed, not raised."""
+        for record in records_of(block):
+            number = made.num_documents + len(made.left_out)
             if record.is_blank:
-                made.num_blank_lines += 1
                 made.left_out.append(number)
                 continue
             try:
@@ -235,7 +230,6 @@ class ConversationTokenizer:
             made.owners += [made.num_documents] * len(found)
             made.sequences += found
             made.num_documents += 1
-        return made
 
     def _sequences(self, record: Record) -> list[Rendered]:
         if record.text is not None:
@@ -291,7 +285,6 @@ class ConversationTokenizer:
         return TokenizedBlock(
             columns=(column,),
             num_documents=rendered.num_documents,
-            num_blank_lines=rendered.num_blank_lines,
             bad_lines=rendered.bad_lines,
             left_out=left_out_of(rendered.left_out),
             numbers={"num_answer_tokens": int((part_stops - part_starts)[kinds != PartKind.prompt].sum())},

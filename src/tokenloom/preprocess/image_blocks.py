@@ -9,11 +9,10 @@ import os
 import stat
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from types import MappingProxyType
 from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
@@ -22,9 +21,10 @@ from numpy.typing import NDArray
 from tokenloom.errors import InputError
 from tokenloom.indexed.images import IMAGE_MODE, TEXT_MODE, check_image_size, image_to_item
 from tokenloom.inputs import InputFile, InputSlice
-from tokenloom.inputs.blocks import MAX_RECORD_BYTES, Block
+from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.left_out import left_out_of
 from tokenloom.inputs.parsing import Texts
+from tokenloom.inputs.record_format import ReadOptions, SliceReader
 from tokenloom.inputs.records import (
     BadLine,
     NumberedRecord,
@@ -56,34 +56,29 @@ class FilePair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairBlock:
-    """A pair of a folder; a `Block`.
+class PairBlock(Block):
+    """A pair of a folder, numbered in the order of the names.
 
     Attributes:
-        path: path of the folder.
-        first_record: its number, from 1, in the order of the names.
         stem: stem of the names.
         names: names of all files with this stem.
     """
 
     unit: ClassVar[str] = "pair"
-    max_record_bytes: ClassVar[int] = MAX_RECORD_BYTES
-    too_long: ClassVar[bool] = False
-    num_text_bytes: ClassVar[int] = 0
 
-    path: str
-    first_record: int
     stem: str
     names: tuple[str, ...]
+
+    @property
+    def num_text_bytes(self) -> int:
+        """Nothing is known of its text."""
+        return 0
 
     def beginning(self) -> bytes:
         """Returns the stem."""
         return os.fsencode(self.stem)
 
-    def texts(self, _keys: Sequence[str]) -> None:
-        """Returns that nothing is known of its text."""
-
-    def records(self, _loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
+    def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
         """Yields the pair, as a `FilePair`."""
         texts = [name for name in self.names if PurePath(name).suffix == _TEXT_SUFFIX]
         images = [name for name in self.names if PurePath(name).suffix != _TEXT_SUFFIX]
@@ -94,9 +89,6 @@ class PairBlock:
             expected = f"expected `{self.stem}{_TEXT_SUFFIX}` and one image of that name"
             value = UnusableLineError(f"{expected}, found {', '.join(self.names)}")
         yield NumberedRecord(self.first_record, value, self.beginning())
-
-    def halves(self) -> None:
-        """Returns that it cannot be cut."""
 
 
 class ImageTokenizer:
@@ -159,18 +151,23 @@ class ImageTokenizer:
                 sequences += [tokens, item]
                 texts += [text] if self._hash_texts else []
                 largest_token = max(largest_token, int(tokens.max(initial=-1)))
-        return _made(
-            sequences,
-            texts if self._hash_texts else None,
+        num_documents = len(sequences) // 2
+        hashes = hash_documents([Texts(texts=texts)], num_documents) if self._hash_texts else None
+        column = Column(
+            tokens=np.concatenate(sequences) if sequences else np.empty(0, dtype=np.int32),
+            lengths=np.array([len(sequence) for sequence in sequences], dtype=np.int32),
+            document_ends=np.arange(2, 2 * num_documents + 1, 2, dtype=np.int64),
+            modes=np.array([TEXT_MODE, IMAGE_MODE] * num_documents, dtype=np.int8),
+            hashes=hashes,
+        )
+        return TokenizedBlock(
+            columns=(column,),
+            num_documents=num_documents,
             bad_lines=bad_lines,
-            left_out=left_out,
+            left_out=left_out_of(left_out),
             largest_token=None if largest_token < 0 else largest_token,
             numbers=numbers,
         )
-
-    def rejected(self, bad: BadLine) -> TokenizedBlock:
-        """Returns what comes out of a block with nothing but a bad record."""
-        return _made([], [] if self._hash_texts else None, bad_lines=[bad], left_out=[0])
 
     def file_number(self, value: Any) -> int:
         """Returns a number that most likely changes with the image of a record; 0 for a record without one."""
@@ -235,35 +232,6 @@ class ImageTokenizer:
         return tokens
 
 
-def _made(
-    sequences: list[NDArray[np.int32]],
-    hashed: list[str] | None,
-    *,
-    bad_lines: list[BadLine],
-    left_out: list[int],
-    largest_token: int | None = None,
-    numbers: Mapping[str, int] = MappingProxyType({}),
-) -> TokenizedBlock:
-    """Returns the block of texts and images, in turn, with the hashes of some texts."""
-    num_documents = len(sequences) // 2
-    column = Column(
-        tokens=np.concatenate(sequences) if sequences else np.empty(0, dtype=np.int32),
-        lengths=np.array([len(sequence) for sequence in sequences], dtype=np.int32),
-        document_ends=np.arange(2, 2 * num_documents + 1, 2, dtype=np.int64),
-        modes=np.array([TEXT_MODE, IMAGE_MODE] * num_documents, dtype=np.int8),
-        hashes=None if hashed is None else hash_documents([Texts(texts=hashed)], num_documents),
-    )
-    return TokenizedBlock(
-        columns=(column,),
-        num_documents=num_documents,
-        num_blank_lines=len(left_out) - len(bad_lines),
-        bad_lines=bad_lines,
-        left_out=left_out_of(left_out),
-        largest_token=largest_token,
-        numbers=numbers,
-    )
-
-
 def _read_text(path: str, max_bytes: int) -> str:
     try:
         with _opened(path) as stream:
@@ -312,36 +280,37 @@ def _of_image(path: str, error: InputError) -> InputError:
     return InputError(f"image `{path}`: {error.message}")
 
 
-class PairReader:
-    """Reads the pairs of a slice of a folder; see `SliceReader`.
+class PairReader(SliceReader):
+    """Reads the pairs of a slice of a folder.
 
     Args:
         slice_: a slice from `cut_folder`.
+        options: options of reading.
 
     Raises:
         InputError: one of the files is not the one that was planned with any more.
         StorageError: the folder cannot be read.
     """
 
-    block_bytes = 1
-
-    def __init__(self, slice_: InputSlice) -> None:
-        file = slice_.file
-        self.num_bytes: int = file.num_bytes
-        self.position: int = 0
-        self.num_text_bytes: int = 0
-        self.num_rows: int = 0
-        self._pairs = _pairs_in(file.path)[slice_.start : slice_.stop]
-        if _described(file.path, self._pairs)[1] != file.version:
-            message = f"`{file.path}` changed after the job was planned: other files, or some were written to"
+    def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
+        super().__init__(slice_, options)
+        self._pairs = _pairs_in(self._path)[slice_.start : slice_.stop]
+        if _described(self._path, self._pairs)[1] != slice_.file.version:
+            message = f"`{self._path}` changed after the job was planned: other files, or some were written to"
             raise InputError(message, hint="let nothing write to the input while it is read, and plan the job anew")
+
+    @property
+    def position(self) -> int:
+        """Bytes of the files read so far, in proportion to the pairs."""
+        return self.num_bytes * self.num_rows // len(self._pairs)
 
     def blocks(self) -> Iterator[Block]:
         """Yields the pairs, one by one."""
-        for number, pair in enumerate(self._pairs, 1):
-            self.num_rows = number
-            self.position = self.num_bytes * number // len(self._pairs)
+        for pair in self._pairs:
+            self.num_rows += 1
             yield pair
+
+    read_blocks = blocks
 
     def close(self) -> None:
         """There is nothing to close."""

@@ -18,7 +18,7 @@ from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.detect import inspect_input
 from tokenloom.inputs.reading import open_within
-from tokenloom.inputs.record_format import SliceReader
+from tokenloom.inputs.record_format import ReadOptions, SliceReader
 from tokenloom.inputs.records import records_of
 from tokenloom.preprocess.bad_records import Isolating, singles
 from tokenloom.preprocess.document_tokens import DocumentTokens
@@ -103,7 +103,7 @@ class ImageRecipe(Recipe):
             engine_reason="",
             open=self.open,
             bundles=self._bundled,
-            work=Isolating(work, work.rejected),
+            work=Isolating(work),
         )
 
     def is_current(self, slices: Sequence[InputSlice], numbers: Mapping[str, int]) -> bool:
@@ -135,7 +135,7 @@ class ImageRecipe(Recipe):
     def open(self, slice_: InputSlice) -> SliceReader:
         """Returns the reader of a slice."""
         if self.is_folder:
-            return PairReader(slice_)
+            return PairReader(slice_, ReadOptions(block_bytes=1))
         return open_within(slice_, self.settings, block_bytes=_BLOCK_BYTES)
 
     def _bundled(self, blocks: Iterable[Block]) -> Iterator[list[Block]]:

@@ -15,17 +15,23 @@ from numpy.typing import NDArray
 from tokenloom.errors import StorageError, TokenloomError
 from tokenloom.indexed.checksums import pair_facts, path_checksum
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.roles import read_roles, roles_path
+from tokenloom.indexed.layout import sidecar_path
+from tokenloom.indexed.manifests import manifest_of
+from tokenloom.indexed.roles import read_roles
 from tokenloom.inputs.left_out import LeftOut, none_left_out
 from tokenloom.machine import boot_id
 from tokenloom.numbers import check_count
 from tokenloom.preprocess.bad_records import rejected_path
 from tokenloom.preprocess.recipe import Mask, Recipe
 from tokenloom.preprocess.selection import DocumentHashes
-from tokenloom.storage.json_files import UnusableJsonError, parse_json
+from tokenloom.storage.json_files import (
+    MAY_BE_MISSING,
+    UnusableJsonError,
+    from_versioned,
+    parse_json,
+    versioned_members_of,
+)
 from tokenloom.storage.local import map_file
-from tokenloom.storage.typed_json import MAY_BE_MISSING, from_versioned, versioned_members_of
 
 if TYPE_CHECKING:
     from tokenloom.preprocess.folder import JobFolder
@@ -236,7 +242,7 @@ def _pair_problem(prefix: str, recipe: Recipe, *, reads: bool) -> str | None:
     if reads:
         facts = pair_facts(dataset)
         if recipe.has_roles:
-            facts = replace(facts, roles=path_checksum(roles_path(prefix)))
+            facts = replace(facts, roles=path_checksum(sidecar_path(prefix, "roles")))
         if recipe.is_multimodal:  # of the texts alone
             facts = replace(facts, largest_token=manifest.pair.largest_token)
         if facts != manifest.pair:

@@ -15,14 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import InputError
-from tokenloom.indexed.manifest.contents import DocumentLedger, InputRecord, Manifest, PairFacts
-from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity, identity_of
+from tokenloom.indexed.manifests import (
+    DocumentLedger,
+    InputRecord,
+    Manifest,
+    PairFacts,
+    SpecialToken,
+    TokenizerIdentity,
+    identity_of,
+)
 from tokenloom.inputs import STDIN, InputFile, InputSlice
 from tokenloom.inputs.blocks import Block
 from tokenloom.inputs.cut import cut_inputs
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.preprocess.bad_records import Isolating
-from tokenloom.preprocess.blocks import TokenizedBlock
 from tokenloom.preprocess.document_tokens import DocumentTokens
 from tokenloom.preprocess.selection import DocumentHashes
 from tokenloom.preprocess.settings import JobSettings
@@ -155,7 +161,7 @@ class Making:
     engine_reason: str
     open: Callable[[InputSlice], SliceReader]
     bundles: Callable[[Iterable[Block]], Iterator[list[Block]]]
-    work: Isolating[TokenizedBlock]
+    work: Isolating
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tokenloom.errors import StuckRecordError
 from tokenloom.indexed.layout import bin_path, idx_path
-from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest, PairFacts
+from tokenloom.indexed.manifests import DocumentLedger, Manifest, PairFacts
 from tokenloom.indexed.roles import RolesWriter
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.inputs.blocks import Block
-from tokenloom.inputs.left_out import LeftOut, joined_left_out, num_left_out
+from tokenloom.inputs.left_out import LeftOut, joined_left_out
 from tokenloom.inputs.lines import count_lines_before
 from tokenloom.inputs.record_format import SliceReader
 from tokenloom.inputs.records import BadLine
 from tokenloom.machine import boot_id
-from tokenloom.preprocess.bad_records import Isolating, Made, RejectedLines, singles, sole_record
+from tokenloom.preprocess.bad_records import Isolating, RejectedLines, singles, sole_record
 from tokenloom.preprocess.blocks import TokenizedBlock
 from tokenloom.preprocess.folder import journal_path
 from tokenloom.preprocess.part import ShardReport, part_hashes_path, part_pair, records_path
@@ -134,18 +134,18 @@ class JournaledWork:
         journal: journal of the shard.
     """
 
-    def __init__(self, work: Isolating[Made], journal: ShardJournal) -> None:
+    def __init__(self, work: Isolating, journal: ShardJournal) -> None:
         self._work = work
         self._journal = journal
 
-    def __call__(self, bundle: Sequence[Block]) -> list[Any]:
+    def __call__(self, bundle: Sequence[Block]) -> list[TokenizedBlock]:
         """Returns what is made of some blocks."""
         with self._journal.at(bundle) as alone:
             if not alone:
                 return self._work(bundle)
             return [made for single in singles(bundle) for made in self._alone(single)]
 
-    def _alone(self, single: Sequence[Block]) -> list[Any]:
+    def _alone(self, single: Sequence[Block]) -> list[TokenizedBlock]:
         place = (single[0].path, single[0].first_record)
         if (reason := self._journal.condemned.get(place)) is not None:
             return [self._work.rejected(sole_record(single, reason))]
@@ -389,7 +389,6 @@ class _Part:
         for writer, column in zip(self.roles, block.columns, strict=bool(self.roles)):
             if (parts := column.roles) is not None:
                 writer.append(parts.counts, parts.stops, parts.kinds, lengths=column.lengths)
-        assert num_left_out(block.left_out) == block.num_blank_lines + len(block.bad_lines)
         if len(block.left_out) or not self.left_out:
             self.left_out.append((block.left_out, block.num_records))
         else:  # which keeps nothing of blocks with nothing unusual

@@ -11,11 +11,8 @@ import numpy as np
 
 from tokenloom.errors import InputError, TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.document_hashes import hashes_path
-from tokenloom.indexed.layout import idx_path
-from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.manifest.contents import DocumentLedger, Manifest
-from tokenloom.indexed.origins import origins_path
+from tokenloom.indexed.layout import idx_path, sidecar_path
+from tokenloom.indexed.manifests import DocumentLedger, Manifest, manifest_of
 from tokenloom.indexed.writing.outputs import existing_path
 from tokenloom.preprocess.bad_records import rejected_path
 from tokenloom.preprocess.plan import JobPlan, PlannedOutput
@@ -271,8 +268,8 @@ def _finished_output(plan: JobPlan, output: PlannedOutput) -> tuple[OutputSummar
 def _has_its_files(planned: PlannedDataset, manifest: Manifest) -> bool:
     """Whether the origins and the hashes that a manifest tells of are there."""
     return not (
-        (manifest.pair.origins is not None and not exists(origins_path(planned.prefix)))
-        or (manifest.pair.hashes is not None and not exists(hashes_path(planned.prefix)))
+        (manifest.pair.origins is not None and not exists(sidecar_path(planned.prefix, "origins")))
+        or (manifest.pair.hashes is not None and not exists(sidecar_path(planned.prefix, "hashes")))
     )
 
 

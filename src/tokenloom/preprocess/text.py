@@ -162,7 +162,7 @@ class TextRecipe(Recipe):
             engine_reason=choice.reason,
             open=partial(self.open, block_bytes=block_bytes),
             bundles=partial(bundled, num_bytes=block_bytes),
-            work=Isolating(work, work.rejected),
+            work=Isolating(work),
         )
 
     def select(

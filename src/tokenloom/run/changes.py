@@ -64,9 +64,7 @@ def check_past(old: RunLock, new: RunLock, consumed: int) -> None:
         f"expected the {consumed} positions that were read to stay as they are, found position {moved.position} "
         f"moved: {moved.before} would become {moved.after}"
     )
-    hint = "undo that change; `tokenloom run amend` makes changes from a later position on"
-    if old.is_megatron or new.is_megatron:
-        message, hint = f"{message}: {WHOLE}", "undo that change; runs with `order = 1` can be changed while they run"
+    hint = "undo that change; `tokenloom run amend` changes a run with `order = 1` from a later position on"
     raise ConfigError(message, hint=hint)
 
 
@@ -104,7 +102,7 @@ def _moved_as_a_whole(old: RunLock, new: RunLock) -> Moved | None:
     for name, value in before.items():
         if value != after[name]:
             was, now = (f"a sample of {name} {each!s:.80}" for each in (value, after[name]))
-            return Moved(position=0, before=was, after=now)
+            return Moved(position=0, before=was, after=f"{now}: {WHOLE}")
     return None
 
 
@@ -119,7 +117,7 @@ def stored_order_facts(lock: RunLock) -> dict[str, Any]:
     read = [lock.sources[number] for number, _ in segment.weights]
     weights = dict(zip([source.name for source in read], ratio_of(segment), strict=True))
     return {
-        "`order`": "megatron" if lock.is_megatron else lock.order,
+        "`order`": lock.order_name,
         "`seed`": lock.seed,
         "`dataset`": lock.dataset,
         "[samples]": {name: value for name, value in lock.samples.items() if name not in WITHOUT_EFFECT},

@@ -393,7 +393,7 @@ def lock_facts(lock: RunLock) -> dict[str, Any]:
         "identity": run_identity(lock)[:16],
         "samples": "without end" if last.num_samples is None else last.start + last.num_samples,
         "consumed": lock.consumed or None,
-        "order": "megatron" if lock.is_megatron else str(lock.order),
+        "order": lock.order_name,
         "seed": str(lock.seed),
         "dataset": lock.dataset,
         "tokenizer": None if lock.tokenizer is None else lock.tokenizer.name,

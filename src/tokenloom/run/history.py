@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
 from tokenloom.run.audit.span_table import DealsPositions
-from tokenloom.run.audit.trace import StoredMembers
 from tokenloom.run.digest import check_position
 from tokenloom.run.lock import RunLock
 from tokenloom.run.progress import Entered
@@ -25,7 +23,7 @@ from tokenloom.run.take_maps import Int64s
 from tokenloom.run.timeline import Timeline
 
 if TYPE_CHECKING:
-    from tokenloom.run.run import Run
+    from tokenloom.run.orders import RunOrder
 
 Float64s = NDArray[np.float64]
 
@@ -103,33 +101,25 @@ class RunHistory:
 
 
 def history_of(
-    run: Run,
+    lock: RunLock,
+    order: RunOrder,
     positions: Sequence[int] | NDArray[np.integer[Any]] | None = None,
     *,
     until: int | None = None,
 ) -> RunHistory:
-    """Returns what a run has read before positions, see `Run.history`; without these, those lie between mixing blocks.
-
-    One in the reference's order is built, if it is not yet, and its index is looked through.
-    """
-    points = _points(run.lock, until) if positions is None else _checked(run.lock, positions)
-    if run.lock.is_megatron:
-        samples = stored_samples(run.dataset(), run.lock, points)
-        length = run.lock.segments[0].sequence_length
-        tokens = [max(1, sum(pair.num_tokens for pair in source.pairs)) for source in run.lock.sources]
-        passes: Float64s = samples * (length / np.array(tokens, dtype=np.float64))
-    else:
-        samples, passes = _computed(run.timeline, points)
+    """Returns what a run has read before positions, see `Run.history`; without these, before mixing blocks."""
+    points = _points(lock, until) if positions is None else _checked(lock, positions)
+    samples, passes = order.read_before(points)
     return RunHistory(
         positions=points,
-        sources=tuple(source.name for source in run.lock.sources),
+        sources=tuple(source.name for source in lock.sources),
         samples=samples,
         passes=passes,
-        stages=_stages(run.lock, int(points[-1]) if len(points) else 0),
+        stages=_stages(lock, int(points[-1]) if len(points) else 0),
     )
 
 
-def _computed(timeline: Timeline, points: Int64s) -> tuple[Int64s, Float64s]:
+def computed_history(timeline: Timeline, points: Int64s) -> tuple[Int64s, Float64s]:
     """Returns samples and passes of sources before positions."""
     lock = timeline.lock
     samples = np.zeros((len(points), len(lock.sources)), dtype=np.int64)
@@ -174,8 +164,7 @@ def _points(lock: RunLock, until: int | None) -> Int64s:
     even = np.array([stop * number // NUM_POINTS for number in range(NUM_POINTS)], dtype=np.int64)  # exact
     starts = np.array([segment.start for segment in lock.segments if segment.start < stop], dtype=np.int64)
     begun = starts[np.searchsorted(starts, even, side="right") - 1]
-    if not lock.is_megatron:
-        even = begun + (even - begun) // lock.mixing_block * lock.mixing_block
+    even = begun + (even - begun) // lock.mixing_block * lock.mixing_block
     return np.unique([*even.tolist(), *starts.tolist(), stop])
 
 
@@ -199,23 +188,3 @@ def _stages(lock: RunLock, last: int) -> tuple[StageStart, ...]:
         if segment.start < last and (not found or found[-1].stage != segment.stage):
             found.append(StageStart(stage=segment.stage, position=segment.start))
     return tuple(found)
-
-
-def stored_samples(dataset: Any, lock: RunLock, points: Int64s) -> Int64s:
-    """Returns how many samples of each source stand before positions: int64[num_points, num_sources].
-
-    Costs as much as the positions before the last point: a second for 10^8.
-
-    Args:
-        dataset: the run's dataset, as the builder returns it.
-        lock: the run.
-        points: int64[num_points], positions, rising.
-    """
-    members = StoredMembers(dataset, lock)
-    samples = np.zeros((len(points), len(lock.sources)), dtype=np.int64)
-    read = np.zeros(len(members.datasets), dtype=np.int64)
-    for number, (begin, point) in enumerate(pairwise([0, *points.tolist()])):
-        for _, datasets, _ in members.located(begin, point):
-            read += np.bincount(datasets, minlength=len(read))
-        np.add.at(samples[number], members.sources, read)
-    return samples

@@ -27,11 +27,10 @@ import numpy as np
 
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.storage.addresses import is_remote, path_of_name, relative_name
-from tokenloom.storage.json_files import parse_json
+from tokenloom.storage.json_files import MAY_BE_MISSING, Crc32, members_of, parse_json
 from tokenloom.storage.publishing import recover
 from tokenloom.storage.resolve import is_missing, map_whole, open_pending
 from tokenloom.storage.secrets import admit
-from tokenloom.storage.typed_json import MAY_BE_MISSING, Crc32, members_of
 
 VERSION = 1
 """Of the file."""
@@ -207,6 +206,11 @@ class RunLock:
     def is_megatron(self) -> bool:
         """Whether the order is the reference's."""
         return self.order == MEGATRON_ORDER
+
+    @property
+    def order_name(self) -> str:
+        """The order as `run.toml` has it: its version, or "megatron"."""
+        return "megatron" if self.is_megatron else str(self.order)
 
     @property
     def num_samples(self) -> int | None:

@@ -37,12 +37,12 @@ from tokenloom.run.lock import (
     read_lock_if_there,
     write_lock,
 )
-from tokenloom.run.megatron import megatron_segment
 from tokenloom.run.members import Reading
 from tokenloom.run.packs import pack_counter
 from tokenloom.run.progress import Entered, Progress, mixed_size
 from tokenloom.run.settings import DenialSettings, RunSettings, StageSettings, read_run, whole_weights
 from tokenloom.run.sources import lock_sources
+from tokenloom.run.stored import megatron_segment
 from tokenloom.run.tokenizer import locked_tokenizer
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.publishing import FileGroup, OutputLock, publish_together
@@ -183,7 +183,6 @@ def _with_data(
         since: from where on new pairs are there.
         reading: how to read data.
     """
-    is_megatron = settings.order == "megatron"
     tokenizer: Any = None
     locked = None
     if settings.tokenizer is not None and settings.located_tokenizer is not None:
@@ -195,7 +194,7 @@ def _with_data(
         old=read,
         at=since,
         tokenizer=tokenizer,
-        count_packs=None if is_megatron else pack_counter(settings, old=read, object_storage=reading.object_storage),
+        count_packs=pack_counter(settings, old=read, object_storage=reading.object_storage),
         allow_data_mismatch=reading.allow_data_mismatch,
         object_storage=reading.object_storage,
     )

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, CutShortWarning, DatasetNotFoundError, OutputBusyError
-from tokenloom.forks import cached_property
-from tokenloom.progress import waiting_for
+from tokenloom.progress import also_told, task, waiting_for
 from tokenloom.rendering.card import HasFacts
-from tokenloom.run.dataset import Place, RunDataset, lock_facts
-from tokenloom.run.digest import order_digest, run_identity
+from tokenloom.run.dataset import Place, RunDataset, lock_facts, place_at
+from tokenloom.run.digest import check_position, run_identity
 from tokenloom.run.held_out import holdout_lock
 from tokenloom.run.lock import RunLock, lock_path
 from tokenloom.run.members import Reading
+from tokenloom.run.orders import order_of
 from tokenloom.run.settings import read_locked
 from tokenloom.run.timeline import Timeline
 from tokenloom.run.tokenizer import RunTokenizer
@@ -29,7 +29,7 @@ from tokenloom.storage.settings import ObjectStorageSettings
 
 if TYPE_CHECKING:
     from tokenloom.run.audit.ledger import RunLedger
-    from tokenloom.run.audit.occurrences import Documents, OccurrenceSearch
+    from tokenloom.run.audit.occurrences import Documents
     from tokenloom.run.audit.span_table import SpanTable
     from tokenloom.run.history import RunHistory
     from tokenloom.run.plan import RunPlan
@@ -87,14 +87,13 @@ class Run(HasFacts):
         reading: Reading | None = None,
         path_to_cache: str | None = None,
     ) -> None:
-        if path_to_cache is not None and not lock.is_megatron:
-            message = f"expected no `path_to_cache` for `{path}`, found {path_to_cache!r}"
-            raise ConfigError(message, hint="leave it out: the order of this run is computed, and nothing is cached")
         self.path = path
         self.lock = lock
         self._reading = Reading() if reading is None else reading
         self._tokenizer = tokenizer
-        self._path_to_cache = path_to_cache
+        self._order = order_of(
+            lock, path=path, tokenizer=self.tokenizer, reading=self._reading, path_to_cache=path_to_cache
+        )
 
     def facts(self) -> dict[str, Any]:
         """Returns what the lock says; see `HasFacts`."""
@@ -157,15 +156,14 @@ class Run(HasFacts):
         cache = None if path_to_cache is None else os.fspath(path_to_cache)
         return cls(path, lock, tokenizer=tokenizer, reading=reading, path_to_cache=cache)
 
-    @cached_property
+    @property
     def timeline(self) -> Timeline:
         """What stands at which position, and at which position what stands.
 
         Raises:
             ConfigError: the order is the reference's, which is not computed.
         """
-        _refuse_megatron(self.lock, "what stands at a position")
-        return Timeline(self.lock)
+        return self._order.timeline
 
     @property
     def identity(self) -> str:
@@ -195,13 +193,7 @@ class Run(HasFacts):
         Raises:
             ConfigError: the run has no such position.
         """
-        if self.lock.is_megatron:
-            from tokenloom.run.megatron import stored_order
-            from tokenloom.run.settings import read_run
-
-            digest: str = stored_order(read_run(self.path), self.lock).order_state(position)["digest"]
-            return digest
-        return order_digest(self.lock, position)
+        return self._order.digest(position)
 
     def place(self, position: int) -> Place:
         """Returns what stands at a position; opens nothing.
@@ -209,7 +201,7 @@ class Run(HasFacts):
         Raises:
             ConfigError: the order is the reference's, which is not computed.
         """
-        return self._computed().place(position)
+        return place_at(self.timeline, position)
 
     def dataset(self) -> Any:
         """Returns the samples of all positions, as a map-style dataset: a `RunDataset`.
@@ -222,24 +214,7 @@ class Run(HasFacts):
             DatasetFormatError, BuildError, IndexCacheError: data are not what was locked, or the reference's order
                 cannot be built.
         """
-        if not self.lock.is_megatron:
-            return self._computed()
-        from tokenloom.run.megatron import megatron_dataset
-        from tokenloom.run.settings import read_run
-
-        tokenizer = self.tokenizer
-        if isinstance(tokenizer, RunTokenizer) and self.lock.tokenizer is not None:
-            tokenizer = tokenizer.loaded  # whose identity is in the names of cached files
-        return megatron_dataset(
-            read_run(self.path),
-            self.lock,
-            tokenizer=tokenizer,
-            reading=self._reading,
-            path_to_cache=self._path_to_cache,
-        )
-
-    def _computed(self) -> RunDataset:
-        return RunDataset(self.timeline, tokenizer=self.tokenizer, reading=self._reading)
+        return self._order.dataset()
 
     def trace(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanTable:
         """Returns which tokens of which documents stand at positions, a row per span; reads no token.
@@ -257,11 +232,7 @@ class Run(HasFacts):
             ConfigError: positions are no integers.
             DatasetFormatError, DatasetNotFoundError: data are not what was locked.
         """
-        from tokenloom.run.audit.trace import trace_dataset, trace_megatron
-
-        if self.lock.is_megatron:
-            return trace_megatron(self._asked, self.lock, positions)
-        return trace_dataset(self._asked, positions)
+        return self._order.trace(positions)
 
     def when(self, *documents: str, start: int = 0, stop: int | None = None) -> SpanTable:
         """Returns where documents are read, past and to come, a row per span, in the order of positions.
@@ -298,29 +269,7 @@ class Run(HasFacts):
         Raises:
             ConfigError, DatasetFormatError, DatasetNotFoundError: see `when`.
         """
-        from tokenloom.run.audit.occurrences import find_stored
-        from tokenloom.run.audit.span_table import joined_tables
-
-        if self.lock.is_megatron:
-            stored = [
-                find_stored(self._asked, self.lock, source, chosen, start=start, stop=stop)
-                for source, chosen in (documents or {0: ()}).items()
-            ]
-            return joined_tables(stored)
-        found = [self._search.find(number, chosen, start=start, stop=stop) for number, chosen in documents.items()]
-        return joined_tables(found or [self._search.find(0, (), start=start, stop=stop)])
-
-    @cached_property
-    def _search(self) -> OccurrenceSearch:
-        """What finds documents, so that pairs stay open."""
-        from tokenloom.run.audit.occurrences import OccurrenceSearch
-
-        return OccurrenceSearch(self.timeline, tokenizer=self.tokenizer, reading=self._reading)
-
-    @cached_property
-    def _asked(self) -> Any:
-        """The dataset of what is asked again and again, so that pairs stay open."""
-        return self.dataset()
+        return self._order.occurrences(documents, start=start, stop=stop)
 
     def holdout(self, *names: str, sequence_length: int | None = None) -> RunDataset:
         """Returns what is held out, for validation: each window once, of sources in proportion to what they hold out.
@@ -332,9 +281,9 @@ class Run(HasFacts):
         Raises:
             ConfigError: a source holds out less than one sample, or the order is the reference's.
         """
-        _refuse_megatron(self.lock, "a holdout")
-        length = self.lock.segments[0].sequence_length if sequence_length is None else sequence_length
-        held = holdout_lock(self.lock, names=names, sequence_length=length)
+        lock = self.timeline.lock
+        length = lock.segments[0].sequence_length if sequence_length is None else sequence_length
+        held = holdout_lock(lock, names=names, sequence_length=length)
         return RunDataset(Timeline(held), tokenizer=self.tokenizer, reading=self._reading, held_out_of=self.lock)
 
     def plan(self) -> RunPlan:
@@ -343,10 +292,9 @@ class Run(HasFacts):
         Raises:
             ConfigError: the order is the reference's, which is not computed.
         """
-        _refuse_megatron(self.lock, "a plan")
         from tokenloom.run.plan import plan_of
 
-        return plan_of(self.lock)
+        return plan_of(self.timeline.lock)
 
     def ledger(
         self, *, until: int | None = None, reads_data: bool = True, report: Callable[[int], None] | None = None
@@ -362,9 +310,13 @@ class Run(HasFacts):
             ConfigError: the run has no such position, or no end.
             DatasetNotFoundError, DatasetFormatError: data that are looked into are not there, or others.
         """
-        from tokenloom.run.audit.ledger import ledger_of
-
-        return ledger_of(self, until=until, reads_data=reads_data, report=report)
+        position = self.num_samples if until is None else until
+        if position is None:
+            message = "expected a position up to which the ledger goes, of a run without an end, found none"
+            raise ConfigError(message, hint="name one, as a step or a position")
+        check_position(self.lock, position)
+        with task("ledger", unit="samples") as advance:
+            return self._order.ledger(position, reads_data=reads_data, report=also_told(advance, report))
 
     def passes(self, position: int) -> dict[str, float]:
         """Returns how often each source has been read before a position, by its name: 1.25 is a pass and a quarter.
@@ -374,8 +326,7 @@ class Run(HasFacts):
         """
         from tokenloom.run.plan import passes_before
 
-        _refuse_megatron(self.lock, "passes")
-        passes = passes_before(self.lock, position)
+        passes = passes_before(self.timeline.lock, position)
         return {source.name: float(count) for source, count in zip(self.lock.sources, passes, strict=True)}
 
     def history(
@@ -392,19 +343,8 @@ class Run(HasFacts):
         """
         from tokenloom.run.history import history_of
 
-        return history_of(self, positions, until=until)
+        return history_of(self.lock, self._order, positions, until=until)
 
     def __repr__(self) -> str:
         size = f"{len(self.lock.sources)} sources, num_samples={self.num_samples}"
         return f"Run({self.path!r}, id={self.identity[:16]}, {size})"
-
-
-def _refuse_megatron(lock: RunLock, what: str) -> None:
-    """Refuses a run in the reference's order, of which something is asked that only a computed order has.
-
-    Raises:
-        ConfigError: it is in that order.
-    """
-    if lock.is_megatron:
-        message = f'expected a run whose order is computed for {what}, found `order = "megatron"`'
-        raise ConfigError(message, hint="that order is built and cached, and cannot change; write `order = 1` for that")

@@ -18,9 +18,7 @@ from tokenloom.errors import AccessDeniedError, ConfigError, DatasetFormatError,
 from tokenloom.indexed.catalogue import catalogue_path, read_catalogue
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
-from tokenloom.indexed.manifest.check import manifest_head_of, manifest_of
-from tokenloom.indexed.manifest.contents import Manifest, index_start_crc32
-from tokenloom.indexed.manifest.file import manifest_path
+from tokenloom.indexed.manifests import Manifest, index_start_crc32, manifest_head_of, manifest_of, manifest_path
 from tokenloom.indexed.prefixes import prefixes_in
 from tokenloom.inputs.patterns import is_pattern, literal_folder, matches
 from tokenloom.order.computed_keys import source_key

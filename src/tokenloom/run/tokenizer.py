@@ -9,7 +9,7 @@ from typing import Any
 from tokenloom.datasets.tokenizer import NO_TOKEN, optional_token_id, pad_token_id
 from tokenloom.errors import AmbiguousPadWarning, ConfigError, TokenizerError
 from tokenloom.forks import cached_property
-from tokenloom.indexed.manifest.tokenizer_identity import fingerprint_of, optional_number
+from tokenloom.indexed.manifests import fingerprint_of, optional_number
 from tokenloom.run.lock import LockedTokenizer
 from tokenloom.tokenizers.load import load_tokenizer
 

@@ -12,7 +12,6 @@ from tokenloom.progress import task, waiting_for
 from tokenloom.rendering.words import size
 from tokenloom.storage.addresses import parse_address, short_hash
 from tokenloom.storage.atomic import PendingFile, storage_errors
-from tokenloom.storage.endpoint import server_words
 from tokenloom.storage.local import Bytes
 from tokenloom.storage.locks import filling, write_at
 from tokenloom.storage.object_storage import ObjectStorage, object_storage
@@ -116,16 +115,12 @@ class PendingObject(PendingFile):
         super().__init__(local, durable=False)
         self.path: str = str(self._address)
 
-    def place(self) -> None:
-        """Uploads the object, as `publish` does."""
-        self.publish()
-
     def publish(self) -> None:
         """Uploads the object, replacing what had its name, and removes the local file."""
         try:
             self.sync()
             what = f"the upload of `{self.path}`, {size(os.path.getsize(self.readable_path))}"
-            with waiting_for(what, setting=server_words(self._address) or None):
+            with waiting_for(what):
                 self._client.upload(self._address, self.readable_path)
         finally:
             self.discard()

@@ -21,12 +21,6 @@ T = TypeVar("T")
 ENDING = threading.Event()
 """Set once the interpreter has begun to end: the main thread is done."""
 _THREAD = threading.local()
-_ON_END: list[Callable[[], None]] = []
-
-
-def at_end(function: Callable[[], None]) -> None:
-    """Has a function called when the interpreter begins to end, before threads are waited for."""
-    _ON_END.append(function)
 
 
 def submit(executor: Executor, function: Callable[[], T]) -> Future[T]:
@@ -90,12 +84,6 @@ def _work(function: Callable[[], T]) -> T:
     return function()
 
 
-def _end() -> None:
-    ENDING.set()
-    for function in _ON_END:
-        function()
-
-
 with suppress(RuntimeError):  # imported only now that it is ending
     # Before executors wait for their threads, which `atexit` comes after; these call the latest registered first.
-    threading._register_atexit(_end)  # type: ignore[attr-defined]
+    threading._register_atexit(ENDING.set)  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ from tokenloom.storage.local import Bytes, ByteSource, PositionalFile, outside
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.sampling import sampled_hash
 from tokenloom.storage.settings import ObjectStorageSettings
-from tokenloom.storage.versions import HERE, FileVersion
+from tokenloom.storage.versions import FileVersion
 
 _NUM_PIECES = 8
 """Pieces hashed of a file whose time of change is not the recorded one: tokens that differ at all differ nearly
@@ -157,45 +157,13 @@ class Extents:
                 yield part, begin, end - begin
 
 
-class KnownFiles:
-    """Which files the parts of something are, as far as they were opened; for other processes too.
-
-    Args:
-        count: number of parts.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._facts = np.full((count, kernels.NUM_FACTS), -1, dtype=np.int64)
-        self._namespace = ""
-
-    def take(self, found: NDArray[np.int64], files: Sequence[RecordedFile], *, first: int = 0) -> None:
-        """Takes note of parts that were opened, in a row.
-
-        Args:
-            found: int64[count, NUM_FACTS], of each.
-            files: all parts, for messages.
-            first: the number of the first of these.
-
-        Raises:
-            ChangedFileError: one is another file than when it was opened before.
-        """
-        facts = self._facts[first : first + len(found)]
-        was_open = facts[:, _SIZE] >= 0
-        for part in np.flatnonzero(was_open & (facts != found).any(axis=1)).tolist():
-            expected = FileVersion(*facts[part].tolist())._replace(namespace=self._namespace)
-            expected.check(FileVersion(*found[part].tolist()), files[first + part].path)
-        if not was_open.all():
-            self._namespace = HERE
-            facts[~was_open] = found[~was_open]
-
-
 class ExtentSource:
     """Files and objects at their places in one range of bytes; a `ByteSource`.
 
     Local files are mapped side by side into one range of addresses when a byte is first read, without holding a
-    descriptor, and are compared with what was recorded of them; they take two mappings each. Without a mapping, or with
-    an object among them, parts are opened and compared one by one, when they are first read. Safe from several threads
-    and after a fork.
+    descriptor, and are compared with what was recorded of them; they take two mappings each. A file that was replaced
+    by one of its size and time is not found out. Without a mapping, or with an object among them, parts are opened and
+    compared one by one, when they are first read. Safe from several threads and after a fork.
 
     Args:
         files: the parts, as they were recorded.
@@ -203,7 +171,6 @@ class ExtentSource:
         recorded_in: what recorded them, for messages.
         mmap: whether local files are mapped.
         settings: settings of object storage.
-        known: which files they are, from an earlier `known` of the same parts: other ones are not read.
     """
 
     def __init__(
@@ -214,9 +181,7 @@ class ExtentSource:
         recorded_in: str,
         mmap: bool,
         settings: ObjectStorageSettings | None = None,
-        known: KnownFiles | None = None,
     ) -> None:
-        self.known: KnownFiles = KnownFiles(len(files)) if known is None else known
         self.files = files
         self.extents = extents
         self.recorded_in = recorded_in
@@ -269,16 +234,6 @@ class ExtentSource:
             else:  # some reach beyond the part
                 yield from (self.read(offsets[number], lengths[number]) for number in run)
 
-    def open_parts(self, offsets: NDArray[np.int64]) -> None:
-        """Opens the parts that hold some bytes, and compares them with what was recorded.
-
-        Raises:
-            StorageError: one is missing, or is another one.
-        """
-        if self.mapped is None:
-            for part in np.unique(self.extents.parts_at(offsets)).tolist():
-                self.source(part)
-
     def will_need(
         self,
         offsets: NDArray[np.int64],
@@ -299,14 +254,18 @@ class ExtentSource:
                 around = None if blocks is None else (blocks[0][mine] - start, blocks[1][mine] - start)
                 source.will_need(offsets[mine] - start, lengths[mine], blocks=around)
 
-    def check(self) -> None:
-        """Makes sure that all files are those that were recorded; objects are held to their etags when they are read.
+    def check(self, offsets: NDArray[np.int64] | None = None) -> None:
+        """Makes sure that files are those that were recorded; objects are held to their etags when they are read.
+
+        Args:
+            offsets: first bytes of what will be read, to check the files that hold it; None for all files.
 
         Raises:
             StorageError: one is missing, or is another one.
         """
         if self.mapped is None:
-            for part in range(len(self.files)):
+            parts = range(len(self.files)) if offsets is None else np.unique(self.extents.parts_at(offsets)).tolist()
+            for part in parts:
                 self.source(part)
 
     def problems(self) -> Iterator[str]:
@@ -320,10 +279,7 @@ class ExtentSource:
     def source(self, part: int) -> ByteSource:
         """Returns the bytes of one part, after comparing it with what was recorded."""
         if (source := self._sources.get(part)) is None:
-            source = self._open(self.files[part])
-            if isinstance(source, PositionalFile):
-                self.known.take(np.array([source.version.facts], dtype=np.int64), self.files, first=part)
-            self._sources[part] = source
+            source = self._sources[part] = self._open(self.files[part])
         return source
 
     def _open(self, file: RecordedFile) -> ByteSource:
@@ -360,7 +316,6 @@ class ExtentSource:
         for part in np.flatnonzero(others).tolist():
             start, (num_bytes, modified_ns) = int(self.extents.starts[part]), sizes_and_times[part].tolist()
             self._compare(self.files[part], partial(_cut, data, start), num_bytes=num_bytes, modified_ns=modified_ns)
-        self.known.take(found, self.files)
         return data
 
     def _compare(

@@ -1,18 +1,26 @@
-"""JSON that anybody may have written, parsed within bounds: whatever is wrong with it is one kind of error.
+"""JSON that anybody may have written, parsed within bounds; and dataclasses as objects of JSON.
 
-The only parser of JSON files. A deep value would end in a `RecursionError` somewhere behind it, a huge one take all
-memory.
+The only parser of JSON files: whatever is wrong with one is an `UnusableJsonError`. A deep value would end in a
+`RecursionError` somewhere behind it, a huge one take all memory.
+
+Dataclasses are written member by member, and read strictly by what their fields are annotated with: `int`, `float`,
+`str`, `bool`, `Any`, `Crc32`, a mapping from `str`, a `Literal` of strings (which of them, the dataclass checks), a
+dataclass, a tuple of any number of one of these, and one of these or None. All members must be there, but for those
+that are `MAY_BE_MISSING`; members that are no fields are left alone.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import os
-import stat
-from collections.abc import Callable
-from typing import Any
+import typing
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from tokenloom.storage.versions import read_at_most
+from tokenloom.errors import ConfigError, StorageError
+from tokenloom.storage.versions import open_regular, read_at_most
 
 MOST_BYTES = 64 << 20
 """Largest file whose size does not follow from what it describes."""
@@ -52,7 +60,7 @@ def parse_json(
     except ValueError as error:  # also of UTF-8, and of numbers with too many digits
         raise UnusableJsonError(str(error)) from error
     openings = (data.count(b"["), data.count(b"{")) if isinstance(data, bytes) else (data.count("["), data.count("{"))
-    if sum(openings) > MOST_DEPTH and is_deeper(value, MOST_DEPTH):
+    if sum(openings) > MOST_DEPTH and _is_deeper(value, MOST_DEPTH):
         raise UnusableJsonError(_TOO_DEEP)
     return value
 
@@ -68,11 +76,11 @@ def read_json(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> 
         OSError: it cannot be read.
         UnusableJsonError: see `parse_json`; or it is no regular file.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would wait for somebody who writes
+    try:
+        handle = open_regular(os.fspath(path))
+    except StorageError as error:
+        raise UnusableJsonError(error.message) from error
     with open(handle, "rb", buffering=0):
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            message = "it is no regular file"
-            raise UnusableJsonError(message)
         data = read_at_most(handle, most_bytes + 1)
     if len(data) > most_bytes:
         message = f"expected at most {most_bytes} bytes, found more"
@@ -83,7 +91,7 @@ def read_json(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> 
 _TOO_DEEP = f"expected at most {MOST_DEPTH} arrays and objects in each other, found more"
 
 
-def is_deeper(value: Any, most: int) -> bool:
+def _is_deeper(value: Any, most: int) -> bool:
     """Whether containers lie in each other more often; level by level, so that depth costs no stack."""
     level = [value]
     for _ in range(most):
@@ -95,3 +103,167 @@ def is_deeper(value: Any, most: int) -> bool:
             return False
         level = inner
     return True
+
+
+Crc32 = Annotated[int, "8 hexadecimal digits"]
+"""A checksum, which is written so."""
+
+MAY_BE_MISSING = {"may_be_missing": True}
+"""Metadata of a field whose default stands where the member is missing; None is not written."""
+
+_HEX = frozenset("0123456789abcdef")
+
+_EXPECTED = {int: "an integer", float: "a number", str: "a string", bool: "true or false", dict: "an object"}
+
+_MISSING = object()
+
+_MOST_SHOWN = 60
+"""Characters of a wrong value that a message shows."""
+
+T = TypeVar("T")
+
+
+def from_members(kind: type[T], members: Any, name: str = "") -> T:
+    """Returns the dataclass that an object of JSON holds.
+
+    Args:
+        kind: the dataclass.
+        members: what `json` makes of the object.
+        name: name of the object in its file; nothing for the outermost.
+
+    Raises:
+        UnusableJsonError: it is no object, a member is missing or of another type, or the dataclass refuses them. The
+            text goes on behind the name of the file.
+    """
+    if type(members) is not dict:
+        raise _wrong(members, name, _EXPECTED[dict])
+    prefix, values = f"{name}." if name else "", {}
+    for member, exact, read, _, may_be_missing in _fields_of(kind):
+        value = members.get(member, _MISSING)
+        if type(value) is exact:
+            values[member] = value
+        elif value is not _MISSING:
+            values[member] = read(value, f"{prefix}{member}")
+        elif not may_be_missing:
+            message = f": expected `{prefix}{member}`, found none"
+            raise UnusableJsonError(message)
+    try:
+        return kind(**values)
+    except ConfigError as error:
+        message = f" in `{name}`: {error.message}" if name else f": {error.message}"
+        raise UnusableJsonError(message) from error
+
+
+def from_versioned(kind: type[T], members: Any, version: int) -> T:
+    """Returns the dataclass that an object of JSON holds, whose `version` must be this one.
+
+    Args:
+        kind: the dataclass.
+        members: what `json` makes of the object.
+        version: the version that is read.
+
+    Raises:
+        UnusableJsonError: see `from_members`; or it is of another version.
+    """
+    if type(members) is dict and (found := members.get("version")) != version:
+        raise _wrong(found, "version", str(version))
+    return from_members(kind, members)
+
+
+def versioned_members_of(record: Any, version: int) -> dict[str, Any]:
+    """Returns the members of a dataclass as `from_versioned` takes them."""
+    return {"version": version, **members_of(record)}
+
+
+def members_of(record: Any) -> dict[str, Any]:
+    """Returns the members of a dataclass in the order of its fields, for `json`."""
+    values = [(field, getattr(record, field.name)) for field in _fields_of(type(record))]
+    return {
+        field.name: None if value is None else field.write(value)
+        for field, value in values
+        if value is not None or not field.may_be_missing
+    }
+
+
+class _Field(NamedTuple):
+    name: str
+    exact: type[Any] | None
+    """Values of this type are as they should be; None if there is more to look at."""
+    read: Callable[[Any, str], Any]
+    """Takes any value of `json`, and the name of the member for errors."""
+    write: Callable[[Any], Any]
+    """Takes any value of the field but None."""
+    may_be_missing: bool
+
+
+_FIELDS: dict[type[Any], list[_Field]] = {}
+"""Fields of the classes that were asked for."""
+
+
+def _fields_of(kind: type[Any]) -> list[_Field]:
+    if (known := _FIELDS.get(kind)) is not None:
+        return known
+    types = typing.get_type_hints(kind, include_extras=True)
+    _FIELDS[kind] = [
+        _Field(field.name, *_codec(types[field.name]), may_be_missing="may_be_missing" in field.metadata)
+        for field in dataclasses.fields(kind)
+    ]
+    return _FIELDS[kind]
+
+
+def _codec(annotation: Any) -> tuple[type[Any] | None, Callable[[Any, str], Any], Callable[[Any], Any]]:
+    """Returns what is as it should be, what reads, and what writes values of a type; see `_Field`."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation == Crc32:
+        return None, _read_crc32, "{:08x}".format
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        return None, functools.partial(from_members, annotation), members_of
+    if type(None) in arguments:
+        exact, read, write = _codec(next(each for each in arguments if each is not type(None)))
+        return exact, lambda value, name: None if value is None else read(value, name), write
+    if origin is tuple:
+        _, read, write = _codec(arguments[0])
+        return None, functools.partial(_read_array, read), lambda values: [write(value) for value in values]
+    if origin is Mapping and arguments[1] is not Any:
+        _, read, write = _codec(arguments[1])
+        return None, functools.partial(_read_mapping, read), lambda values: {n: write(v) for n, v in values.items()}
+    if annotation is Any:
+        return None, lambda value, _: value, _same
+    exact = dict if origin is Mapping else str if origin is Literal else annotation
+    return exact, functools.partial(_read_exactly, exact), _same
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _read_exactly(kind: type[Any], value: Any, name: str) -> Any:
+    """Returns a value of this type and none below; a boolean is no integer."""
+    if type(value) is not kind:
+        raise _wrong(value, name, _EXPECTED[kind])
+    return value
+
+
+def _read_crc32(value: Any, name: str) -> int:
+    if len(_read_exactly(str, value, name)) == 8 and _HEX.issuperset(value):
+        return int(value, 16)
+    raise _wrong(value, name, "8 hexadecimal digits")
+
+
+def _read_array(read: Callable[[Any, str], Any], values: Any, name: str) -> tuple[Any, ...]:
+    if type(values) is not list:
+        raise _wrong(values, name, "an array")
+    return tuple([read(value, f"{name}[{i}]") for i, value in enumerate(values)])
+
+
+def _read_mapping(read: Callable[[Any, str], Any], values: Any, name: str) -> dict[str, Any]:
+    members = _read_exactly(dict, values, name)
+    return {each: read(value, f"{name}.{each}") for each, value in members.items()}
+
+
+def _wrong(value: Any, name: str, expected: str) -> UnusableJsonError:
+    found = repr(value)
+    if len(found) > _MOST_SHOWN:
+        found = f"{found[:_MOST_SHOWN]}…"
+    what = f"`{name}` to be {expected}" if name else expected
+    return UnusableJsonError(f": expected {what}, found {found}")

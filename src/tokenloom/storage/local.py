@@ -5,11 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import threading
-from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
@@ -66,7 +63,7 @@ def map_version(path: str) -> tuple[Bytes, FileVersion]:
                 hint = "too many mappings: raise vm.max_map_count, merge datasets, or set `mmap_bin_files=False`"
                 raise StorageError(message, hint=hint) from error
             raise
-    return data, FileVersion.from_facts(facts)
+    return data, FileVersion(*facts)
 
 
 class MappedFile:
@@ -113,106 +110,31 @@ class MappedFile:
         return map(self.read, offsets, lengths)
 
 
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-"""A pipe that took the name of a file must not be waited for; its user looks what was opened."""
-
-
-@dataclass(slots=True)
 class _Handle:
-    descriptor: int
-    num_users: int
+    """An open file, which is closed when its last user lets it go."""
+
+    def __init__(self, path: str) -> None:
+        # A pipe that took the name of a file must not be waited for; its user looks what was opened.
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):
+            os.close(self.descriptor)
 
 
-class HandlePool:
-    """Keeps files open for their next reader, at most `capacity` of them besides those in use.
+_MOST_HANDLES = min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+"""Files that are kept open for their next reader: far below the limit of descriptors, usually 1024."""
 
-    The file that was used longest ago is closed first. Safe from several threads, and after a fork.
-
-    Args:
-        capacity: open files to keep.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self._handles: OrderedDict[Hashable, _Handle] = OrderedDict()
-        self._forgotten: deque[Hashable] = deque()
-        self._lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._renew_lock)
-
-    def _renew_lock(self) -> None:
-        self._lock = threading.Lock()  # another thread of the parent may have held it
-
-    @contextmanager
-    def lease(self, key: Hashable, path: str, check: Callable[[int], None] | None = None) -> Iterator[int]:
-        """Yields the descriptor of a file, which stays open while the context lasts.
-
-        Args:
-            key: what identifies the file; two opened files of one path may differ.
-            path: path of the file.
-            check: called with a descriptor that was opened for this, which is closed again if that raises.
-
-        Raises:
-            OSError: the file cannot be opened.
-        """
-        with self._lock:
-            self._close_forgotten()
-            if (handle := self._handles.get(key)) is None:
-                handle = self._handles[key] = _Handle(_opened(path, check), 0)
-            handle.num_users += 1
-            self._handles.move_to_end(key)
-            self._trim()
-        try:
-            yield handle.descriptor
-        finally:
-            with self._lock:
-                handle.num_users -= 1
-
-    def forget(self, key: Hashable) -> None:
-        """Closes a file that nobody will ask for again; while somebody holds the lock, the next lease does it.
-
-        Never waits: this is for finalizers, which Python runs in the middle of anything, of `lease` too.
-        """
-        self._forgotten.append(key)
-        if self._lock.acquire(blocking=False):
-            try:
-                self._close_forgotten()
-            finally:
-                self._lock.release()
-
-    def _close_forgotten(self) -> None:
-        while self._forgotten:
-            handle = self._handles.pop(self._forgotten.popleft(), None)
-            if handle is not None:
-                os.close(handle.descriptor)
-
-    def _trim(self) -> None:
-        if len(self._handles) <= self.capacity:
-            return
-        idle = [key for key, handle in self._handles.items() if handle.num_users == 0]
-        for key in idle[: len(self._handles) - self.capacity]:
-            os.close(self._handles.pop(key).descriptor)
-
-
-def _opened(path: str, check: Callable[[int], None] | None) -> int:
-    descriptor = os.open(path, _FLAGS)
-    try:
-        if check is not None:
-            check(descriptor)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-_HANDLES = HandlePool(min(256, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
-"""Shared by all files that are read by position: far below the limit of descriptors, usually 1024."""
+_HANDLES: dict[object, _Handle] = {}
+"""By the key of their `PositionalFile`, the one used last at the end. Without a lock, because finalizers use it, which
+Python runs in the middle of anything: two threads that meet may open a file twice, and one handle is let go."""
 
 
 class PositionalFile:
     """A file read with `pread`: no mapping, for filesystems where mapping is slow, refused or limited.
 
-    Its descriptor belongs to a bounded pool and may be closed between reads; what is opened again is the same file, or
-    reading is a `ChangedFileError`.
+    Its descriptor may be closed between reads, because a run reads more files than a process may have open; what is
+    opened again is the same file, or reading is a `ChangedFileError`.
 
     Attributes:
         version: which file it is.
@@ -237,9 +159,10 @@ class PositionalFile:
         data = np.empty(length, dtype=np.uint8)
         view = data.data
         done = 0
-        with storage_errors("read", self.path), _HANDLES.lease(self._key, self.path, self._check) as handle:
+        with storage_errors("read", self.path):
+            handle = self._handle()
             while done < length:  # one call may return less than asked for
-                count = os.preadv(handle, [view[done:]], offset + done)
+                count = os.preadv(handle.descriptor, [view[done:]], offset + done)
                 if count == 0:
                     message = (
                         f"`{self.path}` ended at byte {offset + done} while bytes "
@@ -252,12 +175,19 @@ class PositionalFile:
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
         return map(self.read, offsets, lengths)
 
-    def _check(self, descriptor: int) -> None:
-        self.version.check(FileVersion.of(os.fstat(descriptor)), self.path)
+    def _handle(self) -> _Handle:
+        if (handle := _HANDLES.pop(self._key, None)) is None:
+            handle = _Handle(self.path)
+            self.version.check(FileVersion.of(os.fstat(handle.descriptor)), self.path)
+        _HANDLES[self._key] = handle
+        while len(_HANDLES) > _MOST_HANDLES:
+            with suppress(StopIteration, KeyError, RuntimeError):  # another thread does the same
+                del _HANDLES[next(iter(_HANDLES))]
+        return handle
 
     def __del__(self) -> None:
         if hasattr(self, "_key"):
-            _HANDLES.forget(self._key)
+            _HANDLES.pop(self._key, None)
 
 
 def outside(path: str, offset: int, length: int, num_bytes: int) -> StorageError:

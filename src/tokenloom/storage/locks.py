@@ -18,6 +18,8 @@ _LOGGER = logging.getLogger(__name__)
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 """What filesystems answer that have no locks, such as Lustre without `-o flock`."""
 
+_PAUSE_SECONDS = 0.2
+
 _OPEN: set[int] = set()
 """Descriptors that hold or await locks. A forked child closes its copies, or it would hold what its parent lets go."""
 
@@ -114,25 +116,20 @@ def waiting_for(path: str, pause: Callable[[float], bool]) -> Iterator[bool]:
         path: path of the file, which stays.
         pause: waits so many seconds at most and returns whether to stop waiting.
     """
-    descriptor = None
+    descriptor, is_locked = None, False
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         descriptor = open_for_lock(path, os.O_RDWR | os.O_CREAT)
-        is_locked, seconds = False, 0.01
         with progress.waiting_for(f"`{path}`, which another process holds"):
             while not is_locked:
                 try:
-                    if not lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                        _LOGGER.warning("cannot lock `%s`, so that others may do the same work: no locks there", path)
-                        break
-                    is_locked = True
+                    if not (is_locked := lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)):
+                        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
                 except BlockingIOError:
-                    if pause(seconds):
+                    if pause(_PAUSE_SECONDS):
                         break
-                    seconds = min(2 * seconds, 1.0)
     except OSError as error:
         _LOGGER.warning("cannot lock `%s`, so that others may do the same work: %s", path, error.strerror)
-        is_locked = False
     try:
         yield is_locked
     finally:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,8 +21,7 @@ from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
 from tokenloom.storage.atomic import own_folder, storage_errors
 from tokenloom.storage.block_cache import BlockCache
 from tokenloom.storage.client import ObjectClient, make_client, missing
-from tokenloom.storage.ending import at_end, daemons_stopped, interruptible, submit
-from tokenloom.storage.endpoint import server_words
+from tokenloom.storage.ending import ENDING, daemons_stopped, interruptible, submit
 from tokenloom.storage.local import Bytes
 from tokenloom.storage.read_ahead import ReadAhead
 from tokenloom.storage.secrets import is_signed_alike
@@ -37,17 +35,8 @@ _LOGGER = logging.getLogger(__name__)
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 5.0
 
-_MOST_HELD_BLOCKS = 256
-"""Each costs a mapping."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Some bytes of an object, from `start` on, and whether they were in the cache of the node."""
-
-    start: int
-    bytes: Bytes
-    was_cached: bool = False
+Piece = tuple[int, Bytes]
+"""Some bytes of an object, behind the offset of the first."""
 
 
 class ObjectStorage:
@@ -60,12 +49,10 @@ class ObjectStorage:
         self.settings = settings
         self._cache_path = settings.folder  # as the environment says now
         self._clients: dict[str, ObjectClient] = {}
-        self._server_words: dict[str, str] = {}
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
+        self._is_closed = False
         self._executor = ThreadPoolExecutor(max_workers=settings.concurrency, thread_name_prefix="tokenloom-objects")
-        self.ranges: ReadAhead[Piece] = ReadAhead(self._submit, budget_bytes=0, concurrency=1)
-        self.blocks: ReadAhead[Piece] = ReadAhead(self._submit, budget_bytes=0, concurrency=1)
+        self.ahead: ReadAhead[Piece] = ReadAhead(self._submit, budget_bytes=0, concurrency=1)
         self.share(1)
 
     @cached_property
@@ -84,10 +71,8 @@ class ObjectStorage:
 
     def share(self, num_processes: int) -> None:
         """Divides the budgets of the node among the processes that read."""
-        settings = self.settings
-        self.ranges.budget_bytes = settings.read_ahead_bytes // num_processes
-        self.blocks.budget_bytes = min(settings.cache_bytes // num_processes, _MOST_HELD_BLOCKS * settings.block_bytes)
-        self.ranges.concurrency = self.blocks.concurrency = max(1, settings.concurrency // num_processes)
+        self.ahead.budget_bytes = self.settings.read_ahead_bytes // num_processes
+        self.ahead.concurrency = max(1, self.settings.concurrency // num_processes)
 
     def client(self, address: ObjectAddress) -> ObjectClient:
         """Returns the client of a bucket."""
@@ -130,15 +115,10 @@ class ObjectStorage:
     def _submit(self, task: Callable[[], T]) -> Future[T]:
         return submit(self._executor, task)
 
-    def hurry(self) -> None:
-        """Lets what is under way end with its next failure, and what has not begun fail."""
-        self._stopping.set()
-
     def close(self) -> None:
         """Ends the threads, without waiting for what is under way, and forgets what was announced."""
-        self.hurry()
-        self.ranges.close()
-        self.blocks.close()
+        self._is_closed = True
+        self.ahead.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, address: ObjectAddress, attempt: Callable[[], T], *, may_be_denied: bool = False) -> T:
@@ -151,7 +131,7 @@ class ObjectStorage:
         started, pause, num_attempts = time.monotonic(), _FIRST_PAUSE_SECONDS, 1
         with daemons_stopped(), self.waiting_for_answer(address) as wait:
             wait.note = "attempt 1"
-            while not self._stopping.is_set():
+            while not (self._is_closed or ENDING.is_set()):
                 count_reads(str(address), requests=1)
                 try:
                     return attempt()
@@ -159,13 +139,13 @@ class ObjectStorage:
                     delay = pause * random.uniform(0.5, 1.0)  # so that many readers do not come back at once
                     elapsed = time.monotonic() - started
                     is_late = elapsed + delay > self.settings.deadline_seconds
-                    if is_late or self._stopping.is_set() or num_attempts - 1 == self.settings.retries:
+                    if is_late or ENDING.is_set() or num_attempts - 1 == self.settings.retries:
                         message = f"{error.message}; given up after {num_attempts} attempts in {elapsed:.1f} s"
                         hint = error.hint or "check the endpoint and the network"
                         raise type(error)(message, hint=hint) from error
                     _LOGGER.info("attempt %d failed and is repeated in %.2f s: %s", num_attempts, delay, error.message)
                     wait.note = f"attempt {num_attempts + 1}, as {error.message}"
-                self._stopping.wait(delay)
+                ENDING.wait(delay)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
                 num_attempts += 1
                 count_reads(str(address), retries=1)
@@ -173,10 +153,8 @@ class ObjectStorage:
             raise StorageError(message)
 
     def waiting_for_answer(self, address: ObjectAddress) -> AbstractContextManager[Wait]:
-        """Says which server is waited for where the `with` block takes long, and what names it."""
-        if (words := self._server_words.get(address.root)) is None:
-            words = self._server_words[address.root] = server_words(address)
-        return waiting_for(f"an answer of `{address.root}`", setting=words or None)
+        """Says which bucket is waited for where the `with` block takes long."""
+        return waiting_for(f"an answer of `{address.root}`")
 
 
 _STORAGES: dict[ObjectStorageSettings, ObjectStorage] = {}
@@ -222,10 +200,4 @@ def _begin_in_child() -> None:
     forget_statistics()
 
 
-def _hurry_all() -> None:
-    for storage in list(_STORAGES.values()):
-        storage.hurry()
-
-
 os.register_at_fork(after_in_child=_begin_in_child)
-at_end(_hurry_all)

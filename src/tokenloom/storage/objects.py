@@ -8,7 +8,7 @@ blocks for a while, and readers that walk through an object, go by blocks, which
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -81,9 +81,14 @@ class RemoteFile:
                 raise outside(self.path, offset, length, self.num_bytes)
         storage = object_storage(self.settings)
         keys = [(self.name, *each) for each in zip(offsets, lengths, strict=True)]
-        unknown = [number for number, key in enumerate(keys) if key[2] and not _is_expected(storage, key)]
-        fetched = self._read_at_once(storage, [keys[number] for number in unknown]) if len(unknown) > 1 else []
-        at_once = dict(zip(unknown, fetched, strict=False))
+        unknown = [number for number, key in enumerate(keys) if key[2] and not storage.ahead.expects(key)]
+        at_once: dict[int, Bytes] = {}
+        if len(unknown) > 1:
+            started = time.perf_counter()
+            fetch = partial(storage.fetch, self.address, self.version)
+            fetched = storage.together([partial(fetch, keys[n][1], sum(keys[n][1:])) for n in unknown])
+            at_once = dict(zip(unknown, fetched, strict=True))
+            self._book(sum(map(len, fetched)), num_waits=len(fetched), started=started)
         number = 0
         while number < len(keys):
             if (data := at_once.pop(number, None)) is not None:
@@ -112,106 +117,68 @@ class RemoteFile:
         storage = object_storage(self.settings)
         used = np.flatnonzero(lengths)
         keys = [(self.name, *each) for each in zip(offsets[used].tolist(), lengths[used].tolist(), strict=True)]
+        load = partial(storage.fetch, self.address, self.version)
         if blocks is not None:
             around = zip(blocks[0][used].tolist(), blocks[1][used].tolist(), strict=True)
             names = [(self.name, *each) for each in around]
-            storage.blocks.announce(list(zip(keys, names, strict=True)), partial(self._chunk, self._load_block))
-            return
-        requests = merge_ranges(offsets[used], lengths[used], most_bytes=self.settings.block_bytes)
-        chunks = {number: (self.name, start, stop) for start, stop, members in requests for number in members}
-        uses = [(key, chunks[number]) for number, key in enumerate(keys)]
-        storage.ranges.announce(uses, partial(self._chunk, self._load_range))
+            load = partial(self._load_block, storage)
+        else:
+            requests = merge_ranges(offsets[used], lengths[used], most_bytes=self.settings.block_bytes)
+            chunks = {number: (self.name, start, stop) for start, stop, members in requests for number in members}
+            names = [chunks[number] for number in range(len(keys))]
 
-    def _chunk(self, load: Callable[[ObjectStorage, int, int], Piece], name: Key) -> Chunk[Piece]:
-        _, start, stop = name
-        return Chunk(stop - start, partial(load, object_storage(self.settings), start, stop))
+        def make(name: Any) -> Chunk[Piece]:
+            _, start, stop = name
+            return Chunk(stop - start, lambda: (start, load(start, stop)))
 
-    def _load_range(self, storage: ObjectStorage, start: int, stop: int) -> Piece:
-        return Piece(start, storage.fetch(self.address, self.version, start, stop))
+        storage.ahead.announce(list(zip(keys, names, strict=True)), make)
 
-    def _load_block(self, storage: ObjectStorage, start: int, stop: int) -> Piece:
+    def _load_block(self, storage: ObjectStorage, start: int, stop: int) -> Bytes:
         """Returns a block, from the cache of the node where that can be."""
         fetch = partial(storage.fetch, self.address, self.version, start, stop)
-        block = storage.cache.obtain(f"{self.name}-{start}-{stop}", stop - start, fetch)
-        return Piece(start, fetch()) if block is None else Piece(start, *block)
+        data = storage.cache.obtain(f"{self.name}-{start}-{stop}", stop - start, fetch)
+        return fetch() if data is None else data
 
     def _read_announced(self, storage: ObjectStorage, keys: Sequence[Key], first: int) -> list[Bytes]:
         """Returns some ranges, in their order, from one that was announced on; none if it was not."""
         started = time.perf_counter()
         with daemons_stopped():
-            pieces, waited = storage.ranges.use(keys, first)
-            if not pieces:
-                pieces, waited = storage.blocks.use(keys, first)
+            pieces, waited = storage.ahead.use(keys, first)
         if not pieces:
             return []
         parts = [_cut(piece, *key[1:]) for piece, key in zip(pieces, keys[first : first + len(pieces)], strict=True)]
         self._last_stop = sum(keys[first + len(pieces) - 1][1:])
-        self._book(sum(map(len, parts)), num_reads=len(parts), started=started if waited else None)
+        self._book(sum(map(len, parts)), num_hits=len(parts) - waited, num_waits=int(waited), started=started)
         return parts
 
     def _read(self, storage: ObjectStorage, offset: int, length: int) -> Bytes:
-        """Returns a range that nobody announced."""
+        """Returns a range that nobody announced; one that follows the range before out of aligned blocks."""
         if not length:
             return np.empty(0, dtype=np.uint8)
-        started = time.perf_counter()
-        is_next = self._last_stop is not None and 0 <= offset - self._last_stop < self.settings.block_bytes
-        self._last_stop = offset + length
-        if is_next and length <= self.settings.block_bytes:
-            data, waited = self._read_by_block(storage, offset, length)
+        started, stop, step, num_fetched = time.perf_counter(), offset + length, self.settings.block_bytes, 1
+        is_next = self._last_stop is not None and 0 <= offset - self._last_stop < step
+        self._last_stop = stop
+        if is_next and length <= step:
+            parts, num_fetched = [], 0
+            for start in range(offset // step * step, stop, step):
+                if self._last_block is None or self._last_block[0] != start:
+                    num_fetched += 1
+                    self._last_block = start, self._load_block(storage, start, min(start + step, self.num_bytes))
+                begin = max(offset, start)
+                parts.append(_cut(self._last_block, begin, min(stop, start + step) - begin))
         else:  # a large range in parts that are fetched at the same time
-            stop, step = offset + length, self.settings.block_bytes
             fetch = partial(storage.fetch, self.address, self.version)
-            data = _joined(
-                storage.together([partial(fetch, at, min(at + step, stop)) for at in range(offset, stop, step)])
-            )
-            waited = True
-        self._book(length, num_reads=1, started=started if waited else None)
-        return data
+            parts = storage.together([partial(fetch, at, min(at + step, stop)) for at in range(offset, stop, step)])
+        has_waited = num_fetched > 0
+        self._book(length, num_hits=int(not has_waited), num_waits=int(has_waited), started=started)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _book(self, num_bytes: int, *, num_reads: int, started: float | None) -> None:
-        """Counts reads; the first of them was waited for since `started`, where it was."""
-        if started is None:
-            count_reads(self.path, bytes_used=num_bytes, hits=num_reads)
-            return
-        seconds = time.perf_counter() - started
-        count_reads(self.path, bytes_used=num_bytes, hits=num_reads - 1, waits=1, wait_seconds=seconds)
-
-    def _read_by_block(self, storage: ObjectStorage, offset: int, length: int) -> tuple[Bytes, bool]:
-        """Returns a range that follows the one before, out of aligned blocks, and whether that meant waiting."""
-        size = self.settings.block_bytes
-        parts: list[Bytes] = []
-        has_waited = False
-        for start in range(offset // size * size, offset + length, size):
-            piece, waited = self._aligned_block(storage, start)
-            has_waited = has_waited or waited
-            begin = max(offset, start)
-            parts.append(_cut(piece, begin, min(offset + length, start + size) - begin))
-        return _joined(parts), has_waited
-
-    def _aligned_block(self, storage: ObjectStorage, start: int) -> tuple[Piece, bool]:
-        if (last := self._last_block) is not None and last[0] == start:
-            return Piece(*last), False
-        piece = self._load_block(storage, start, min(start + self.settings.block_bytes, self.num_bytes))
-        self._last_block = (start, piece.bytes)
-        return piece, not piece.was_cached
-
-    def _read_at_once(self, storage: ObjectStorage, keys: Sequence[Key]) -> list[Bytes]:
-        """Returns ranges that nobody announced, fetched at the same time."""
-        started = time.perf_counter()
-        fetch = partial(storage.fetch, self.address, self.version)
-        fetched: list[Bytes] = storage.together([partial(fetch, at, at + count) for _, at, count in keys])
-        seconds = time.perf_counter() - started
-        count_reads(self.path, bytes_used=sum(map(len, fetched)), waits=len(fetched), wait_seconds=seconds)
-        return fetched
-
-
-def _is_expected(storage: ObjectStorage, key: Key) -> bool:
-    return storage.ranges.expects(key) or storage.blocks.expects(key)
+    def _book(self, num_bytes: int, *, started: float, num_hits: int = 0, num_waits: int = 0) -> None:
+        """Counts reads; those that waited did so since `started`."""
+        seconds = time.perf_counter() - started if num_waits else 0.0
+        count_reads(self.path, bytes_used=num_bytes, hits=num_hits, waits=num_waits, wait_seconds=seconds)
 
 
 def _cut(piece: Piece, offset: int, length: int) -> Bytes:
-    return piece.bytes[offset - piece.start : offset - piece.start + length]
-
-
-def _joined(parts: Sequence[Bytes]) -> Bytes:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    start, data = piece
+    return data[offset - start : offset - start + length]

@@ -1,19 +1,19 @@
-"""Groups of files that appear together, or not at all; what they replace stays whole until all of them are there.
+"""Groups of files that appear together, or not at all.
 
 Several renames are not one step, so a journal beside the group says what is being done:
 
-1. all new files are complete, and durable if they are meant to be, under no name;
-2. the journal `.NAME.replacing` appears, with the inodes of the new files and hidden names for the old ones;
-3. the old key file (the index of a pair, without which nothing opens the others) gets its hidden name, then the others;
-4. the new files get their names, the key file last: from this moment the new group counts;
-5. the old files go, then the journal.
+1. all new files are complete, and durable if they are meant to be, under hidden names;
+2. the journal `.NAME.replacing` appears, which lists them: from this moment the new group counts;
+3. the old key file goes (the index of a pair, without which nothing opens the others);
+4. the other new files get their names, and old ones without a successor go;
+5. the new key file gets its name, and the journal goes.
 
-Of several groups that appear together all take a step before any takes the next, the first one first in 2 and 3, and
-last in 4 and 5: all of them count from the moment on in which its key file has its name, as their journals say.
+Several groups share the journal of the first one. Beside each of the others, a journal that names the first appears
+before it. All groups take a step before any takes the next.
 
-A failure on the way is undone in the same process. After a death between 2 and 5, whoever writes or opens the group
-next finishes what was complete, or puts the old files back (`recover`). So a reader, of whatever kind,
-finds the old group, no group, or the new one, and never files of both. NAME is that of the key file.
+A failure or death before 2 leaves the old group. After it, the next process to write or open the group goes on
+(`recover`). So a reader, of whatever kind, finds the old group, no group, or the new one, and never files of both. NAME
+is that of the key file.
 
 Writers of one group exclude each other by a lock, `.NAME.lock`, which dies with its holder (`OutputLock`).
 """
@@ -25,12 +25,11 @@ import json
 import logging
 import os
 import re
-import secrets
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from tokenloom.errors import OutputBusyError, OutputExistsError, StorageError
@@ -39,30 +38,24 @@ from tokenloom.progress import waiting_for
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import (
     PendingFile,
-    PendingLink,
-    identity_at,
     publish_bytes,
     remove_leftover,
     remove_pending,
     storage_errors,
     sync_folder,
 )
-from tokenloom.storage.json_files import UnusableJsonError, parse_json
+from tokenloom.storage.json_files import UnusableJsonError, from_members, members_of, parse_json
 from tokenloom.storage.locks import close_lock, is_file_at, lock, open_for_lock, write_at
-from tokenloom.storage.typed_json import from_members, members_of
 from tokenloom.storage.versions import open_regular
 
 _LOGGER = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS = 30.0
-"""How long a reader waits that meets a group while it is being replaced, which takes some renames."""
+"""How long a reader waits for a group that is being replaced, which takes some renames."""
 _LOOK_SECONDS = 0.02
-_BRIEF_SECONDS = 5.0
-"""How long a writer waits for somebody who only puts things in order, which takes some renames."""
-_BRIEFLY = ", briefly"
+_BRIEF_SECONDS = 1.0
+"""How long a writer waits for a lock, which readers hold for some renames to recover a group."""
 _OWNER_BYTES = 200
-_MOST_ATTEMPTS = 100
-"""Attempts to take a lock: each fails only because somebody else let it go at that very moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,22 +64,48 @@ class FileGroup:
 
     Attributes:
         key: path of the file without which the others are not opened.
-        files: the new ones, written and without names; that of the key is the last one.
+        files: the new ones, written and not published; that of the key is the last one.
         names: paths of all files that the group may have: what is there under one of them goes with the old group.
     """
 
     key: str
-    files: Sequence[PendingFile | PendingLink]
+    files: Sequence[PendingFile]
     names: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """What is being done to one or more groups.
+
+    Attributes:
+        first: path of the key file whose journal says so; in the journals of the other groups, nothing else does.
+        keys: paths of all key files, the first one first.
+        new: the hidden name of each new file, by its path.
+        gone: paths of the old files that no new one replaces.
+    """
+
+    first: str
+    keys: tuple[str, ...] = ()
+    new: Mapping[str, str] = field(default_factory=dict)
+    gone: tuple[str, ...] = ()
+
+    def renamed(self, rename: Callable[[str], str]) -> Journal:
+        """Returns the same with other paths."""
+        return Journal(
+            first=rename(self.first),
+            keys=tuple(map(rename, self.keys)),
+            new={rename(path): rename(hidden) for path, hidden in self.new.items()},
+            gone=tuple(map(rename, self.gone)),
+        )
 
 
 def publish_together(
     groups: Sequence[FileGroup], *, replace: bool, durable: bool = True, locked: Collection[str] = ()
 ) -> None:
-    """Makes the files of all groups appear, and what they replace disappear; when that fails, undoes all of it.
+    """Makes the files of all groups appear, and what they replace disappear: all of it or, when that fails, nothing.
 
-    A death leaves all groups old, or all new. In object storage, which has no renames, files appear one after the
-    other.
+    A death leaves all groups old, or all new. A file that appears under one of the names while this runs, by a program
+    that takes no lock, is replaced too.
 
     Args:
         groups: local ones.
@@ -98,218 +117,98 @@ def publish_together(
     Raises:
         OutputExistsError: something is there, and is not to be replaced.
         OutputBusyError: another process writes one of them.
-        StorageError: writing failed; the old files are back.
+        StorageError: writing failed: the old files are there, or, as a note says, the new ones when next opened.
     """
-    for file in (file for group in groups for file in group.files):
-        file.sync()
     if not groups:
         return
-    exchanges = [_Exchange(group, groups, replace=replace, durable=durable) for group in groups]
-    first, others = exchanges[0], exchanges[1:]
+    files = [file for group in groups for file in group.files]
+    first, gone, written = groups[0].key, list[str](), list[str]()
     try:
-        for exchange in exchanges:
-            with nullcontext() if exchange.key in locked else OutputLock(exchange.key):
-                exchange.begin()
-        for exchange in (*others, first):
-            exchange.complete()
-    except BaseException as error:
-        _undo_all(exchanges, error)
-        raise
-    try:
-        _finish_all(exchanges)
-    except OSError as failure:  # the new files are there: what is left of the old ones costs space only
-        _LOGGER.warning("the files that were replaced at `%s` remain: %s", first.key, failure)
-    except BaseException as error:  # an interruption comes too late
-        error.add_note(f"`{first.key}` was complete already")
-        with suppress(OSError):
-            _finish_all(exchanges)
-        raise
-
-
-def _finish_all(exchanges: Sequence[_Exchange]) -> None:
-    for exchange in (*exchanges[1:], exchanges[0]):
-        exchange.finish()
-
-
-def _undo_all(exchanges: Sequence[_Exchange], error: BaseException) -> None:
-    first, others = exchanges[0], exchanges[1:]
-    try:
-        first.withdraw()
-    except OSError as failure:  # then the others must not be undone: all of them are old, or all are new
-        error.add_note(f"what was replaced is not back yet, but will be when it is next opened: {failure}")
-        return
-    for exchange in (*reversed(others), first):  # the journal of the first tells what the others are to become
-        try:
-            exchange.undo()
-        except OSError as failure:
-            error.add_note(f"what `{exchange.key}` replaced may not be back yet: opening it sees to that: {failure}")
-
-
-class _Exchange:
-    """One group on its way from the old files to the new ones, together with others."""
-
-    def __init__(self, group: FileGroup, together: Sequence[FileGroup], *, replace: bool, durable: bool) -> None:
-        self.key = group.key
-        self._group = group
-        self._together = together
-        self._replace = replace
-        self._durable = durable
-        self._journal = journal_path(group.key)
-        self._has_begun = False
-
-    def begin(self) -> None:
-        """Writes the journal, and puts the old files aside."""
-        with storage_errors("replace", self.key):
-            self._begin()
-
-    def _begin(self) -> None:
-        names = [self.key, *self._group.names, *(file.path for file in self._group.files)]
-        known: dict[str, str] = {}
-        for path in names:  # one may be spelled in several ways; the key goes first
-            known.setdefault(canonical_name(path), path)
-        old = [path for path in known.values() if os.path.lexists(path)]
-        for path in old:
-            if os.path.isdir(path):
-                message = f"cannot replace `{path}`: it is a folder"
-                raise StorageError(message, hint="move it away, or choose another output")
-        if old and not self._replace:
-            raise exists_error(old[0])
-        token = secrets.token_hex(4)
-        first = self._together[0]
-        journal = Journal(
-            key=self.key,
-            old={path: hidden_path(path, f"{token}.old") for path in old},
-            new={file.path: file.identity() for file in self._group.files},
-            first={first.key: first.files[-1].identity()},
-            others=tuple(group.key for group in self._together[1:]) if first is self._group else (),
-        )
-        self._has_begun = True
-        write_journal(self._journal, journal, durable=self._durable)
-        for path, hidden in journal.old.items():
-            os.rename(path, hidden)
-            if path == self.key and self._durable and other_folders(self.key, names):
-                sync_folder(os.path.dirname(self.key) or ".")  # before anything changes in another folder
-
-    def complete(self) -> None:
-        """Gives the new files their names."""
-        for file in self._group.files[:-1]:
-            file.place()
-        self._sync_folders()
-        self._group.files[-1].place()
-        self._sync_folders()
-
-    def withdraw(self) -> None:
-        """Takes the name of the key file back, if it has it."""
-        journal = read_journal(self._journal) if self._has_begun else None
-        if journal is not None and identity_at(journal.key) == journal.new.get(journal.key, ()):
-            remove_file(journal.key)
-
-    def undo(self) -> None:
-        """Puts the old files back."""
-        for file in self._group.files:
-            file.discard()
-        if self._has_begun:
-            undo(self._journal)
-
-    def finish(self) -> None:
-        """Removes the old files."""
-        finish(self._journal)
-
-    def _sync_folders(self) -> None:
-        if self._durable:
-            for folder in dict.fromkeys(os.path.dirname(file.path) or "." for file in self._group.files):
+        for file in files:
+            file.seal()
+        new = {file.path: file.readable_path for file in files}
+        if durable:
+            for folder in other_folders(first, new):
                 sync_folder(folder)
+        for group in groups:
+            with nullcontext() if group.key in locked else OutputLock(group.key, held=locked):
+                gone += _replaced(group, replace=replace)
+                if group.key != first:
+                    written.append(journal_path(group.key))
+                    write_journal(written[-1], Journal(first=first), durable=durable)
+        # The keys are spelled as the files that get their names.
+        journal = Journal(first=first, keys=tuple(group.files[-1].path for group in groups), new=new, gone=tuple(gone))
+        write_journal(journal_path(first), journal, durable=durable)
+        _finish(journal, durable=durable)
+    except BaseException as error:
+        if not os.path.lexists(journal_path(first)):
+            for file in files:
+                file.discard()
+            for path in written:
+                with suppress(OSError):  # without that of the first it says nothing
+                    remove_file(path)
+            raise
+        for file in files:
+            file.release()
+        error.add_note(f"the files at `{first}` are complete: they have their names, or get them when next opened")
+        with suppress(OSError):
+            _finish(journal)
+            if isinstance(error, OSError):
+                return
+        raise
+    for file in files:
+        file.release()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Journal:
-    """What is being done to a group.
-
-    Attributes:
-        key: path of its key file.
-        old: where each file that was there is put aside, by its path.
-        new: device and inode of each new file, by its path.
-        first: device and inode of the key file of the first of the groups that appear together, by its path.
-        others: key files of the other groups, in the journal of the first.
-    """
-
-    key: str
-    old: Mapping[str, str]
-    new: Mapping[str, tuple[int, ...]]
-    first: Mapping[str, tuple[int, ...]]
-    others: tuple[str, ...]
-
-    @property
-    def is_first(self) -> bool:
-        """Whether it is that of the first group."""
-        return list(self.first) == [self.key]
-
-    def renamed(self, rename: Callable[[str], str]) -> Journal:
-        """Returns the same with other paths."""
-        return Journal(
-            key=rename(self.key),
-            old={rename(name): rename(kept) for name, kept in self.old.items()},
-            new={rename(name): identity for name, identity in self.new.items()},
-            first={rename(name): identity for name, identity in self.first.items()},
-            others=tuple(map(rename, self.others)),
-        )
+def _replaced(group: FileGroup, *, replace: bool) -> list[str]:
+    """Returns the old files of a group that go and get no successor."""
+    names = (*group.names, *(file.path for file in group.files), group.key)
+    old = {canonical_name(path): path for path in names if os.path.lexists(path)}  # one may be spelled in several ways
+    for path in old.values():
+        if os.path.isdir(path):
+            message = f"cannot replace `{path}`: it is a folder"
+            raise StorageError(message, hint="move it away, or choose another output")
+    if old and not replace:
+        raise exists_error(old.get(canonical_name(group.key)) or next(iter(old.values())))
+    placed = {canonical_name(file.path) for file in group.files}
+    return [path for name, path in old.items() if name not in placed]
 
 
-def journal_path(key: str) -> str:
-    """Returns where the journal of a group is while it is being replaced."""
-    return hidden_path(key, "replacing")
+def _finish(journal: Journal, *, durable: bool = True) -> None:
+    """Gives all new files their names; can be repeated wherever it ended. The caller holds the first group's lock."""
+    home = os.path.dirname(journal.first) or "."
+    others = other_folders(journal.first, [*journal.new, *journal.gone])
+    left = {path: hidden for path, hidden in journal.new.items() if os.path.lexists(hidden)}
 
-
-def finish(path: str) -> None:
-    """Removes the old files; can be repeated wherever it ended."""
-    journal = read_journal(path)
-    if journal is not None:
-        if others := other_folders(journal.key, journal.old.values()):
-            sync_folder(os.path.dirname(journal.key) or ".")  # the new key, before what it replaced goes for ever
-        for hidden in journal.old.values():
-            remove_file(hidden)
-        for folder in others:
+    def sync(*folders: str) -> None:
+        for folder in folders if durable else ():
             sync_folder(folder)
-    remove_file(path)
 
-
-def undo(path: str) -> None:
-    """Removes what is new and puts back what is old, the key last; can be repeated wherever it ended.
-
-    A folder that cannot be synced, as on a full disk, keeps no name from being put back: the journal then stays.
-
-    Raises:
-        StorageError: a name could not be put back, or a folder not be synced.
-    """
-    journal = read_journal(path)
-    if journal is None:
-        return
-    failures: list[OSError] = []
-
-    def sync(folder: str) -> None:
-        try:
-            sync_folder(folder)
-        except OSError as failure:
-            failures.append(failure)
-
-    key, old = journal.key, journal.old
-    home, others = os.path.dirname(key) or ".", other_folders(key, [*journal.new, *old])
-    for name, identity in sorted(journal.new.items(), key=lambda item: item[0] != key):
-        if identity_at(name) == identity:
-            remove_file(name)
-        if name == key and others:
-            sync(home)
-    for name in sorted(old, key=lambda name: name == key):
-        if name == key:
-            for folder in others:
-                sync(folder)
-        if os.path.lexists(old[name]):
-            os.rename(old[name], name)
-    for folder in (*others, home):
-        sync(folder)
-    if failures:
-        raise failures[0]
-    remove_file(path)
+    with storage_errors("replace", journal.first):
+        if left:
+            for path in journal.new:
+                if path not in left and not os.path.lexists(path):
+                    message = f"`{journal.new[path]}`, which is to become `{path}`, is missing"
+                    raise StorageError(message, hint=f"write it again, or remove `{journal_path(journal.first)}`")
+            if others:
+                sync(home)  # the journal
+            for key in journal.keys:
+                if key in left:
+                    remove_file(key)
+            if others:
+                sync(home, *others)  # no old key is left before anything changes in another folder
+            for path in left:
+                if path not in journal.keys:
+                    os.replace(left[path], path)
+            for path in journal.gone:
+                remove_file(path)
+            sync(*others)
+            for key in journal.keys:
+                if key in left:
+                    os.replace(left[key], key)
+            sync(home, *others)
+        for key in reversed(journal.keys):
+            remove_file(journal_path(key))
 
 
 def other_folders(key: str, paths: Iterable[str]) -> list[str]:
@@ -322,23 +221,16 @@ def other_folders(key: str, paths: Iterable[str]) -> list[str]:
     return [folder for folder in dict.fromkeys(os.path.dirname(path) or "." for path in paths) if folder != home]
 
 
+def journal_path(key: str) -> str:
+    """Returns where the journal of a group is while it is being replaced."""
+    return hidden_path(key, "replacing")
+
+
 def write_journal(path: str, journal: Journal, *, durable: bool) -> None:
     """Writes a journal, with paths as they lead on from its folder: others see it under another path."""
     folder = os.path.dirname(path) or "."
     relative = journal.renamed(lambda name: _relative(name, folder))
     publish_bytes(path, json.dumps(members_of(relative)).encode(), durable=durable)
-
-
-def _relative(path: str, folder: str) -> str:
-    """Returns a path as it leads on from a folder, whichever links lead to both."""
-    beside, name = os.path.split(path)
-    return name if (beside or ".") == folder else os.path.relpath(canonical_name(path), os.path.realpath(folder))
-
-
-def canonical_name(path: str) -> str:
-    """Returns the one path of a name in a folder, without links on the way; the name itself may be a link."""
-    folder, name = os.path.split(path)
-    return os.path.join(os.path.realpath(folder), name)
 
 
 def read_journal(path: str) -> Journal | None:
@@ -359,6 +251,18 @@ def read_journal(path: str) -> Journal | None:
     return found.renamed(lambda name: os.path.join(folder, name))
 
 
+def _relative(path: str, folder: str) -> str:
+    """Returns a path as it leads on from a folder, whichever links lead to both."""
+    beside, name = os.path.split(path)
+    return name if (beside or ".") == folder else os.path.relpath(canonical_name(path), os.path.realpath(folder))
+
+
+def canonical_name(path: str) -> str:
+    """Returns the one path of a name in a folder, without links on the way; the name itself may be a link."""
+    folder, name = os.path.split(path)
+    return os.path.join(os.path.realpath(folder), name)
+
+
 def hidden_path(path: str, suffix: str) -> str:
     """Returns a hidden path beside another."""
     folder, name = os.path.split(path)
@@ -372,7 +276,7 @@ def remove_file(path: str) -> None:
 
 
 def recover(key: str) -> bool:
-    """Brings a group to one side that a process left between old and new; whether there was anything to do.
+    """Finishes the replacement of a group that a process left between old and new; returns whether there was one.
 
     Costs one look where nothing is to be done. While a living process replaces the group, waits for it.
 
@@ -388,11 +292,10 @@ def recover(key: str) -> bool:
     with waiting_for(f"`{key}`, which another process replaces"):
         while os.path.lexists(journal_path(key)):
             try:
-                OutputLock(key, is_brief=True).release()  # which recovers
+                OutputLock(key).release()  # which recovers
             except OutputBusyError:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(_LOOK_SECONDS)
             except StorageError as error:
                 message = f"a process ended while it replaced `{key}`, and what it left cannot be put in order: {error}"
                 raise StorageError(message, hint="open it once where its folder can be written") from error
@@ -406,7 +309,7 @@ def tidy(key: str) -> None:
     """
     if not is_remote(key) and (os.path.lexists(journal_path(key)) or os.path.lexists(hidden_path(key, "lock"))):
         with suppress(OutputBusyError):
-            OutputLock(key, is_brief=True).release()
+            OutputLock(key).release()
 
 
 class OutputLock:
@@ -417,7 +320,7 @@ class OutputLock:
 
     Args:
         key: path of the file that is last to appear.
-        is_brief: whether it is held only to put things in order: writers then wait for it instead of giving up.
+        held: keys whose locks the caller holds.
 
     Attributes:
         key: path of the file that is last to appear.
@@ -427,18 +330,33 @@ class OutputLock:
         StorageError: the folder cannot be written.
     """
 
-    def __init__(self, key: str, *, is_brief: bool = False) -> None:
+    def __init__(self, key: str, *, held: Collection[str] = ()) -> None:
         self.key = key
         self._owner = os.getpid()
         self._path = hidden_path(key, "lock")
-        self._descriptor = None if is_remote(key) else _acquire(self._path, key, is_brief=is_brief)
-        if not is_remote(key):
-            try:
-                with storage_errors("recover", key):
-                    _settle(key)
-            except BaseException:
-                self.release()
-                raise
+        self._descriptor: int | None = None
+        if is_remote(key):
+            return
+        self._descriptor = _acquire(self._path, key)
+        try:
+            with storage_errors("recover", key):
+                _settle(key, held)
+                self._take()
+        except BaseException:
+            self.release()
+            raise
+
+    def _take(self) -> None:
+        """Removes what the last holder left if it died, and writes who holds the lock, for messages only."""
+        if self._descriptor is None:
+            return
+        found = re.fullmatch(rf"process ([0-9]+) on {re.escape(socket.gethostname())}", _owner(self._descriptor))
+        with suppress(OSError):  # what is left costs space only; the disk may be full
+            if found is not None and not is_running(int(found[1])):
+                remove_pending([os.path.splitext(self.key)[0] + "."], process=found[1])
+            os.ftruncate(self._descriptor, 0)
+            owner = f"process {os.getpid()} on {socket.gethostname()}"
+            write_at(self._descriptor, memoryview(owner.encode()), 0)
 
     def release(self) -> None:
         """Lets others write; harmless when repeated."""
@@ -463,80 +381,30 @@ class OutputLock:
             self.release()
 
 
-def _acquire(path: str, key: str, *, is_brief: bool) -> int | None:
+def _acquire(path: str, key: str) -> int | None:
     """Returns the descriptor of a lock that is held from now on; None where the filesystem has none."""
     deadline = time.monotonic() + _BRIEF_SECONDS
-    num_attempts = 0
-    while num_attempts < _MOST_ATTEMPTS:
+    while True:
         with storage_errors("create", key):
             descriptor = open_for_lock(path, os.O_RDWR | os.O_CREAT)
-        is_held = False
-        try:
-            if not _is_locked(descriptor, path, key):
-                close_lock(descriptor)
-                remove_leftover(path)
-                return None
-            is_held = True
-            with storage_errors("lock", path):
+        with storage_errors("lock", key):
+            is_ours = False
+            try:
+                if not lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                    _LOGGER.warning("the filesystem of `%s` has no locks: nothing keeps other writers away", key)
+                    remove_leftover(path)
+                    return None
                 is_ours = is_file_at(descriptor, path)
-            if is_ours:
-                _remove_pending_of(_owner(descriptor), key)
-                with suppress(OSError):  # for messages only; the disk may be full
-                    os.ftruncate(descriptor, 0)
-                    owner = f"process {os.getpid()} on {socket.gethostname()}" + (_BRIEFLY if is_brief else "")
-                    write_at(descriptor, memoryview(owner.encode()), 0)
-                return descriptor
-        except OutputBusyError:
-            waits = not is_brief and _is_brief(descriptor) and time.monotonic() < deadline
-            close_lock(descriptor)
-            if not waits:
-                raise
-            time.sleep(_LOOK_SECONDS)
-            continue
-        except BaseException:  # an interruption, too
-            with suppress(OSError):
-                if is_held and is_file_at(descriptor, path):
-                    os.unlink(path)
-            close_lock(descriptor)
-            raise
-        close_lock(descriptor)
-        num_attempts += 1
-    message = f"cannot lock `{path}`: others come and go"
-    raise StorageError(message, hint="try again")
-
-
-def _is_locked(descriptor: int, path: str, key: str) -> bool:
-    """Locks an open file; False where the filesystem has no locks.
-
-    Raises:
-        OutputBusyError: somebody else holds it.
-    """
-    try:
-        is_locked = lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        message = f"`{key}` is being written by {_owner(descriptor)}"
-        raise OutputBusyError(message, hint="wait for its end, or choose another output") from error
-    except OSError:
-        with storage_errors("lock", path):
-            raise
-    if not is_locked:
-        _LOGGER.warning("the filesystem of `%s` has no locks: nothing keeps other writers away", key)
-    return is_locked
-
-
-def _is_brief(descriptor: int) -> bool:
-    """Whether a lock is held by somebody who will let it go at once, or who has not said yet who holds it."""
-    with suppress(OSError):
-        return (said := os.pread(descriptor, _OWNER_BYTES, 0)) == b"" or said.endswith(_BRIEFLY.encode())
-    return False
-
-
-def _remove_pending_of(owner: str, key: str) -> None:
-    """Removes the files with hidden names of the process that held a lock when it died, on this machine."""
-    found = re.fullmatch(rf"process ([0-9]+) on {re.escape(socket.gethostname())}", owner)
-    if found is not None and not is_running(int(found[1])):
-        with suppress(OSError):  # they cost space only, and the lock is what counts
-            remove_pending([os.path.splitext(key)[0] + "."], process=found[1])
+                if is_ours:
+                    return descriptor
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    message = f"`{key}` is being written by {_owner(descriptor)}"
+                    raise OutputBusyError(message, hint="wait for its end, or choose another output") from error
+            finally:
+                if not is_ours:
+                    close_lock(descriptor)
+        time.sleep(_LOOK_SECONDS)
 
 
 def _owner(descriptor: int) -> str:
@@ -546,36 +414,18 @@ def _owner(descriptor: int) -> str:
     return "another process"
 
 
-def _settle(key: str) -> None:
-    """Finishes or undoes what a dead process left; the caller holds the lock.
-
-    Groups that were to appear together go the same way: to the side on which the first of them is, whose lock excludes
-    whoever is at work on any of them.
-    """
-    if (journal := read_journal(journal_path(key))) is None:
+def _settle(key: str, held: Collection[str]) -> None:
+    """Finishes what a dead process left; the caller holds the lock of the group."""
+    journal = read_journal(journal_path(key))
+    if journal is None:
         return
-    [first] = journal.first
-    if journal.is_first:
-        for other in journal.others:
-            found = read_journal(journal_path(other))
-            if found is not None and list(found.first.values()) == list(journal.first.values()):
-                _take_side(other, found)
-        _take_side(key, journal)
-        return
-    with OutputLock(first):  # which settles this one
-        found = read_journal(journal_path(key))
-        if found is not None and first in found.first:  # somebody removed what the first left
-            _take_side(key, found)
-
-
-def _take_side(key: str, journal: Journal) -> None:
-    [(first, identity)] = journal.first.items()
-    if identity_at(first) == identity:
-        _LOGGER.info("`%s` was replaced as a process ended; what it replaced is removed", key)
-        finish(journal_path(key))
-    else:
-        _LOGGER.warning("a process ended while it replaced `%s`; the old files are put back", key)
-        undo(journal_path(key))
+    if journal.keys:
+        _finish(journal)
+        _LOGGER.info("`%s` was being replaced as a process ended, and is replaced now", key)
+    elif canonical_name(journal.first) not in map(canonical_name, held):
+        with OutputLock(journal.first):  # which finishes this one, if its journal names it
+            pass
+    remove_file(journal_path(key))
 
 
 def make_folder_of(path: str) -> None:

@@ -121,40 +121,27 @@ class ReadAhead(Generic[T]):
             chunks: of the first reads; none if the very first was not announced.
             waited: whether that one had to be waited for.
         """
-        with self._lock:
-            if (chunk := self._pop(keys[start])) is None:
-                return [], False
-            if chunk.future is None:
-                self._start(chunk)
-            future = chunk.future
-        assert future is not None
-        waited = not future.done()
-        try:
-            found = [future.result()]
-        finally:
+        found: list[T] = []
+        waited = is_last = False
+        for number in range(start, len(keys)):
             with self._lock:
-                is_last = self._is_last(chunk, keys[start])
-        with self._lock:
-            for number in range(start + 1, len(keys)):
                 if is_last or not (known := self._announced.get(keys[number])):
                     break
-                chunk = known[0][0]
-                if chunk.value is None:
+                chunk, turn = known[0]
+                if found and chunk.value is None:
                     break
-                self._pop(keys[number])
-                found.append(chunk.value)
-                is_last = self._is_last(chunk, keys[number])
+                known.popleft()
+                if not known:
+                    del self._announced[keys[number]]
+                self._turn_read = max(self._turn_read, turn)
+                future = chunk.future or self._start(chunk)
+            waited = waited or not future.done()
+            try:
+                found.append(future.result())
+            finally:
+                with self._lock:
+                    is_last = self._is_last(chunk, keys[number])
         return found, waited
-
-    def _pop(self, key: Hashable) -> Chunk[T] | None:
-        """Takes the first announcement of a read; returns the chunk that holds it."""
-        if not (known := self._announced.get(key)):
-            return None
-        chunk, turn = known.popleft()
-        if not known:
-            del self._announced[key]
-        self._turn_read = max(self._turn_read, turn)
-        return chunk
 
     def _is_last(self, chunk: Chunk[T], key: Hashable) -> bool:
         """Notes a use; returns whether it was the last one, with which a chunk is let go."""
@@ -191,17 +178,21 @@ class ReadAhead(Generic[T]):
 
     def _has_room(self, chunk: Chunk[T]) -> bool:
         """Whether a chunk fits the budget, now that abandoned ones have made room for it."""
-        while self._held and self._held_bytes + chunk.num_bytes > self.budget_bytes:
-            if not self._drop_abandoned():
-                return False
-        return True
+        for held in list(self._held.values()):
+            if self._held_bytes + chunk.num_bytes <= self.budget_bytes:
+                break
+            if self._is_abandoned(held) and held.future is not None and held.future.done():
+                self._forget(held)
+                self._let_go(held)
+        return not self._held or self._held_bytes + chunk.num_bytes <= self.budget_bytes
 
-    def _start(self, chunk: Chunk[T]) -> None:
-        chunk.future = self._submit(chunk.load)
+    def _start(self, chunk: Chunk[T]) -> Future[T]:
+        future = chunk.future = self._submit(chunk.load)
         self._held[id(chunk)] = chunk
         self._held_bytes += chunk.num_bytes
         self.num_loading += 1
-        chunk.future.add_done_callback(partial(self._loaded, chunk))
+        future.add_done_callback(partial(self._loaded, chunk))
+        return future
 
     def _loaded(self, chunk: Chunk[T], future: Future[T]) -> None:
         with self._lock:
@@ -212,14 +203,6 @@ class ReadAhead(Generic[T]):
 
     def _is_abandoned(self, chunk: Chunk[T]) -> bool:
         return chunk.turn < self._turn_read - _SLACK
-
-    def _drop_abandoned(self) -> bool:
-        for chunk in self._held.values():
-            if self._is_abandoned(chunk) and chunk.future is not None and chunk.future.done():
-                self._forget(chunk)
-                self._let_go(chunk)
-                return True
-        return False
 
     def _forget(self, chunk: Chunk[T]) -> None:
         """Takes back the announcements of a chunk."""
@@ -233,9 +216,8 @@ class ReadAhead(Generic[T]):
         self._chunks.pop(chunk.name, None)
 
     def _let_go(self, chunk: Chunk[T]) -> None:
-        if self._held.pop(id(chunk), None) is None:
-            return
-        self._held_bytes -= chunk.num_bytes
+        if self._held.pop(id(chunk), None) is not None:
+            self._held_bytes -= chunk.num_bytes
 
 
 def merge_ranges(

@@ -161,10 +161,17 @@ def keep_copy(path: str) -> PendingObject | None:
     return kept
 
 
-class _RemoteReader(io.RawIOBase):
-    """What is read of an object from a position on."""
+class RemoteStream(io.RawIOBase):
+    """An object as a file that can be read from anywhere, for libraries that want one: each read is a request.
 
-    _position = 0
+    Args:
+        remote: the object.
+    """
+
+    def __init__(self, remote: RemoteFile) -> None:
+        super().__init__()
+        self._remote = remote
+        self._position = 0
 
     def readable(self) -> bool:
         return True
@@ -175,80 +182,6 @@ class _RemoteReader(io.RawIOBase):
     def tell(self) -> int:
         return self._position
 
-
-class RemoteStream(_RemoteReader):
-    """An object read from some byte on, with what comes next on its way; there is no way back.
-
-    Args:
-        path: the address.
-        start: the byte to begin with.
-        stop: what lies behind is fetched only when it is read, little by little; None for the end.
-        version: version of the object, where it is known.
-        settings: settings of the storage.
-    """
-
-    def __init__(
-        self,
-        path: str,
-        *,
-        start: int = 0,
-        stop: int | None = None,
-        version: ObjectVersion | None = None,
-        settings: ObjectStorageSettings | None = None,
-    ) -> None:
-        super().__init__()
-        self._remote = RemoteFile(path, settings, version)
-        self._step = self._remote.settings.block_bytes
-        self._chunk: Bytes = np.empty(0, dtype=np.uint8)
-        self._chunk_start = self._announced = self._position = start
-        self._tail_bytes = _TAIL_BYTES
-        self._stop = self.num_bytes if stop is None else min(stop, self.num_bytes)
-
-    @property
-    def num_bytes(self) -> int:
-        """The size of the object."""
-        return self._remote.num_bytes
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        if (offset, whence) not in ((0, os.SEEK_CUR), (self._position, os.SEEK_SET)):
-            raise io.UnsupportedOperation
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        begin = self._position - self._chunk_start
-        if begin == len(self._chunk):
-            begin, self._chunk, self._chunk_start = 0, self._next_chunk(), self._position
-        view = memoryview(buffer).cast("B")
-        data = self._chunk[begin : begin + len(view)]
-        view[: len(data)] = data.data
-        self._position += len(data)
-        return len(data)
-
-    def _next_chunk(self) -> Bytes:
-        if self._position >= self._stop:
-            self._stop = min(self._position + self._tail_bytes, self.num_bytes)
-            self._tail_bytes = min(2 * self._tail_bytes, self._step)
-        ahead = min(self._position + _STEPS_AHEAD * self._step, self._stop)
-        if self._announced < ahead:
-            starts = np.arange(self._announced, ahead, self._step, dtype=np.int64)
-            for start in starts.tolist():  # one by one, so that they are not merged into one request
-                length = min(self._step, self._stop - start)
-                self._remote.will_need(np.array([start]), np.array([length]))
-                self._announced = start + length
-        return self._remote.read(self._position, min(self._step, self._stop - self._position))
-
-
-class RemoteRandomAccess(_RemoteReader):
-    """An object as a file that can be read from anywhere, for libraries that want one: each read is a request.
-
-    Args:
-        remote: the object.
-    """
-
-    def __init__(self, remote: RemoteFile) -> None:
-        super().__init__()
-        self._remote = remote
-
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         bases = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._remote.num_bytes}
         self._position = bases[whence] + offset
@@ -256,11 +189,54 @@ class RemoteRandomAccess(_RemoteReader):
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
-        length = max(0, min(len(view), self._remote.num_bytes - self._position))
-        if length:
-            view[:length] = self._remote.read(self._position, length).data
-            self._position += length
-        return length
+        data = self._next_bytes(min(len(view), self._remote.num_bytes - self._position))
+        view[: len(data)] = data.data
+        self._position += len(data)
+        return len(data)
+
+    def _next_bytes(self, length: int) -> Bytes:
+        """Returns at most so many bytes from the position on."""
+        return self._remote.read(self._position, max(0, length))
+
+
+class _SequentialStream(RemoteStream):
+    """An object read from some byte on, with what comes next on its way.
+
+    Args:
+        remote: the object.
+        start: the byte to begin with.
+        stop: what lies behind is fetched only when it is read, little by little.
+    """
+
+    def __init__(self, remote: RemoteFile, *, start: int, stop: int) -> None:
+        super().__init__(remote)
+        self._position = self._announced = self._chunk_start = start
+        self._chunk: Bytes = np.empty(0, dtype=np.uint8)
+        self._stop = stop
+        self._tail_bytes = _TAIL_BYTES
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if (offset, whence) not in ((0, os.SEEK_CUR), (self._position, os.SEEK_SET)):
+            raise io.UnsupportedOperation
+        return self._position
+
+    def _next_bytes(self, length: int) -> Bytes:
+        begin = self._position - self._chunk_start
+        if begin == len(self._chunk):
+            begin, self._chunk, self._chunk_start = 0, self._next_chunk(), self._position
+        return self._chunk[begin : begin + length]
+
+    def _next_chunk(self) -> Bytes:
+        step = self._remote.settings.block_bytes
+        if self._position >= self._stop:
+            self._stop = min(self._position + self._tail_bytes, self._remote.num_bytes)
+            self._tail_bytes = min(2 * self._tail_bytes, step)
+        ahead = min(self._position + _STEPS_AHEAD * step, self._stop)
+        while self._announced < ahead:  # one by one, so that they are not merged into one request
+            length = min(step, self._stop - self._announced)
+            self._remote.will_need(np.array([self._announced]), np.array([length]))
+            self._announced += length
+        return self._remote.read(self._position, min(step, self._stop - self._position))
 
 
 def open_stream(
@@ -279,8 +255,9 @@ def open_stream(
         StorageError: it cannot be opened.
     """
     if is_remote(path):
-        stream = RemoteStream(path, start=start, stop=stop, version=version)
-        return io.BufferedReader(stream, buffer_bytes), stream.num_bytes
+        remote = RemoteFile(path, version=version)
+        end = remote.num_bytes if stop is None else min(stop, remote.num_bytes)
+        return io.BufferedReader(_SequentialStream(remote, start=start, stop=end), buffer_bytes), remote.num_bytes
     with storage_errors("open", path):
         file = io.FileIO(path)
         if start:

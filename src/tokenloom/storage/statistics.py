@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 
 
@@ -36,7 +37,7 @@ class SourceStatistics:
     def __add__(self, other: SourceStatistics) -> SourceStatistics:
         """Returns what two processes read of a source together."""
         return SourceStatistics.from_numbers(
-            mine + theirs for mine, theirs in zip(self.numbers(), other.numbers(), strict=True)
+            [mine + theirs for mine, theirs in zip(self.numbers(), other.numbers(), strict=True)]
         )
 
     def numbers(self) -> tuple[float, ...]:
@@ -44,12 +45,10 @@ class SourceStatistics:
         return astuple(self)
 
     @classmethod
-    def from_numbers(cls, numbers: object) -> SourceStatistics:
+    def from_numbers(cls, numbers: Iterable[float]) -> SourceStatistics:
         """Returns the statistics for values in the order of the fields."""
-        names = [field.name for field in fields(cls)]
-        values = dict(zip(names, numbers, strict=True))  # type: ignore[call-overload]
-        whole = {name: value if name == "wait_seconds" else int(value) for name, value in values.items()}
-        return cls(**whole)
+        named = zip((field.name for field in fields(cls)), numbers, strict=True)
+        return cls(**{name: value if name == "wait_seconds" else int(value) for name, value in named})  # type: ignore[arg-type]
 
 
 _lock = threading.Lock()

@@ -12,8 +12,6 @@ from tokenloom.errors import ChangedFileError, StorageError
 from tokenloom.machine import boot_id, mount_namespace
 from tokenloom.storage.atomic import storage_errors
 
-_PAGE_BYTES = 4096
-_PIECE_BYTES = 1 << 16
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 
 
@@ -59,16 +57,6 @@ class FileVersion(NamedTuple):  # two for each prefix at the start of a run: a f
     def of(cls, status: os.stat_result) -> FileVersion:
         """Returns the version that a look at a file gives."""
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-
-    @classmethod
-    def from_facts(cls, facts: tuple[int, int, int, int, int], namespace: str = HERE) -> FileVersion:
-        """Returns the version that facts say, see `facts`."""
-        return cls(*facts, namespace)
-
-    @property
-    def facts(self) -> tuple[int, int, int, int, int]:
-        """Device, inode, size and both times, as `kernels.map_extents` gives them."""
-        return self[:5]
 
     def is_same(self, other: FileVersion) -> bool:
         """Whether both are of one file that was not changed in between."""
@@ -136,13 +124,7 @@ def read_at_most(descriptor: int, num_bytes: int) -> bytes:
     Raises:
         OSError: they cannot be read.
     """
-    data = os.read(descriptor, min(num_bytes, _PIECE_BYTES))
-    while _PAGE_BYTES <= len(data) < num_bytes:  # less than a page is given at the end only
-        more = os.read(descriptor, min(num_bytes - len(data), max(len(data), _PIECE_BYTES)))
-        if not more:
-            break
-        data += more
-    return data
+    return os.read(descriptor, min(num_bytes, os.fstat(descriptor).st_size))
 
 
 def check_version(descriptor: int, expected: FileVersion | None, path: str) -> None:

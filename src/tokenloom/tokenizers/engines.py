@@ -8,6 +8,7 @@ tokenizer's own library silently, nor the other way round.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -16,14 +17,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, MissingExtraError, TokenizerError
+from tokenloom.errors import ConfigError, MissingExtraError, RefusedTextError, TokenizerError
 from tokenloom.inputs.utf8_texts import Utf8Texts, utf8_texts
 from tokenloom.kernels import texts_with
+from tokenloom.machine import own_memory_bytes
 from tokenloom.optional import require
 from tokenloom.tokenizers.certificates import Certificate, find_certificate, installed_libraries, read_table
-from tokenloom.tokenizers.engine_checks import Engine, hard_texts, pieces_of, require_equal, texts_taken_by
-from tokenloom.tokenizers.failures import is_failure
+from tokenloom.tokenizers.failures import is_failure, refusals, require_sound
 from tokenloom.tokenizers.kinds import ENGINES, EngineName
 from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, joined
 
@@ -33,6 +35,50 @@ _LOGGER = logging.getLogger(__name__)
 _FAST_BLOCK_BYTES = 4 << 20
 _SLOW_BLOCK_BYTES = 256 << 10
 _FAST = ("gigatoken", "numpy")
+
+# `gigatoken` remembers every distinct word it meets, some 70 bytes each: 500 MB of source code cost 20 MB, 45 MB of
+# random words 330 MB. An engine is replaced (in 100 ms) when the process has grown by too much since there were none,
+# and the engine has read enough to be a likely cause. What the process held before, such as all of Ray, does not count,
+# nor do pages of files.
+_GROWTH_BYTES = 64 << 20  # of the process, and as much per worker
+_RENEWAL_BYTES = 8 << 20
+
+# What the sweep of single code points cannot see: runs, contractions, sequences, normalisation, merges over long runs.
+_HARD_TEXTS = (
+    "",
+    " ",
+    "Hello, world! It's 12:30; they'll've said \"no\"...",
+    "  leading,   inner    and trailing   ",
+    "\ttabs\t\tand\nnewlines\n\n\n \r\n\r mixed \n",
+    "e\u0301 \u00e9 A\u030a \u00c5 \u1e9b\u0323 o\u0302\u0323 \u0915\u094d\u0937\u093f combining",
+    "👍🏽 👨‍👩‍👧‍👦 🏳️‍🌈 🇩🇪 ❤️ ☺ \U0001d56c\U0001d587\U0001d588 𐍈 🫠",
+    "0 12 123 1234 12345678901234567890 1,000.50 1e-5 0xFF 3½ ٣٤",
+    "def f(x):\n    return {'a': [1, 2], \"b\": x**2}  # comment\n\n\nclass A_b: pass\n",
+    "https://example.org/a?b=c&d=%20#e user@example.org C:\\Users\\x /usr/bin/env",
+    "don't DON'T Don\u2019t we're I'M y'all 's 't 'LL",
+    "CamelCaseWords snake_case_words SHOUTING lowerUPPER123mixed",
+    "a" * 3000,
+    " " * 1000,
+    "\n" * 300,
+    "=" * 500 + "-" * 500,
+    "한" * 500,
+    "abcdefghijklmnopqrstuvwxyz" * 40,
+)
+
+_SAMPLE_CHARACTERS = 128 << 10  # `tokenizers` needs some 60 ms for them
+_SAMPLE_TEXT_CHARACTERS = 4 << 10
+_RECHECK_CHARACTERS = 1 << 10  # under 2 % of the time of a block
+
+
+class Engine(Protocol):
+    """Turns texts into ids, no special tokens added. Used by one thread at a time; deterministic; not picklable."""
+
+    @property
+    def name(self) -> str:
+        """Name of the engine."""
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Returns the ids of each text, which must hold no lone surrogates."""
 
 
 @runtime_checkable
@@ -192,12 +238,12 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
         return slow("asked for")
     if requested == "auto" and not isinstance(tokenizer, FastEncodable):
         return slow(f"the only exact engine for tokenizers of the kind {tokenizer.kind!r}")
-    texts, expected = texts_taken_by(truth, [*hard_texts(tokenizer), *pieces_of(sample)])
+    texts = [*hard_texts(tokenizer), *pieces_of(sample)]
     try:
         fast = GigatokenEngine(tokenizer)
         certificate = _certificate_of(tokenizer)
         engine = CertifiedEngine(fast, truth, certificate)
-        require_equal(engine, truth, texts, expected=expected)
+        require_equal(engine, truth, texts)
     except (TokenizerError, MissingExtraError) as error:
         if requested == "gigatoken":
             raise
@@ -245,6 +291,147 @@ def _check_request(requested: str, tokenizer: TextTokenizer) -> None:
     if isinstance(tokenizer, FastEncodable) and (reason := tokenizer.draws_at_random):
         message = f"tokenizer `{tokenizer.path}` {reason}: its ids cannot be repeated"
         raise TokenizerError(message, hint="set `dropout` to null in its file")
+
+
+def require_equal(engine: Engine, truth: Engine, texts: Sequence[str]) -> None:
+    """Compares two engines, of which `truth` is the tokenizer's own library.
+
+    Raises:
+        RefusedTextError: one of them fails on a text.
+        TokenizerError: they give different ids for one of the texts.
+    """
+    found, expected = _encoded(engine, texts), _encoded(truth, texts)
+    if np.array_equal(found.lengths, expected.lengths) and np.array_equal(found.tokens, expected.tokens):
+        return
+    for text in texts:
+        _require_equal_ids(engine, truth, text, _encoded(engine, [text]).tokens, _encoded(truth, [text]).tokens)
+    message = (
+        f"`{engine.name}` and `{truth.name}` give different ids for {len(texts)} texts together, but for none alone"
+    )
+    raise TokenizerError(message, hint=f"use the engine `{truth.name}`")
+
+
+def recheck(engine: Engine, truth: Engine, texts: Sequence[str], encoded: Encoded, *, choice: int) -> None:
+    """Compares one text of a block that was just encoded, or the beginning of a long one, with the truth.
+
+    A text that the truth cannot take is not compared: whether a record is bad must not depend on which one is chosen.
+
+    Args:
+        engine: engine that encoded the block.
+        truth: ids that the tokenizer's own library gives.
+        texts: texts of the block.
+        encoded: their ids.
+        choice: any number; it selects the text.
+
+    Raises:
+        TokenizerError: the ids differ.
+    """
+    if not texts:
+        return
+    index = choice % len(texts)
+    text = texts[index]
+    stop = int(encoded.lengths[: index + 1].sum())
+    try:
+        if len(text) > _RECHECK_CHARACTERS:
+            require_equal(engine, truth, [text[:_RECHECK_CHARACTERS]])
+            return
+        expected = _encoded(truth, [text]).tokens
+    except RefusedTextError as error:
+        _LOGGER.warning("a text of `%s` could not be compared: %s", engine.name, error.message)
+        return
+    _require_equal_ids(engine, truth, text, encoded.tokens[stop - int(encoded.lengths[index]) : stop], expected)
+
+
+def _require_equal_ids(engine: Engine, truth: Engine, text: str, found: NDArray[Any], expected: NDArray[Any]) -> None:
+    if np.array_equal(found, expected):
+        return
+    pairs = enumerate(zip(expected.tolist(), found.tolist(), strict=False))
+    at = next((index for index, (a, b) in pairs if a != b), min(len(expected), len(found)))
+    shown = text if len(text) <= 80 else text[:77] + "..."
+    message = (
+        f"`{engine.name}` and `{truth.name}` give different ids for {shown!r}: expected "
+        f"{expected[at : at + 4].tolist()} from token {at} on, found {found[at : at + 4].tolist()}"
+    )
+    raise TokenizerError(message, hint=f"use the engine `{truth.name}`")
+
+
+def _encoded(engine: Engine, texts: Sequence[str]) -> Encoded:
+    with refusals(f"`{engine.name}`"):
+        return engine.encode(texts)
+
+
+def hard_texts(tokenizer: TextTokenizer) -> list[str]:
+    """Returns strings that engines are likely to disagree about, with the special tokens of this tokenizer."""
+    added = list(tokenizer.special_tokens)[:64]
+    return [*_HARD_TEXTS, *added, *(f"before {token}{token} after {token} " for token in added), "".join(added)]
+
+
+def pieces_of(sample: Sequence[str]) -> list[str]:
+    """Returns texts spread evenly through the sample, each cut to a length, up to the budget of characters."""
+    wanted = _SAMPLE_CHARACTERS // _SAMPLE_TEXT_CHARACTERS
+    total = 0
+    pieces: list[str] = []
+    for text in [*sample[:: max(1, len(sample) // wanted)], *sample]:
+        piece = text[:_SAMPLE_TEXT_CHARACTERS]
+        total += len(piece)
+        if total > _SAMPLE_CHARACTERS:
+            break
+        pieces.append(piece)
+    return pieces
+
+
+class EnginePool:
+    """Encodes texts; safe from several threads, each of which has an engine of its own while it encodes.
+
+    Args:
+        tokenizer: names the ids.
+        choice: the engine.
+        num_workers: threads that will call; sets by how much memory may grow.
+    """
+
+    def __init__(self, tokenizer: TextTokenizer, choice: EngineChoice, *, num_workers: int) -> None:
+        self._truth = ReferenceEngine(tokenizer)
+        self._vocab_size = tokenizer.vocab_size
+        self._hint = f"use the engine `{tokenizer.engine_name}`"
+        self._choice = choice
+        self._idle: list[tuple[Engine, int]] = []  # with the bytes each has read
+        self._budget = own_memory_bytes() + _GROWTH_BYTES * (1 + num_workers)
+
+    def encode(self, texts: Sequence[str], *, num_bytes: int, number: int) -> Encoded:
+        """Returns the ids of texts.
+
+        Args:
+            texts: texts of one block.
+            num_bytes: size of these texts in bytes, roughly.
+            number: any; it selects the text that is compared with the tokenizer's own library.
+
+        Raises:
+            RefusedTextError: the engine fails on a text, or gives ids that there are not. It is not used again.
+            TokenizerError: the engines disagree.
+        """
+        try:
+            engine, done = self._idle.pop()
+        except IndexError:
+            engine, done = self._choice.create(), 0
+        with refusals(f"`{engine.name}`"):
+            encoded = engine.encode(texts)
+        require_sound(encoded, num_texts=len(texts), vocab_size=self._vocab_size, hint=self._hint)
+        if self._choice.must_agree:
+            recheck(engine, self._truth, texts, encoded, choice=number)
+        done += num_bytes
+        if done < _RENEWAL_BYTES or own_memory_bytes() < self._budget:
+            self._idle.append((engine, done))
+        else:
+            del engine
+            _return_freed_memory()
+        return encoded
+
+
+def _return_freed_memory() -> None:
+    """Gives freed memory back to the system, which glibc does not do by itself for memory that threads allocated."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 @contextmanager

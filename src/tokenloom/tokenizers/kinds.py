@@ -5,9 +5,9 @@ Imports nothing that asking for help could not wait for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tokenloom.registry import Registry
 
@@ -24,46 +24,42 @@ class TokenizerOptions:
     pattern: str | None = None
     special_tokens: Mapping[str, int] | None = None
 
+    @property
+    def roles(self) -> dict[str, Any]:
+        """The tokens that have a role, by name."""
+        return {"eod_token": self.eod_token, "bos_token": self.bos_token}
 
-class TokenizerKind(Protocol):
-    """A kind: what tells its files, or its specifications that need none, and how one is loaded. Derive from it.
+
+def _never(_: Any) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerKind:
+    """A kind: what tells its files, or its specifications that need none, and how one is loaded.
 
     Attributes:
         called: how messages call what a user names ("a SentencePiece `.model`"), and `remark` what they add to it.
+        load: returns a tokenizer of a path (or a specification), the content of the file and the options, of which
+            those that do not belong to the kind are not set. A `TokenizerError` says that the data is no tokenizer, or
+            does not know one of the tokens.
         needs_file: whether there is a file; else a specification says all.
         file_name: name of its file in a folder; empty if it has any name.
         suffixes: suffixes of its files.
         takes_pattern: whether `pattern` and `special_tokens` mean something.
+        is_told_by: whether the content of a file tells that it is one of these.
+        is_specified_by: whether a text specifies one that needs no file.
     """
 
     called: str
+    load: Callable[[str, bytes, TokenizerOptions], TextTokenizer]
     remark: str = ""
     needs_file: bool = True
     file_name: str = ""
     suffixes: tuple[str, ...] = ()
     takes_pattern: bool = False
-
-    def is_told_by(self, data: bytes) -> bool:
-        """Whether the content of a file tells that it is one of these."""
-        return False
-
-    def is_specified_by(self, text: str) -> bool:
-        """Whether a text specifies one that needs no file."""
-        return False
-
-    def load(self, path: str, data: bytes, options: TokenizerOptions) -> TextTokenizer:
-        """Returns a tokenizer.
-
-        Args:
-            path: path of the file, or the specification.
-            data: content of the file.
-            options: those that do not belong to the kind are not set.
-
-        Raises:
-            TokenizerError: the data is no tokenizer, or does not know one of the tokens.
-            ConfigError: an option cannot be applied.
-            MissingExtraError: the library is not installed.
-        """
+    is_told_by: Callable[[bytes], bool] = _never
+    is_specified_by: Callable[[str], bool] = _never
 
 
 KINDS: Registry[TokenizerKind] = Registry(
@@ -74,8 +70,8 @@ KINDS: Registry[TokenizerKind] = Registry(
         "tiktoken": "tokenloom.tokenizers.tiktoken_ranks:TIKTOKEN",
         "byte": "tokenloom.tokenizers.plain:BYTE",
         "null": "tokenloom.tokenizers.plain:NULL",
-        "gpt2": "tokenloom.tokenizers.vocabulary_files:GPT2",
-        "wordpiece": "tokenloom.tokenizers.vocabulary_files:WORDPIECE",
+        "gpt2": "tokenloom.tokenizers.huggingface:GPT2",
+        "wordpiece": "tokenloom.tokenizers.huggingface:WORDPIECE",
     },
 )
 """Kinds by the name that a user chooses. Where content or name of a file tells several, the first one here counts."""

@@ -1,17 +1,26 @@
-"""The one door to tokenizers of every kind."""
+"""The one door to tokenizers of every kind: by file, by name, of another library's object, or of a manifest."""
 
 from __future__ import annotations
 
+import base64
 import os
+import sys
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.errors import ConfigError, MissingExtraError, TokenizerError
+from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.resolve import did_you_mean
 from tokenloom.tokenizers.kinds import KINDS, TokenizerOptions
 from tokenloom.tokenizers.local_names import local_file, where_sought
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
+if TYPE_CHECKING:
+    from tokenloom.indexed.manifests import TokenizerIdentity
+    from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
+
+_TOKENIZER_FILE = "tokenizer.json"
 _LIBRARIES = frozenset({"tokenizers", "transformers", "tiktoken", "sentencepiece"})
 _WHAT_NOTHING_TELLS = "huggingface"
 _NO_TOKENIZERS = (bool, int, float, complex, bytes, list, tuple, dict, set, type)
@@ -31,7 +40,7 @@ def load_tokenizer(
     - Hugging Face: a `tokenizer.json`; a `tokenizer_config.json` beside it names the special tokens. Of GPT-2, its
       `vocab.json` with the `merges.txt` beside; of BERT, its `vocab.txt`.
     - SentencePiece: a `.model`.
-    - tiktoken: a rank file. `NAME.json` or `NAME.toml` beside it, NAME being the whole name of the file, holds what
+    - tiktoken: a rank file. `NAME.json` beside it, NAME being the whole name of the file, holds what
       `TiktokenDescription` lists; the rank files that OpenAI publishes are known by their content.
     - `byte`: bytes are ids. `null:N`: a text is a list of ids below N. A file of that name is `./byte`.
     - A name such as `gpt2` or `cl100k_base`, where no file has it: what Hugging Face's libraries or `tiktoken` have
@@ -94,8 +103,6 @@ def as_tokenizer(given: Any, *, name: str = "tokenizer") -> Any:
         raise _not_a_tokenizer(given, name)
     if not _LIBRARIES & {each.__module__.partition(".")[0] for each in type(given).__mro__}:
         return given
-    from tokenloom.tokenizers.objects import tokenizer_of_object  # which takes long to import
-
     found = tokenizer_of_object(given)
     return given if found is None else found
 
@@ -107,8 +114,6 @@ def _not_a_tokenizer(given: Any, name: str) -> ConfigError:
 
 
 def _of_object(given: Any, kind: str, eod_token: str | None, bos_token: str | None, *others: Any) -> TextTokenizer:
-    from tokenloom.tokenizers.objects import tokenizer_of_object
-
     if kind != "auto" or others != (None, None):
         message = f"expected no `kind`, `pattern` and `special_tokens` beside a {type(given).__name__}"
         raise ConfigError(message, hint="they belong to files")
@@ -174,3 +179,124 @@ def _kind_of(file: str, data: bytes) -> str:
     by_content = [name for name, kind in KINDS.items() if kind.is_told_by(data)]
     by_name = [name for name, kind in KINDS.items() if suffix in kind.suffixes]
     return [*by_content, *by_name, _WHAT_NOTHING_TELLS][0]
+
+
+def tokenizer_of_object(
+    given: Any, *, eod_token: str | None = None, bos_token: str | None = None
+) -> TextTokenizer | None:
+    """Returns a tokenizer of another library as one of ours; None for an object of no library that is known.
+
+    Known are `tokenizers.Tokenizer`, fast tokenizers of `transformers`, `tiktoken.Encoding` and
+    `sentencepiece.SentencePieceProcessor`; one of ours is returned as it is.
+
+    Args:
+        given: the object.
+        eod_token, bos_token: see `load_tokenizer`.
+
+    Raises:
+        TokenizerError: it is a tokenizer of `transformers` that only Python knows, or does not know one of the tokens.
+        ConfigError: a token is named for a tokenizer of ours.
+    """
+    from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer  # which takes long to import, as the others do
+    from tokenloom.tokenizers.sentencepiece_model import SentencePieceTokenizer
+    from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer
+
+    if isinstance(given, (HuggingFaceTokenizer, TiktokenTokenizer, SentencePieceTokenizer)):
+        for name, token in (("eod_token", eod_token), ("bos_token", bos_token)):
+            if token is not None:
+                message = f"expected no `{name}` for a tokenizer that is loaded already, found {token!r}"
+                raise ConfigError(message, hint="name it where the tokenizer is loaded")
+        return given
+    roles = {"eod_token": eod_token, "bos_token": bos_token}
+    libraries = {each.__module__.partition(".")[0] for each in type(given).__mro__}
+    if "transformers" in libraries:
+        return _of_transformers(given, roles)
+    if "tokenizers" in libraries and hasattr(given, "to_str"):
+        return _of_backend(given, f"<{type(given).__name__}>", {}, roles)
+    if _is_a(given, "tiktoken", "Encoding"):
+        ranks = sorted(given._mergeable_ranks.items(), key=lambda row: row[1])
+        data = b"".join(b"%b %d\n" % (base64.b64encode(token), rank) for token, rank in ranks)
+        description = TiktokenDescription(pattern=given._pat_str, special_tokens=dict(given._special_tokens), **roles)
+        return TiktokenTokenizer(given.name, data, description)
+    if _is_a(given, "sentencepiece", "SentencePieceProcessor"):
+        return SentencePieceTokenizer(f"<{type(given).__name__}>", given.serialized_model_proto(), **roles)
+    return None
+
+
+def _is_a(given: Any, library: str, name: str) -> bool:
+    """Whether it is of a class of a library, which then is loaded already."""
+    kind = getattr(sys.modules.get(library), name, None)
+    return kind is not None and isinstance(given, kind)
+
+
+def _of_transformers(given: Any, roles: Mapping[str, Any]) -> HuggingFaceTokenizer:
+    backend = getattr(given, "backend_tokenizer", None)
+    if backend is None:
+        message = f"expected a fast tokenizer of `transformers`, found {type(given).__name__}, which has no "
+        hint = "most models have one: load it with `AutoTokenizer.from_pretrained`, or name the folder of its files"
+        raise TokenizerError(message + f"`{_TOKENIZER_FILE}`", hint=hint)
+    config = dict(given.special_tokens_map)
+    for name in ("additional_special_tokens", "extra_special_tokens", "chat_template"):
+        if (value := getattr(given, name, None)) is not None:
+            config[name] = value
+    return _of_backend(backend, given.name_or_path or f"<{type(given).__name__}>", config, roles)
+
+
+def _of_backend(backend: Any, name: str, config: Mapping[str, Any], roles: Mapping[str, Any]) -> HuggingFaceTokenizer:
+    """Returns a tokenizer of `tokenizers`; where the file that it was loaded from holds the same, that of the file."""
+    from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
+
+    data = backend.to_str(pretty=True).encode()
+    made = HuggingFaceTokenizer(name, data, config=config, knows_its_file=False, **roles)
+    file = os.path.join(name, _TOKENIZER_FILE)
+    found = file if os.path.isfile(file) else local_file(name)
+    if found is None or os.path.basename(found) != _TOKENIZER_FILE:
+        return made
+    of_file = HuggingFaceTokenizer(found, Path(found).read_bytes(), config=config, **roles)
+    return of_file if of_file.backend.to_str() == made.backend.to_str() else made
+
+
+def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokenizer:
+    """Returns the tokenizer that made data, by its fingerprint: where the manifest says, beside the data or above.
+
+    Args:
+        made_by: what the manifest says.
+        prefix: prefix of the data.
+
+    Raises:
+        TokenizerError: the manifest names no file, there is none, or what is there is another tokenizer.
+        MissingExtraError: its library is not installed.
+    """
+    if made_by.path is None:
+        message = f"the manifest of `{prefix}` names no file of its tokenizer"
+        raise TokenizerError(message)
+    failed: TokenizerError | None = None
+    for path in _places(made_by.path, prefix):
+        try:
+            found = load_tokenizer(path, eod_token=None if made_by.eod is None else made_by.eod.text)
+        except MissingExtraError:
+            raise
+        except TokenizerError as error:
+            failed = failed or error
+            continue
+        if found.sha256 == made_by.sha256:
+            return found
+        message = f"`{path}` is not the tokenizer of the manifest of `{prefix}` any more"
+        failed = TokenizerError(message)
+    assert failed is not None
+    raise failed
+
+
+def _places(path: str, prefix: str) -> list[str]:
+    """Returns where the file of a tokenizer may be.
+
+    Where it was, or moved together with the data: its whole path, or the last parts of it, seen from the folder of the
+    data or one above.
+    """
+    if is_remote(prefix) or is_remote(path):
+        return [path]
+    folder = Path(os.path.abspath(prefix)).parent
+    parts = Path(path).parts
+    tails = [os.path.join(*parts[first:]) for first in range(len(parts))]
+    found = (each / tail for each in (folder, *folder.parents) for tail in tails)
+    return list(dict.fromkeys([path, *(str(each) for each in found if each.exists())]))

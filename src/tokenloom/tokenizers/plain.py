@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -57,7 +58,7 @@ class ByteTokenizer(TokenRoles):
         self._options = {"eod_token": eod_token, "bos_token": bos_token}
 
     def __reduce__(self) -> tuple[Callable[..., ByteTokenizer], tuple[Any, ...]]:
-        return _rebuild_byte, (self._options,)
+        return partial(ByteTokenizer, **self._options), ()
 
     def tokenize(self, text: str) -> list[int]:
         """Returns the bytes of a text. Lone surrogates, which no UTF-8 text can hold, count as `?`."""
@@ -77,10 +78,6 @@ class ByteTokenizer(TokenRoles):
         """Returns the ids of each text, uint8."""
         rows = [text.encode() for text in texts]
         return Encoded(np.frombuffer(b"".join(rows), dtype=np.uint8), np.array(list(map(len, rows)), dtype=np.int64))
-
-
-def _rebuild_byte(options: Mapping[str, Any]) -> ByteTokenizer:
-    return ByteTokenizer(**options)
 
 
 class NullTokenizer(TokenRoles):
@@ -155,40 +152,24 @@ class NullTokenizer(TokenRoles):
         return RefusedTextError(message, hint=f"a text for `{self.path}` is a list of ids, such as '17 4 0'")
 
 
-class Byte(TokenizerKind):
-    """`byte`."""
-
-    called = "`byte`"
-    needs_file = False
-
-    def is_specified_by(self, text: str) -> bool:
-        """Whether it is the word."""
-        return text == "byte"
-
-    def load(self, path: str, data: bytes, options: TokenizerOptions) -> ByteTokenizer:
-        """Returns the tokenizer; see `TokenizerKind`."""
-        return ByteTokenizer(eod_token=options.eod_token, bos_token=options.bos_token)
+def _load_null(path: str, _data: bytes, options: TokenizerOptions) -> NullTokenizer:
+    num_ids = path.partition(":")[2]
+    if options.eod_token is not None or options.bos_token is not None:
+        message = f"expected no `eod_token` and no `bos_token` for {path!r}, whose tokens have no spelling"
+        raise ConfigError(message, hint=f"its eod is {num_ids}, and it has no bos")
+    return NullTokenizer(int(num_ids))
 
 
-class Null(TokenizerKind):
-    """`null:N`."""
-
-    called = "`null:N`"
-    remark = ", N being the number of ids"
-    needs_file = False
-
-    def is_specified_by(self, text: str) -> bool:
-        """Whether it names a number of ids."""
-        return _NULL.fullmatch(text) is not None
-
-    def load(self, path: str, data: bytes, options: TokenizerOptions) -> NullTokenizer:
-        """Returns the tokenizer; see `TokenizerKind`."""
-        num_ids = path.partition(":")[2]
-        if options.eod_token is not None or options.bos_token is not None:
-            message = f"expected no `eod_token` and no `bos_token` for {path!r}, whose tokens have no spelling"
-            raise ConfigError(message, hint=f"its eod is {num_ids}, and it has no bos")
-        return NullTokenizer(int(num_ids))
-
-
-BYTE = Byte()
-NULL = Null()
+BYTE = TokenizerKind(
+    called="`byte`",
+    needs_file=False,
+    is_specified_by=lambda text: text == "byte",
+    load=lambda _path, _data, options: ByteTokenizer(**options.roles),
+)
+NULL = TokenizerKind(
+    called="`null:N`",
+    remark=", N being the number of ids",
+    needs_file=False,
+    is_specified_by=lambda text: _NULL.fullmatch(text) is not None,
+    load=_load_null,
+)

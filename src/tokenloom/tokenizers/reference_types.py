@@ -9,12 +9,12 @@ from typing import Any
 
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.storage.json_files import UnusableJsonError, parse_json
+from tokenloom.tokenizers.huggingface import load_gpt2, load_wordpiece, read_file
 from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.plain import NullTokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 from tokenloom.tokenizers.tiktoken_patterns import REFERENCE_PATTERNS
 from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer
-from tokenloom.tokenizers.vocabulary_files import load_gpt2, load_wordpiece, read_file
 
 TYPES = (
     *("GPT2BPETokenizer", "GPT2BPE", "HuggingFaceTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer"),

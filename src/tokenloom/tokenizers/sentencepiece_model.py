@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tokenloom.errors import TokenizerError
 from tokenloom.forks import cached_property
 from tokenloom.inputs.utf8_texts import encodable
 from tokenloom.optional import require
-from tokenloom.tokenizers.kinds import TokenizerKind, TokenizerOptions
+from tokenloom.tokenizers.kinds import TokenizerKind
 from tokenloom.tokenizers.text_tokenizer import (
     Encoded,
     TokenRoles,
@@ -60,7 +61,7 @@ class SentencePieceTokenizer(TokenRoles):
         self.backend: Any = _parse(path, data)
         self.vocab_size: int = self.backend.get_piece_size()
         self.inv_vocab: dict[int, str] = {number: self.backend.id_to_piece(number) for number in range(self.vocab_size)}
-        self._options = {"eod_token": eod_token, "bos_token": bos_token}
+        self._options: dict[str, Any] = {"eod_token": eod_token, "bos_token": bos_token}
         self._data = data
         super().__init__(path, hashlib.sha256(data).hexdigest(), self._find_roles(path, eod_token, bos_token))
         sentinels = {_SENTINEL.fullmatch(piece): number for number, piece in self.inv_vocab.items()}
@@ -69,7 +70,7 @@ class SentencePieceTokenizer(TokenRoles):
         ]
 
     def __reduce__(self) -> tuple[Callable[..., SentencePieceTokenizer], tuple[Any, ...]]:
-        return _rebuild, (self.path, self._data, self._options)
+        return partial(SentencePieceTokenizer, **self._options), (self.path, self._data)
 
     @property
     def vocab(self) -> dict[str, int]:
@@ -128,10 +129,6 @@ class SentencePieceTokenizer(TokenRoles):
         return roles | {role: number for role, number in found.items() if role not in roles or named[role]}
 
 
-def _rebuild(path: str, data: bytes, options: Mapping[str, Any]) -> SentencePieceTokenizer:
-    return SentencePieceTokenizer(path, data, **options)
-
-
 def _parse(path: str, data: bytes) -> Any:
     library = require("sentencepiece", extra="tokenizers")
     if not data:  # which the library takes for a processor without a model
@@ -158,40 +155,30 @@ def _piece_kinds(data: bytes) -> list[int]:
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yields number and value of the fields of a message in the wire format of protocol buffers."""
     offset = 0
+
+    def varint() -> int:
+        nonlocal offset
+        number = shift = 0
+        while True:
+            byte = data[offset]
+            offset += 1
+            number |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return number
+
     while offset < len(data):
-        key, offset = _varint(data, offset)
+        key = varint()
         if key & 7 == 0:
-            value, offset = _varint(data, offset)
-            yield key >> 3, value
+            yield key >> 3, varint()
             continue
-        length = {1: 8, 5: 4}.get(key & 7)
-        if length is None:
-            length, offset = _varint(data, offset)
+        length = {1: 8, 5: 4}.get(key & 7) or varint()
         yield key >> 3, data[offset : offset + length]
         offset += length
 
 
-def _varint(data: bytes, offset: int) -> tuple[int, int]:
-    """Returns an integer of the wire format, and the offset behind it."""
-    number = shift = 0
-    while True:
-        byte = data[offset]
-        offset += 1
-        number |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return number, offset
-
-
-class SentencePiece(TokenizerKind):
-    """A `.model`."""
-
-    called = "a SentencePiece `.model`"
-    suffixes: tuple[str, ...] = (".model",)
-
-    def load(self, path: str, data: bytes, options: TokenizerOptions) -> SentencePieceTokenizer:
-        """Returns the tokenizer of a file; see `TokenizerKind`."""
-        return SentencePieceTokenizer(path, data, eod_token=options.eod_token, bos_token=options.bos_token)
-
-
-SENTENCEPIECE = SentencePiece()
+SENTENCEPIECE = TokenizerKind(
+    called="a SentencePiece `.model`",
+    suffixes=(".model",),
+    load=lambda path, data, options: SentencePieceTokenizer(path, data, **options.roles),
+)

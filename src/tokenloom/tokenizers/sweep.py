@@ -21,8 +21,7 @@ import numpy as np
 
 from tokenloom.errors import TokenizerError
 from tokenloom.tokenizers.certificates import Certificate, installed_libraries, read_table, write_table
-from tokenloom.tokenizers.engine_checks import Engine
-from tokenloom.tokenizers.engines import GigatokenEngine, ReferenceEngine
+from tokenloom.tokenizers.engines import Engine, GigatokenEngine, ReferenceEngine
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 from tokenloom.tokenizers.tiktoken_patterns import PATTERNS
 from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer

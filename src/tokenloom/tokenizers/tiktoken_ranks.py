@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import json
 import re
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import RefusedTextError, TokenizerError
 from tokenloom.inputs.utf8_texts import encodable
 from tokenloom.optional import require
-from tokenloom.storage.json_files import parse_json
+from tokenloom.storage.json_files import UnusableJsonError, read_json
 from tokenloom.tokenizers.failures import in_words, is_failure
 from tokenloom.tokenizers.kinds import TokenizerKind, TokenizerOptions
 from tokenloom.tokenizers.text_tokenizer import (
@@ -32,15 +31,13 @@ from tokenloom.tokenizers.tiktoken_patterns import GIGATOKEN_SCHEMES, PATTERNS, 
 
 _LARGEST_RANK = 2**31
 _RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
-_SUFFIXES = (".json", ".toml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiktokenDescription:
     """What a rank file does not say.
 
-    In a file beside `NAME.tiktoken`, called `NAME.tiktoken.json` or `NAME.tiktoken.toml`, it is an object of these
-    names.
+    In a file beside `NAME.tiktoken`, called `NAME.tiktoken.json`, it is an object of these names.
 
     Attributes:
         pattern: the regular expression that cuts a text into words, or a well-known name ("cl100k").
@@ -160,7 +157,6 @@ class TiktokenTokenizer(TokenRoles):
             backend = library.Encoding(
                 path, pat_str=self.pattern, mergeable_ranks=self._ranks, special_tokens=dict(self.special_tokens)
             )
-            _refuse_empty_matches(self.pattern)
             backend.encode_ordinary("")  # panics if the expression matches it, as it would in the middle of texts
         except BaseException as error:
             if not is_failure(error):
@@ -178,19 +174,6 @@ class TiktokenTokenizer(TokenRoles):
         return state.hexdigest()
 
 
-def _refuse_empty_matches(pattern: str) -> None:
-    """Says so where `pattern` matches empty text, on which `tiktoken` prints a backtrace before it raises.
-
-    Raises:
-        ValueError: it matches empty text.
-    """
-    regex = require("regex", extra="tokenizers")  # which `tiktoken` needs as well
-    with contextlib.suppress(regex.error):  # what only `tiktoken` can read, it judges itself
-        if regex.match(pattern, "", regex.VERSION1) is not None:
-            message = "it matches empty text"
-            raise ValueError(message)
-
-
 def read_description(path: str, data: bytes) -> TiktokenDescription | None:
     """Returns the description beside a rank file, else that of the published encoding whose file it is, else None.
 
@@ -201,32 +184,18 @@ def read_description(path: str, data: bytes) -> TiktokenDescription | None:
     Raises:
         TokenizerError: the description cannot be read, or is not one.
     """
-    for suffix in _SUFFIXES:
-        try:
-            with open(path + suffix, encoding="utf-8") as stream:
-                value = _parse_description(stream.read(), suffix)
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError) as error:
-            message = f"cannot read `{path}{suffix}`: {error}"
-            raise TokenizerError(message) from error
-        return _description(path + suffix, value)
+    beside = f"{path}.json"
+    try:
+        return _description(beside, read_json(beside))
+    except FileNotFoundError:
+        pass
+    except (OSError, UnusableJsonError) as error:
+        message = f"cannot read `{beside}`: {error}"
+        raise TokenizerError(message) from error
     published = PUBLISHED.get(hashlib.sha256(data).hexdigest())
     if published is None:
         return None
     return TiktokenDescription(pattern=published.pattern, special_tokens=published.special_tokens)
-
-
-def _parse_description(text: str, suffix: str) -> Any:
-    if suffix == ".json":
-        return parse_json(text)
-    import tomllib  # a few milliseconds, which nearly nobody needs
-
-    try:
-        return tomllib.loads(text)
-    except RecursionError:
-        message = "expected a few tables, found too many in each other"
-        raise ValueError(message) from None
 
 
 def _description(path: str, value: Any) -> TiktokenDescription:
@@ -299,20 +268,10 @@ def _described(file: str, data: bytes, options: TokenizerOptions) -> TiktokenDes
     )
 
 
-class Tiktoken(TokenizerKind):
-    """A rank file."""
-
-    called = "a `.tiktoken`"
-    suffixes: tuple[str, ...] = (".tiktoken",)
-    takes_pattern = True
-
-    def is_told_by(self, data: bytes) -> bool:
-        """Whether it begins with a token and its rank: some rank files are called `.model`."""
-        return _RANK_LINE.match(data) is not None
-
-    def load(self, path: str, data: bytes, options: TokenizerOptions) -> TiktokenTokenizer:
-        """Returns the tokenizer of a file; see `TokenizerKind`."""
-        return TiktokenTokenizer(path, data, _described(path, data, options))
-
-
-TIKTOKEN = Tiktoken()
+TIKTOKEN = TokenizerKind(
+    called="a `.tiktoken`",
+    suffixes=(".tiktoken",),
+    takes_pattern=True,
+    is_told_by=lambda data: _RANK_LINE.match(data) is not None,  # some rank files are called `.model`
+    load=lambda path, data, options: TiktokenTokenizer(path, data, _described(path, data, options)),
+)

@@ -8,9 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.indexed.manifest.contents import DocumentLedger, FileChecksum, InputRecord, Manifest, PairFacts
-from tokenloom.indexed.manifest.file import manifest_bytes, manifest_path
-from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity
+from tokenloom.indexed.manifests import (
+    DocumentLedger,
+    FileChecksum,
+    InputRecord,
+    Manifest,
+    PairFacts,
+    SpecialToken,
+    TokenizerIdentity,
+    manifest_bytes,
+    manifest_path,
+)
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.storage.atomic import publish_bytes
 

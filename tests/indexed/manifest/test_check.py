@@ -19,9 +19,7 @@ from tests.support import contents
 
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.check import manifest_head_of, manifest_of
-from tokenloom.indexed.manifest.contents import DocumentLedger
-from tokenloom.indexed.manifest.file import manifest_path, read_manifest
+from tokenloom.indexed.manifests import DocumentLedger, manifest_head_of, manifest_of, manifest_path, read_manifest
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 

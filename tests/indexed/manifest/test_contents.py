@@ -10,18 +10,19 @@ import pytest
 from tests.indexed.manifest.manifests import SHA256, make_facts, make_manifest, make_tokenizer_identity, write_recorded
 
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.manifest.contents import (
+from tokenloom.indexed.manifests import (
     DocumentLedger,
     FileChecksum,
     InputRecord,
+    TokenizerIdentity,
     check_one_tokenizer,
     combine_manifests,
+    identity_of,
+    manifest_path,
+    read_manifest,
 )
-from tokenloom.indexed.manifest.file import manifest_path, read_manifest
-from tokenloom.indexed.manifest.tokenizer_identity import TokenizerIdentity, identity_of
 from tokenloom.indexed.verify import verify_dataset
-from tokenloom.indexed.writing.catalogue_builder import build_catalogue
-from tokenloom.indexed.writing.concatenate import merge_datasets
+from tokenloom.indexed.writing.concatenate import build_catalogue, merge_datasets
 
 
 def test_a_ledger_must_balance():

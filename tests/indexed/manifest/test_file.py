@@ -12,21 +12,20 @@ from hypothesis import strategies as st
 from tests.indexed.manifest.manifests import make_facts, make_manifest, make_tokenizer_identity, write_manifest
 
 from tokenloom.errors import DatasetFormatError, StorageError
-from tokenloom.indexed.manifest import file as manifest_file
-from tokenloom.indexed.manifest.contents import (
+from tokenloom.indexed import manifests as manifest_file
+from tokenloom.indexed.manifests import (
+    HEAD_BYTES,
     DocumentLedger,
     FileChecksum,
     InputRecord,
     Manifest,
-)
-from tokenloom.indexed.manifest.file import (
-    HEAD_BYTES,
+    SpecialToken,
+    TokenizerIdentity,
     manifest_bytes,
     parse_manifest,
     read_manifest,
     read_manifest_head,
 )
-from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity
 
 LITERAL = """\
 {

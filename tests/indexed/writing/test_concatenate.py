@@ -15,8 +15,8 @@ from tests.support import few_examples
 
 from tokenloom import IndexedDataset, build_catalogue, write_concatenated
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
-from tokenloom.indexed.roles import RolesWriter, read_roles, roles_path
-from tokenloom.indexed.writing import kept_documents
+from tokenloom.indexed.roles import RolesWriter, read_roles
+from tokenloom.indexed.writing import concatenate, kept_documents
 
 
 def files_of(folder):
@@ -89,10 +89,16 @@ def test_only_durable_pairs_wait_for_the_disk(tmp_path, prefix, monkeypatch, dur
     assert read_pair(f"{tmp_path}/all") == CORPUS
 
 
-def test_an_input_that_shrinks_meanwhile_is_named(tmp_path, prefix):
-    before = set(os.listdir(tmp_path))
+def test_an_input_that_shrinks_meanwhile_is_named(tmp_path, prefix, monkeypatch):
+    before, put_piece = set(os.listdir(tmp_path)), concatenate.put_piece
+
+    def put(piece, target, **options):
+        put_piece(piece, target, **options)
+        os.truncate(f"{prefix}.bin", 4)
+
+    monkeypatch.setattr(concatenate, "put_piece", put)
     with pytest.raises(DatasetFormatError, match=r"a\.bin`: expected 24 bytes .*, found 4"):
-        write_concatenated([part(prefix)] * 2, f"{tmp_path}/all", progress=lambda _: os.truncate(f"{prefix}.bin", 4))
+        write_concatenated([part(prefix)] * 2, f"{tmp_path}/all")
     assert set(os.listdir(tmp_path)) == before
 
 
@@ -173,4 +179,4 @@ def test_old_roles_do_not_stay_beside_a_new_pair(tmp_path, prefix):
     write_pair(tmp_path / "all", CORPUS)
     add_roles(f"{tmp_path}/all")
     write_concatenated([part(prefix)], f"{tmp_path}/all", overwrite=True)
-    assert not os.path.exists(roles_path(f"{tmp_path}/all"))
+    assert not os.path.exists(f"{tmp_path}/all.roles")

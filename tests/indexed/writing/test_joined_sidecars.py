@@ -7,14 +7,14 @@ import os
 import numpy as np
 import pytest
 from tests.indexed.manifest.manifests import write_recorded
-from tests.indexed.origins import add_hashes, add_origins, files_of, hashes_beside, origins_beside, random_runs
+from tests.indexed.origins import add_hashes, add_origins, files_of, hashes_beside, origins_beside, random_runs, runs_of
 from tests.indexed.pairs import write_pair
 from tests.indexed.writing.pairs import part
 
 from tokenloom import IndexedDatasetBuilder, build_catalogue, merge_datasets, write_concatenated
 from tokenloom.errors import OutputExistsError
-from tokenloom.indexed.manifest.file import read_manifest
-from tokenloom.indexed.origins import OriginRuns, Origins, read_origins
+from tokenloom.indexed.manifests import read_manifest
+from tokenloom.indexed.origins import Origins, read_origins
 from tokenloom.indexed.verify import verify_dataset
 
 WAYS = ["merge", "catalogue"]
@@ -86,14 +86,16 @@ def test_pieces_of_a_wanted_size_have_the_origins_of_their_documents(tmp_path):
 
 
 def test_what_is_kept_of_parts_is_as_with_lists(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr("tokenloom.indexed.writing.joined_sidecars._ROWS", 50)  # read at once
+    monkeypatch.setattr("tokenloom.indexed.writing.concatenate._ROWS", 50)  # read at once
     parts, origins, hashes = [], [], []
     for name in "abc":
         count = int(rng.integers(1, 400))
         prefix = write_pair(tmp_path / name, [[[1]]] * count)
-        runs = OriginRuns.concatenated([random_runs(rng, count, 2), OriginRuns.of([(0, 1, count)])]).clipped(0, count)
+        runs = np.concatenate([random_runs(rng, count, 2), runs_of([(0, 1, count)])])
+        whole = Origins.from_runs(files_of("both.jsonl", f"{prefix}.jsonl"), [runs])
+        cut = Origins.from_runs(whole.files, whole.pieces(range(count)))
         if name != "b":
-            add_origins(prefix, Origins.from_runs(files_of("both.jsonl", f"{prefix}.jsonl"), runs))
+            add_origins(prefix, cut)
         mine = add_hashes(prefix)
         documents = range(*sorted(rng.integers(0, count + 1, 2).tolist()))
         kept = (rng.random(count) < rng.random()).tolist()

@@ -10,7 +10,7 @@ from tests.run.folders import HEAD, SOURCES, STAGE, make_run, write_toml
 from tests.run.megatrons import make, opened
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.audit.occurrences import OccurrenceSearch, find_stored
+from tokenloom.run.audit.occurrences import OccurrenceSearch
 from tokenloom.run.held_out import are_held_out
 from tokenloom.run.members import Reading
 from tokenloom.run.run import Run
@@ -154,9 +154,9 @@ def test_documents_are_found_where_they_stand(tmp_path, rng, sources, stage):
     for source, locked in enumerate(run.lock.sources):
         count = sum(pair.num_documents for pair in locked.pairs)
         own = everything.take(everything.sources == source)
-        assert rows_of(find_stored(dataset, run.lock, source, range(count))) == rows_of(own)
+        assert rows_of(run.occurrences({source: range(count)})) == rows_of(own)
         for documents in ([0], [count - 1], rng.choice(count, size=5).tolist()):
             expected = own.take(np.isin(own.documents, documents))
-            assert rows_of(find_stored(dataset, run.lock, source, documents)) == rows_of(expected)
+            assert rows_of(run.occurrences({source: documents})) == rows_of(expected)
             late = expected.take((expected.positions >= 20) & (expected.positions < 70))
-            assert rows_of(find_stored(dataset, run.lock, source, documents, start=20, stop=70)) == rows_of(late)
+            assert rows_of(run.occurrences({source: documents}, start=20, stop=70)) == rows_of(late)

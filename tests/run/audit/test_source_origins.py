@@ -9,8 +9,8 @@ from tests.support import write_corpus, write_sentences
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.contents import index_start_crc32
-from tokenloom.indexed.origins import OriginFile, OriginRuns, write_runs
+from tokenloom.indexed.manifests import index_start_crc32
+from tokenloom.indexed.origins import RUNS, OriginFile, write_runs
 from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.audit.span_table import PairRows
 from tokenloom.run.lock import LockedSource
@@ -24,7 +24,7 @@ def put_origins(prefix: str, files, runs) -> None:
     """Writes origins beside a pair."""
     pair = IndexedDataset(prefix)
     start = index_start_crc32(pair.index.header, pair.index.arrays.lengths)
-    pending, _ = write_runs(prefix, files, [OriginRuns.of(runs)], index_start_crc32=start)
+    pending, _ = write_runs(prefix, files, [np.array(runs, dtype=RUNS)], index_start_crc32=start)
     pending.publish()
 
 

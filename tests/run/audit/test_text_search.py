@@ -12,8 +12,8 @@ from tests.support import write_corpus
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.document_hashes import write_document_hashes
-from tokenloom.indexed.manifest.contents import index_start_crc32
+from tokenloom.indexed.manifests import index_start_crc32
+from tokenloom.indexed.sidecars import write_document_hashes
 from tokenloom.inputs.parsing import Texts
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.run.audit.token_search import Match, find_ids, find_text, find_whole_texts, places_of_ids

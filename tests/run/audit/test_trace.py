@@ -12,8 +12,7 @@ from tests.support import CharacterTokenizer, StandInTokenizer, make_dataset, wr
 
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.errors import ConfigError
-from tokenloom.loading.batch_sizes import BatchSizeSchedule
-from tokenloom.loading.topology import Topology
+from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
 from tokenloom.order.block_shuffle import BlockShuffle
 from tokenloom.run.audit.input_records import span_tokens
 from tokenloom.run.audit.span_table import PairRows, SpanTable

@@ -13,8 +13,7 @@ from tests.preprocess.corpus import byte_level_json
 from tests.support import write_corpus
 
 from tokenloom import cli
-from tokenloom.loading.batch_sizes import BatchSizeSchedule
-from tokenloom.loading.topology import Topology
+from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
 from tokenloom.run.run import Run
 from tokenloom_look.explorer.application import views_of
 from tokenloom_look.explorer.looking import Looking

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenloom.errors import ConfigError, TokenizerError, TokenizerMismatchWarning
-from tokenloom.indexed.manifest.tokenizer_identity import optional_number
+from tokenloom.indexed.manifests import optional_number
 from tokenloom.numbers import checked_integer
 from tokenloom_retro.block_files import BlockPathMap
 from tokenloom_retro.chunk_database import DBDataset

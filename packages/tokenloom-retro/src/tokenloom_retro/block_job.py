@@ -36,9 +36,8 @@ from tokenloom.preprocess.sharded import (
 from tokenloom.progress import if_stopped
 from tokenloom.progress import task as shown_task
 from tokenloom.storage.atomic import publish_bytes
-from tokenloom.storage.json_files import UnusableJsonError, parse_json
+from tokenloom.storage.json_files import Crc32, UnusableJsonError, from_versioned, parse_json, versioned_members_of
 from tokenloom.storage.publishing import make_folder_of
-from tokenloom.storage.typed_json import Crc32, from_versioned, versioned_members_of
 from tokenloom_retro.block_files import planned_blocks
 from tokenloom_retro.hdf5 import write_arrays
 from tokenloom_retro.output import NewOutput, Output, OutputManifest, crc32_of

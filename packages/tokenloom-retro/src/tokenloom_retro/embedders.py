@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, MissingExtraError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifest.tokenizer_identity import fingerprint_of, optional_number
+from tokenloom.indexed.manifests import fingerprint_of, optional_number
 from tokenloom.numbers import checked_integer, parse_integer
 from tokenloom.optional import folder_of, is_installed, require
 from tokenloom.tokenizers.load import as_tokenizer, load_tokenizer

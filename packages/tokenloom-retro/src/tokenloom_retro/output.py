@@ -15,10 +15,17 @@ from typing import Any, Self
 
 from tokenloom.errors import OutputBusyError, OutputExistsError, StorageError
 from tokenloom.progress import waiting_for
-from tokenloom.storage.atomic import PendingFile, PendingLink, pending_link, storage_errors
-from tokenloom.storage.json_files import UnusableJsonError, read_json
+from tokenloom.storage.atomic import PendingFile, pending_link, storage_errors
+from tokenloom.storage.json_files import (
+    MAY_BE_MISSING,
+    Crc32,
+    UnusableJsonError,
+    from_versioned,
+    members_of,
+    read_json,
+    versioned_members_of,
+)
 from tokenloom.storage.publishing import FileGroup, OutputLock, make_folder_of, publish_together, recover
-from tokenloom.storage.typed_json import MAY_BE_MISSING, Crc32, from_versioned, members_of, versioned_members_of
 
 MANIFEST = "manifest.json"
 """The name of the manifest in the folder of an output."""
@@ -176,7 +183,7 @@ class NewOutput:
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._files: list[PendingFile | PendingLink] = []
+        self._files: list[PendingFile] = []
         self._checksums: dict[str, int] = {}
 
     def __enter__(self) -> Self:
@@ -249,7 +256,7 @@ class NewOutput:
             publish_together([group], replace=overwrite, locked=[key])
         return manifest
 
-    def _record(self, file: PendingFile | PendingLink) -> FileRecord:
+    def _record(self, file: PendingFile) -> FileRecord:
         file.sync()
         path = file.readable_path
         crc32 = self._checksums.get(file.path)

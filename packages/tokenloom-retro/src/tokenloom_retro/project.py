@@ -23,11 +23,10 @@ from tokenloom.blending.spec import parse_blend
 from tokenloom.errors import ConfigError, DatasetFormatError, OutputExistsError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path
-from tokenloom.indexed.manifest.file import manifest_path
+from tokenloom.indexed.manifests import manifest_path
 from tokenloom.storage.atomic import storage_errors, sync_folder
-from tokenloom.storage.json_files import UnusableJsonError, read_json
+from tokenloom.storage.json_files import MAY_BE_MISSING, UnusableJsonError, from_members, read_json
 from tokenloom.storage.publishing import make_folder_of, recover
-from tokenloom.storage.typed_json import MAY_BE_MISSING, from_members
 from tokenloom_retro.chunk_database import DBDataset
 from tokenloom_retro.hdf5 import open_array
 from tokenloom_retro.output import MANIFEST

@@ -12,15 +12,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from tokenloom.errors import ConfigError, TokenizerError
-from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, TokenizerIdentity, identity_of, optional_number
+from tokenloom.indexed.manifests import SpecialToken, TokenizerIdentity, identity_of, optional_number
 from tokenloom.numbers import checked_integer
 from tokenloom.setting_types import Count, Number
 from tokenloom.storage.atomic import publish_bytes
-from tokenloom.storage.json_files import UnusableJsonError
+from tokenloom.storage.json_files import UnusableJsonError, from_members
 from tokenloom.storage.publishing import make_folder_of
-from tokenloom.storage.typed_json import from_members
-from tokenloom.tokenizers.load import as_tokenizer
-from tokenloom.tokenizers.recorded import recorded_tokenizer
+from tokenloom.tokenizers.load import as_tokenizer, recorded_tokenizer
 from tokenloom_retro.chunk_table import num_sampled_chunks, train_fraction
 from tokenloom_retro.project import OURS, RetroProject
 

@@ -17,18 +17,15 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenRangeError
 from tokenloom.indexed import layout
 from tokenloom.indexed.checksums import PairTally
-from tokenloom.indexed.manifest.check import manifest_of
-from tokenloom.indexed.manifest.contents import SIDECARS, CopiedTokens, Manifest, PairFacts, sidecar_path
-from tokenloom.indexed.manifest.file import manifest_bytes
+from tokenloom.indexed.manifests import CopiedTokens, Manifest, PairFacts, manifest_bytes, manifest_of
 from tokenloom.indexed.roles import RolesWriter
 from tokenloom.indexed.writing.concatenate import open_checked, put_piece
 from tokenloom.indexed.writing.index_writer import write_records
-from tokenloom.indexed.writing.joined_sidecars import WrittenSidecars
 from tokenloom.indexed.writing.kept_documents import byte_pieces
 from tokenloom.indexed.writing.outputs import PendingDataset, publish_datasets
 from tokenloom.kernels import RecordBuilder
 from tokenloom.setting_types import checked_path
-from tokenloom.storage.local import ByteSource, MappedFile
+from tokenloom.storage.local import MappedFile
 from tokenloom.storage.publishing import OutputLock, canonical_name
 from tokenloom.storage.resolve import exists, open_pending
 
@@ -216,7 +213,7 @@ class IndexedDatasetBuilder:
             message = f"`{layout.idx_path(prefix)}`: expected tokens of dtype {self.dtype}, found {dataset.dtype}"
             hint = "datasets of one dtype only can be merged; tokenize one of them again"
             raise DatasetFormatError(message, hint=hint)
-        if beside := [name for name in SIDECARS if exists(sidecar_path(prefix, name))]:
+        if beside := [name for name in layout.SIDECARS if exists(layout.sidecar_path(prefix, name))]:
             _LOGGER.warning("the %s of `%s` are not appended with it: `merge_datasets` joins them", beside, prefix)
         self._records.add_rows(arrays.lengths, arrays.boundaries[1:], arrays.modes)
         self._flush()
@@ -238,7 +235,6 @@ class IndexedDatasetBuilder:
         *,
         manifest: Callable[[PairFacts], Manifest] | None = None,
         roles: RolesWriter | None = None,
-        sidecars: Callable[[ByteSource], WrittenSidecars] | None = None,
     ) -> None:
         """Writes the index and makes the pair appear, with what lies beside it, as `publish_datasets` does.
 
@@ -246,7 +242,6 @@ class IndexedDatasetBuilder:
             idx_path: where the index will be.
             manifest: makes the manifest of the pair from what its files hold; needs `checksums`. None for none.
             roles: roles of all sequences; None for none.
-            sidecars: takes the written index, and writes origins and hashes; None for none.
 
         Raises:
             OutputExistsError: there is another pair, and `overwrite` is false.
@@ -267,15 +262,15 @@ class IndexedDatasetBuilder:
             write_records(self._records, index_file, dtype_code=self._dtype_code, multimodal=self.multimodal)
             self._bin_file.sync()
             pending = PendingDataset(prefix=layout.prefix_of(path), tokens=self._bin_file, index=index_file)
+            stack.callback(pending.discard)
             index = MappedFile(index_file.readable_path)
-            beside = WrittenSidecars() if sidecars is None else sidecars(index)
-            stack.callback(beside.discard)
+            facts = None if manifest is None else self._facts(index)
             if roles is not None:
                 tokens = MappedFile(self._bin_file.readable_path)
-                beside.add("roles", roles.write(self.num_sequences, tokens, index))
-            pending.add_beside(beside.files)
-            if manifest is not None:
-                pending.manifest = manifest_bytes(manifest(beside.facts(self._facts(index))))
+                pending.sidecars["roles"], checksum = roles.write(self.num_sequences, tokens, index)
+                facts = facts and replace(facts, roles=checksum)
+            if manifest is not None and facts is not None:
+                pending.manifest = manifest_bytes(manifest(facts))
             publish_datasets(
                 [pending],
                 overwrite=self._overwrite,
@@ -390,16 +385,7 @@ class IndexedDatasetBuilder:
 def _checked_document_ends(
     document_ends: NDArray[np.int64] | None, lengths: NDArray[np.int32], num_tokens: int
 ) -> NDArray[np.int64]:
-    """Returns where the documents of a block of sequences end: int64[num_documents], the sequences before each end.
-
-    Args:
-        document_ends: the same, as given; None makes every sequence a document.
-        lengths: int32[num_sequences], tokens per sequence.
-        num_tokens: number of tokens of the block.
-
-    Raises:
-        ValueError: the parts do not fit together.
-    """
+    """Returns where the documents of a block of sequences end: int64[num_documents], the sequences before each end."""
     if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= _LONGEST:
         message = f"lengths must be in [0, {_LONGEST}], got {lengths.min()} to {lengths.max()}"
         raise ValueError(message)

@@ -1,4 +1,4 @@
-"""Many datasets as one pair: rows stream through, tokens are copied by the operating system.
+"""Many datasets as one: a pair, to which tokens are copied by the operating system, or a catalogue, which names them.
 
 Every input is opened and every row of its index checked before the first byte is written. Inputs are open one at a
 time, and rows pass in blocks, so that memory depends on neither their number nor their size.
@@ -10,51 +10,63 @@ import bisect
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import overload
+from dataclasses import replace
+from functools import partial
+from typing import Any, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, StorageError
-from tokenloom.indexed.catalogue import catalogue_path
-from tokenloom.indexed.checksums import PairTally
+from tokenloom.indexed.catalogue import Catalogue, CataloguePart, catalogue_path
+from tokenloom.indexed.checksums import PairTally, start_crc32_of
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import DType, Header, bin_path, idx_path, prefix_of
-from tokenloom.indexed.manifest.check import combined_manifest
-from tokenloom.indexed.manifest.contents import CopiedTokens, Manifest, PairFacts
-from tokenloom.indexed.manifest.file import manifest_bytes
+from tokenloom.indexed.layout import SIDECARS, DType, Header, bin_path, idx_path, prefix_of, sidecar_path
+from tokenloom.indexed.manifests import CopiedTokens, Manifest, PairFacts, combined_manifest, manifest_bytes
 from tokenloom.indexed.opening import inputs_stay
+from tokenloom.indexed.origins import OriginsPart, joined_origins, read_origins, write_runs
+from tokenloom.indexed.roles import RolesWriter, read_roles
+from tokenloom.indexed.sidecars import Written, read_document_hashes, write_document_hashes
 from tokenloom.indexed.verify import check_index, check_sidecars, check_tokens
 from tokenloom.indexed.writing.index_writer import IndexWriter
-from tokenloom.indexed.writing.joined_sidecars import JoinedSidecars
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart, FilePiece, Piece, Selection
 from tokenloom.indexed.writing.outputs import (
     MOST_LOCKED,
     PendingDataset,
     existing_path,
     has_same_sidecars,
-    holds,
-    is_same_file,
+    is_published,
     publish_datasets,
     should_seal,
 )
-from tokenloom.progress import NOTHING_WRITTEN, also_told, if_stopped, task
+from tokenloom.progress import NOTHING_WRITTEN, if_stopped, task
 from tokenloom.setting_types import checked_output_prefix, checked_paths
 from tokenloom.storage.addresses import canonical_path, is_remote
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.copying import copy_range, first_difference
-from tokenloom.storage.extents import ExtentSource
-from tokenloom.storage.local import MappedFile
+from tokenloom.storage.extents import ExtentSource, record_file
+from tokenloom.storage.local import ByteSource, MappedFile
 from tokenloom.storage.publishing import OutputLock, exists_error, make_folder_of
-from tokenloom.storage.resolve import is_missing, names_in, open_pending
+from tokenloom.storage.resolve import exists, is_missing, names_in, open_pending
 from tokenloom.storage.versions import check_version, open_regular
 
 _LOGGER = logging.getLogger(__name__)
 
 _READ_BYTES = 16 << 20
+_ROWS = 1 << 20
 _NUM_DIGITS = 5
+
+_LOST = {
+    "origins": "`%s` has no origins: those of its documents are not known in the result",
+    "hashes": "the result has no hashes of documents, because `%s` has none",
+}
+"""What is said where only some inputs have a file."""
+
+MakeManifest = Callable[[PairFacts], Manifest]
+"""Makes a manifest from what the files of a pair hold."""
 
 
 @overload
@@ -64,8 +76,6 @@ def merge_datasets(
     *,
     multimodal: bool = False,
     part_bytes: None = None,
-    progress: Callable[[str], None] | None = None,
-    advance: Callable[[int], None] | None = None,
     verify: bool = False,
     durable: bool = True,
     overwrite: bool = False,
@@ -80,8 +90,6 @@ def merge_datasets(
     *,
     multimodal: bool = False,
     part_bytes: int,
-    progress: Callable[[str], None] | None = None,
-    advance: Callable[[int], None] | None = None,
     verify: bool = False,
     durable: bool = True,
     overwrite: bool = False,
@@ -95,8 +103,6 @@ def merge_datasets(
     *,
     multimodal: bool = False,
     part_bytes: int | None = None,
-    progress: Callable[[str], None] | None = None,
-    advance: Callable[[int], None] | None = None,
     verify: bool = False,
     durable: bool = True,
     overwrite: bool = False,
@@ -111,15 +117,13 @@ def merge_datasets(
     With `part_bytes`, writes pairs `OUTPUT_00000`, `OUTPUT_00001`, … of at most so many bytes of tokens and returns all
     of them. They are cut between documents; one that is larger by itself is alone. All appear together in the end.
 
-    An output that is there already is compared with the inputs; where it holds them, there is nothing to do.
+    A result that is there already, byte for byte, stays as it is.
 
     Args:
         prefixes: prefixes of the inputs, in the order wanted.
         output_prefix: prefix of the result; must not be one of the inputs.
         multimodal: whether the datasets hold modes.
         part_bytes: most bytes of tokens in each pair; None writes one pair.
-        progress: called with each prefix once it is copied; with `part_bytes`, once per pair that it goes to.
-        advance: called with the bytes of tokens copied since the last call.
         verify: compare the tokens of the inputs with their manifests first, then read them back from the disk and
             compare them with those of the inputs. Without, the manifest of the result says that they were not.
         durable: wait until the result would survive a loss of power; without, as `cp` does, it is faster.
@@ -135,73 +139,36 @@ def merge_datasets(
         StorageError: reading or writing fails; everything is as it was.
     """
     chosen = list(map(prefix_of, checked_paths("prefixes", prefixes, example='such as ["books", "web"]')))
-    output_prefix = checked_output_prefix("output_prefix", output_prefix)
+    target = prefix_of(checked_output_prefix("output_prefix", output_prefix))
+    opened = partial(IndexedDataset, multimodal=multimodal)
     with inputs_stay(chosen):
-        if part_bytes is None:
-            return write_concatenated(
-                [ConcatenatedPart(prefix=prefix) for prefix in chosen],
-                output_prefix,
-                multimodal=multimodal,
-                progress=progress,
-                advance=advance,
-                verify=verify,
-                durable=durable,
-                overwrite=overwrite,
-                notice=notice,
-                manifest=_manifest(chosen, multimodal=multimodal, verify=verify, whole=True) if chosen else None,
-            )
-        if part_bytes < 1:
-            message = f"expected pairs of at least one byte, got part_bytes={part_bytes!r}"
-            raise ConfigError(message)
-        check_output(output_prefix, chosen)
-        dtype = check_inputs(chosen, multimodal=multimodal, tokens=verify)
-        pairs = list(_cut(chosen, part_bytes))
-        outputs = [f"{prefix_of(output_prefix)}_{number:0{_NUM_DIGITS}}" for number in range(len(pairs))]
-        for output in outputs:
-            check_output(output, chosen)
-        _check_no_others(prefix_of(output_prefix), outputs)
-        combined_manifest(chosen, multimodal=multimodal)  # one tokenizer for all, before the first pair is written
-        make_folder_of(outputs[0])
-        with ExitStack() as stack:
-            stack.enter_context(if_stopped(lambda: NOTHING_WRITTEN))
-            total = sum(IndexedDataset(prefix).extents.num_held_bytes for prefix in chosen)
-            merged = stack.enter_context(task("merge", unit="bytes", total=total))
-            locks = [stack.enter_context(OutputLock(idx_path(output))) for output in outputs[:MOST_LOCKED]]
-            new: list[PendingDataset] = []
-            for parts, output in zip(pairs, outputs, strict=True):
-                if not overwrite and is_there(parts, output, dtype=dtype, multimodal=multimodal):
-                    tell_nothing_to_do(notice, output)
-                    continue
-                pending = write_pending(
-                    parts,
-                    output,
-                    dtype=dtype,
-                    multimodal=multimodal,
-                    progress=progress,
-                    advance=also_told(merged, advance),
-                    verify=verify,
-                    durable=durable,
-                    manifest=_manifest(
-                        [part.prefix for part in parts],
-                        multimodal=multimodal,
-                        verify=verify,
-                        whole=all(part.is_whole for part in parts),
-                    ),
-                )
-                stack.callback(pending.discard)
-                if should_seal(len(outputs)):
-                    pending.seal(durable=durable)
-                new.append(pending)
-            publish_datasets(new, overwrite=overwrite, durable=durable, locks=locks)
-        return [IndexedDataset(output, multimodal=multimodal) for output in outputs]
+        check_output(target, chosen)
+        outputs = {target: [ConcatenatedPart(prefix=prefix) for prefix in chosen]}
+        if part_bytes is not None:
+            if part_bytes < 1:
+                message = f"expected pairs of at least one byte, got part_bytes={part_bytes!r}"
+                raise ConfigError(message)
+            check_inputs(chosen, multimodal=multimodal)
+            cut = enumerate(_cut(chosen, part_bytes))
+            outputs = {f"{target}_{number:0{_NUM_DIGITS}}": parts for number, parts in cut}
+            _check_no_others(target, list(outputs))
+            combined_manifest(map(opened, chosen))  # one tokenizer for all, before the first pair is written
 
+        def make_manifest(parts: Sequence[ConcatenatedPart]) -> MakeManifest | None:
+            is_whole = all(part.is_whole for part in parts)
+            copied: CopiedTokens = "compared" if verify else "inherited" if is_whole else "unverified"
+            return combined_manifest((opened(part.prefix) for part in parts), copied_tokens=copied)
 
-def _manifest(
-    prefixes: Sequence[str], *, multimodal: bool, verify: bool, whole: bool
-) -> Callable[[PairFacts], Manifest] | None:
-    """Returns what makes the manifest of a merged pair; with `verify`, their tokens were compared."""
-    copied: CopiedTokens = "compared" if verify else "inherited" if whole else "unverified"
-    return combined_manifest(prefixes, multimodal=multimodal, copied_tokens=copied)
+        written = _write_all(
+            outputs,
+            multimodal=multimodal,
+            verify=verify,
+            manifest=make_manifest,
+            durable=durable,
+            overwrite=overwrite,
+            notice=notice,
+        )
+    return written[0] if part_bytes is None else written
 
 
 def write_concatenated(
@@ -209,21 +176,15 @@ def write_concatenated(
     output_prefix: str,
     *,
     multimodal: bool = False,
-    progress: Callable[[str], None] | None = None,
-    advance: Callable[[int], None] | None = None,
     verify: bool = False,
-    manifest: Callable[[PairFacts], Manifest] | None = None,
+    manifest: MakeManifest | None = None,
     durable: bool = True,
     overwrite: bool = False,
     notice: Callable[[str], None] | None = None,
 ) -> IndexedDataset:
-    """Writes the documents of all parts, in order, as one pair, and returns it opened.
+    """Writes the documents of all parts, in order, as one pair, and returns it opened; see `merge_datasets`.
 
-    Nothing appears before all is written; a failure leaves everything as it was. What lies beside the
-    inputs, see FORMAT.md, is joined too: roles and hashes if all have them, origins if any has. Memory: blocks of rows,
-    and for roles 8 bytes per sequence.
-
-    A dataset that is there already is compared with the parts; if it holds them, there is nothing to do.
+    Memory: blocks of rows, and for roles 8 bytes per sequence.
 
     Example:
         >>> import tempfile
@@ -240,98 +201,208 @@ def write_concatenated(
     Args:
         parts: the parts, in the order wanted.
         output_prefix: prefix of the result; must not be one of the inputs.
-        multimodal: whether the inputs hold modes.
-        progress: called with the prefix of each part once it is copied.
-        advance: called with the bytes of tokens copied since the last call.
-        verify: compare the tokens of the inputs with their manifests first, then read them back from the disk and
-            compare them with those of the inputs.
+        multimodal, verify, durable, overwrite, notice: see `merge_datasets`.
         manifest: makes the manifest of the result from what its files hold; None for none. Tokens of whole datasets
             that have manifests themselves are not read for that.
-        durable: wait until the pair would survive a loss of power; without, as `cp` does, it is faster.
-        overwrite: replace a dataset that is there and holds something else; it stays whole until the new one is.
-        notice: called with a sentence where there is nothing to do.
 
     Raises:
-        ConfigError: there is nothing to write, the output is also an input, the dtypes differ, a part names documents
-            that its dataset does not have, or only some have roles.
-        OutputExistsError: there is something else under the output prefix, and no `overwrite`.
-        OutputBusyError: another process writes the same output.
-        DatasetNotFoundError, DatasetFormatError: of an input that is missing or damaged.
-        StorageError: reading or writing fails, an input changes meanwhile, or the comparison finds a difference.
+        ConfigError: as `merge_datasets`, or a part names documents that its dataset does not have.
+        OutputExistsError, OutputBusyError, DatasetFormatError, StorageError: as `merge_datasets`.
     """
-    prefixes = [part.prefix for part in parts]
-    check_output(output_prefix, prefixes)
-    target = prefix_of(output_prefix)
-    make_folder_of(target)
-    with if_stopped(lambda: NOTHING_WRITTEN), OutputLock(idx_path(target)) as lock, inputs_stay(prefixes):
+    target, prefixes = prefix_of(output_prefix), [part.prefix for part in parts]
+    check_output(target, prefixes)
+    with inputs_stay(prefixes):
+        [written] = _write_all(
+            {target: parts},
+            multimodal=multimodal,
+            verify=verify,
+            manifest=lambda _: manifest,
+            durable=durable,
+            overwrite=overwrite,
+            notice=notice,
+        )
+    return written
+
+
+def _write_all(
+    outputs: Mapping[str, Sequence[ConcatenatedPart]],
+    *,
+    multimodal: bool,
+    verify: bool,
+    manifest: Callable[[Sequence[ConcatenatedPart]], MakeManifest | None],
+    durable: bool,
+    overwrite: bool,
+    notice: Callable[[str], None] | None,
+) -> list[IndexedDataset]:
+    """Writes pairs, by their prefixes, and returns them opened; all appear together."""
+    prefixes = list(dict.fromkeys(part.prefix for parts in outputs.values() for part in parts))
+    for target in outputs:
+        check_output(target, prefixes)
+    make_folder_of(next(iter(outputs)))
+    with ExitStack() as stack:
+        stack.enter_context(if_stopped(lambda: NOTHING_WRITTEN))
+        locks = [stack.enter_context(OutputLock(idx_path(target))) for target in list(outputs)[:MOST_LOCKED]]
         dtype = check_inputs(prefixes, multimodal=multimodal, tokens=verify)
-        if not overwrite and is_there(parts, target, dtype=dtype, multimodal=multimodal):
-            tell_nothing_to_do(notice, target)
-        else:
+        new = []
+        for target, parts in outputs.items():
+            if not overwrite:
+                _refuse_others(parts, target, dtype, multimodal=multimodal)
             pending = write_pending(
                 parts,
                 target,
                 dtype=dtype,
                 multimodal=multimodal,
-                progress=progress,
-                advance=advance,
                 verify=verify,
-                manifest=manifest,
+                manifest=manifest(parts),
                 durable=durable,
             )
-            publish_datasets([pending], overwrite=overwrite, durable=durable, locks=[lock])
+            stack.callback(pending.discard)
+            if _is_new(pending, overwrite=overwrite, notice=notice):
+                if should_seal(len(outputs)):
+                    pending.seal(durable=durable)
+                new.append(pending)
+        publish_datasets(new, overwrite=overwrite, durable=durable, locks=locks)
+    return [IndexedDataset(target, multimodal=multimodal) for target in outputs]
+
+
+def build_catalogue(
+    prefixes: Sequence[str],
+    output_prefix: str,
+    *,
+    multimodal: bool = False,
+    overwrite: bool = False,
+    notice: Callable[[str], None] | None = None,
+    verify: bool = False,
+) -> IndexedDataset:
+    """Makes many datasets one without copying a token, and returns it opened.
+
+    The result is an index, `OUTPUT.idx`, and a list of the pairs, `OUTPUT.catalogue`, see FORMAT.md. Its prefix is as
+    good as that of a pair. Pairs below the folder of the catalogue are named from there, so that the folder can be
+    moved; others by their whole path or address. A pair that changes later is an error when it is read. Catalogues
+    among the inputs are resolved to their pairs. What lies beside the inputs is joined: roles, hashes of documents and
+    manifests if all have them, origins if any has.
+
+    Every row of the inputs is checked, and rows pass in blocks, one input after the other.
+
+    Example:
+        >>> import tempfile
+        >>> from tokenloom import IndexedDatasetBuilder, build_catalogue
+        >>> folder = tempfile.mkdtemp()
+        >>> for name in ("a", "b"):
+        ...     builder = IndexedDatasetBuilder(f"{folder}/{name}.bin")
+        ...     builder.add_documents([[1, 2], [3]])
+        ...     builder.finalize(f"{folder}/{name}.idx")
+        >>> dataset = build_catalogue([f"{folder}/a", f"{folder}/b"], f"{folder}/all")
+        >>> len(dataset), dataset.num_tokens, dataset[2].tolist()
+        (4, 6, [1, 2])
+
+    Args:
+        prefixes: prefixes of the inputs, in the order wanted.
+        output_prefix: prefix of the catalogue.
+        multimodal: whether the datasets hold modes.
+        overwrite: replace a catalogue that is there and lists something else; never a pair.
+        notice: called with a sentence where there is nothing to do.
+        verify: read all tokens and compare them with the manifests. Without, the manifest of the result says that
+            they were not.
+
+    Raises:
+        ConfigError: there are no inputs, the output is one of them or a pair, the dtypes or, as manifests tell, the
+            tokenizers differ, only some have roles, or a catalogue in object storage would name local files.
+        OutputExistsError: there is another catalogue, and no `overwrite`.
+        OutputBusyError: another process writes the same output.
+        DatasetNotFoundError, DatasetFormatError: of an input that is missing or damaged.
+        StorageError: reading or writing fails, or an input changes meanwhile.
+    """
+    chosen = list(map(prefix_of, checked_paths("prefixes", prefixes, example='such as ["books", "web"]')))
+    target = prefix_of(output_prefix)
+    check_output(target, chosen)
+    if exists(bin_path(target)):
+        message = f"a catalogue `{target}` would take the place of `{bin_path(target)}`, which is there"
+        raise ConfigError(message, hint="choose another output prefix, or remove the pair")
+    make_folder_of(target)
+    with if_stopped(lambda: NOTHING_WRITTEN), OutputLock(idx_path(target)) as lock, inputs_stay(chosen):
+        pending = _write_catalogue(chosen, target, multimodal=multimodal, verify=verify)
+        new = [pending] if _is_new(pending, overwrite=overwrite, notice=notice) else []
+        publish_datasets(new, overwrite=overwrite, locks=[lock])
     return IndexedDataset(target, multimodal=multimodal)
 
 
-def tell_nothing_to_do(notice: Callable[[str], None] | None, prefix: str) -> None:
-    """Says that an output is there already, made of the same inputs."""
-    text = f"nothing to do: `{prefix}` holds these inputs already"
+def _write_catalogue(prefixes: Sequence[str], target: str, *, multimodal: bool, verify: bool) -> PendingDataset:
+    """Writes the files of a catalogue, which have no names yet."""
+    recorded: dict[str, list[tuple[CataloguePart, ConcatenatedPart]]] = {}
+    dtype = np.dtype(np.int32)
+    with task("catalogue", unit="datasets", total=len(prefixes)) as advance:
+        for dataset in _checked_inputs(prefixes, multimodal=multimodal, tokens=verify):
+            dtype, recorded[dataset.path_prefix] = dataset.dtype, list(_recorded(dataset))
+            advance()
+    named = [each for prefix in prefixes for each in recorded[prefix]]
+    catalogue, parts = Catalogue([part for part, _ in named]), [part for _, part in named]
+    header = Header(
+        dtype_code=DType.code_from_dtype(dtype),
+        num_sequences=catalogue.num_sequences,
+        num_boundaries=catalogue.num_documents + 1,
+    )
+    content = catalogue.pack(target)
+    opened = partial(IndexedDataset, multimodal=multimodal)
+    manifest = combined_manifest(map(opened, prefixes), copied_tokens="compared" if verify else "inherited")
+    sidecars = _joined_names(parts, multimodal=multimodal)
+    with ExitStack() as stack:
+        file = open_pending(catalogue_path(target))
+        stack.callback(file.discard)
+        file.write(content)
+        index = open_pending(idx_path(target))
+        stack.callback(index.discard)
+        _write_rows(parts, index, header, multimodal=multimodal, starts=catalogue.extents.starts.tolist())
+        tally = None if manifest is None else PairTally(dtype)
+        if tally is not None:
+            for pair in map(opened, prefixes):
+                tally.add_pair(pair)
+        pending = PendingDataset(prefix=target, tokens=file, index=index)
+        stack.callback(pending.discard)
+        tokens = catalogue.source(target, mmap=True)
+        _add_sidecars(
+            pending, parts, sidecars, tokens, multimodal=multimodal, durable=True, tally=tally, manifest=manifest
+        )
+        stack.pop_all()
+    return pending
+
+
+def _recorded(dataset: IndexedDataset) -> Iterator[tuple[CataloguePart, ConcatenatedPart]]:
+    """Yields the pairs that a dataset consists of, as a catalogue names them, and which documents of it they are."""
+    for number, section in enumerate(dataset.sections):
+        file = record_file(section.path, version=dataset.version_of_section(number))
+        if file.num_bytes != section.num_bytes:
+            message = f"`{section.path}`: expected {section.num_bytes} bytes, found {file.num_bytes}"
+            raise StorageError(message, hint="the file changed while it was recorded")
+        counts = CataloguePart(file=file, num_sequences=len(section.rows), num_documents=len(section.documents))
+        yield counts, ConcatenatedPart(prefix=dataset.path_prefix, documents=section.documents)
+
+
+def _is_new(pending: PendingDataset, *, overwrite: bool, notice: Callable[[str], None] | None) -> bool:
+    """Whether a dataset is to be published; one that is there already is given up, and said to be there."""
+    if overwrite or not is_published(pending) or not has_same_sidecars(pending):
+        return True
+    pending.discard()
+    text = f"nothing to do: `{pending.prefix}` holds these inputs already"
     _LOGGER.info("%s", text)
     if notice is not None:
         notice(text)
+    return False
 
 
-def is_there(parts: Sequence[ConcatenatedPart], target: str, *, dtype: np.dtype[np.generic], multimodal: bool) -> bool:
-    """Whether a pair holds what the parts come to, byte for byte; what cannot be so at a glance is not read.
-
-    Raises:
-        OutputExistsError: something else is there.
-    """
+def _refuse_others(
+    parts: Sequence[ConcatenatedPart], target: str, dtype: np.dtype[np.generic], *, multimodal: bool
+) -> None:
+    """Refuses to write where something is that cannot be the same, which sizes tell before the first byte is copied."""
     if (path := existing_path(target)) is None:
-        return False
+        return
     try:
         found = IndexedDataset(target, multimodal=multimodal)
     except (DatasetFormatError, DatasetNotFoundError) as error:
         raise exists_error(path) from error
-    header = _header(parts, dtype, multimodal=multimodal)
-    num_bytes = sum(_num_bytes(part, multimodal=multimodal) for part in parts)
-    if found.catalogue is not None or found.index.header != header or found.byte_source.num_bytes != num_bytes:
+    header, num_bytes = _sizes(parts, dtype, multimodal=multimodal)
+    if found.catalogue is not None or (found.index.header, found.byte_source.num_bytes) != (header, num_bytes):
         raise exists_error(path)
-    joining = JoinedSidecars(parts, target, multimodal=multimodal, durable=False)
-    index = open_pending(idx_path(target), durable=False)
-    try:
-        _write_rows(parts, index, header, multimodal=multimodal)
-        is_same = is_same_file(index) and holds(found.byte_source, _compared(parts, target, num_bytes))
-        if is_same:
-            joined = joining.write(len(found), found.byte_source, found.index_source())
-            try:
-                is_same = has_same_sidecars(target, joined.files)
-            finally:
-                joined.discard()
-    finally:
-        index.discard()
-    if not is_same:
-        raise exists_error(path)
-    return True
-
-
-def _num_bytes(part: ConcatenatedPart, *, multimodal: bool) -> int:
-    """Returns the bytes of tokens of a part."""
-    dataset = IndexedDataset(part.prefix, multimodal=multimodal)
-    if part.is_whole:
-        return dataset.extents.num_held_bytes
-    blocks = Selection(dataset, part).blocks()
-    return sum(int(block.lengths.sum(dtype=np.int64)) for block in blocks) * dataset.dtype.itemsize
 
 
 def write_pending(
@@ -340,56 +411,60 @@ def write_pending(
     *,
     dtype: np.dtype[np.generic],
     multimodal: bool,
-    progress: Callable[[str], None] | None = None,
-    advance: Callable[[int], None] | None = None,
     verify: bool = False,
-    manifest: Callable[[PairFacts], Manifest] | None = None,
+    manifest: MakeManifest | None = None,
     durable: bool = True,
 ) -> PendingDataset:
     """Writes what `write_concatenated` does, with inputs that `check_inputs` has checked and given the dtype of.
 
     Nothing has a name yet: `publish_datasets` makes it appear.
     """
-    joining = JoinedSidecars(parts, target, multimodal=multimodal, durable=durable)
+    sidecars = _joined_names(parts, multimodal=multimodal)
     tally = None if manifest is None else PairTally(dtype)
+    header, num_bytes = _sizes(parts, dtype, multimodal=multimodal)
     with ExitStack() as stack:
         tokens = open_pending(bin_path(target), durable=durable)
         stack.callback(tokens.discard)
         index = open_pending(idx_path(target), durable=durable)
         stack.callback(index.discard)
+        with task(f"writing {target}", unit="bytes", total=num_bytes) as advance:
 
-        total = sum(_num_bytes(part, multimodal=multimodal) for part in parts)
-        copied = stack.enter_context(task(f"writing {target}", unit="bytes", total=total))
-        tell = also_told(copied, advance)
+            def copy(part: ConcatenatedPart, piece: Piece) -> None:
+                put_piece(piece, tokens, advance=advance)
+                if tally is not None and not part.is_whole:
+                    for data in _read(piece):
+                        tally.add_tokens(data)
 
-        def copy(part: ConcatenatedPart, piece: Piece) -> None:
-            put_piece(piece, tokens, advance=tell)
-            if tally is not None and not part.is_whole:
-                for data in _read(piece):
-                    tally.add_tokens(data)
+            def end(part: ConcatenatedPart, dataset: IndexedDataset) -> None:
+                if tally is not None and part.is_whole:
+                    tally.add_pair(dataset)
 
-        def end(part: ConcatenatedPart, dataset: IndexedDataset) -> None:
-            if tally is not None and part.is_whole:
-                tally.add_pair(dataset)
-            dataset.check_index()
-            if progress is not None:
-                progress(part.prefix)
-
-        header = _header(parts, dtype, multimodal=multimodal)
-        num_bytes = _write_rows(parts, index, header, multimodal=multimodal, copy=copy, end=end)
+            expected = _write_rows(parts, index, header, multimodal=multimodal, copy=copy, end=end)
         tokens.sync()
-        _check_size(tokens, num_bytes)
+        with storage_errors("read", tokens.path):
+            found = tokens.stream.seek(0, 2)
+        if found != expected:
+            message = f"`{tokens.path}`: expected {expected} bytes, which the index needs, but {found} were copied"
+            raise StorageError(message, hint="an input changed while it was read")
         if verify:
-            _compare(tokens, parts, target, num_bytes)
+            _compare(tokens, parts, num_bytes)
         pending = PendingDataset(prefix=target, tokens=tokens, index=index)
-        written_index = MappedFile(index.readable_path)
-        joined = joining.write(header.num_sequences, MappedFile(tokens.readable_path), written_index)
-        stack.callback(joined.discard)
-        pending.add_beside(joined.files)
-        if manifest is not None and tally is not None:
-            pending.manifest = manifest_bytes(manifest(joined.facts(tally.facts(written_index))))
+        stack.callback(pending.discard)
+        written = MappedFile(tokens.readable_path)
+        _add_sidecars(
+            pending, parts, sidecars, written, multimodal=multimodal, durable=durable, tally=tally, manifest=manifest
+        )
         stack.pop_all()
     return pending
+
+
+def _sizes(parts: Sequence[ConcatenatedPart], dtype: np.dtype[np.generic], *, multimodal: bool) -> tuple[Header, int]:
+    """Returns the header of the index of all parts, and the bytes of their tokens."""
+    found = [Selection(IndexedDataset(part.prefix, multimodal=multimodal), part).count() for part in parts]
+    documents, sequences, num_tokens = (sum(each[column] for each in found) for column in range(3))
+    code = DType.code_from_dtype(dtype)
+    header = Header(dtype_code=code, num_sequences=sequences, num_boundaries=documents + 1)
+    return header, num_tokens * dtype.itemsize
 
 
 def _write_rows(
@@ -398,22 +473,25 @@ def _write_rows(
     header: Header,
     *,
     multimodal: bool,
+    starts: Sequence[int] | None = None,
     copy: Callable[[ConcatenatedPart, Piece], None] | None = None,
     end: Callable[[ConcatenatedPart, IndexedDataset], None] | None = None,
 ) -> int:
-    """Writes the index of all parts, and returns the bytes of tokens that it needs.
+    """Writes the index of all parts, and returns where the bytes of their tokens end.
 
     Args:
         parts: what it is of.
         index: empty.
         header: header with the final counts.
         multimodal: whether there are modes.
+        starts: where the bytes of each part begin; None for where those of the part before end.
         copy: called with each piece of tokens, in order.
         end: called after each part.
     """
     rows = IndexWriter(index, header, multimodal=multimodal)
-    for part in parts:
+    for number, part in enumerate(parts):
         dataset = IndexedDataset(part.prefix, multimodal=multimodal)
+        rows.pointer = rows.pointer if starts is None else starts[number]
         for block in Selection(dataset, part).blocks():
             rows.add_boundaries(rows.num_rows + np.cumsum(block.counts))
             rows.add_rows(block.lengths, block.modes)
@@ -421,6 +499,7 @@ def _write_rows(
                 copy(part, piece)  # type: ignore[misc]
         if end is not None:
             end(part, dataset)
+        dataset.check_index()
     rows.finish()
     return rows.pointer
 
@@ -428,11 +507,7 @@ def _write_rows(
 def put_piece(
     piece: Piece, target: PendingFile | PendingObject, *, advance: Callable[[int], None] | None = None
 ) -> None:
-    """Appends bytes to a file.
-
-    Raises:
-        StorageError: reading or writing fails, or the source is shorter than it was.
-    """
+    """Appends bytes to a file."""
     if not isinstance(piece, FilePiece):
         target.write(piece.data)
         if advance is not None:
@@ -452,47 +527,21 @@ def put_piece(
     )
 
 
-def _header(parts: Sequence[ConcatenatedPart], dtype: np.dtype[np.generic], *, multimodal: bool) -> Header:
-    documents = sequences = 0
-    for part in parts:
-        found = Selection(IndexedDataset(part.prefix, multimodal=multimodal), part).count()
-        documents, sequences = documents + found[0], sequences + found[1]
-    code = DType.code_from_dtype(dtype)
-    return Header(dtype_code=code, num_sequences=sequences, num_boundaries=documents + 1)
-
-
-def _check_size(tokens: PendingFile | PendingObject, expected: int) -> None:
-    with storage_errors("read", tokens.path):
-        found = tokens.stream.seek(0, 2)
-    if found != expected:
-        message = f"`{tokens.path}`: expected {expected} bytes, which the index needs, but {found} were copied"
-        raise StorageError(message, hint="an input changed while it was read")
-
-
-def _compare(
-    tokens: PendingFile | PendingObject, parts: Sequence[ConcatenatedPart], target: str, num_bytes: int
-) -> None:
+def _compare(tokens: PendingFile | PendingObject, parts: Sequence[ConcatenatedPart], num_bytes: int) -> None:
     """Compares what was written with the inputs."""
-    wrong = first_difference(tokens.readable_path, _compared(parts, target, num_bytes))
+    with task(f"comparing {tokens.path}", unit="bytes", total=num_bytes) as advance:
+
+        def contents() -> Iterator[memoryview]:
+            for part in parts:
+                for block in Selection(IndexedDataset(part.prefix), part).blocks():
+                    for data in (data for piece in block.pieces() for data in _read(piece)):
+                        yield data
+                        advance(len(data))
+
+        wrong = first_difference(tokens.readable_path, contents())
     if wrong is not None:
         message = f"`{tokens.path}`: byte {wrong} is not that of the inputs after copying"
         raise StorageError(message, hint="the disk or the memory is faulty, or an input changed while it was read")
-
-
-def _compared(parts: Sequence[ConcatenatedPart], target: str, num_bytes: int) -> Iterator[memoryview]:
-    """Yields the bytes that parts are made of, in order, and shows how many of them were compared."""
-    with task(f"comparing {target}", unit="bytes", total=num_bytes) as advance:
-        for data in _contents(parts):
-            yield data
-            advance(len(data))
-
-
-def _contents(parts: Sequence[ConcatenatedPart]) -> Iterator[memoryview]:
-    """Yields the bytes that parts are made of, in order."""
-    for part in parts:
-        for block in Selection(IndexedDataset(part.prefix), part).blocks():
-            for piece in block.pieces():
-                yield from _read(piece)
 
 
 def _read(piece: Piece) -> Iterator[memoryview]:
@@ -512,6 +561,118 @@ def _read(piece: Piece) -> Iterator[memoryview]:
             yield data
             left -= len(data)
         check_version(file.fileno(), piece.version, piece.path)
+
+
+def _joined_names(parts: Sequence[ConcatenatedPart], *, multimodal: bool) -> set[str]:
+    """Returns which files will lie beside the result: roles and hashes if all inputs have them, origins if any has."""
+    prefixes = list(dict.fromkeys(prefix_of(part.prefix) for part in parts))
+    lacking = {name: [each for each in prefixes if not exists(sidecar_path(each, name))] for name in SIDECARS}
+    for name, without in lacking.items():
+        if not 0 < len(without) < len(prefixes):
+            continue
+        if name == "roles":
+            having = next(prefix for prefix in prefixes if prefix not in without)
+            message = f"there are roles beside `{having}`, but none beside `{without[0]}`"
+            raise ConfigError(message, hint="join conversations with conversations, or move the `.roles` files away")
+        _LOGGER.warning(_LOST[name], without[0])
+    if not lacking["roles"]:
+        tokenizers = {
+            prefix: read_roles(IndexedDataset(prefix, multimodal=multimodal)).tokenizer_sha256 for prefix in prefixes
+        }
+        for prefix, found in tokenizers.items():
+            if found != (expected := tokenizers[prefixes[0]]):
+                message = f"the roles of `{prefix}` come from the tokenizer {found}, "
+                message += f"those of `{prefixes[0]}` from {expected}"
+                raise ConfigError(message, hint="tokenize the conversations with one tokenizer")
+    return {name for name in SIDECARS if len(lacking[name]) < (len(prefixes) if name == "origins" else 1)}
+
+
+def _add_sidecars(
+    pending: PendingDataset,
+    parts: Sequence[ConcatenatedPart],
+    names: set[str],
+    tokens: ByteSource,
+    *,
+    multimodal: bool,
+    durable: bool,
+    tally: PairTally | None,
+    manifest: MakeManifest | None,
+) -> None:
+    """Writes what lies beside a dataset whose tokens and index are complete, and its manifest."""
+    index = MappedFile(pending.index.readable_path)
+    checksums: dict[str, Any] = {}
+    for name, (file, checksum) in _joined_sidecars(
+        pending.prefix, parts, names, tokens, index, multimodal=multimodal, durable=durable
+    ):
+        pending.sidecars[name], checksums[name] = file, checksum
+    if manifest is not None and tally is not None:
+        pending.manifest = manifest_bytes(manifest(replace(tally.facts(index), **checksums)))
+
+
+def _joined_sidecars(
+    prefix: str,
+    parts: Sequence[ConcatenatedPart],
+    names: set[str],
+    tokens: ByteSource,
+    index: ByteSource,
+    *,
+    multimodal: bool,
+    durable: bool,
+) -> Iterator[tuple[str, Written]]:
+    """Yields the files beside a dataset, by name. Memory: the table of origins, and for roles 8 bytes per sequence."""
+    start = start_crc32_of(index)
+
+    def documents_of(part: ConcatenatedPart) -> range:
+        if part.documents is not None:
+            return part.documents
+        return range(IndexedDataset(part.prefix, multimodal=multimodal).num_documents)
+
+    def origins() -> Iterator[OriginsPart]:
+        for part in parts:
+            yield read_origins(part.prefix), documents_of(part), part.kept_documents
+
+    def hashes() -> Iterator[NDArray[np.uint64]]:
+        for part in parts:
+            documents = documents_of(part)
+            is_first = not documents.start  # of the parts of a pair: one look at all of its hashes is enough
+            found = read_document_hashes(part.prefix, is_checked=is_first)
+            assert found is not None
+            for first in range(documents.start, documents.stop, _ROWS):
+                rows = slice(first, min(first + _ROWS, documents.stop))
+                yield found[rows] if part.kept_documents is None else found[rows][part.kept_documents[rows]]
+
+    if "roles" in names:
+        yield "roles", _join_roles(prefix, parts, tokens, index, multimodal=multimodal, durable=durable)
+    if "origins" in names:
+        yield "origins", write_runs(prefix, *joined_origins(origins()), index_start_crc32=start, durable=durable)
+    if "hashes" in names:
+        yield "hashes", write_document_hashes(prefix, hashes(), index_start_crc32=start, durable=durable)
+
+
+def _join_roles(
+    prefix: str,
+    parts: Sequence[ConcatenatedPart],
+    tokens: ByteSource,
+    index: ByteSource,
+    *,
+    multimodal: bool,
+    durable: bool,
+) -> Written:
+    writer, num_sequences = RolesWriter(prefix), 0
+    for part in parts:
+        dataset = IndexedDataset(part.prefix, multimodal=multimodal)
+        roles = read_roles(dataset)
+        writer.tokenizer_sha256 = roles.tokenizer_sha256
+        for block in Selection(dataset, part).blocks():
+            offsets = roles.offsets[block.rows.start : block.rows.stop + 1]
+            counts, chosen = np.diff(offsets), slice(int(offsets[0]), int(offsets[-1]))
+            stops, kinds = roles.stops[chosen], roles.kinds[chosen]
+            if not block.kept_rows.all():
+                is_kept = np.repeat(block.kept_rows, counts)
+                counts, stops, kinds = counts[block.kept_rows], stops[is_kept], kinds[is_kept]
+            writer.append(counts, stops, kinds)
+            num_sequences += len(counts)
+    return writer.write(num_sequences, tokens, index, durable=durable)
 
 
 def _cut(prefixes: Sequence[str], part_bytes: int) -> Iterator[list[ConcatenatedPart]]:
@@ -568,11 +729,7 @@ def _check_no_others(output_prefix: str, outputs: Sequence[str]) -> None:
 
 
 def check_output(output_prefix: str, prefixes: Sequence[str]) -> None:
-    """Checks that there are inputs, and that the output is none of them.
-
-    Raises:
-        ConfigError: there are none, or it is.
-    """
+    """Checks that there are inputs, and that the output is none of them."""
     if not prefixes:
         message = "expected at least one dataset to merge, got none"
         raise ConfigError(message)
@@ -602,22 +759,12 @@ def _identities(prefix: str) -> set[tuple[int, int]]:
 
 
 def check_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = False) -> np.dtype[np.generic]:
-    """Returns the dtype of all datasets, after checking each of them as `open_checked` does, once.
-
-    Args:
-        prefixes: prefixes of the datasets.
-        multimodal: whether they hold modes.
-        tokens: see `open_checked`.
-
-    Raises:
-        ConfigError: their dtypes differ.
-        DatasetNotFoundError, DatasetFormatError: of one that is missing or damaged.
-    """
-    dtypes = {dataset.dtype for dataset in checked_inputs(prefixes, multimodal=multimodal, tokens=tokens)}
+    """Returns the dtype of all datasets, after checking each of them as `open_checked` does, once."""
+    dtypes = {dataset.dtype for dataset in _checked_inputs(prefixes, multimodal=multimodal, tokens=tokens)}
     return dtypes.pop()
 
 
-def checked_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = False) -> Iterator[IndexedDataset]:
+def _checked_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = False) -> Iterator[IndexedDataset]:
     """Yields each dataset, once, after checking it and that its dtype is that of those before; see `check_inputs`."""
     first, expected = "", None
     for prefix in dict.fromkeys(map(prefix_of, prefixes)):
@@ -631,18 +778,7 @@ def checked_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = 
 
 
 def open_checked(prefix: str, *, multimodal: bool, tokens: bool = False) -> IndexedDataset:
-    """Returns a dataset with a sound index and sound files beside it, every row of them, as its manifest has them.
-
-    Args:
-        prefix: prefix of the dataset.
-        multimodal: whether it holds modes.
-        tokens: whether all tokens are read, too, and compared with the manifest; there may be none.
-
-    Raises:
-        DatasetNotFoundError: it is not there.
-        DatasetFormatError: something in it is damaged, or its manifest was written for other data.
-        StorageError: a pair of a catalogue is missing, or another one took its place.
-    """
+    """Returns a dataset with a sound index and sound files beside it, every row of them, as its manifest has them."""
     dataset = IndexedDataset(prefix, multimodal=multimodal)
     check_index(dataset)
     check_sidecars(dataset)

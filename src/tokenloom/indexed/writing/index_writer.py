@@ -21,11 +21,6 @@ _ROWS_PER_WRITE = 1 << 20
 class IndexWriter:
     """Writes the arrays of an index side by side: each block of rows goes to its place in all of them.
 
-    Args:
-        file: empty file to be written. It is not published.
-        header: header with the final counts.
-        multimodal: whether there are modes.
-
     Attributes:
         num_rows: sequences written so far.
         pointer: where the next sequence begins, in bytes; may be set to somewhere else than where the last one ended.
@@ -68,11 +63,7 @@ class IndexWriter:
         self._num_boundaries += len(ends)
 
     def finish(self) -> None:
-        """Makes the bytes durable, under the temporary name.
-
-        Raises:
-            StorageError: there were other counts than the header says.
-        """
+        """Makes the bytes durable, under the temporary name."""
         expected = self._header.num_sequences, self._header.num_boundaries
         if (found := (self.num_rows, self._num_boundaries)) != expected:
             message = f"`{self._file.path}`: expected {expected} sequences and boundaries, found {found}"
@@ -88,14 +79,7 @@ class IndexWriter:
 def write_records(
     records: RecordBuilder, file: PendingFile | PendingObject, *, dtype_code: int, multimodal: bool
 ) -> None:
-    """Writes the index of all sequences that a builder took note of.
-
-    Args:
-        records: records of the builder.
-        file: empty file to be written. It is not published.
-        dtype_code: code of the dtype of the tokens.
-        multimodal: whether there are modes.
-    """
+    """Writes the index of all sequences that a builder took note of."""
     header = Header(
         dtype_code=dtype_code, num_sequences=records.num_sequences, num_boundaries=records.num_document_boundaries
     )

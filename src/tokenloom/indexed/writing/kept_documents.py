@@ -58,15 +58,7 @@ class ConcatenatedPart:
 
 
 class Selection:
-    """The documents of a part, read block by block.
-
-    Args:
-        dataset: opened from the part's prefix; every row of its index must have been checked.
-        part: which documents.
-
-    Raises:
-        ConfigError: the part names documents that the dataset does not have.
-    """
+    """The documents of a part, read block by block."""
 
     def __init__(self, dataset: IndexedDataset, part: ConcatenatedPart) -> None:
         self.dataset = dataset
@@ -81,16 +73,17 @@ class Selection:
             message = f"`{part.prefix}`: expected bool[{count}], a value per document, found {found}"
             raise ConfigError(message)
 
-    def count(self) -> tuple[int, int]:
-        """Returns how many documents and sequences there are; one pass over the boundaries if some are left out."""
+    def count(self) -> tuple[int, int, int]:
+        """Returns how many documents, sequences and tokens there are; one pass over the rows if some are left out."""
         if self._kept is None:
             first, last = self.dataset.document_indices[[self._documents.start, self._documents.stop]].tolist()
-            return len(self._documents), last - first
-        documents = sequences = 0
+            return len(self._documents), last - first, self.dataset.count_tokens(range(first, last))
+        documents = sequences = tokens = 0
         for block in self.blocks():
             documents += block.num_documents
             sequences += int(block.counts.sum())
-        return documents, sequences
+            tokens += int(block.lengths.sum(dtype=np.int64))
+        return documents, sequences, tokens
 
     def blocks(self) -> Iterator[Block]:
         """Yields the documents in blocks of about a million sequences."""
@@ -107,11 +100,6 @@ class Selection:
 
 class Block:
     """Consecutive documents, some of them left out.
-
-    Args:
-        dataset: dataset that holds them.
-        documents: which.
-        kept: bool[len(documents)], or None if all are kept.
 
     Attributes:
         num_documents: number of documents that are kept.

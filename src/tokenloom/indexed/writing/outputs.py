@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -11,18 +11,17 @@ import numpy as np
 
 from tokenloom.errors import StorageError
 from tokenloom.indexed.catalogue import catalogue_path
-from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
-from tokenloom.indexed.manifest.contents import SIDECARS, sidecar_path
-from tokenloom.indexed.manifest.file import manifest_path
+from tokenloom.indexed.layout import SIDECARS, bin_path, idx_path, prefix_of, sidecar_path
+from tokenloom.indexed.manifests import manifest_path
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.atomic import PendingFile, PendingLink
-from tokenloom.storage.copies import PendingObject
-from tokenloom.storage.local import ByteSource, MappedFile
+from tokenloom.storage.atomic import PendingFile
+from tokenloom.storage.local import MappedFile
 from tokenloom.storage.publishing import FileGroup, OutputLock, canonical_name, exists_error, publish_together, tidy
 from tokenloom.storage.resolve import exists, keep_copy, open_pending, open_source, remove
 
-AnyPending = PendingFile | PendingLink | PendingObject
+AnyPending = PendingFile
 
+_COMPARED_BYTES = 64 << 20
 _MOST_OPEN = 64
 """Datasets whose files stay open until they are published; those of more are closed under hidden names."""
 MOST_LOCKED = 200
@@ -44,11 +43,7 @@ def dataset_paths(prefix: str) -> list[str]:
 
 
 def existing_path(prefix: str) -> str | None:
-    """Returns the path of a file of a dataset that is there, None if there is none.
-
-    Raises:
-        StorageError: a store does not say.
-    """
+    """Returns the path of a file of a dataset that is there, None if there is none."""
     if not is_remote(prefix):
         tidy(idx_path(prefix))
     return next((path for path in dataset_paths(prefix) if exists(path)), None)
@@ -63,7 +58,7 @@ class PendingDataset:
         tokens: the `.bin` file, or the catalogue in place of it.
         index: the `.idx` file.
         manifest: the contents of the manifest; None for none.
-        roles, origins, hashes: the files beside it, see `SIDECARS`; None for none.
+        sidecars: the files beside it, by their names in `SIDECARS`.
         beside: further files that appear with it.
         replaced: paths of further files that belong to what it replaces.
     """
@@ -72,21 +67,10 @@ class PendingDataset:
     tokens: AnyPending
     index: AnyPending
     manifest: bytes | None = None
-    roles: AnyPending | None = None
-    origins: AnyPending | None = None
-    hashes: AnyPending | None = None
+    sidecars: dict[str, AnyPending] = field(default_factory=dict)
     beside: Sequence[AnyPending] = ()
     replaced: Sequence[str] = ()
     _record: AnyPending | None = field(default=None, init=False, repr=False)
-
-    @property
-    def sidecars(self) -> dict[str, AnyPending | None]:
-        """The files beside it, by name."""
-        return {name: getattr(self, name) for name in SIDECARS}
-
-    def add_beside(self, files: Mapping[str, AnyPending]) -> None:
-        """Takes files that go beside it, by name."""
-        self.roles, self.origins, self.hashes = (files.get(name) for name in ("roles", "origins", "hashes"))
 
     def files(self, *, durable: bool) -> list[AnyPending]:
         """Returns all files in the order in which they appear, the index last."""
@@ -127,20 +111,7 @@ def publish_datasets(
     exclusive: bool = True,
     locks: Iterable[OutputLock] = (),
 ) -> None:
-    """Makes datasets appear, all or none; what they replace stays whole until all are complete, and then goes.
-
-    Args:
-        datasets: written.
-        overwrite: whether they may replace others.
-        durable: whether they survive a loss of power.
-        exclusive: whether others are kept from writing the same meanwhile.
-        locks: those that the caller holds already.
-
-    Raises:
-        OutputExistsError: something is there, and is not to be replaced.
-        OutputBusyError: another process writes one of them.
-        StorageError: writing failed; what was there is there again.
-    """
+    """Makes datasets appear, all or none; what they replace stays whole until all are complete, and then goes."""
     own: list[OutputLock] = []
     try:
         local = [dataset for dataset in datasets if not is_remote(dataset.index.path)]
@@ -168,45 +139,33 @@ def publish_datasets(
 def is_same_file(file: AnyPending) -> bool:
     """Whether what has the final name of a file holds the same bytes; the file is complete."""
     file.sync()
-    return holds(open_source(file.path), [MappedFile(file.readable_path).mapped.data])
-
-
-def holds(source: ByteSource, contents: Iterable[memoryview]) -> bool:
-    """Whether a file holds these bytes, in pieces, and no more."""
-    offset = 0
-    for piece in contents:
-        length = memoryview(piece).nbytes
-        if offset + length > source.num_bytes:
-            return False
-        if not np.array_equal(source.read(offset, length), np.frombuffer(piece, dtype=np.uint8)):
-            return False
-        offset += length
-    return offset == source.num_bytes
+    there, data = open_source(file.path), MappedFile(file.readable_path).mapped
+    return there.num_bytes == len(data) and all(
+        np.array_equal(
+            there.read(begin, min(_COMPARED_BYTES, len(data) - begin)), data[begin : begin + _COMPARED_BYTES]
+        )
+        for begin in range(0, len(data), _COMPARED_BYTES)
+    )
 
 
 def is_published(pending: PendingDataset) -> bool:
-    """Whether a dataset with the same bytes is there already, the manifest aside, which also says who wrote it.
-
-    Raises:
-        OutputExistsError: another one is there.
-    """
+    """Whether a dataset with the same bytes is there already, the manifest aside, which also says who wrote it."""
     if (path := existing_path(pending.prefix)) is None:
         return False
-    files = [file for file in (pending.index, pending.tokens, pending.roles) if file is not None]
+    files = [
+        pending.index,
+        pending.tokens,
+        *(pending.sidecars[name] for name in ("roles",) if name in pending.sidecars),
+    ]
     if not all(exists(file.path) and is_same_file(file) for file in files):
         raise exists_error(path)
     return True
 
 
-def has_same_sidecars(prefix: str, files: Mapping[str, AnyPending | None]) -> bool:
-    """Whether the same files lie beside a dataset, and no others.
-
-    Args:
-        prefix: prefix of the dataset.
-        files: what should lie there, by name.
-    """
+def has_same_sidecars(pending: PendingDataset) -> bool:
+    """Whether what lies beside a dataset is what would be published with it, and no more."""
     for name in SIDECARS:
-        file, is_there = files.get(name), exists(sidecar_path(prefix, name))
+        file, is_there = pending.sidecars.get(name), exists(sidecar_path(pending.prefix, name))
         if is_there != (file is not None) or (file is not None and not is_same_file(file)):
             return False
     return True
@@ -229,7 +188,7 @@ def _upload(dataset: PendingDataset, *, overwrite: bool) -> None:
     files = dataset.files(durable=True)
     remove(dataset.index.path)
     try:
-        files[0].place()
+        files[0].publish()
     except BaseException:
         if kept is not None:
             with suppress(StorageError):
@@ -239,4 +198,4 @@ def _upload(dataset: PendingDataset, *, overwrite: bool) -> None:
         if name not in {file.path for file in files}:
             remove(name)
     for file in files[1:]:
-        file.place()
+        file.publish()

@@ -13,8 +13,8 @@ FORMATS: Registry[RecordFormat] = Registry(
     "input format",
     {
         "jsonl": "tokenloom.inputs.formats.jsonl:JSONL",
-        "text-lines": "tokenloom.inputs.formats.text_lines:TEXT_LINES",
-        "text-files": "tokenloom.inputs.formats.text_files:TEXT_FILES",
+        "text-lines": "tokenloom.inputs.formats.text:TEXT_LINES",
+        "text-files": "tokenloom.inputs.formats.text:TEXT_FILES",
         "parquet": "tokenloom.inputs.formats.parquet:PARQUET",
         "arrow": "tokenloom.inputs.formats.arrow:ARROW",
         "csv": "tokenloom.inputs.formats.delimited:CSV",

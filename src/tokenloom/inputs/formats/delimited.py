@@ -58,9 +58,6 @@ class DelimitedReader(TableReader):
         text = self._arrow.string()
         schema = self._arrow.schema([(name, text) for name in names])
         keys = columns_of(schema, names if keys is None else keys, self._path)
-        if several := [key for key in keys if names.count(key) > 1]:
-            message = f"`{self._path}`: {names.count(several[0])} columns {several[0]!r}"
-            raise InputError(message, hint="name each column once in the first row")
         self._text.end = f"\n{_END}{self._delimiter * len(names)}\n".encode()
         self._table = arrow_csv.open_csv(
             self._source,

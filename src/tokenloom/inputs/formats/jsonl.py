@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tokenloom.inputs import InputSlice
 from tokenloom.inputs.left_out import left_out_of
-from tokenloom.inputs.lines import FEW_LINES, LineBlock, LineReader
+from tokenloom.inputs.lines import LineBlock, LineReader
 from tokenloom.inputs.parsing import ParsedBlock, Texts, parse_carefully
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat
 from tokenloom.inputs.records import MARK, UnusableLineError, decoded, value_at
@@ -37,13 +37,9 @@ class JsonLineBlock(LineBlock):
 
     def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
         """Returns the texts under the keys; also of lines that are unusual, if they are few."""
-        if self.too_long:
-            return None
         loads = require("orjson", extra="preprocess").loads
         if (parsed := self._by_kernel(keys)) is not None:
             return parsed
-        if self.data.count(b"\n") > FEW_LINES and self.data.count(b"\n\n") > FEW_LINES:  # these are left out first
-            return None
         try:
             lines = self.lines()
             columns = _columns(lines, keys, loads)
@@ -89,7 +85,6 @@ class JsonLineBlock(LineBlock):
         return ParsedBlock(
             columns=tuple(_between(*each, num_before) for each in zip(columns, parsed.columns, strict=True)),
             num_documents=len(columns[0]) + parsed.num_documents,
-            num_blank_lines=parsed.num_blank_lines,
             bad_lines=bad_lines,
             left_out=left_out_of(numbers[~is_document]),
         )

@@ -19,19 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.datasets.conversations import ConversationSamples
 from tokenloom.datasets.exposure import Exposure
-from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.joined_conversations import TakenOfPairs
 from tokenloom.datasets.ledger import NOTHING, Count
 from tokenloom.datasets.slot_counts import NO_SLOTS, SlotCounts, count_conversations, count_windows
-from tokenloom.errors import ConfigError
-from tokenloom.progress import also_told, task
 from tokenloom.rendering.card import HasFacts
 from tokenloom.run.audit.occurrences import OccurrenceSearch
-from tokenloom.run.audit.trace import StoredMembers
 from tokenloom.run.dataset import RunDataset
-from tokenloom.run.digest import check_position
 from tokenloom.run.held_out import DeniedDocuments, are_held_out
 from tokenloom.run.lock import RunLock
 from tokenloom.run.members import SourceData, run_config
@@ -42,33 +36,15 @@ from tokenloom.run.sample_settings import CONVERSATIONS
 from tokenloom.run.take_maps import Int64s
 
 if TYPE_CHECKING:
-    from tokenloom.run.run import Run
+    pass
 
 
-def ledger_of(
-    run: Run, *, until: int | None = None, reads_data: bool = True, report: Report | None = None
-) -> RunLedger:
-    """Returns where the tokens of a run went before a position, see `Run.ledger`.
-
-    One in the reference's order is built, if it is not yet, and its index is looked through.
-    """
-    position = run.num_samples if until is None else until
-    if position is None:
-        message = "expected a position up to which the ledger goes, of a run without an end, found none"
-        raise ConfigError(message, hint="name one, as a step or a position")
-    check_position(run.lock, position)
-    with task("ledger", unit="samples") as advance:
-        return _ledger(run, position, reads_data=reads_data, report=also_told(advance, report))
-
-
-def _ledger(run: Run, position: int, *, reads_data: bool, report: Report) -> RunLedger:
-    lock = run.lock
-    if lock.is_megatron:
-        return stored_ledger(run.dataset(), lock, position, reads_data=reads_data, report=report)
-    closed = closed_at(lock, position)
+def computed_ledger(dataset: RunDataset, position: int, *, reads_data: bool, report: Report) -> RunLedger:
+    """Returns where the tokens of a run went before a position, see `Run.ledger`."""
+    closed = closed_at(dataset.lock, position)
     if not closed.segments:
-        return RunLedger(position=0, stages=(), sources=tuple((source.name, LedgerRow()) for source in lock.sources))
-    dataset: RunDataset = run.dataset()
+        sources = tuple((source.name, LedgerRow()) for source in dataset.lock.sources)
+        return RunLedger(position=0, stages=(), sources=sources)
     return _Closing(closed, SlotCounter(dataset, report=report), reads_data=reads_data).ledger(position)
 
 
@@ -167,91 +143,12 @@ class _Closing:
         counts = count_windows(reading.num_samples, sequence_length=length, extra=1)
         slots = counts.slots if self._lock.dataset not in CONVERSATIONS else 0
         tokens = row.brought + row.offered if self._are_packs else counts.tokens
-        row = replace(row, counts=_not_counted(reading.num_samples, slots, tokens))
+        row = replace(row, counts=not_counted(reading.num_samples, slots, tokens))
         return row if self._are_packs else self._with_windows(row, reading, length)
 
 
-def stored_ledger(
-    dataset: Any, lock: RunLock, position: int, *, reads_data: bool = True, report: Report | None = None
-) -> RunLedger:
-    """Returns where the tokens of a run in the reference's order went before a position.
-
-    Args:
-        dataset: the run's dataset, as the builder returns it.
-        lock: the run.
-        position: the position.
-        reads_data: whether to look into the data where they decide what has loss; else that is not counted.
-        report: hears of samples that were looked into.
-    """
-    members = StoredMembers(dataset, lock)
-    read: list[list[Int64s]] = [[np.empty(0, dtype=np.int64)] for _ in members.datasets]
-    for _, numbers, found in members.located(0, position):
-        for number in np.unique(numbers).tolist():
-            read[number].append(np.ascontiguousarray(found[numbers == number], dtype=np.int64))
-    rows: list[list[LedgerRow]] = [[] for _ in lock.sources]
-    for member, source, parts in zip(members.datasets, members.sources, read, strict=True):
-        samples = np.sort(np.concatenate(parts))
-        if len(samples):
-            rows[source].append(_row(member, samples, reads_data=reads_data, report=report))
-    segment = lock.segments[0]
-    sources = tuple((each.name, summed(own)) for each, own in zip(lock.sources, rows, strict=True))
-    stage = LedgerStage(
-        stage=segment.stage,
-        start=0,
-        stop=position,
-        sequence_length=segment.sequence_length,
-        sources=tuple(sources[number] for number, _ in segment.weights),
-    )
-    return RunLedger(position=position, stages=(stage,) if position else (), sources=sources)
-
-
-def _row(dataset: Any, samples: Int64s, *, reads_data: bool, report: Report | None) -> LedgerRow:
-    """Returns the row of a dataset of which some samples were read, each once."""
-    if isinstance(dataset, ConversationSamples):
-        return _row_of_conversations(dataset, samples, reads_data=reads_data, report=report)
-    if not isinstance(dataset, GPTDataset):
-        message = f"expected documents or conversations, for a ledger, found {type(dataset).__name__}"
-        raise ConfigError(message)
-    config, plan = dataset.config, dataset.epoch_plan
-    length, extra = config.sequence_length, config.num_extra_tokens
-    offered, left = plan.num_epochs * plan.tokens_per_epoch, plan.num_samples - len(samples)
-    row = LedgerRow(offered=offered)
-    if not dataset.counts_need_tokens:
-        row = replace(row, counts=count_windows(len(samples), sequence_length=length, extra=extra))
-    elif reads_data:
-        row = replace(row, counts=_counts(dataset, samples, report))
-    else:
-        slots = len(samples) * length
-        row = replace(row, counts=_not_counted(len(samples), slots, slots))
-    tail = offered - plan.num_samples * length - extra
-    return replace(row, first_of_passes=extra, dropped_tail=tail, not_reached=left * length)
-
-
-def _row_of_conversations(
-    dataset: ConversationSamples, samples: Int64s, *, reads_data: bool, report: Report | None
-) -> LedgerRow:
-    whole = dataset.ledger()
-    dropped = Dropped(empty=whole.dropped_empty, long=whole.dropped_long, untrainable=whole.dropped_untrainable)
-    row = LedgerRow(offered=whole.exposed.tokens)
-    if not reads_data:
-        return replace(row, counts=_not_counted(len(samples), 0, row.offered))
-    row = replace(row, counts=_counts(dataset, samples, report), dropped=dropped)
-    left = whole.not_reached.tokens if len(samples) == whole.num_samples else row.balance[0]
-    return replace(row, not_reached=left)
-
-
-def _counts(dataset: GPTDataset | ConversationSamples, samples: Int64s, report: Report | None) -> SlotCounts:
-    size = max(1, min(CHUNK_SAMPLES, CHUNK_SLOTS // dataset.config.sequence_length))
-    found = NO_SLOTS
-    for first in range(0, len(samples), size):
-        chunk: NDArray[np.int64] = samples[first : first + size]
-        found += dataset.slot_counts(chunk)
-        if report is not None:
-            report(len(chunk))
-    return found
-
-
-def _not_counted(samples: int, slots: int, tokens: int) -> SlotCounts:
+def not_counted(samples: int, slots: int, tokens: int) -> SlotCounts:
+    """Returns the counts of samples that nobody looks into."""
     return SlotCounts(samples=samples, slots=slots, tokens=tokens, not_counted_slots=slots, not_counted_tokens=tokens)
 
 

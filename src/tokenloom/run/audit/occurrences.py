@@ -13,15 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.datasets.base import MegatronDataset
-from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.errors import ConfigError
 from tokenloom.kernels import sample_numbers
-from tokenloom.order.policies import ArrayOrder
 from tokenloom.order.walk_order import Occurrences
 from tokenloom.order.windows import SpanBatch
-from tokenloom.run.audit.span_table import Int64s, PairRows, SpanTable, joined_tables
-from tokenloom.run.audit.trace import StoredMembers, trace_megatron
+from tokenloom.run.audit.span_table import Int64s, PairRows, SpanTable
 from tokenloom.run.audit.windows_read import Cut, Ranges, windows_read
 from tokenloom.run.digest import run_identity
 from tokenloom.run.lock import MOST_SAMPLES, RunLock
@@ -204,82 +200,3 @@ def denied_from(lock: RunLock, source: int, documents: Int64s) -> Int64s:
             if number == source:
                 first[np.isin(documents, denied)] = np.minimum(first[np.isin(documents, denied)], denial.start)
     return first
-
-
-_ROWS_AT_ONCE = 1 << 22
-"""Rows of an index that are looked at together."""
-
-_POSITIONS_AT_ONCE = 1 << 16
-"""Positions whose spans are looked at together."""
-
-
-def find_stored(
-    dataset: Any,
-    lock: RunLock,
-    source: int,
-    documents: Documents,
-    *,
-    start: int = 0,
-    stop: int | None = None,
-) -> SpanTable:
-    """Returns all spans of documents at positions [start, stop) of a run in the reference's order.
-
-    Takes time with the size of the index: about 5 ns per row.
-
-    Args:
-        dataset: the run's dataset, as the builder returns it.
-        lock: the run.
-        source: number of the source.
-        documents: numbers of its documents, in any order.
-        start: the first position.
-        stop: one past the last; None for the end.
-
-    Raises:
-        ConfigError: the source has no such document, or there is no such range.
-    """
-    wanted = checked_documents(lock, source, documents)
-    first, last = checked_range(len(dataset), start, stop)
-    pair_rows = PairRows.of_lock(lock)
-    pairs, rows = pair_rows.locate(np.full(len(wanted), source, dtype=np.int32), wanted)
-    members = StoredMembers(dataset, lock)
-    found = [trace_megatron(dataset, lock, np.empty(0, dtype=np.int64))]
-    for number, (member, pair) in enumerate(zip(members.datasets, members.pairs, strict=True)):
-        if len(own := rows[pairs == pair]):
-            holds = _samples_of(member, own)
-            places = [np.empty(0, dtype=np.int64)]
-            for there, numbers, samples in members.located(first, last):
-                mine = np.flatnonzero(numbers == number)
-                places.append(there[mine[holds[samples[mine]]]])
-            positions = np.concatenate(places)
-            for at in range(0, len(positions), _POSITIONS_AT_ONCE):
-                table = trace_megatron(dataset, lock, positions[at : at + _POSITIONS_AT_ONCE])
-                found.append(table.take((table.sources == source) & np.isin(table.documents, wanted)))
-    return joined_tables(found)
-
-
-def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
-    """Returns which samples of a dataset may hold some rows of its pair: bool[num_samples]."""
-    count = len(dataset)
-    order = dataset.order if isinstance(dataset, GPTDataset) else None
-    arrays = order.arrays if isinstance(order, ArrayOrder) else {}
-    if "sample_index" not in arrays:
-        return np.ones(count, dtype=np.bool_)
-    places = _where(arrays["document_index"], rows)
-    begins = arrays["sample_index"][:, 0]
-    first = np.searchsorted(begins[1:], places, side="left")
-    last = np.searchsorted(begins[:-1], places, side="right")
-    holds = np.zeros(len(begins) + 1, dtype=np.int64)  # +1 where a document begins to be in windows, -1 behind
-    np.add.at(holds, first, 1)
-    np.add.at(holds, np.maximum(last, first), -1)
-    chosen = np.cumsum(holds)[:-1] > 0
-    samples: NDArray[np.bool_] = chosen[arrays["shuffle_index"]]
-    return samples
-
-
-def _where(index: NDArray[Any], rows: Int64s) -> Int64s:
-    """Returns the places of an index that hold one of some rows."""
-    parts: Iterator[Int64s] = (
-        first + np.flatnonzero(np.isin(index[first : first + _ROWS_AT_ONCE], rows))
-        for first in range(0, len(index), _ROWS_AT_ONCE)
-    )
-    return np.concatenate([np.empty(0, dtype=np.int64), *parts])

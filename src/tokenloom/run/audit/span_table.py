@@ -31,7 +31,7 @@ class KnowsRecords(Protocol):
 
 
 class DealsPositions(Protocol):
-    """Tells which step reads a position; `loading.topology.Topology` does."""
+    """Tells which step reads a position; `loading.batch_sizes.Topology` does."""
 
     @property
     def has_ranks(self) -> bool:

@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.document_hashes import read_document_hashes
+from tokenloom.indexed.sidecars import read_document_hashes
 from tokenloom.inputs.parsing import Texts
 from tokenloom.numbers import quoted
 from tokenloom.preprocess.selection import hash_documents

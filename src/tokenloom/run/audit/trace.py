@@ -6,8 +6,7 @@ index. Spans are those of `span_batch`: of fill in the middle the pieces before 
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,9 +26,6 @@ from tokenloom.run.lock import RunLock
 from tokenloom.run.timeline import Located, Timeline
 
 Asked = Sequence[int] | NDArray[np.integer[Any]]
-
-_ROWS_AT_ONCE = 1 << 22
-"""Rows of an index that are looked at together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,7 +68,7 @@ def trace_dataset(dataset: Any, positions: Asked) -> SpanTable:
     asked = checked_positions(positions, dataset)
     if isinstance(dataset, RunDataset):
         return _trace_computed(dataset, asked)
-    members, parts = _trace_stored(dataset, asked)
+    members, parts = trace_stored(dataset, asked)
     names = [_name_of(member, number) for number, member in enumerate(members)]
     return spans_of(
         asked,
@@ -82,65 +78,6 @@ def trace_dataset(dataset: Any, positions: Asked) -> SpanTable:
         stage_names=(),
         pair_rows=PairRows.of([[(name, 0)] for name in names]),
     )
-
-
-def trace_megatron(dataset: Any, lock: RunLock, positions: Asked) -> SpanTable:
-    """Returns the spans at positions of a run in the reference's order.
-
-    Args:
-        dataset: the run's dataset, as the builder returns it.
-        lock: the run.
-        positions: as `trace_dataset` takes them.
-
-    Raises:
-        IndexError, ConfigError: see there.
-    """
-    asked = checked_positions(positions, dataset)
-    members, pair_rows = StoredMembers(dataset, lock), PairRows.of_lock(lock)
-    _, parts = _trace_stored(dataset, asked)
-    moved = []
-    for part in parts:
-        first = int(pair_rows.first_documents[members.pairs[part.source]])
-        moved.append(dataclasses.replace(part, source=members.sources[part.source], first_document=first))
-    return spans_of(asked, moved, lock=lock, segments=np.zeros(len(asked), dtype=np.int32), pair_rows=pair_rows)
-
-
-class StoredMembers:
-    """The datasets that a run in the reference's order is made of, each of a pair; one of a run of one pair.
-
-    Args:
-        dataset: the run's dataset, as the builder returns it.
-        lock: the run.
-
-    Attributes:
-        datasets: the datasets.
-        pairs: numbers of their pairs, counted over all sources.
-        sources: numbers of their sources.
-    """
-
-    def __init__(self, dataset: Any, lock: RunLock) -> None:
-        pair_rows = PairRows.of_lock(lock)
-        by_prefix = {prefix: number for number, prefix in enumerate(pair_rows.prefixes)}
-        self._blend = dataset if isinstance(dataset, BlendedDataset) else None
-        self.datasets: list[Any] = [dataset] if self._blend is None else list(self._blend.datasets)
-        self.pairs: list[int] = [by_prefix[str(member.dataset_path)] for member in self.datasets]
-        self.sources: list[int] = [pair_rows.source_of(pair) for pair in self.pairs]
-
-    def located(self, start: int, stop: int) -> Iterator[tuple[Int64s, NDArray[Any], NDArray[Any]]]:
-        """Yields what stands at positions [start, stop), some million at a time: about 5 ns each.
-
-        Yields:
-            int64[count], positions, rising; the numbers of their datasets, and which samples of these they are.
-        """
-        for first in range(start, stop, _ROWS_AT_ONCE):
-            positions = np.arange(first, min(first + _ROWS_AT_ONCE, stop), dtype=np.int64)
-            if self._blend is None:
-                yield positions, np.zeros(len(positions), dtype=np.int64), positions
-            else:
-                numbers, samples = self._blend.order.locate(positions)
-                yield positions, np.asarray(numbers), np.asarray(samples)
-        if self._blend is not None:
-            self._blend.order.check()
 
 
 def checked_positions(positions: Asked, dataset: Any) -> Int64s:
@@ -184,7 +121,7 @@ def _trace_computed(dataset: RunDataset, asked: Int64s) -> SpanTable:
     return spans_of(asked, parts, lock=dataset.lock, segments=located.segments)
 
 
-def _trace_stored(dataset: Any, asked: Int64s) -> tuple[list[Any], list[Traced]]:
+def trace_stored(dataset: Any, asked: Int64s) -> tuple[list[Any], list[Traced]]:
     """Returns the datasets that a dataset is made of, and the spans, whose sources are the numbers of these."""
     members, numbers, samples = [dataset], np.zeros(len(asked), dtype=np.int32), asked
     if isinstance(dataset, BlendedDataset):

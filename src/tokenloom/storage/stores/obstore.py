@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import multiprocessing
 import os
+import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from tokenloom.errors import ConfigError, MissingObjectError, StorageError
+from tokenloom.errors import ConfigError, MissingObjectError, StorageError, UnavailableError
 from tokenloom.optional import require
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
 from tokenloom.storage.client import as_folder, denied, missing, reason_of, replaced, unreachable
-from tokenloom.storage.endpoint import VARIABLES, Endpoint, check_endpoint, s3_endpoint
 from tokenloom.storage.secrets import clean_cause, endpoint_of, query_of
 from tokenloom.storage.settings import ObjectStorageSettings
 
@@ -34,12 +37,18 @@ _WAYS = {
 _MOST_SIGNED_STORES = 128
 """Kept for addresses with queries, which have one each; the oldest goes first."""
 
+S3_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_S3_ENDPOINT_URL")
+"""Where an endpoint may be named, the first that is set counts: boto3's names, the library's, and an older one."""
+
 _ENDPOINTS = (
-    *VARIABLES,
+    *S3_VARIABLES,
     "AWS_METADATA_ENDPOINT",
     *("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT", "GOOGLE_BASE_URL"),
 )
 """Variables that name a server; the library reads some by itself, and would print them."""
+
+_SERVER = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+)(:\d{1,5})?(/\S*)?")
+_CONNECT_SECONDS = 4.0
 
 
 class ObstoreClient:
@@ -51,12 +60,20 @@ class ObstoreClient:
     Raises:
         MissingExtraError: the library is not installed.
         ConfigError: the endpoint of S3 is none, or the library refuses what the environment says of an account.
-        UnavailableError: the endpoint of S3 cannot be reached, see `storage/endpoint.py`.
+        UnavailableError: the endpoint of S3 cannot be reached.
     """
 
     def __init__(self, address: ObjectAddress, settings: ObjectStorageSettings) -> None:
         self._library = require("obstore", extra="s3")
-        endpoint, self._hint = _endpoint_and_hint(address)
+        for variable in _ENDPOINTS:
+            endpoint_of(variable)
+        self._hint: str | None = None
+        endpoint = s3_endpoint() if address.scheme == "s3" else None
+        if endpoint is not None:
+            check_endpoint(*endpoint)
+            self._hint = f"check the endpoint, {endpoint[0]}={endpoint[1]}, and the network"
+        elif address.scheme == "s3":
+            self._hint = f"no endpoint is named, so Amazon's was asked; another is named by {S3_VARIABLES[1]}"
         self._exceptions = require("obstore.exceptions", extra="s3")
         timeout = timedelta(seconds=settings.timeout_seconds)
         options = {"timeout": timeout, "connect_timeout": timeout}
@@ -159,19 +176,58 @@ class ObstoreClient:
             raise unreachable(address, reason, hint=self._hint) from clean_cause(error)
 
 
-def _endpoint_and_hint(address: ObjectAddress) -> tuple[Endpoint | None, str | None]:
-    """Returns the server of S3 that is named, which can be one, and what to do where requests do not reach it."""
-    for variable in _ENDPOINTS:
-        endpoint_of(variable)
-    if address.scheme != "s3":
-        return None, None
-    if (endpoint := s3_endpoint()) is None:
-        return None, f"no endpoint is named, so Amazon's was asked; another is named by {VARIABLES[1]}"
-    check_endpoint(endpoint)
-    return endpoint, f"check the endpoint, {endpoint}, and the network"
+def s3_endpoint() -> tuple[str, str] | None:
+    """Returns the server of S3 that the environment names, behind the variable that does; None for Amazon's own.
+
+    Raises:
+        ConfigError: it is no address of a server, has a user, a password or a query, or is unencrypted and not on this
+            machine, which `AWS_ALLOW_HTTP=true` allows.
+    """
+    named = ((variable, endpoint_of(variable)) for variable in S3_VARIABLES)
+    variable, url = next(((variable, url.rstrip("/")) for variable, url in named if url), ("", ""))
+    if not url:
+        return None
+    if _SERVER.fullmatch(url) is None:
+        message = f"expected the address of a store in {variable}, found {url!r}"
+        raise ConfigError(message, hint="write it as http://HOST:PORT or https://HOST")
+    allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true", "yes", "on", "y")
+    parts = urlsplit(url)
+    if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1") and not allowed:
+        message = f"expected an encrypted connection, found {variable}={url}"
+        raise ConfigError(message, hint="write https://…, or set AWS_ALLOW_HTTP=true where the network is your own")
+    return variable, url
 
 
-def _make_store(address: ObjectAddress, endpoint: Endpoint | None, options: dict[str, Any], *, max_retries: int) -> Any:
+@cache
+def check_endpoint(variable: str, url: str) -> None:
+    """Checks, once per process, that something listens at an endpoint; a server that takes long counts as one.
+
+    Requests are repeated for minutes, because a store may be busy; a name that does not resolve, or a port where
+    nothing listens, will not get better. Processes of `multiprocessing` count on the one that started them. Behind a
+    proxy, nothing is known of the server.
+
+    Raises:
+        UnavailableError: there is no such host, or nothing listens there.
+    """
+    from urllib.request import getproxies, proxy_bypass  # 10 ms of every start, and most have no endpoint
+
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    is_behind_proxy = parts.scheme in getproxies() and not proxy_bypass(host)
+    if is_behind_proxy or multiprocessing.parent_process() is not None:
+        return
+    try:
+        socket.create_connection((host, port), _CONNECT_SECONDS).close()
+    except TimeoutError:
+        pass
+    except OSError as error:
+        message = f"the endpoint of {variable}={url} cannot be reached: {error.strerror or error}"
+        raise UnavailableError(message, hint=f"correct {variable}, or start the server it names") from error
+
+
+def _make_store(
+    address: ObjectAddress, endpoint: tuple[str, str] | None, options: dict[str, Any], *, max_retries: int
+) -> Any:
     stores = require("obstore.store", extra="s3")
     retries = {"max_retries": max_retries}
     if address.scheme in ("http", "https"):
@@ -180,11 +236,12 @@ def _make_store(address: ObjectAddress, endpoint: Endpoint | None, options: dict
         return stores.GCSStore(address.bucket, client_options=options, retry_config=retries)
     if address.scheme == "az":
         return stores.AzureStore(address.bucket, client_options=options, retry_config=retries)
-    if endpoint is not None and endpoint.url.startswith("http://"):  # which `s3_endpoint` has found to be allowed
+    url = None if endpoint is None else endpoint[1]
+    if url is not None and url.startswith("http://"):  # which `s3_endpoint` has found to be allowed
         options = {**options, "allow_http": True}  # the library reads AWS_ALLOW_HTTP only where no options are given
     return stores.S3Store(
         address.bucket,
-        **({} if endpoint is None else {"endpoint": endpoint.url}),
+        **({} if url is None else {"endpoint": url}),
         client_options=options,
         retry_config=retries,
         credential_provider=_boto3_credentials(),

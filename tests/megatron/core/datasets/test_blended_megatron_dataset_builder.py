@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.support import make_config, write_corpus
 
-from tokenloom.errors import ConfigError
 from tokenloom.megatron.core.datasets.blended_dataset import BlendedDataset
-from tokenloom.megatron.core.datasets.blended_megatron_dataset_builder import (
-    BlendedMegatronDatasetBuilder,
-    _get_size_per_split_per_dataset,
-)
+from tokenloom.megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 from tokenloom.overrides import overrides
 
@@ -44,17 +40,3 @@ def test_what_an_overridden_step_builds_is_what_is_built(config):
     config.blend = config.blend[0][:1], None
     train, valid, _ = Mine(GPTDataset, [20, 2, 0], lambda: True, config).build()
     assert (train.num_samples, valid.num_samples) == (10, 2)
-
-
-def test_a_class_that_builds_too_little_is_named(config):
-    class Fewer(GPTDataset):
-        def __len__(self):
-            return 3
-
-    config.blend = config.blend[0][:1], None
-    with pytest.raises(ConfigError, match="expected 10 samples of Fewer, found 3"):
-        Mine(Fewer, [20, 2, 0], lambda: True, config).build()
-
-
-def test_sizes_are_rounded_up_twice():
-    assert _get_size_per_split_per_dataset([0.3, 0.7], [10, 1, 0], surplus=0.1) == [[4, 2, 0], [8, 2, 0]]

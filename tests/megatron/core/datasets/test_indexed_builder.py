@@ -1,4 +1,4 @@
-"""`tokenloom.megatron.core.datasets.indexed_builder`."""
+"""The builder of `tokenloom.megatron.core.datasets.indexed_dataset`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 
 import tokenloom
 from tokenloom.errors import TokenRangeError
-from tokenloom.indexed.manifest.file import manifest_path
-from tokenloom.megatron.core.datasets.indexed_builder import IndexedDatasetBuilder
+from tokenloom.indexed.manifests import manifest_path
+from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
 
 
 def contents(prefix):

@@ -1,4 +1,4 @@
-"""`tokenloom.megatron.core.datasets.indexed_index`."""
+"""Index files by `tokenloom.megatron.core.datasets.indexed_dataset`."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import pytest
 from tests.indexed.pairs import write_pair
 
 from tokenloom.errors import ConfigError, DatasetFormatError
-from tokenloom.megatron.core.datasets.indexed_index import IndexReader, IndexWriter
+from tokenloom.megatron.core.datasets.indexed_dataset import _IndexReader, _IndexWriter
 
 
 def write(path, *arguments, dtype=np.uint16):
-    with IndexWriter(str(path), dtype) as writer:
+    with _IndexWriter(str(path), dtype) as writer:
         writer.write(*arguments)
 
 
 def test_what_is_written_is_read(tmp_path):
     write(tmp_path / "a.idx", [3, 0, 4], None, [0, 2, 2, 3])
-    reader = IndexReader(str(tmp_path / "a.idx"), False)
+    reader = _IndexReader(str(tmp_path / "a.idx"), False)
     assert [reader[i] for i in range(3)] == [(0, 3, None), (6, 0, None), (6, 4, None)]
     assert (len(reader), reader.sequence_count, reader.document_count) == (3, 3, 4)
     assert (reader.dtype, reader.dtype_size, reader.sequence_modes) == (np.uint16, 2, None)
     write(tmp_path / "b.idx", np.array([1]), np.array([-1]), np.array([0, 1]), dtype=np.float32)
-    reader = IndexReader(str(tmp_path / "b.idx"), True, (1, 2), 7)
+    reader = _IndexReader(str(tmp_path / "b.idx"), True, (1, 2), 7)
     assert reader[0] == (0, 1, -1)
 
 
@@ -30,7 +30,7 @@ def test_an_index_is_the_one_of_the_plain_builder(tmp_path):
     prefix = write_pair(tmp_path / "a", [[[1, 2], [3]], [], [[4]]], multimodal=True)
     write(tmp_path / "b.idx", [2, 1, 1], [0, 1, 0], [0, 2, 2, 3], dtype=np.int32)
     assert (tmp_path / "b.idx").read_bytes() == (tmp_path / "a.idx").read_bytes()
-    assert IndexReader(f"{prefix}.idx", True).document_indices.tolist() == [0, 2, 2, 3]
+    assert _IndexReader(f"{prefix}.idx", True).document_indices.tolist() == [0, 2, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,6 @@ def test_an_index_is_the_one_of_the_plain_builder(tmp_path):
         (([1], None, [0]), "expected document indices from 0 to 1"),
         (([1], None, [1, 1]), "expected document indices from 0 to 1"),
         (([1], None, []), "expected document indices from 0 to 1"),
-        (([1 << 31], None, [0, 1]), r"expected each length in \[0, 2147483647\], found 2147483648"),
-        (([-1], None, [0, 1]), r"expected each length in \[0, 2147483647\], found -1"),
-        (([1], [128], [0, 1]), r"expected each mode in \[-128, 127\], found 128"),
         (([1], [1, 2], [0, 1]), "expected a mode for each of 1 sequences, found 2"),
     ],
 )
@@ -51,14 +48,16 @@ def test_lists_that_do_not_fit_leave_no_file(tmp_path, arguments, message):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_writer_is_a_context(tmp_path):
-    with pytest.raises(ConfigError, match="found no `with`"):
-        IndexWriter(str(tmp_path / "a.idx"), np.int32).write([1], None, [0, 1])
+def test_numbers_without_room_leave_no_file(tmp_path):
+    for arguments in (([1 << 31], None, [0, 1]), ([1], [128], [0, 1])):
+        with pytest.raises(OverflowError):
+            write(tmp_path / "a.idx", *arguments)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_counts_that_are_not_those_of_the_file_are_refused(tmp_path):
     write(tmp_path / "a.idx", [3], None, [0, 1])
     with pytest.raises(DatasetFormatError, match=r"expected sequences, documents and dtype code \(2, 2, 8\)"):
-        IndexReader(str(tmp_path / "a.idx"), False, (2, 2))
+        _IndexReader(str(tmp_path / "a.idx"), False, (2, 2))
     with pytest.raises(DatasetFormatError, match=r"found \(1, 2, 8\)"):
-        IndexReader(str(tmp_path / "a.idx"), False, (1, 2), 4)
+        _IndexReader(str(tmp_path / "a.idx"), False, (1, 2), 4)

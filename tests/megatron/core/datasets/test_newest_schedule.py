@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from tests.megatron.core.datasets.packed_samples import sample  # noqa: E402  needs torch
 
-from tokenloom.megatron.core.datasets import data_schedule, dynamic_cp, parallel_groups  # noqa: E402
+from tokenloom.megatron.core.datasets import data_schedule  # noqa: E402
 from tokenloom.megatron.core.datasets import data_schedule_utils as utils  # noqa: E402
 from tokenloom.packing.groups import ProcessGroups  # noqa: E402
 
@@ -20,12 +20,12 @@ ALONE = ProcessGroups()
 
 @pytest.fixture(params=[(0, 16, 1), (0, 19, 2)], ids=["0.16.1", "0.19.2"])
 def released(request, monkeypatch):
-    monkeypatch.setattr(dynamic_cp, "reference_version", lambda: request.param)
+    monkeypatch.setattr(utils, "reference_version", lambda: request.param)
 
 
 @pytest.fixture
 def newest(monkeypatch):
-    monkeypatch.setattr(dynamic_cp, "reference_version", lambda: (0, 20))
+    monkeypatch.setattr(utils, "reference_version", lambda: (0, 20))
     monkeypatch.delitem(sys.modules, "megatron.core", raising=False)  # its classes are of another version
 
 
@@ -148,51 +148,6 @@ def whole_pack():
     }
 
 
-@pytest.mark.parametrize(
-    ("alignment", "cp_size", "tokens", "padding", "logical", "physical", "longest"),
-    [
-        (8, 1, [1, 2, 3, 0, 4, 5, 0, 0], "00010011", [0, 3, 5, 7], [0, 4, 6, 8], 4),
-        (2, 1, [1, 2, 3, 0, 4, 5], "000100", [0, 3, 5], [0, 4, 6], 4),
-        (2, 2, [1, 2, 3, 0, 4, 5, 0, 0], "00010011", [0, 3, 5], [0, 4, 8], 4),
-        (6, 2, [1, 2, 3, 0, 4, 5, *[0] * 6], "000100111111", [0, 3, 5, 9], [0, 4, 8, 12], 4),
-        ("max", 1, [1, 2, 3, 0, 4, 5, *[0] * 6], "000100111111", [0, 3, 5, 11], [0, 4, 6, 12], 6),
-    ],
-)
-def test_packs_are_filled_up_before_they_are_cut(alignment, cp_size, tokens, padding, logical, physical, longest):
-    pack = whole_pack()
-    settings = SimpleNamespace(pad_packed_seq_alignment=alignment, max_seqlen_per_dp_cp_rank=12)
-    data_schedule.pad_packed_batch_before_cp_slice(pack, settings, cp_size, 1)
-    assert pack["tokens"].tolist() == tokens
-    assert "".join(str(int(bit)) for bit in pack["padding_mask"]) == padding
-    assert pack["loss_mask"].tolist() == [float(bit == "0") for bit in padding]
-    assert (pack["cu_seqlens"].tolist(), pack["cu_seqlens_padded"].tolist()) == (logical, physical)
-    assert (int(pack["max_seqlen"]), pack["max_seqlen"].dtype, pack["cu_seqlens"].dtype) == (
-        longest,
-        torch.int32,
-        torch.int32,
-    )
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"pad_packed_seq_alignment": 8, "max_seqlen_per_dp_cp_rank": 7}, "filled up to 8, exceeds"),
-        ({"pad_packed_seq_alignment": "max", "max_seqlen_per_dp_cp_rank": 4}, "filled up to 6, exceeds"),
-        ({"pad_packed_seq_alignment": "max", "max_seqlen_per_dp_cp_rank": 9}, "to be a multiple of 2, found 9"),
-        ({"pad_packed_seq_alignment": "max"}, "to be a multiple of 2, found None"),
-    ],
-)
-def test_packs_that_are_too_large_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        data_schedule.pad_packed_batch_before_cp_slice(whole_pack(), SimpleNamespace(**settings), 1, 1)
-
-
-def test_without_an_alignment_packs_stay_as_they_are():
-    pack = whole_pack()
-    data_schedule.pad_packed_batch_before_cp_slice(pack, SimpleNamespace(), 2, 1)
-    assert pack["tokens"].tolist() == whole_pack()["tokens"].tolist()
-
-
 def test_capacity_is_a_multiple_of_the_alignment(newest):
     items = [sample(1, 2, 3), sample(4, 5, 6), sample(7)]
     assert wrapped_tokens(items)[0] == [[1, 2, 3, 4, 5, 6, 7]]
@@ -225,56 +180,10 @@ def test_batches_are_filled_up_and_say_so(newest):
     assert (params.total_tokens, params.pad_between_seqs) == (2, False)
 
 
-class Group:
-    """A group of so many ranks, of which this process is one."""
-
-    def __init__(self, size, rank=0):
-        self.size, self.rank = lambda: size, lambda: rank
-
-
-@pytest.mark.parametrize(("size", "rank"), [(1, 0), (2, 0), (2, 1)])
-def test_batches_have_a_view_of_each_layout(newest, monkeypatch, size, rank):
-    monkeypatch.setattr(parallel_groups.GroupsBySize, "__getitem__", lambda self, number: Group(number, rank))
-    groups = SimpleNamespace(tp=Group(1), pp=Group(1), cp=Group(4))
-    settings = SimpleNamespace(linear_cp_layout="contiguous", attention_cp_layout="zigzag", sequence_parallel=False)
-    pack = {
-        **{name: torch.arange(8) for name in ("tokens", "labels", "position_ids")},
-        "loss_mask": torch.ones(8),
-        "cu_seqlens": torch.tensor([0, 8], dtype=torch.int32),
-        "cu_seqlens_padded": torch.tensor([0, 8], dtype=torch.int32),
-        "max_seqlen": torch.tensor([8], dtype=torch.int32),
-        "local_cp_size": torch.tensor([size], dtype=torch.int32),
-    }
-    batch = data_schedule.get_batch_on_this_rank_for_sequence_packing(
-        iter([pack]), dynamic_cp=True, pg_collection=groups, config=settings, return_context_parallel_batch=True
-    )
-    half = 8 // size
-    views = {"contiguous": list(range(half * rank, half * rank + half))}
-    views["zigzag"] = list(range(8)) if size == 1 else [[0, 1, 6, 7], [2, 3, 4, 5]][rank]
-    assert batch.boundary_layout == "contiguous"
-    assert {layout: batch.get_batch(layout)["tokens"].tolist() for layout in batch.batches_by_layout} == {
-        layout: [tokens] for layout, tokens in views.items()
-    }
-    assert batch.get_batch() is batch.get_batch("contiguous")
-    for layout in views:
-        params = batch.get_packed_seq_params(layout)
-        assert (params.local_cp_size, params.cp_group.size(), params.total_tokens) == (size, size, 8)
-    gaps = pack | {"cu_seqlens": torch.tensor([0, 7], dtype=torch.int32)}
-    batch = data_schedule.get_batch_on_this_rank_for_sequence_packing(
-        iter([{name: value for name, value in gaps.items() if name != "local_cp_size"}]),
-        pg_collection=SimpleNamespace(tp=Group(1), pp=Group(1), cp=Group(size, rank)),
-        config=settings,
-        return_context_parallel_batch=True,
-    )
-    told = {layout: batch.get_packed_seq_params(layout) for layout in views}
-    assert {layout: (one.cu_seqlens_q.tolist(), one.pad_between_seqs) for layout, one in told.items()} == {
-        "contiguous": ([0, 8 - (size > 1)], None),
-        "zigzag": ([0, 8 - (size > 1)], True if size > 1 else None),
-    }
-    assert data_schedule.ContextParallelBatch.from_single_layout("zigzag", {}, None).get_packed_seq_params() is None
-    with pytest.raises(ValueError, match="expected `config` for a ContextParallelBatch"):
+def test_views_of_several_layouts_are_refused():
+    with pytest.raises(ValueError, match="expected return_context_parallel_batch to be False"):
         data_schedule.get_batch_on_this_rank_for_sequence_packing(
-            iter([pack]), pg_collection=groups, return_context_parallel_batch=True
+            iter([]), pg_collection=ALONE, return_context_parallel_batch=True
         )
 
 
@@ -315,19 +224,24 @@ def test_ranks_without_sub_samples_take_part_in_the_exchange(newest):
     nothing = (torch.tensor([], dtype=torch.int32), [], [], torch.tensor([0, 0]))
     assert utils.reroute_samples_to_dcp_ranks([], *nothing, None, None) == {}
     assert utils.reroute_samples_to_dcp_ranks([], *nothing, None, None, ["tokens"]) == {}
-    one = {name: value for name, value in sample(1, 2).items() if name in ("tokens", "original_seq_len")}
-    one["original_seq_len"] = one["original_seq_len"].int()
     where = (torch.tensor([0]), [(0, 2)], [[[0]]], torch.tensor([0, 1]))
-    for options in ({"sample_keys": {"tokens", "original_seq_len"}}, {}):
-        found = utils.reroute_samples_to_dcp_ranks([one], *where, None, None, **options)[0]
-        assert (found["tokens"].tolist(), found["original_seq_len"].dtype) == ([1, 2], torch.int64)
+    for options in ({"sample_keys": {"tokens"}}, {}):
+        found = utils.reroute_samples_to_dcp_ranks([sample(1, 2)], *where, None, None, **options)[0]
+        assert (found["tokens"].tolist(), found["original_seq_len"]) == ([1, 2], 2)
+
+
+def test_only_tensors_of_text_travel():
+    where = (torch.tensor([0]), [(0, 2)], [[[0]]], torch.tensor([0, 1]))
     with pytest.raises(AssertionError, match=r"supports only the text sample schema.*unsupported .* \['image'\]"):
-        utils.reroute_samples_to_dcp_ranks([{**one, "image": torch.ones(2)}], *where, None, None)
-    with pytest.raises(AssertionError, match="Sample 1 keys"):
-        utils.reroute_samples_to_dcp_ranks([one, sample(1, 2)], *where, None, None)
+        utils.reroute_samples_to_dcp_ranks([sample(1, 2, image=torch.ones(2))], *where, None, None)
 
 
-def test_released_versions_exchange_all_tensors(released):
-    where = (torch.tensor([0]), [(0, 2)], [[[0]]], torch.tensor([0, 1]))
-    found = utils.reroute_samples_to_dcp_ranks([sample(1, 2, image=torch.ones(2))], *where, None, None)
-    assert found[0]["image"].tolist() == [1.0, 1.0]
+def test_schedulers_have_the_groups_of_the_version(monkeypatch):
+    plans = {}
+    for version in ((0, 16, 1), (0, 20)):
+        monkeypatch.setattr(utils, "reference_version", lambda: version)  # noqa: B023  called at once
+        scheduler = data_schedule.DefaultDynamicCPScheduler(8, cp_size=2, dp_size=3, min_cp_size=2)
+        plans[version] = scheduler.get_groups_and_subsamples([(0, 17), (1, 8)])
+    assert plans == {(0, 16, 1): [[[0], [0], [0], [0], [1], [1]]], (0, 20): [[[0, 1]] * 6]}
+    with pytest.raises(ValueError, match=r"min_cp_size=4.*expected one of"):
+        data_schedule.DefaultDynamicCPScheduler(8, 2, 3, None, min_cp_size=4)

@@ -105,7 +105,7 @@ def test_a_dataset_without_samples_has_a_loader_in_older_versions_only(monkeypat
     monkeypatch.setattr(data_samplers, "reference_version", lambda: (0, 20))
     assert build(Numbers(0)) is None
     monkeypatch.setattr(data_samplers, "reference_version", lambda: (0, 19, 2))
-    with pytest.raises(AssertionError, match="no sample to consume: 0"):
+    with pytest.raises(AssertionError, match="the dataset is empty"):
         build(Numbers(0))
 
 

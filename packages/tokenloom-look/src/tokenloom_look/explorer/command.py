@@ -11,7 +11,7 @@ from typing import Annotated
 from tokenloom.cli.options import Written
 from tokenloom.cli.run_common import BatchSizes
 from tokenloom.cli.stopping import StoppedBySignal, say
-from tokenloom.loading.topology import Topology
+from tokenloom.loading.batch_sizes import Topology
 from tokenloom.setting_types import Number
 from tokenloom_look.explorer.application import views_of
 from tokenloom_look.explorer.looking import Looking

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.loading.topology import Topology
+from tokenloom.loading.batch_sizes import Topology
 from tokenloom.preprocess.part import ShardReport
 from tokenloom.rendering.words import printable
 from tokenloom.run.audit.source_origins import SourceOrigins

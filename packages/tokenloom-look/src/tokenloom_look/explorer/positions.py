@@ -9,7 +9,7 @@ import numpy as np
 
 from tokenloom.errors import ConfigError
 from tokenloom.run.audit.span_table import SpanTable
-from tokenloom.run.audit.trace import trace_dataset, trace_megatron
+from tokenloom.run.audit.trace import trace_dataset
 from tokenloom_look.explorer.looking import PREVIEW_TOKENS, Looking, preview
 from tokenloom_look.explorer.queries import NotThereError, Query
 from tokenloom_look.shown_html import legend_html, shown_html
@@ -83,9 +83,7 @@ def occurrences(looking: Looking, query: Query) -> dict[str, Any]:
 
 def traced(target: Target, asked: np.ndarray[Any, np.dtype[np.int64]]) -> SpanTable:
     """Returns the spans at positions of a run or of samples of a pair."""
-    if target.run is not None and target.run.lock.is_megatron:
-        return trace_megatron(target.samples, target.run.lock, asked)
-    return trace_dataset(target.samples, asked)
+    return trace_dataset(target.samples, asked) if target.run is None else target.run.trace(asked)
 
 
 def position_rows(target: Target, asked: np.ndarray[Any, np.dtype[np.int64]]) -> list[dict[str, Any]]:

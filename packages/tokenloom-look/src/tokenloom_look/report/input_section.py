@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from tokenloom.indexed.manifest.contents import DocumentLedger, InputRecord, Manifest
+from tokenloom.indexed.manifests import DocumentLedger, InputRecord, Manifest
 from tokenloom.preprocess.rejected_reasons import RejectedReasons, find_rejected
 from tokenloom.rendering.words import size
 from tokenloom_look.html import Cell, Markup, element, joined, table

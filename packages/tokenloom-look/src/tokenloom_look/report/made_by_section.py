@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from tokenloom.indexed.manifest.contents import Manifest
-from tokenloom.indexed.manifest.tokenizer_identity import SpecialToken, fingerprint_of
+from tokenloom.indexed.manifests import Manifest, SpecialToken, fingerprint_of
 from tokenloom_look.html import Cell, Markup, element, facts, joined, table
 from tokenloom_look.report.input_section import manifests_of
 from tokenloom_look.report.options import ReportOptions

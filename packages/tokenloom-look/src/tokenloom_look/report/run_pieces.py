@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.loading.batch_sizes import BatchSizeSchedule
-from tokenloom.loading.topology import Topology
+from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
 from tokenloom.run.history import RunHistory
 from tokenloom.run.run import Run
 from tokenloom_look.html import Cell

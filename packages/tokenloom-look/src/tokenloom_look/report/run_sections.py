@@ -101,7 +101,7 @@ def _facts(run: Run) -> Markup:
     return facts(
         [
             ("run", run.identity),
-            ("order", "the reference's" if lock.is_megatron else f"computed, version {lock.order}"),
+            ("order", lock.order_name),
             ("seed", str(lock.seed)),
             ("samples", f"{lock.dataset}, {lock.windows}, documents {lock.documents}"),
             ("positions", "without end" if size is None else size),

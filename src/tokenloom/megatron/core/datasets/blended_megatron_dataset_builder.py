@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any, ClassVar
@@ -14,8 +13,6 @@ import torch
 from tokenloom.blending import builder
 from tokenloom.blending.quota import Quota
 from tokenloom.datasets.splits import split_indices
-from tokenloom.distributed.building import Builders
-from tokenloom.errors import ConfigError
 from tokenloom.megatron.core.datasets.blended_dataset import BlendedDataset
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig
@@ -59,34 +56,11 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
     blend_class: ClassVar[type[BlendedDataset]] = BlendedDataset
 
-    def __init__(
-        self,
-        cls: type[MegatronDataset],
-        sizes: Sequence[int | None],
-        is_built_on_rank: Callable[[], bool],
-        config: BlendedMegatronDatasetConfig,
-        *,
-        builders: Builders = "auto",
-    ) -> None:
-        super().__init__(cls, sizes, is_built_on_rank, config, builders=builders)
-
     def build(self) -> list[Any]:
-        """Returns the datasets of train, valid and test; None where the split is empty or not built on this rank.
-
-        Raises:
-            ConfigError: a dataset that a hook built holds fewer samples than were asked of it.
-        """
+        """Returns the datasets of train, valid and test; None where the split is empty or not built on this rank."""
         if not overrides(self, *builder.BlendedMegatronDatasetBuilder.uncalled_hooks):
             return super().build()
-        datasets: list[Any] = self._build_blended_dataset_splits()
-        for dataset in datasets:
-            wanted = dataset.size if isinstance(dataset, BlendedDataset) else None
-            if isinstance(dataset, MegatronDataset):
-                wanted = dataset.num_samples
-            if wanted is not None and 0 < len(dataset) < wanted:
-                message = f"expected {wanted} samples of {type(dataset).__name__}, found {len(dataset)}"
-                raise ConfigError(message)
-        return datasets
+        return self._build_blended_dataset_splits()
 
     @property
     def _looks_first(self) -> bool:
@@ -150,14 +124,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
     def _build_megatron_datasets_parallel(
         self, prefixes: Sequence[str | None], split: Matrix, sizes_per_dataset: Sequence[Sequence[int | None]]
     ) -> list[list[Any]]:
-        """Returns the datasets of each split, by several threads; a class may override it.
-
-        Args:
-            prefixes: prefixes of the data.
-            split: the interval of each split, or None.
-            sizes_per_dataset: samples of each split, for each prefix.
-        """
-
+        """Returns the datasets of each split, by several threads; a class may override it."""
         apart = False  # the ranks wait here, not for each prefix
 
         def build() -> list[list[Any]]:
@@ -180,14 +147,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
         sizes: Sequence[int | None],
         synchronize_ranks: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
     ) -> list[Any]:
-        """Returns the splits of one prefix; a class may override it.
-
-        Args:
-            dataset_path: the prefix; None for made-up data.
-            split: the interval of each split, or None.
-            sizes: samples of each split.
-            synchronize_ranks: whether rank 0 goes first, and the others wait for it.
-        """
+        """Returns the splits of one prefix; a class may override it."""
         if _has_ranks() and not self.is_built_on_rank():
             for bounds in split:
                 if bounds is not None and synchronize_ranks:
@@ -221,11 +181,7 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
     ) -> Any:
         """Returns what a class or function gives for arguments; None where `torch.distributed` has ranks without it.
 
-        Args:
-            cls: the class.
-            is_built_on_rank: whether this rank needs it.
-            synchronize_ranks: whether rank 0 goes first, and the others wait for it.
-            args: the arguments.
+        With `synchronize_ranks`, rank 0 goes first, and the others wait for it.
         """
         return _one_rank_first(
             lambda: cls(*args) if not _has_ranks() or is_built_on_rank() else None, waits=synchronize_ranks
@@ -244,19 +200,3 @@ def _one_rank_first(build: Callable[[], Any], *, waits: bool) -> Any:
     built = build() if is_first else None
     torch.distributed.barrier()
     return built if is_first else build()
-
-
-def _get_size_per_split_per_dataset(
-    normalized_weights: Iterable[float], target_size_per_split: Sequence[int], surplus: float = 0.0
-) -> list[list[int]]:
-    """Returns the samples that each dataset gives to each split, with a share of them more.
-
-    Args:
-        normalized_weights: weight of each dataset, adding up to 1.
-        target_size_per_split: samples of each split.
-        surplus: the share.
-    """
-    return [
-        [math.ceil(math.ceil(size * weight) * (1 + surplus)) for size in target_size_per_split]
-        for weight in normalized_weights
-    ]

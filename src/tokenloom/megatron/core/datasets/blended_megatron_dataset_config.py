@@ -47,7 +47,17 @@ class BlendedMegatronDatasetConfig(config.BlendedMegatronDatasetConfig):
 
     @staticmethod
     def _checked_blend(blend: Any, name: str) -> Blend:
-        return _checked(blend, name)
+        """Returns a blend as it was given, or that of pairs; weights are for the builder to check."""
+        if is_pairs(blend):
+            return checked_blend(blend, name)
+        prefixes, weights = blend
+        if weights is not None and len(prefixes) != len(weights):
+            message = f"expected as many weights as prefixes in `{name}`, found {len(weights)} for {len(prefixes)}"
+            raise ConfigError(message)
+        if any(isinstance(prefix, str) and is_remote(prefix) for prefix in prefixes):
+            return [admit(prefix) for prefix in prefixes], weights
+        given: Blend = blend
+        return given
 
     @staticmethod
     def _shares_of(split: str) -> list[float]:
@@ -56,24 +66,6 @@ class BlendedMegatronDatasetConfig(config.BlendedMegatronDatasetConfig):
     @staticmethod
     def _matrix_of(shares: Sequence[float], within: Sequence[float] | None = None) -> SplitMatrix:
         return convert_split_vector_to_split_matrix(shares, within)
-
-
-def _checked(blend: Any, name: str) -> Blend:
-    """Returns a blend as it was given, or that of pairs `[[weight, prefix], …]`; weights are for the builder to check.
-
-    Raises:
-        ConfigError: there is not one weight per prefix.
-    """
-    if is_pairs(blend):
-        return checked_blend(blend, name)
-    prefixes, weights = blend
-    if weights is not None and len(prefixes) != len(weights):
-        message = f"expected as many weights as prefixes in `{name}`, found {len(weights)} for {len(prefixes)}"
-        raise ConfigError(message)
-    if any(isinstance(prefix, str) and is_remote(prefix) for prefix in prefixes):
-        return [admit(prefix) for prefix in prefixes], weights
-    given: Blend = blend
-    return given
 
 
 def parse_and_normalize_split(split: str) -> list[float]:
@@ -100,16 +92,12 @@ def parse_and_normalize_split(split: str) -> list[float]:
 def convert_split_vector_to_split_matrix(
     vector_a: Sequence[float], vector_b: Sequence[float] | None = None
 ) -> SplitMatrix:
-    """Returns the interval of each split in [0, 1], or None where it is empty.
+    """Returns the interval of each split in [0, 1], or None where it is empty; of two vectors, what both give it.
 
     Example:
         >>> convert_split_vector_to_split_matrix([0.75, 0.25, 0.0])
         [(0, 0.75), (0.75, 1.0), None]
         >>> convert_split_vector_to_split_matrix([0.75, 0.25, 0.0], [0.5, 0.5, 0.0])
         [(0, 0.5), (0.75, 1.0), None]
-
-    Args:
-        vector_a: share of each split.
-        vector_b: other shares: a split then is what both give it.
     """
     return split_matrix(vector_a, vector_b)

@@ -5,20 +5,16 @@ Groups, settings and numbers of microbatches that are not given are those of Meg
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import inspect
-from collections.abc import Mapping
+import math
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 
 from tokenloom.errors import ConfigError
-from tokenloom.megatron.core.datasets.context_parallel_batch import (
-    Changed,
-    ContextParallelBatch,
-    batches_by_layout,
-    whole_pack_params,
-)
 from tokenloom.megatron.core.datasets.data_schedule_utils import (  # the reference's module has these names, too
     NO_TARGETS,
     broadcast_scalars,
@@ -27,10 +23,10 @@ from tokenloom.megatron.core.datasets.data_schedule_utils import (  # the refere
     build_packed_microbatches,
     create_data_iterator,
     get_batch_and_global_seqlens,
-    get_cp_slice_for_thd,
+    is_newest,
     reroute_samples_to_dcp_ranks,
+    unpack_batch,
 )
-from tokenloom.megatron.core.datasets.dynamic_cp import is_newest, valid_group_sizes
 from tokenloom.megatron.core.datasets.hybrid_cp import BalancedCPScheduler, HybridCPDataLoaderWrapper
 from tokenloom.megatron.core.datasets.parallel_groups import (
     as_megatrons_params,
@@ -42,27 +38,19 @@ from tokenloom.megatron.core.datasets.parallel_groups import (
     rerunnable,
     tells_gaps,
 )
-from tokenloom.megatron.core.datasets.thd_padding import (
-    align_sequences,
-    extend_thd_padding_before_cp_slice,
-    get_packed_sequence_alignment,
-    get_thd_padding_kwargs,
-    pad_packed_batch_before_cp_slice,
-    pad_sequence_for_thd,
-    resolve_thd_tail_padding_policy,
-)
+from tokenloom.numbers import checked_integer
 from tokenloom.packing import base, schedulers
 from tokenloom.packing.batch import batch_in, padding_mask_of
 from tokenloom.packing.dynamic import DefaultDynamicCPScheduler as _DefaultDynamicCPScheduler
+from tokenloom.packing.dynamic import dividing_sizes
 from tokenloom.packing.groups import place_in
 from tokenloom.packing.pipeline import run_pipeline
 from tokenloom.packing.static_shapes import max_num_sequences as _get_scheduler_max_real_num_seqs  # noqa: F401
-from tokenloom.packing.subsamples import take_apart
+from tokenloom.packing.subsamples import DTYPES
 
 __all__ = [
     "BalancedCPScheduler",
     "BasePackingScheduler",
-    "ContextParallelBatch",
     "CostBalancedScheduler",
     "DefaultDynamicCPScheduler",
     "DpBalancedScheduler",
@@ -74,16 +62,10 @@ __all__ = [
     "broadcast_to_pp_group",
     "build_packed_microbatches",
     "create_data_iterator",
-    "extend_thd_padding_before_cp_slice",
     "get_batch_and_global_seqlens",
     "get_batch_on_this_rank_for_sequence_packing",
-    "get_cp_slice_for_thd",
     "get_packed_sequence_alignment",
-    "get_thd_padding_kwargs",
-    "pad_packed_batch_before_cp_slice",
-    "pad_sequence_for_thd",
     "reroute_samples_to_dcp_ranks",
-    "resolve_thd_tail_padding_policy",
     "scheduler_map",
     "wrap_data_iterator",
 ]
@@ -92,15 +74,15 @@ Wrapped = tuple[Any, int, float, float]
 """(iterator or list of iterators or None, number of microbatches, sum of lengths, sum of their squares)."""
 
 
-class _Watched:
-    """An iterator that remembers whether it ended.
+# --- schedulers -------------------------------------------------------------------------------------------------------
 
-    In the newest version, its items are sub-samples, those without loss left out of packed samples.
-    """
+
+class _Watched:
+    """An iterator that remembers whether it ended; in the newest version, one over lists of sub-samples."""
 
     def __init__(self, iterator: Any) -> None:
         self._iterator = iterator
-        self._is_packed: bool | None = None
+        self._kinds: set[str] = set()
         self.ended = False
 
     def __next__(self) -> Any:
@@ -109,17 +91,7 @@ class _Watched:
         except StopIteration:
             self.ended = True
             raise
-        if not is_newest():
-            return item
-        return [one for sample in (item if isinstance(item, list) else [item]) for one in self._supervised(sample)]
-
-    def _supervised(self, sample: Any) -> list[Any]:
-        is_packed = isinstance(sample, Mapping) and "cu_seqlens" in sample
-        if self._is_packed not in (None, is_packed) or (is_packed and "padded_seq_len" in sample):
-            message = "expected either `padded_seq_len` in all samples or `cu_seqlens` in all, found both"
-            raise ConfigError(message)
-        self._is_packed = is_packed
-        return [one for one in take_apart([sample]) if one["loss_mask"].any()] if is_packed else [sample]
+        return unpack_batch(item if isinstance(item, list) else [item], self._kinds) if is_newest() else item
 
 
 class BasePackingScheduler(base.BasePackingScheduler):
@@ -163,9 +135,9 @@ class BasePackingScheduler(base.BasePackingScheduler):
             StopIteration: this rank's iterator ended.
         """
         place = place_in(dp_group, tp_group, pp_group, dp_cp_group, dev)
-        given = data_iterator if isinstance(data_iterator, list) else [data_iterator]
-        watched = [None if one is None else _Watched(one) for one in given]
         several = isinstance(data_iterator, list)
+        given = data_iterator if several else [data_iterator]
+        watched = [None if one is None else _Watched(one) for one in given]
         try:
             found, count, total, squares = run_pipeline(
                 lambda: self, place, watched if several else watched[0], num_microbatches, config, sums_padding=True
@@ -194,8 +166,8 @@ class DefaultDynamicCPScheduler(DpBalancedScheduler, _DefaultDynamicCPScheduler)
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         scheduler = inspect.signature(_DefaultDynamicCPScheduler).bind(*arguments, **options).arguments
-        num_ranks = scheduler["cp_size"] * scheduler["dp_size"]
-        super().__init__(*arguments, **{"cp_group_sizes": valid_group_sizes(num_ranks), **options})
+        sizes = dividing_sizes(scheduler["cp_size"] * scheduler["dp_size"]) if is_newest() else None
+        super().__init__(*arguments, **{"cp_group_sizes": sizes, **options})
 
     @property
     def max_seq_len_per_rank(self) -> int:
@@ -272,16 +244,84 @@ def wrap_data_iterator(
     return wrapped
 
 
+# --- packs of a shape -------------------------------------------------------------------------------------------------
+
+
+class _Changed:
+    """Settings some of which are others."""
+
+    def __init__(self, config: Any, **changes: Any) -> None:
+        self._config = config
+        self.__dict__.update(changes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._config, name)
+
+
+def get_packed_sequence_alignment(config: Any, tp_size: int) -> tuple[int, bool]:
+    """Returns what the tokens of a rank are made a multiple of, and whether packs are filled up.
+
+    Args:
+        config: has pad_packed_seq_alignment, sequence_parallel, fp8 and fp8_recipe, where it says them.
+        tp_size: tensor-parallel ranks, which share the tokens with sequence parallelism.
+
+    Raises:
+        ConfigError: the alignment is not positive.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> get_packed_sequence_alignment(SimpleNamespace(fp8="hybrid", fp8_recipe="mxfp8", sequence_parallel=True), 4)
+        (128, True)
+    """
+    requested = getattr(config, "pad_packed_seq_alignment", None)
+    in_blocks = getattr(config, "fp8", None) is not None and getattr(config, "fp8_recipe", None) == "mxfp8"
+    shares = tp_size if getattr(config, "sequence_parallel", False) else 1
+    alignment = math.lcm(2 * shares, 32 * shares if in_blocks else 1)
+    if requested not in (None, "max"):
+        alignment = math.lcm(alignment, checked_integer("pad_packed_seq_alignment", requested, at_least=1))
+    return alignment, requested is not None or in_blocks
+
+
 def _with_aligned_capacity(config: Any, tp_size: int) -> Any:
     """Returns settings in which a rank holds a multiple of what packs are filled up to."""
     alignment, enabled = get_packed_sequence_alignment(config, tp_size)
     if not enabled:
         return config
-    capacity = config.max_seqlen_per_dp_cp_rank // alignment * alignment
-    if not capacity:
-        message = f"expected max_seqlen_per_dp_cp_rank of at least the alignment {alignment}, found "
-        raise ConfigError(message + str(config.max_seqlen_per_dp_cp_rank))
-    return Changed(config, max_seqlen_per_dp_cp_rank=capacity)
+    limit = config.max_seqlen_per_dp_cp_rank
+    if limit < alignment:
+        message = f"expected max_seqlen_per_dp_cp_rank of at least the alignment {alignment}, found {limit}"
+        raise ConfigError(message)
+    return _Changed(config, max_seqlen_per_dp_cp_rank=limit // alignment * alignment)
+
+
+def _filled_to(config: Any, alignment: int) -> Any:
+    """Returns settings by which packs are filled up as the newest version does."""
+    if getattr(config, "pad_packed_seq_alignment", None) != "max":
+        return _Changed(config, pad_packed_seq_alignment=alignment)
+    if (limit := config.max_seqlen_per_dp_cp_rank) % alignment:
+        message = f"expected max_seqlen_per_dp_cp_rank to be a multiple of {alignment}, found {limit}"
+        raise ConfigError(message)
+    return config
+
+
+def _align_sequences(pack: dict[str, Any], cp_size: int) -> None:
+    """Pads each sequence of a pack to a multiple of 2 × cp, in place of its tensors and boundaries."""
+    physical = pack["cu_seqlens_padded"]
+    lengths = physical.diff()
+    padded = lengths + -lengths % (2 * cp_size if cp_size > 1 else 1)
+    if torch.equal(padded, lengths):
+        return
+    bounds = pad(padded.cumsum(0, dtype=physical.dtype), (1, 0))
+    places = torch.arange(int(physical[-1]), device=physical.device)
+    places += torch.repeat_interleave(bounds[:-1] - physical[:-1], lengths)
+    for name in DTYPES:
+        if pack.get(name) is not None:
+            pack[name] = pack[name].new_zeros(int(bounds[-1])).index_copy(0, places, pack[name])
+    pack["cu_seqlens_padded"] = bounds
+    pack["max_seqlen"] = padded.max().to(torch.int32)
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
 
 
 def get_batch_on_this_rank_for_sequence_packing(
@@ -304,16 +344,18 @@ def get_batch_on_this_rank_for_sequence_packing(
         pg_collection: process groups tp, pp and cp; None for those of Megatron's parallel state.
         config: settings of runs that fill packs up to a shape or share them in contiguous pieces.
         dynamic_cp: whether packs must say how many ranks share them.
-        return_context_parallel_batch: whether to return a `ContextParallelBatch`, with a view for each of
-            `linear_cp_layout` and `attention_cp_layout` of the configuration.
+        return_context_parallel_batch: must be False: there are no views of a pack in several layouts.
 
     Returns:
-        That, or (tokens, labels, loss_mask, None, position_ids, packed_seq_params, padding_mask), as
+        (tokens, labels, loss_mask, None, position_ids, packed_seq_params, padding_mask), as
         `tokenloom.packing.get_batch_on_this_rank_for_sequence_packing` does; in programs that have loaded Megatron,
         packed_seq_params is of its class.
     """
     if isinstance(pg_collection, bool):  # the newest version's order
         dynamic_cp, pg_collection, config = pg_collection, config, dynamic_cp or None
+    if return_context_parallel_batch:
+        message = "expected return_context_parallel_batch to be False, found True"
+        raise ConfigError(message, hint="take a batch of each layout, with `cp_partition_mode` in `config`")
     place = place_of_run(pg_collection, "tp", "pp", "cp")
     stages = None if vp_stage is None else vpp_size
     fills = False
@@ -324,26 +366,14 @@ def get_batch_on_this_rank_for_sequence_packing(
     if data_iterator is not None:
         packs = _Packs(data_iterator, None if dynamic_cp else place.cp.size, aligns=fills)
     gaps = is_newest() or tells_gaps()
-
-    def cut(packs: Any, config: Any) -> Any:
-        return batch_in(place, packs, stages, vp_stage, mtp=mtp_on_this_rank, config=config, tells_gaps=gaps)
-
-    if return_context_parallel_batch:
-        return batches_by_layout(cut, packs, config, is_dynamic_cp=dynamic_cp)
-    tokens, labels, loss_mask, nothing, position_ids, params, mask = cut(packs, config)
+    *tensors, params, mask = batch_in(
+        place, packs, stages, vp_stage, mtp=mtp_on_this_rank, config=config, tells_gaps=gaps
+    )
     if is_newest():
-        params = whole_pack_params(params)
-    return tokens, labels, loss_mask, nothing, position_ids, as_megatrons_params(params), mask
-
-
-def _filled_to(config: Any, alignment: int) -> Any:
-    """Returns settings by which packs are filled up as the newest version does."""
-    if getattr(config, "pad_packed_seq_alignment", None) != "max":
-        return Changed(config, pad_packed_seq_alignment=alignment)
-    if config.max_seqlen_per_dp_cp_rank % alignment:
-        message = f"expected max_seqlen_per_dp_cp_rank to be a multiple of {alignment}, found "
-        raise ConfigError(message + str(config.max_seqlen_per_dp_cp_rank))
-    return config
+        logical, physical = params.cu_seqlens_q, params.cu_seqlens_q_padded
+        has_gaps = not torch.equal(logical, physical)
+        params = dataclasses.replace(params, total_tokens=int(physical[-1]), pad_between_seqs=has_gaps)
+    return *tensors, as_megatrons_params(params), mask
 
 
 class _Packs:
@@ -365,7 +395,7 @@ class _Packs:
             raise ConfigError(message, hint="plan with a scheduler that sets `is_dynamic_cp`")
         if self._aligns:
             pack = dict(pack)
-            align_sequences(pack, int(pack["local_cp_size"]) if self._cp_size is None else self._cp_size)
+            _align_sequences(pack, int(pack["local_cp_size"]) if self._cp_size is None else self._cp_size)
         return pack
 
 
@@ -382,9 +412,8 @@ def _sanitize_thd_padding_values(batch: dict[str, Any], padding_mask: Any) -> No
     Raises:
         ConfigError: a tensor is no row as long as the mask.
     """
-    for name in ("tokens", "labels", "loss_mask", "position_ids"):
-        tensor = batch.get(name)
-        if tensor is None:
+    for name in DTYPES:
+        if (tensor := batch.get(name)) is None:
             continue
         if tensor.shape != padding_mask.shape:
             message = f"expected `{name}` of shape {list(padding_mask.shape)}, found {list(tensor.shape)}"

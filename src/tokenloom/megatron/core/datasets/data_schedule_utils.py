@@ -1,59 +1,55 @@
 """`megatron.core.datasets.data_schedule_utils`: how sub-samples travel between ranks, one step at a time.
 
-What schedulers that run the pipeline themselves call. Where versions of the reference differ in what a function takes,
-the forms of both are taken.
+The steps of `tokenloom.packing` in the reference's forms, for schedulers that run the pipeline themselves. Where its
+versions differ in what a function takes, the forms of both are taken. A sub-sample has its four tensors without
+padding, which a pack gets again as zeros, and its two lengths as numbers.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 
 from tokenloom.distributed.collectives import Channel
 from tokenloom.errors import ConfigError
-from tokenloom.megatron.core.datasets.dynamic_cp import (
-    align_sample_id_groups,
-    dcp_gpus_needed,
-    is_newest,
-    next_hdp_group_packing_aware,
-)
 from tokenloom.megatron.core.datasets.parallel_groups import rerunnable
+from tokenloom.megatron.versions import reference_version
+from tokenloom.packing import batch as packs_of
 from tokenloom.packing import exchange
-from tokenloom.packing.context_parallel import context_parallel_indices, contiguous_indices
+from tokenloom.packing.context_parallel import context_parallel_indices
 from tokenloom.packing.exchange import broadcast_tensor
-from tokenloom.packing.static_shapes import CONTIGUOUS, ZIGZAG
+from tokenloom.packing.subsamples import DTYPES, SubSample, take_apart
 
 __all__ = [
-    "align_sample_id_groups",
     "broadcast_scalars",
     "broadcast_tensor",
     "broadcast_to_pp_group",
     "build_packed_microbatches",
     "create_data_iterator",
-    "dcp_gpus_needed",
     "get_batch_and_global_seqlens",
-    "get_cp_slice_for_thd",
     "get_thd_partitioned_indices",
-    "next_hdp_group_packing_aware",
     "reroute_samples_to_dcp_ranks",
 ]
 
-Sample = dict[str, Any]
+_TRAVELS = {*DTYPES, "original_seq_len", "padded_seq_len", "dataset_id"}
 
-_PER_TOKEN = ("tokens", "labels", "loss_mask", "position_ids")
-_SCALARS = ("original_seq_len", "padded_seq_len")
+_NEWEST_SCHEDULER = (0, 20)
 
 NO_TARGETS = "packed global batch contains no sequences with supervised targets"
 """What is wrong with a global batch without a sub-sample that has loss."""
 
 
+def is_newest() -> bool:
+    """Whether the version that is followed has the reference's newest scheduler."""
+    return reference_version() >= _NEWEST_SCHEDULER
+
+
 def get_batch_and_global_seqlens(
     data_iterator: Iterator[Any], num_microbatches: int, dp_group: Any
-) -> tuple[list[Sample], list[tuple[int, int]], Any, Any, list[int]]:
+) -> tuple[list[SubSample], list[tuple[int, int]], Any, Any, list[int]]:
     """Returns the sub-samples of the next items, and the padded lengths of all data-parallel ranks. Collective.
 
     Returns:
@@ -65,59 +61,34 @@ def get_batch_and_global_seqlens(
         ValueError: an item is neither a mapping nor a list, or no rank has a sub-sample.
     """
     items = [next(data_iterator) for _ in range(num_microbatches)]
-    batch: list[Sample] = []
-    for item in items:
-        if not isinstance(item, (Mapping, list)):
-            message = f"expected mappings, or lists of them, from the data iterator, found {type(item).__name__}"
-            raise ConfigError(message)
-        batch += item if isinstance(item, list) else [cast("Sample", item)]
-    batch = _unpack_batch(batch)
-    lengths = torch.cat([torch.empty(0), *(sample["padded_seq_len"].reshape(-1).cpu() for sample in batch)])
-    gathered = get_global_seqlens_and_ids(lengths.to(torch.int32), dp_group)
+    batch = unpack_batch([one for item in items for one in (item if isinstance(item, list) else [item])])
+    lengths = torch.tensor([sample["padded_seq_len"] for sample in batch], dtype=torch.int32)
+    gathered = get_global_seqlens_and_ids(lengths, dp_group)
     if not gathered[0]:
         raise ConfigError(NO_TARGETS)
     return batch, *gathered
 
 
-def _unpack_batch(batch: list[Sample]) -> list[Sample]:
-    """Returns the sub-samples of samples: those between the boundaries `cu_seqlens`, or each sample as it is.
+def unpack_batch(batch: Sequence[Any], kinds: set[str] | None = None) -> list[SubSample]:
+    """Returns the sub-samples of samples; in the newest version, those between boundaries only if they have loss.
 
-    The newest version leaves out those between boundaries that have no loss.
+    Args:
+        batch: the samples.
+        kinds: by which of two names the samples before said how long they are.
 
     Raises:
-        ConfigError: some samples have boundaries and some lengths, or one has more than one row.
+        ConfigError: some samples have boundaries and some lengths.
+        InputError: a tensor is missing, or not one row.
     """
-    if not batch:
-        return batch
-    is_unpacked = "padded_seq_len" in batch[0]
-    for number, sample in enumerate(batch):
-        if ("padded_seq_len" in sample) != is_unpacked or ("cu_seqlens" in sample) == is_unpacked:
-            message = (
-                f"expected either `padded_seq_len` in all samples or `cu_seqlens` in all, "
-                f"found {', '.join(sample)} in sample {number}"
-            )
-            raise ConfigError(message)
-        for name, value in sample.items():
-            if value.ndim == 2:
-                if value.shape[0] != 1:
-                    message = f"expected one row as `{name}` of sample {number}, found shape {tuple(value.shape)}"
-                    raise ConfigError(message, hint="packing takes micro-batches of size 1")
-                sample[name] = value[0]
-    if is_unpacked:
-        return [
-            {**sample, "original_seq_len": sample.get("original_seq_len", sample["padded_seq_len"].clone())}
-            for sample in batch
-        ]
-    unpacked = []
-    drops = is_newest()
+    kinds = set() if kinds is None else kinds
     for sample in batch:
-        bounds = sample["cu_seqlens"].tolist()
-        for start, stop in itertools.pairwise(bounds):
-            if stop > start and not (drops and not sample["loss_mask"][start:stop].any()):
-                length = torch.tensor([stop - start], device=sample["tokens"].device)
-                own = {name: sample[name][start:stop] for name in _PER_TOKEN}
-                unpacked.append({**own, "original_seq_len": length, "padded_seq_len": length.clone()})
-    return unpacked
+        kinds.update({"cu_seqlens", "padded_seq_len"} & set(sample) if isinstance(sample, Mapping) else ())
+    if len(kinds) > 1:
+        message = "expected either `padded_seq_len` in all samples or `cu_seqlens` in all, found both"
+        raise ConfigError(message)
+    found = list(take_apart([list(batch)]))
+    drops = "cu_seqlens" in kinds and is_newest()
+    return [one for one in found if one["loss_mask"].any()] if drops else found
 
 
 def get_global_seqlens_and_ids(
@@ -133,8 +104,7 @@ def get_global_seqlens_and_ids(
     return list(enumerate(lengths)), ids, offsets, lengths
 
 
-_get_global_seqlens_and_ids = get_global_seqlens_and_ids
-"""The reference's name."""
+_unpack_batch, _get_global_seqlens_and_ids = unpack_batch, get_global_seqlens_and_ids  # the reference's names
 
 
 def reroute_samples_to_dcp_ranks(
@@ -148,91 +118,33 @@ def reroute_samples_to_dcp_ranks(
     dp_cp_group: Any = None,
     total_dcp_gpus: int | None = None,
     sample_keys: Collection[str] | None = None,
-) -> dict[int, Sample]:
-    """Returns the sub-samples of this rank by id, all their tensors sent to where they are worked on. Collective.
+) -> dict[int, SubSample]:
+    """Returns the sub-samples of this rank by id, sent to where they are worked on. Collective.
 
-    Args:
-        batch: this rank's sub-samples; in the newest version maybe none.
-        global_ids_this_rank: their ids.
-        global_id_seqlens: (id, length) of all.
-        sample_id_groups: ids by microbatch and rank of dp_cp.
-        offsets: where the ids of each data-parallel rank begin.
-        dp_group: the ranks that exchange.
-        tp_group: not needed; where the next two are left out, this is dp_cp_group.
-        dp_cp_group: whose ranks the plan names.
-        total_dcp_gpus: not needed.
-        sample_keys: what sub-samples have, where this rank has none; by default all that are known.
+    As `tokenloom.packing.exchange.reroute_samples_to_dcp_ranks`. Where `dp_cp_group` is left out, or the newest
+    version's `sample_keys` stand there, `tp_group` is it; otherwise that, and the last two, are not needed.
 
     Raises:
-        ConfigError: a tensor is longer or shorter than its sub-sample, they do not all have the same, or in the newest
-            version others than those of text.
+        ConfigError: sub-samples have other tensors than those of text.
     """
-    del total_dcp_gpus
-    if isinstance(dp_cp_group, Collection):  # the newest version's order
-        sample_keys, dp_cp_group = dp_cp_group, None
-    for number, sample in enumerate(batch):
-        if set(sample) != set(batch[0]):
-            message = f"Sample {number} keys {sorted(sample)} do not match sample 0 keys {sorted(batch[0])}"
-            raise ConfigError(message)
-    names = _names_to_send(batch, sample_keys)
-    groups = dp_group, tp_group if dp_cp_group is None else dp_cp_group
-    return send_samples(batch, global_ids_this_rank, global_id_seqlens, sample_id_groups, offsets, *groups, names)
-
-
-def send_samples(
-    batch: Sequence[Mapping[str, Any]],
-    global_ids_this_rank: Any,
-    global_id_seqlens: Sequence[tuple[int, int]],
-    sample_id_groups: Sequence[Sequence[Sequence[int]]],
-    offsets: Any,
-    dp_group: Any,
-    dp_cp_group: Any,
-    names: Sequence[str],
-) -> dict[int, Sample]:
-    """Returns what `reroute_samples_to_dcp_ranks` does, of the tensors of these names. Collective."""
-    dp, dp_cp = Channel(dp_group), Channel(dp_cp_group)
-    lane = [dp_cp.global_ranks.index(rank) for rank in dp.global_ranks] if dp.size > 1 else [dp_cp.rank]
-    wanted = [sorted({number for ranks in sample_id_groups for number in ranks[rank]}) for rank in lane]
-    starts, lengths = [int(start) for start in offsets], dict(global_id_seqlens)
-    place = {int(number): at for at, number in enumerate(global_ids_this_rank)}
-    found: dict[int, Sample] = {number: {} for number in wanted[dp.rank]}
-    for name in names:
-        size_of = dict.fromkeys(lengths, 1) if name in _SCALARS else lengths
-        dtype = _dtype_of(name, batch)
-        pieces = {number: batch[at][name].reshape(-1).to(dtype) for number, at in place.items()}
-        for number, piece in pieces.items():
-            if len(piece) != size_of[number]:
-                message = f"expected {size_of[number]} elements as `{name}` of sub-sample {number}, found {len(piece)}"
-                raise ConfigError(message, hint="pad the tensors of a sub-sample to its `padded_seq_len`")
-        width = dtype.itemsize
-        nothing = torch.empty(0, dtype=dtype)
-        outgoing = [torch.cat([nothing, *(pieces[n] for n in ids if n in pieces)]).view(torch.uint8) for ids in wanted]
-        owned = [[n for n in wanted[dp.rank] if starts[r] <= n < starts[r + 1]] for r in range(dp.size)]
-        sizes = [width * sum(size_of[number] for number in ids) for ids in owned]
-        for ids, data in zip(owned, dp.all_to_all(outgoing, sizes, f"{name} over DP"), strict=True):
-            for number, piece in zip(ids, data.view(dtype).split([size_of[n] for n in ids]), strict=True):
-                found[number][name] = piece
-    return found
-
-
-def _names_to_send(batch: Sequence[Mapping[str, Any]], sample_keys: Collection[str] | None) -> list[str]:
-    """Returns which tensors travel, in an order that all ranks have alike, whether they have sub-samples or not."""
-    known = [*_PER_TOKEN, *_SCALARS]
-    given = list(batch[0]) if batch else [name for name in known if sample_keys is None or name in sample_keys]
-    if not is_newest():
-        return given
-    if unsupported := sorted(set(given) - set(known)):
+    del total_dcp_gpus, sample_keys
+    if dp_cp_group is None or isinstance(dp_cp_group, Collection):
+        dp_cp_group = tp_group
+    if unsupported := sorted({name for sample in batch for name in sample} - _TRAVELS):
         message = f"exchange supports only the text sample schema, found unsupported sample keys {unsupported}"
-        raise ConfigError(message, hint=f"leave them out: {', '.join(known)} travel")
-    return [name for name in known if name in given]
-
-
-def _dtype_of(name: str, batch: Sequence[Mapping[str, Any]]) -> torch.dtype:
-    """Returns the dtype in which a tensor travels; what the newest version has, all ranks know without a sub-sample."""
-    if not batch or (is_newest() and name in _SCALARS):
-        return torch.float32 if name == "loss_mask" else torch.int64
-    dtype: torch.dtype = batch[0][name].dtype
-    return dtype
+        raise ConfigError(message, hint=f"leave them out: {', '.join(DTYPES)} travel")
+    own = list(take_apart([list(batch)]))
+    rows = np.array([sample["original_seq_len"] for sample in own], dtype=np.int64).reshape(-1, 1)
+    return exchange.reroute_samples_to_dcp_ranks(
+        own,
+        np.asarray(global_ids_this_rank.cpu(), dtype=np.int64),
+        global_id_seqlens,
+        sample_id_groups,
+        np.asarray(offsets.cpu(), dtype=np.int64),
+        dp_group,
+        dp_cp_group,
+        original_seqlens=np.concatenate(Channel(dp_group).all_gather_rows(rows, "lengths over DP"))[:, 0],
+    )
 
 
 def build_packed_microbatches(
@@ -241,8 +153,8 @@ def build_packed_microbatches(
     dcp_rank: int | None = None,
     device: Any = None,
     is_dynamic_cp: bool = False,  # noqa: FBT001, FBT002  the reference's parameters
-) -> list[Sample]:
-    """Returns the pack of each microbatch: its sub-samples one after the other, with whatever padding they have.
+) -> list[dict[str, Any]]:
+    """Returns the pack of each microbatch, see `tokenloom.packing.build_packed_microbatches`.
 
     Args:
         grouped_samples: the sub-samples of each microbatch; or all of this rank by id, and then:
@@ -251,38 +163,13 @@ def build_packed_microbatches(
         device: the device, in that form.
         is_dynamic_cp: whether packs say how many ranks share them, in that form.
     """
-    if dcp_rank is None:
-        return [_pack_samples(samples, dev) for samples in grouped_samples]
-    packs = []
-    for ranks in dev:
-        pack = _pack_samples([grouped_samples[number] for number in ranks[dcp_rank]], device)
+    sizes = None
+    if dcp_rank is not None:
         if is_dynamic_cp:
-            sharing = sum(ranks[dcp_rank][0] in ids for ids in ranks)
-            pack["local_cp_size"] = torch.tensor(sharing, dtype=torch.int32, device=device)
-        packs.append(pack)
-    return packs
-
-
-def _pack_samples(samples: Sequence[Mapping[str, Any]], dev: Any) -> Sample:
-    padded, original = (torch.cat([sample[name].reshape(-1) for sample in samples]) for name in _SCALARS[::-1])
-    return _pack_sequences(samples, padded, original, dev)
-
-
-def _pack_sequences(
-    samples: Sequence[Mapping[str, Any]], padded_lengths: Any, original_lengths: Any, dev: Any
-) -> Sample:
-    """Returns one pack: the tensors of sub-samples in a row, and the boundaries that follow from their lengths."""
-
-    def boundaries(lengths: Any) -> Any:
-        return torch.nn.functional.pad(lengths.to(dev, torch.int32).reshape(-1).cumsum(0, dtype=torch.int32), (1, 0))
-
-    names = [name for name in _PER_TOKEN if name in samples[0]]
-    return {
-        **{name: torch.cat([sample[name].reshape(-1) for sample in samples]) for name in names},
-        "cu_seqlens_padded": boundaries(padded_lengths),
-        "max_seqlen": padded_lengths.max().to(dev, torch.int32),
-        "cu_seqlens": boundaries(original_lengths),
-    }
+            sizes = [sum(ranks[dcp_rank][0] in ids for ids in ranks) for ranks in dev]
+        grouped_samples = [[grouped_samples[number] for number in ranks[dcp_rank]] for ranks in dev]
+        dev = device
+    return packs_of.build_packed_microbatches(grouped_samples, dev, cp_sizes=sizes)
 
 
 def broadcast_to_pp_group(
@@ -294,13 +181,11 @@ def broadcast_to_pp_group(
     dev: Any,
 ) -> tuple[Any, Any, Any, Any]:
     """Sends the metadata of packs, and sums, from the first stage of a pipeline to its middle stages. Collective."""
-    if Channel(pp_group).size <= 2:
-        return new_samples, num_micro_batches, seqlen_sum_this_global_batch, seqlen_squared_sum_this_global_batch
     numbers = (num_micro_batches, seqlen_sum_this_global_batch, seqlen_squared_sum_this_global_batch)
-    whole = [0 if number is None else int(number) for number in numbers]
-    packs, count, total, squares = exchange.broadcast_to_pp_group(
-        new_samples, whole[0], whole[1], whole[2], pp_group, dev
-    )
+    if Channel(pp_group).size <= 2:
+        return new_samples, *numbers
+    count, total, squares = (0 if number is None else int(number) for number in numbers)
+    packs, count, total, squares = exchange.broadcast_to_pp_group(new_samples, count, total, squares, pp_group, dev)
     return packs, count, float(total), float(squares)
 
 
@@ -326,18 +211,9 @@ def create_data_iterator(
     """Returns an iterator over packs, with virtual stages a list with one for each; None on ranks that read nothing.
 
     As versions before the newest call it, the first virtual stage of the first rank of a pipeline and the last one of
-    the last get tokens, others metadata.
-
-    Args:
-        new_samples: the packs.
-        pp_group: the stages of the pipeline; left out as the newest version calls it, which passes tp_group, config,
-            vpp_needs_data and is_dynamic_cp.
-        tp_group: the ranks whose first one reads.
-        config: says how many virtual stages there are.
-        vpp_needs_data: whether each virtual stage gets tokens.
-        is_dynamic_cp: not needed; packs that say how many ranks share them go on doing so.
+    the last get tokens, others metadata. The newest version leaves `pp_group` out, and says which stages get tokens.
     """
-    del is_dynamic_cp
+    del is_dynamic_cp  # packs that say how many ranks share them go on doing so
     needs: list[bool] | None = list(vpp_needs_data) if isinstance(vpp_needs_data, Sequence) else None
     if hasattr(tp_group, "virtual_pipeline_model_parallel_size"):  # the newest version's order, by position
         needs = list(config) if config is not None else needs or []
@@ -355,49 +231,6 @@ def create_data_iterator(
             return [rerunnable(iter(new_samples)) for _ in range(stages)]
     needs = needs or [False] * stages
     return [rerunnable(one) for one in exchange.create_data_iterator(new_samples, None, config, needs)]
-
-
-def get_cp_slice_for_thd(
-    batch: Sample,
-    cp_group: Any,
-    keys: Sequence[str] | None = None,
-    cp_partition_mode: str = ZIGZAG,
-    partition_total_tokens: int | None = None,
-) -> None:
-    """Cuts a context-parallel rank's part out of the tensors of a pack, in place.
-
-    Args:
-        batch: a pack with `cu_seqlens_padded`.
-        cp_group: the ranks that share it.
-        keys: what is cut, where it is there; the four tensors of a pack, by default.
-        cp_partition_mode: "zigzag" or "contiguous".
-        partition_total_tokens: what the tensors are filled up to before.
-
-    Raises:
-        ConfigError: they are longer, cannot be cut so, or there is no such mode.
-    """
-    cp = Channel(cp_group)
-    names = [name for name in (keys or _PER_TOKEN) if batch.get(name) is not None]
-    if partition_total_tokens is not None:
-        for name in names:
-            missing = partition_total_tokens - batch[name].numel()
-            if missing < 0:
-                message = f"expected at most {partition_total_tokens} tokens as `{name}`, found {batch[name].numel()}"
-                raise ConfigError(message)
-            batch[name] = torch.nn.functional.pad(batch[name], (0, missing), value=name == "padding_mask")
-    if cp.size == 1:
-        return
-    if cp_partition_mode not in (ZIGZAG, CONTIGUOUS):
-        message = f"expected {ZIGZAG!r} or {CONTIGUOUS!r} as cp_partition_mode, found {cp_partition_mode!r}"
-        raise ConfigError(message)
-    bounds = batch["cu_seqlens_padded"]
-    if cp_partition_mode == CONTIGUOUS:
-        total = int(bounds[-1]) if partition_total_tokens is None else partition_total_tokens
-        indices = contiguous_indices(total, cp_size=cp.size, cp_rank=cp.rank, device=bounds.device)
-    else:
-        indices = context_parallel_indices(bounds, cp_size=cp.size, cp_rank=cp.rank)
-    for name in names:
-        batch[name] = batch[name][indices]
 
 
 def get_thd_partitioned_indices(cu_seqlens: Any, total_tokens: int, cp_size: int, cp_rank: int) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,18 +19,20 @@ from tokenloom.datasets.shortcuts import QUERY
 from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.later import SetLater
-from tokenloom.megatron import index_hooks
-from tokenloom.megatron.core.datasets import reference_samples
+from tokenloom.kernels import WindowReader
+from tokenloom.megatron.core.datasets import helpers
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
-from tokenloom.megatron.core.datasets.megatron_dataset import MegatronDataset
+from tokenloom.megatron.core.datasets.megatron_dataset import ListedSamples, MegatronDataset
 from tokenloom.megatron.core.datasets.object_storage_utils import ObjectStorageConfig, is_object_storage_path
 from tokenloom.megatron.core.datasets.utils import Split, log_single_rank
 from tokenloom.megatron.given_order import NAMES, GivenOrder
-from tokenloom.megatron.listed_samples import ListedSamples
 from tokenloom.megatron.versions import reference_version
-from tokenloom.order.epochs import EpochPlan, WindowEpochs
-from tokenloom.order.policies import ArrayOrder, OrderPolicy
+from tokenloom.order.arrays import ArrayStore
+from tokenloom.order.cache import Arrays
+from tokenloom.order.documents import Documents
+from tokenloom.order.epochs import EpochPlan, Epochs, WindowEpochs
+from tokenloom.order.policies import ArrayOrder, ConcatWindows, OrderPolicy, WindowOrder
 from tokenloom.order.protocols import SpanOrder
 from tokenloom.overrides import Uncalled, is_ours, overrides
 
@@ -130,8 +133,6 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
     cached_loss_mask: torch.Tensor | None = None
     cached_position_ids: torch.Tensor | None = None
 
-    _given: dict[str, NDArray[Any]] | None = None
-
     # --- building ---------------------------------------------------------------------------------------------
 
     @staticmethod
@@ -174,70 +175,45 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         config = self.config
         resets = config.reset_position_ids, config.reset_attention_mask, config.eod_mask_loss
         self.masks_and_position_ids_are_cacheable = not any(resets)
-        self._policy = policy
         if config.defer_npy_index_mmap:
+            base = f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
             for name in NAMES:
-                path = f"{self._index_folder()}/{index_hooks.index_base(self)}-{name}.npy"
-                setattr(self, f"path_to_{name}", path)
-        if (hook := self._index_hook()) is None:
+                setattr(self, f"path_to_{name}", f"{self._index_folder()}/{base}-{name}.npy")
+        is_hooked = overrides(self, "_build_document_sample_shuffle_indices")
+        builds_otherwise = self.epoch_plan.tokens_per_epoch != self.epochs.num_tokens or not all(
+            map(is_ours, (_build_document_index, helpers.build_sample_idx, _build_shuffle_index))
+        )
+        if is_hooked or builds_otherwise:
+            if config.window_policy != "concat" or config.block_shuffle is not None:
+                message = f"{type(self).__name__}: expected the reference's order for hooks, found one of ours"
+                raise ConfigError(message, hint="leave `window_policy` and `block_shuffle` out, or the hooks")
+            assert isinstance(policy, ConcatWindows)
+            policy = _PolicyOfFunctions(policy.shape) if builds_otherwise else policy
+        if not is_hooked:
             return super()._make_order(policy)
-        if config.window_policy != "concat" or config.block_shuffle is not None:
-            message = f"expected the order of the reference for `{hook}`, found an order of ours"
-            raise ConfigError(message, hint="leave `window_policy` and `block_shuffle` out, or the hook")
+        self.order = super()._make_order(policy)
         arrays = dict(zip(NAMES, self._build_document_sample_shuffle_indices(), strict=True))
-        own = self.__dict__.get("order")
-        if isinstance(own, ArrayOrder) and _are_those(own, arrays):
-            return own
-        self._assign(arrays)
+        if arrays["shuffle_index"] is not None:  # else it is deferred
+            self._assign(arrays)
         return self.order
-
-    def _index_hook(self) -> str | None:
-        """Returns what a user has to say in how the index arrays are built; None if nobody has."""
-        if overrides(self, "_build_document_sample_shuffle_indices"):
-            return f"{type(self).__name__}._build_document_sample_shuffle_indices"
-        return self._building_hook()
-
-    def _building_hook(self) -> str | None:
-        functions = _index_functions()
-        for name in ("documents", "windows", "shuffle"):
-            if not is_ours(getattr(functions, name)):
-                return f"a function that builds the {name} of an index"
-        if self.epoch_plan.tokens_per_epoch != self.epochs.num_tokens:
-            return f"{type(self).__name__}._get_num_tokens_per_epoch"
-        return None
 
     def _build_document_sample_shuffle_indices(self) -> tuple[Any, Any, Any]:
         """Returns document, sample and shuffle index, from the cache or built; None where that is deferred."""
-        config = self.config
-        if config.defer_npy_index_mmap:
-            self.order = super()._make_order(self._policy)
+        if self.config.defer_npy_index_mmap:
             return None, None, None
-        if self._building_hook() is not None:
-            folder = None if config.mock and config.path_to_cache is None else self._index_folder()
-            return index_hooks.hooked_arrays(self, _index_functions(), folder)
-        order = super()._make_order(self._policy)
-        assert isinstance(order, ArrayOrder)
-        self.order = order
-        document_index, sample_index, shuffle_index = (order.arrays[name].copy() for name in NAMES)
+        assert isinstance(self.order, ArrayOrder)
+        document_index, sample_index, shuffle_index = (self.order.arrays[name].copy() for name in NAMES)
         return document_index, sample_index, shuffle_index
 
     def _index(self, name: str) -> Any:
-        if self._given is not None:
-            return self._given[name]
         if self.config.defer_npy_index_mmap and isinstance(self.order, ArrayOrder) and self.order.opened is None:
             return None  # until the first sample, as in the reference
         return super()._index(name)
 
     def _assign(self, arrays: dict[str, Any]) -> None:
         """Takes index arrays that somebody made; all that come from somewhere else stay as they are."""
-        if all(array is None for array in arrays.values()):
-            self._given = None
-            return
-        rest = [name for name in NAMES if name not in arrays]
-        given = {**{name: self._index(name) for name in rest}, **arrays}
-        self._given = {name: given[name] for name in NAMES}
         self.order = GivenOrder(
-            self._given,
+            {name: arrays[name] if name in arrays else self._index(name) for name in NAMES},
             self.documents,
             sequence_length=self.config.sequence_length,
             extra=self._extra,
@@ -256,20 +232,60 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
             return "_get_ltor_masks_and_position_ids"
         if self.masks_and_position_ids_are_cached:
             return "cached_loss_mask"
+        return None if self._is_regular else "sample_index"
+
+    @property
+    def _is_regular(self) -> bool:
+        """Whether every sample is a window of the same length."""
         order = self.__dict__.get("order")  # one that is not there yet is ours
-        return "sample_index" if type(order) is GivenOrder and not order.is_regular else None
+        return type(order) is not GivenOrder or order.is_regular
 
     def __getitem__(self, idx: int | None) -> Sample:
         """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
         return super().__getitem__(idx) if self.item_hook is None else self._item(idx)
 
     def _item(self, idx: int | None) -> Sample:
-        """Returns a sample made of what the hooks give."""
+        """Returns a sample made of what the hooks give, step by step as the reference makes it."""
+        config, pad = self.config, self._pad_token_id
         text, _, *lengths = self._query_document_sample_shuffle_indices(0 if idx is None else idx)
-        sample = reference_samples.sample_of_text(self, text, lengths[0] if lengths else None, self._masks)
-        if idx is None:
-            sample["loss_mask"] = torch.zeros_like(sample["loss_mask"])
-        return sample
+        given = torch.from_numpy(np.asarray(text)).long()
+        if config.add_extra_token_to_sequence:
+            tokens, labels = given[:-1].clone(), given[1:].clone()
+        else:
+            tokens, labels = given.clone(), torch.roll(given, -1)
+            labels[-1] = pad
+        attention_mask, loss_mask, position_ids = self._masks(tokens)
+        loss_mask[labels == pad] = 0.0
+        for ids in (tokens, labels):
+            ids[ids == pad] = 0  # an id that an embedding has
+        sample = {"tokens": tokens, "labels": labels}
+        if config.create_attention_mask and not config.inter_document_masking:
+            assert attention_mask is not None
+            sample["attention_mask"] = attention_mask
+        sample |= {"loss_mask": torch.zeros_like(loss_mask) if idx is None else loss_mask, "position_ids": position_ids}
+        return sample | self._boundaries(lengths[0] if lengths else None) if config.inter_document_masking else sample
+
+    def _boundaries(self, lengths: Sequence[int] | None) -> Sample:
+        """Returns what a sample of documents of these lengths has of their boundaries; padding belongs to the last."""
+        if lengths is None:
+            hook = f"{type(self).__name__}.{QUERY}"
+            message = f"expected three values of `{hook}` for `inter_document_masking`, found two"
+            raise ConfigError(message, hint="return the number of tokens of each document as a third value")
+        counts = [int(count) for count in lengths]
+        if self.config.add_extra_token_to_sequence:
+            counts[-1] -= 1
+            if not counts[-1]:
+                counts.pop()
+        if (missing := self.config.sequence_length - sum(counts)) > 0:
+            counts[-1:] = [missing + sum(counts[-1:])]
+        size = sum(counts)
+        cu_seqlens = torch.full((size + 1,), size, dtype=torch.int32)
+        cu_seqlens[: len(counts) + 1] = torch.tensor([0, *accumulate(counts)])
+        return {
+            "position_ids": torch.cat([torch.arange(count) for count in counts]),
+            "cu_seqlens": cu_seqlens,
+            "max_seqlen": torch.tensor(max(counts), dtype=torch.int32),
+        }
 
     def _masks(self, tokens: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
         """Returns attention mask, loss mask and positions of a text, the loss mask to be written into."""
@@ -279,14 +295,9 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
             return self.cached_attention_mask, self.cached_loss_mask.clone(), self.cached_position_ids
         config = self.config
         assert config.tokenizer is not None
-        attention_mask, loss_mask, position_ids = _get_ltor_masks_and_position_ids(
-            tokens,
-            config.tokenizer.eod,
-            bool(config.reset_position_ids),
-            bool(config.reset_attention_mask),
-            bool(config.eod_mask_loss),
-            config.create_attention_mask,
-        )
+        resets = bool(config.reset_position_ids), bool(config.reset_attention_mask), bool(config.eod_mask_loss)
+        eod, with_mask = config.tokenizer.eod, config.create_attention_mask
+        attention_mask, loss_mask, position_ids = _get_ltor_masks_and_position_ids(tokens, eod, *resets, with_mask)
         if self.masks_and_position_ids_are_cacheable:
             self.cached_attention_mask, self.cached_position_ids = attention_mask, position_ids
             self.cached_loss_mask = loss_mask.clone()  # what a sample masks in it is that sample's own
@@ -301,36 +312,64 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
             documents: int64[num_documents], the rows in the `.idx` file, empty ones included.
             lengths: list of the tokens of each document, the padding not counted; of newer versions only.
         """
-        order = self.order
-        lengths: list[int]
-        if isinstance(order, GivenOrder) and not order.is_regular:
-            parts, found = order.read(self.dataset, idx)
-            lengths = [len(part) for part in parts]
-            room = max(self.config.sequence_length + self._extra - sum(lengths), 0)
-            filling = np.full(room, self._pad_token_id, dtype=np.int64)
-            text, documents = np.concatenate([*parts, filling], dtype=np.int64), np.array(found, dtype=np.int64)
-        else:
-            text, documents = super()._query_document_sample_shuffle_indices(idx)
-            rows = np.array([self._position(idx)], dtype=np.int64)
-            lengths = self.order.spans(rows, keep_empty=True).lengths.tolist()
-        return (text, documents) if reference_version() < _THREE_VALUES else (text, documents, lengths)
+        parts, documents = self._parts(idx)
+        lengths = [len(part) for part in parts]
+        missing = max(self.config.sequence_length + self._extra - sum(lengths), 0)
+        text = np.concatenate([*parts, np.full(missing, self._pad_token_id)], dtype=np.int64)
+        values = text, np.array(documents, dtype=np.int64)
+        return values if reference_version() < _THREE_VALUES else (*values, lengths)
+
+    def _parts(self, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
+        """Returns the tokens of each document in a sample, and their rows."""
+        if not self._is_regular:
+            assert isinstance(self.order, GivenOrder)
+            return self.order.read(self.dataset, idx)
+        try:
+            spans = self.order.spans(np.array([self._position(idx)], dtype=np.int64), keep_empty=True)
+        except IndexError as error:
+            raise self._damaged(error) from error
+        documents = spans.documents.tolist()
+        places = zip(documents, spans.starts.tolist(), spans.lengths.tolist(), strict=True)
+        return [
+            self.dataset.get(document, offset=start, length=length) for document, start, length in places
+        ], documents
 
 
-def _are_those(order: ArrayOrder, arrays: dict[str, Any]) -> bool:
-    """Whether arrays are those of an order; where that is deferred, none of them is there."""
-    if all(array is None for array in arrays.values()):
-        return True
-    own = order.arrays
-    return all(np.array_equal(own[name], array) and own[name].dtype == array.dtype for name, array in arrays.items())
+class _WindowsOfFunctions(WindowOrder):
+    """The windows of the reference, built by the functions of these modules, or what somebody put in their place."""
+
+    def _build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        random, shape, plan = np.random.RandomState(self._seed), self._shape, self._plan
+        last_apart, lengths = plan.separate_final_epoch, self._documents.lengths
+        document_index = _build_document_index(self._documents.rows.array(), plan.num_epochs, random, last_apart)
+        stream = document_index, shape.sequence_length, plan.num_epochs, plan.tokens_per_epoch
+        sample_index = helpers.build_sample_idx(lengths, *stream, not shape.keep_partial, bool(shape.extra))
+        num_samples = sample_index.shape[0] - 1
+        first = plan.num_samples_sans_final_epoch if last_apart else num_samples
+        shuffle_index = _build_shuffle_index(first, num_samples, random)
+        yield from zip(NAMES, map(np.ascontiguousarray, (document_index, sample_index, shuffle_index)), strict=True)
+
+    def _read(self, arrays: Arrays) -> WindowReader:
+        """Returns a reader of windows over all tokens of the stream, which may be more than the plan counts."""
+        lengths = self._documents.lengths
+        num_tokens = int(lengths[arrays["document_index"]].sum(dtype=np.int64))
+        return WindowReader(
+            lengths,
+            *(arrays[name] for name in NAMES),
+            window_length=self._shape.sequence_length,
+            extra=self._shape.extra,
+            num_tokens=num_tokens,
+        )
 
 
-def _index_functions() -> index_hooks.IndexFunctions:
-    """Returns the functions that build index arrays, as these modules have them now."""
-    from tokenloom.megatron.core.datasets import helpers
+class _PolicyOfFunctions(ConcatWindows):
+    """The policy of these windows."""
 
-    return index_hooks.IndexFunctions(
-        documents=_build_document_index, windows=helpers.build_sample_idx, shuffle=_build_shuffle_index
-    )
+    def order(
+        self, documents: Documents, epochs: Epochs, plan: EpochPlan, *, seed: int, store: ArrayStore
+    ) -> WindowOrder:
+        """Returns which spans are which sample, see `OrderPolicy`."""
+        return _WindowsOfFunctions(self.shape, documents, epochs, plan, seed=seed, store=store)
 
 
 def _build_document_index(
@@ -359,7 +398,34 @@ def _build_shuffle_index(num_samples: int, total_size: int, numpy_random_state: 
     return numbers
 
 
-_get_ltor_masks_and_position_ids = reference_samples.masks_and_position_ids
+def _get_ltor_masks_and_position_ids(
+    data: torch.Tensor,
+    eod_token: int,
+    reset_position_ids: bool,  # noqa: FBT001 - the reference's signature
+    reset_attention_mask: bool,  # noqa: FBT001
+    eod_mask_loss: bool,  # noqa: FBT001
+    create_attention_mask: bool,  # noqa: FBT001
+) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
+    """Returns the attention mask of a text (bool[1, S, S], True = masked; or None), its loss mask and positions."""
+    size, device = data.numel(), data.device
+    is_end = data == eod_token
+    places = torch.arange(size, dtype=torch.long, device=device)
+    loss_mask = torch.ones(size, dtype=torch.float, device=device)
+    if eod_mask_loss:
+        loss_mask[is_end] = 0.0
+    before = torch.cumsum(is_end, 0) - is_end.long()  # ends before each token
+    attention_mask = None
+    if create_attention_mask:
+        attention_mask = places[None, :] > places[:, None]
+        if reset_attention_mask:
+            attention_mask = attention_mask | (before[None, :] != before[:, None])
+        attention_mask = attention_mask[None]
+    if reset_position_ids:
+        begins = torch.cat([places.new_zeros(1), places[is_end] + 1])
+        places = places - begins[before]
+    return attention_mask, loss_mask, places
+
+
 _MASKS = _get_ltor_masks_and_position_ids
 
 

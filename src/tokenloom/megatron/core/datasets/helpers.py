@@ -39,15 +39,6 @@ def build_sample_idx(
 ) -> NDArray[Any]:
     """Returns where each sample begins, and the last one ends: int32[num_samples + 1, 2], or int64 for longer streams.
 
-    Args:
-        sizes: int32[num_sequences], tokens per sequence.
-        document_indices: int32[num_documents], the stream, as rows of `sizes`.
-        sequence_length: tokens of a sample.
-        num_epochs: passes that the stream holds.
-        tokens_per_epoch: tokens of one pass.
-        drop_last_partial_sequence: whether a last sample that would not be full is left out.
-        add_extra_token_to_sequence: whether a sample reads one token beyond its length.
-
     Raises:
         ConfigError: a row lies outside of the stream, as for a last document without tokens.
     """

@@ -1,6 +1,7 @@
 """`megatron.core.datasets.helpers_cpp`: the kernels of the reference, positional as there.
 
-Arrays are converted to the dtypes that are named; those that are filled must have theirs.
+Arrays are converted to the dtypes that are named; those that are filled must have theirs. What the parameters mean is
+said by the functions of `tokenloom.order` and `tokenloom.kernels` that do the same.
 """
 
 from __future__ import annotations
@@ -36,14 +37,6 @@ def build_blending_indices(
 ) -> None:
     """Fills in which dataset each sample of a weighted blend comes from, and how many that dataset gave before.
 
-    Args:
-        dataset_index: int16[at least size], filled.
-        dataset_sample_index: int64[at least size], filled.
-        weights: float64[at least num_datasets].
-        num_datasets: how many of the weights count.
-        size: samples of the blend.
-        verbose: whether to print weights and shares.
-
     Raises:
         ConfigError: an array is too short or of another dtype, or a weight is not finite.
     """
@@ -72,12 +65,6 @@ def build_exhaustive_blending_indices(
 ) -> None:
     """Fills in the order of a blend that takes exactly `sizes[i]` samples from dataset i, evenly mixed.
 
-    Args:
-        dataset_index: int16[at least the sum of sizes], filled.
-        dataset_sample_index: int64[at least the sum of sizes], filled.
-        sizes: int64[at least num_datasets], at least 0 each.
-        num_datasets: how many of the sizes count.
-
     Raises:
         ConfigError: an array is too short or of another dtype, or a size is negative.
     """
@@ -105,30 +92,33 @@ def build_sample_idx_int32(
     drop_last_partial_sequence: bool,  # noqa: FBT001 - the reference's signature
     add_extra_token_to_sequence: int,
     /,
-) -> NDArray[np.int32]:
+    *,
+    dtype: Any = np.int32,
+) -> NDArray[Any]:
     """Returns where each sample begins, and the last one ends: int32[num_samples + 1, 2].
 
     A row is (position in `document_idx`, token offset in that document). What lies behind the last token of the stream
     begins at the end of the last document.
 
-    Args:
-        sizes: int32[num_sequences], tokens per sequence.
-        document_idx: int32[num_documents], the stream, as rows of `sizes`.
-        seq_length: tokens of a sample.
-        num_epochs: passes that the stream holds.
-        tokens_per_epoch: tokens of one pass.
-        drop_last_partial_sequence: whether a last sample that would not be full is left out.
-        add_extra_token_to_sequence: tokens that a sample reads beyond its length, 0 or 1.
-
     Raises:
         IndexError: the stream names a sequence that does not exist.
     """
-    return _sample_index(
-        *(sizes, document_idx, seq_length, num_epochs, tokens_per_epoch),
-        drop_last=drop_last_partial_sequence,
-        extra=int(add_extra_token_to_sequence),
-        dtype=np.dtype(np.int32),
+    lengths, stream = _array(sizes, np.int32), _array(document_idx, np.int32)
+    extra = int(add_extra_token_to_sequence)
+    num_tokens = num_epochs * tokens_per_epoch - extra
+    if drop_last_partial_sequence:
+        num_samples = int(num_tokens / seq_length) if num_tokens < 0 else num_tokens // seq_length
+    else:  # the reference computes with floats of 32 bits
+        num_samples = math.ceil(np.float32(num_tokens) / np.float32(seq_length))
+    held = int(lengths[stream].sum(dtype=np.int64))
+    within = max(0, min(num_samples, (held - extra) // seq_length))  # samples that end within the stream
+    index: NDArray[Any] = np.empty((num_samples + 1, 2), dtype=dtype)
+    index[: within + 1] = kernels.build_sample_index(
+        lengths, stream, window_length=seq_length, extra=extra, num_windows=within, dtype=np.dtype(dtype)
     )
+    if within < num_samples:
+        index[within + 1 :] = (len(stream) - 1, lengths[stream[-1]] - extra)
+    return index
 
 
 def build_sample_idx_int64(
@@ -142,12 +132,8 @@ def build_sample_idx_int64(
     /,
 ) -> NDArray[np.int64]:
     """Returns what `build_sample_idx_int32` does, as int64[num_samples + 1, 2]."""
-    return _sample_index(
-        *(sizes, document_idx, seq_length, num_epochs, tokens_per_epoch),
-        drop_last=drop_last_partial_sequence,
-        extra=int(add_extra_token_to_sequence),
-        dtype=np.dtype(np.int64),
-    )
+    stream = sizes, document_idx, seq_length, num_epochs, tokens_per_epoch
+    return build_sample_idx_int32(*stream, drop_last_partial_sequence, add_extra_token_to_sequence, dtype=np.int64)
 
 
 def build_mapping(
@@ -164,8 +150,7 @@ def build_mapping(
 ) -> NDArray[Any]:
     """Returns (first sentence, one past the last, target length) of each sample, shuffled: uint32[num_samples, 3].
 
-    See `tokenloom.order.sentences.build_mapping`, which has the same arguments by name; uint64 for more than 2**32 - 1
-    sentences.
+    As `tokenloom.order.sentences.build_mapping`; uint64 for more than 2**32 - 1 sentences.
 
     Raises:
         ConfigError: a number is out of its range.
@@ -181,7 +166,8 @@ def build_mapping(
         seed=seed,
         min_sentences=min_num_sent,
     )
-    _say_rows(mapping, verbose=verbose)
+    if verbose:
+        print(f"mapping of {len(mapping)} samples, {mapping.dtype}")
     return mapping
 
 
@@ -199,8 +185,7 @@ def build_blocks_mapping(
 ) -> NDArray[Any]:
     """Returns (first sentence, one past the last, document, number in its pass) of blocks: uint32[num_blocks, 4].
 
-    See `tokenloom.order.sentences.build_blocks_mapping`, which has the same arguments by name; uint64 for more than
-    2**32 - 1 sentences.
+    As `tokenloom.order.sentences.build_blocks_mapping`; uint64 for more than 2**32 - 1 sentences.
 
     Raises:
         ConfigError: a number is out of its range.
@@ -216,17 +201,13 @@ def build_blocks_mapping(
         seed=seed,
         use_one_sentence_blocks=bool(use_one_sent_blocks),
     )
-    _say_rows(mapping, verbose=verbose)
+    if verbose:
+        print(f"mapping of {len(mapping)} blocks, {mapping.dtype}")
     return mapping
 
 
 def _array(values: ArrayLike, dtype: type[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(values, dtype=dtype)
-
-
-def _say_rows(mapping: NDArray[Any], *, verbose: bool) -> None:
-    if verbose:
-        print(f"mapping of {len(mapping)} samples, {mapping.dtype}")
 
 
 def _check_filled(dataset_index: NDArray[Any], dataset_sample_index: NDArray[Any], size: int) -> None:
@@ -241,48 +222,10 @@ def _check_filled(dataset_index: NDArray[Any], dataset_sample_index: NDArray[Any
 
 def _blend_step_by_step(weights: NDArray[np.float64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Returns the blend for weights that the kernel does not take: those of 0 or below."""
-    counts = np.zeros(len(weights))
-    chosen = np.empty(size, dtype=np.int64)
-    given = np.empty(size, dtype=np.int64)
+    counts = np.zeros(len(weights), dtype=np.int64)
+    chosen, given = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
     for step in range(size):
         best = int(np.argmax(weights * max(step, 1) - counts))
-        chosen[step] = best
-        given[step] = counts[best]
+        chosen[step], given[step] = best, counts[best]
         counts[best] += 1
     return chosen, given
-
-
-def _sample_index(
-    sizes: ArrayLike,
-    document_idx: ArrayLike,
-    seq_length: int,
-    num_epochs: int,
-    tokens_per_epoch: int,
-    *,
-    drop_last: bool,
-    extra: int,
-    dtype: np.dtype[Any],
-) -> NDArray[Any]:
-    lengths = _array(sizes, np.int32)
-    stream = _array(document_idx, np.int32)
-    num_tokens = num_epochs * tokens_per_epoch - extra
-    if drop_last:
-        num_samples = int(num_tokens / seq_length) if num_tokens < 0 else num_tokens // seq_length
-    else:  # the reference computes with floats of 32 bits
-        num_samples = math.ceil(np.float32(num_tokens) / np.float32(seq_length))
-    within = _num_within(lengths, stream, seq_length, extra=extra, at_most=num_samples)
-    index: NDArray[Any] = np.empty((num_samples + 1, 2), dtype=dtype)
-    index[: within + 1] = kernels.build_sample_index(
-        lengths, stream, window_length=seq_length, extra=extra, num_windows=within, dtype=dtype
-    )
-    if within < num_samples:
-        index[within + 1 :] = (len(stream) - 1, lengths[stream[-1]] - extra)
-    return index
-
-
-def _num_within(
-    lengths: NDArray[np.int32], stream: NDArray[np.int32], seq_length: int, *, extra: int, at_most: int
-) -> int:
-    """Returns how many samples end within the stream, at most so many."""
-    total = int(lengths[stream].sum(dtype=np.int64))
-    return max(0, min(at_most, (total - extra) // seq_length))

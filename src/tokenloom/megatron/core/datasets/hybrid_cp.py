@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
@@ -13,12 +12,11 @@ import torch
 from tokenloom.distributed.collectives import Channel
 from tokenloom.megatron.core.datasets.data_schedule_utils import (
     get_global_seqlens_and_ids,
-    send_samples,
+    reroute_samples_to_dcp_ranks,
 )
 from tokenloom.megatron.core.datasets.parallel_groups import groups_of_run
 from tokenloom.packing.hybrid import HybridCostBalancedScheduler
-
-_NOT_PER_TOKEN = ("cu_seqlens", "batch_idx", "max_seqlen")
+from tokenloom.packing.subsamples import DTYPES, take_apart
 
 Ids = list[list[list[int]]]
 
@@ -104,24 +102,10 @@ class HybridCPDataLoaderWrapper:
     ) -> dict[int, dict[str, Any]]:
         """Returns the sub-samples that this rank works on by id, with all tensors. Collective."""
         bounds = torch.cat([offsets, torch.tensor([len(global_id_seqlens)], dtype=offsets.dtype)])
-        groups = self.dp_group, self.dp_cp_group
-        names = list(batch[0])
-        return send_samples(batch, global_ids_this_rank, global_id_seqlens, sample_id_groups, bounds, *groups, names)
+        plan = global_ids_this_rank, global_id_seqlens, sample_id_groups, bounds
+        found = reroute_samples_to_dcp_ranks(batch, *plan, self.dp_group, self.dp_cp_group)
+        return {number: {name: sample[name] for name in DTYPES} for number, sample in found.items()}
 
     def unpack_batch(self, batch: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Returns the sub-samples of packed samples: what each of their tensors has between two boundaries."""
-        found = []
-        for sample in batch:
-            size = len(sample["tokens"])
-            rows = {
-                name: value
-                for name, value in sample.items()
-                if name not in _NOT_PER_TOKEN and value.ndim > 0 and len(value) == size
-            }
-            bounds = sample["cu_seqlens"].tolist()
-            found += [
-                {name: value[start:stop] for name, value in rows.items()}
-                for start, stop in itertools.pairwise(bounds)
-                if stop > start
-            ]
-        return found
+        return [{name: sample[name] for name in DTYPES} for sample in take_apart(batch)]

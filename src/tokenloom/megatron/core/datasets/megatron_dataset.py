@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tokenloom.datasets import base
+from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import NO_TOKEN as _PAD_TOKEN_ID
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
@@ -21,6 +22,13 @@ __all__ = [
     "MegatronDataset",
     "Split",
 ]
+
+if TYPE_CHECKING:
+    from tokenloom.datasets.pair_samples import PairSamples
+
+    _Base = PairSamples  # before which a dataset class has this
+else:
+    _Base = object
 
 LowLevelDataset = IndexedDataset | Iterable[Any]
 
@@ -40,3 +48,11 @@ class MegatronDataset(base.MegatronDataset, torch.utils.data.Dataset):  # type: 
     def build_low_level_dataset(dataset_path: str, config: Any) -> Any:
         """Returns the low-level dataset of a path; for a class to define."""
         raise NotImplementedError
+
+
+class ListedSamples(_Base):
+    """What dataset classes here have before a class of ours: `collate_fn` gets a list, and may write into its dicts."""
+
+    def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
+        """Returns many samples as `dataset[k]` gives them, made as one batch where they can be."""
+        return list(super().__getitems__(positions))

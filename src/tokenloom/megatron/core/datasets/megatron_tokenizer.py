@@ -16,6 +16,17 @@ __all__ = ["MegatronLegacyTokenizer", "MegatronTokenizer", "logger"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 
+def _refuse(tokenizer: object, name: str) -> NoReturn:
+    message = f"{type(tokenizer).__name__} has no attribute or method {name!r}"
+    raise NotImplementedError(message)
+
+
+def _missing(name: str, role: str) -> Any:
+    """Returns the property of a special token, which a subclass overrides if it has one."""
+    doc = f"The id that {role}; NotImplementedError without one."
+    return property(lambda tokenizer: _refuse(tokenizer, name), doc=doc)
+
+
 class MegatronLegacyTokenizer(ABC):
     """A tokenizer with the attributes that datasets ask for; a subclass writes those that it has.
 
@@ -71,45 +82,13 @@ class MegatronLegacyTokenizer(ABC):
     def vocab_size(self) -> int:
         """One more than the largest id."""
 
-    @property
-    def cls(self) -> int:
-        """The id that begins a BERT sample; NotImplementedError without one."""
-        _refuse(self, "cls")
-
-    @property
-    def sep(self) -> int:
-        """The id that ends a segment of a BERT sample; NotImplementedError without one."""
-        _refuse(self, "sep")
-
-    @property
-    def pad(self) -> int:
-        """The id that fills up samples; NotImplementedError without one."""
-        _refuse(self, "pad")
-
-    @property
-    def eod(self) -> int:
-        """The id that ends a document; NotImplementedError without one."""
-        _refuse(self, "eod")
-
-    @property
-    def bos(self) -> int:
-        """The id that begins a sequence; NotImplementedError without one."""
-        _refuse(self, "bos")
-
-    @property
-    def eos(self) -> int:
-        """The id that ends a sequence; NotImplementedError without one."""
-        _refuse(self, "eos")
-
-    @property
-    def mask(self) -> int:
-        """The id that stands in for a masked token; NotImplementedError without one."""
-        _refuse(self, "mask")
-
-
-def _refuse(tokenizer: object, name: str) -> NoReturn:
-    message = f"{type(tokenizer).__name__} has no attribute or method {name!r}"
-    raise NotImplementedError(message)
+    cls = _missing("cls", "begins a BERT sample")
+    sep = _missing("sep", "ends a segment of a BERT sample")
+    pad = _missing("pad", "fills up samples")
+    eod = _missing("eod", "ends a document")
+    bos = _missing("bos", "begins a sequence")
+    eos = _missing("eos", "ends a sequence")
+    mask = _missing("mask", "stands in for a masked token")
 
 
 MegatronTokenizer = MegatronLegacyTokenizer

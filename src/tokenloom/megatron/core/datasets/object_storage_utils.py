@@ -68,7 +68,7 @@ class S3Client(Protocol):
 
 def is_object_storage_path(path: str) -> bool:
     """Whether a path begins with `s3://` or `msc://`."""
-    return _is_s3_path(path) or _is_msc_path(path)
+    return path.startswith((S3_PREFIX, MSC_PREFIX))
 
 
 def get_index_cache_path(idx_path: str, object_storage_config: ObjectStorageConfig) -> str:
@@ -78,7 +78,7 @@ def get_index_cache_path(idx_path: str, object_storage_config: ObjectStorageConf
         ConfigError: the path is none of an object store.
     """
     _check_address(idx_path)
-    return os.path.join(object_storage_config.path_to_idx_cache, _remove_msc_prefix(_remove_s3_prefix(idx_path)))
+    return os.path.join(object_storage_config.path_to_idx_cache, idx_path.partition("://")[2])
 
 
 def parse_s3_path(path: str) -> tuple[str, str]:
@@ -87,8 +87,8 @@ def parse_s3_path(path: str) -> tuple[str, str]:
     Raises:
         ConfigError: the path does not begin with `s3://`, or has that twice.
     """
-    rest = _remove_s3_prefix(path)
-    if not _is_s3_path(path) or S3_PREFIX in rest:
+    rest = path.removeprefix(S3_PREFIX)
+    if rest == path or S3_PREFIX in rest:
         message = f"expected `{S3_PREFIX}BUCKET/KEY`, found `{path}`"
         raise ConfigError(message)
     bucket, _, key = rest.partition("/")
@@ -97,7 +97,7 @@ def parse_s3_path(path: str) -> tuple[str, str]:
 
 def get_object_storage_access(path: str) -> str:
     """Returns by what a path is read: "s3", or else "msc"."""
-    return "s3" if _is_s3_path(path) else "msc"
+    return "s3" if path.startswith(S3_PREFIX) else "msc"
 
 
 def dataset_exists(path_prefix: str, idx_path: str, bin_path: str) -> bool:
@@ -127,34 +127,6 @@ def cache_index_file(remote_path: str, local_path: str) -> None:
     if not os.path.exists(local_path):
         message = f"no file `{local_path}` of `{remote_path}`, which rank 0 copies"
         raise DatasetNotFoundError(message, hint="let all ranks meet behind rank 0 (`torch.distributed.barrier()`)")
-
-
-def _is_s3_path(path: str) -> bool:
-    return path.startswith(S3_PREFIX)
-
-
-def _is_msc_path(path: str) -> bool:
-    return path.startswith(MSC_PREFIX)
-
-
-def _remove_s3_prefix(path: str) -> str:
-    return path.removeprefix(S3_PREFIX)
-
-
-def _remove_msc_prefix(path: str) -> str:
-    return path.removeprefix(MSC_PREFIX)
-
-
-def _s3_download_file(client: S3Client, s3_path: str, local_path: str) -> None:
-    """Copies an object to a local file by a client of the caller's."""
-    bucket, key = parse_s3_path(s3_path)
-    os.makedirs(os.path.dirname(local_path) or ".", exist_ok=True)
-    client.download_file(bucket, key, local_path)
-
-
-def _s3_object_exists(client: S3Client, path: str) -> bool:
-    """Whether an object is in the store; the store is asked, not the client."""
-    return exists(path)
 
 
 def _check_address(path: str) -> None:

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import Enum
 from functools import partial
 from importlib import import_module
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
+import numpy as np
 import torch
 
 from tokenloom.datasets.protocols import is_remote_dataset
 from tokenloom.datasets.shortcuts import makes_batches
 from tokenloom.datasets.tensors import SampleBatch, whole
 from tokenloom.errors import ConfigError
-from tokenloom.loading.balanced_sampler import BalancedSampler
+from tokenloom.loading import samplers
 from tokenloom.loading.read_ahead import AnnouncingSampler, ReadAheadDataset, worker_context
 from tokenloom.loading.resonance import warn_of_resonance
+from tokenloom.loading.samplers import BalancedSampler
 from tokenloom.machine import open_files
 from tokenloom.megatron.core.datasets.utils import Split
-from tokenloom.megatron.training.datasets.rank_samplers import (
-    HybridCPMegatronPretrainingSampler,
-    MegatronFullValidationSampler,
-    MegatronPretrainingRandomSampler,
-    MegatronPretrainingSampler,
-    RandomSeedDataset,
-)
 from tokenloom.megatron.versions import reference_version
 
 __all__ = [
@@ -127,28 +123,9 @@ def _takes_whole_batches(settings: Any) -> bool:
     return bool(getattr(settings, "hybrid_context_parallel", False))
 
 
-@runtime_checkable
-class _HasSplit(Protocol):
-    """A dataset that says which split it is of, as blends do."""
-
-    split: Any
-
-
-@runtime_checkable
-class _HasIndexSplit(Protocol):
-    """A dataset that says which split its indices are of."""
-
-    index_split: Any
-
-
 def _split_name(dataset: Any) -> str | None:
     """Returns which split a dataset is of, by name: a member of either package's enumeration."""
-    if isinstance(dataset, _HasSplit):
-        split = dataset.split
-    elif isinstance(dataset, _HasIndexSplit):
-        split = dataset.index_split
-    else:
-        return None
+    split = getattr(dataset, "split", getattr(dataset, "index_split", None))
     return split.name if isinstance(split, Enum) else None
 
 
@@ -201,19 +178,14 @@ def _collate(samples: Any) -> Any:
 def _stacked(values: list[Any]) -> Any:
     """Returns tensors as one with a batch axis: without a copy where they are the rows of one, in this order."""
     base = values[0]._base if isinstance(values[0], torch.Tensor) else None
-    if base is not None and len(base) == len(values):
-        expected = (base.storage_offset(), base.stride(0), base.shape[1:], base.stride()[1:])
-        if all(_is_row(value, base, row, *expected) for row, value in enumerate(values)):
-            return base
+    if base is not None and len(base) == len(values) and all(map(_is_row, values, base)):
+        return base
     return torch.utils.data.default_collate(values)
 
 
-def _is_row(value: Any, base: Any, row: int, offset: int, step: int, shape: Any, stride: Any) -> bool:
-    return (
-        isinstance(value, torch.Tensor)
-        and value._base is base
-        and (value.storage_offset(), value.shape, value.stride()) == (offset + row * step, shape, stride)
-    )
+def _is_row(value: Any, row: Any) -> bool:
+    same = isinstance(value, torch.Tensor) and value._base is row._base
+    return same and (value.data_ptr(), value.shape, value.stride()) == (row.data_ptr(), row.shape, row.stride())
 
 
 def _begin_worker(_worker: int, *, exit_signal: Any) -> None:
@@ -224,3 +196,180 @@ def _begin_worker(_worker: int, *, exit_signal: Any) -> None:
                 os.close(descriptor)
     if exit_signal is not None:
         import_module("megatron.training.dist_signal_handler").DistributedSignalHandler(exit_signal).__enter__()
+
+
+# --- samplers ---------------------------------------------------------------------------------------------------------
+
+
+class MegatronPretrainingSampler(samplers.MegatronPretrainingSampler):
+    """That of `tokenloom`, whose length is all positions. `get_start_end_idx` is asked for each batch."""
+
+    def __len__(self) -> int:
+        """The positions in all, not the batches that are left."""
+        return self.total_samples
+
+
+class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
+    """Positions in order, a whole global batch at once: all micro-batches that this rank has of it, in one list.
+
+    A global batch that micro-batches do not make up is rounded down. `get_start_end_idx_global_batch` is asked for each
+    global batch which of its positions are this rank's. Args are those of the class of `tokenloom`.
+
+    Raises:
+        ConfigError: a value is out of range, or nothing is left to yield.
+    """
+
+    def __init__(
+        self,
+        total_samples: int,
+        consumed_samples: int,
+        micro_batch_size: int,
+        global_batch_size: int,
+        data_parallel_rank: int,
+        data_parallel_size: int,
+        drop_last: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
+    ) -> None:
+        super().__init__(
+            total_samples, consumed_samples, micro_batch_size, data_parallel_rank, data_parallel_size, drop_last
+        )
+        self.global_batch_size: int = global_batch_size
+        chunk = self.micro_batch_times_data_parallel_size
+        self.num_micro_batches: int = global_batch_size // chunk
+        if not self.num_micro_batches:
+            message = (
+                f"expected a global batch of at least one micro-batch of all ranks = {chunk}, found {global_batch_size}"
+            )
+            raise ConfigError(message)
+
+    @property
+    def _step(self) -> int:
+        return self.num_micro_batches * self.micro_batch_times_data_parallel_size
+
+    def get_start_end_idx_global_batch(self) -> tuple[list[int], list[int]]:
+        """Returns of each micro-batch where in a global batch this rank's positions begin, and where they end."""
+        chunk = self.micro_batch_times_data_parallel_size
+        starts = [self.data_parallel_rank * self.micro_batch_size + i * chunk for i in range(self.num_micro_batches)]
+        return starts, [start + self.micro_batch_size for start in starts]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yields this rank's positions of one global batch after the other."""
+        for first in range(self.consumed_samples, self.total_samples, self._step):
+            batch = range(first, min(first + self._step, self.total_samples))
+            if len(batch) < self._step and self.drop_last:
+                return
+            bounds = zip(*self.get_start_end_idx_global_batch(), strict=True)
+            yield [position for start, stop in bounds for position in batch[start:stop]]
+
+
+class MegatronFullValidationSampler(samplers.MegatronFullValidationSampler):
+    """That of `tokenloom`, without padding: every position exactly once over the ranks; later ones may have fewer."""
+
+    def __init__(
+        self, total_samples: int, data_parallel_rank: int, data_parallel_size: int, *, pad: bool = False
+    ) -> None:
+        super().__init__(total_samples, data_parallel_rank, data_parallel_size, pad=pad)
+
+
+class RandomSeedDataset(torch.utils.data.Dataset):  # type: ignore[misc]  # torch has no types
+    """A dataset whose sample k is made under the seed `seed + epoch + k` of torch, NumPy and Python.
+
+    Args:
+        dataset: gives samples by number.
+        seed: seed of the run; None for that of Megatron's arguments.
+    """
+
+    def __init__(self, dataset: Any, seed: int | None = None) -> None:
+        self.base_seed: int = get_args().seed if seed is None else seed
+        self.curr_seed: int = self.base_seed
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Has samples be made under the seeds of another epoch."""
+        self.curr_seed = self.base_seed + epoch
+
+    def __getitem__(self, idx: int) -> Any:
+        """Returns a sample, and leaves the global generators as making it leaves them."""
+        seed = idx + self.curr_seed
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002 - the global generator is what a dataset may draw from
+        return self.dataset[idx]
+
+
+class MegatronPretrainingRandomSampler(samplers.DataParallelSampler):
+    """Positions in a random order, in micro-batches, for one data-parallel rank; each epoch in another order.
+
+    Each batch moves `consumed_samples`, also one that a loader reads ahead. Without sharding a rank may yield one batch
+    more than another.
+
+    Args:
+        dataset: is told the epoch, where it is a `RandomSeedDataset`.
+        total_samples: positions in all, [0, total_samples).
+        consumed_samples: samples already used, by all ranks, over all epochs.
+        micro_batch_size: samples per rank and step.
+        data_parallel_rank: this rank.
+        data_parallel_size: ranks in all.
+        data_sharding: each rank shuffles a range of positions of its own, and never sees those of others.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        total_samples: int,
+        consumed_samples: int,
+        micro_batch_size: int,
+        data_parallel_rank: int,
+        data_parallel_size: int,
+        data_sharding: bool,  # noqa: FBT001 - the reference's signature
+    ) -> None:
+        super().__init__(total_samples, micro_batch_size, data_parallel_rank, data_parallel_size)
+        self.dataset = dataset
+        self.consumed_samples: int = consumed_samples
+        self.data_sharding = data_sharding
+        self.last_batch_size: int = self.total_samples % self.micro_batch_times_data_parallel_size
+
+    def __len__(self) -> int:
+        """The positions in all, not the batches that are left."""
+        return self.total_samples
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yields the positions of one micro-batch after the other, to the end of the epoch.
+
+        Raises:
+            ConfigError: the samples do not make up a batch of all ranks, or those consumed are none of whole batches.
+        """
+        chunk = self.micro_batch_times_data_parallel_size
+        per_epoch = self.total_samples - self.last_batch_size
+        if not per_epoch:
+            message = f"expected at least {chunk} samples, one batch of all ranks, found {self.total_samples}"
+            raise ConfigError(message, hint="use smaller batches or fewer ranks")
+        self.epoch: int
+        self.epoch, offset = divmod(self.consumed_samples, per_epoch)
+        if offset % chunk:
+            message = f"expected consumed_samples of whole batches of {chunk}, found {self.consumed_samples}"
+            raise ConfigError(message)
+        if isinstance(self.dataset, RandomSeedDataset):
+            self.dataset.set_epoch(self.epoch)
+        positions = self._positions(offset)
+        for start in range(0, len(positions) - self.micro_batch_size + 1, self.micro_batch_size):
+            self.consumed_samples += chunk
+            yield positions[start : start + self.micro_batch_size]
+
+    def _positions(self, offset: int) -> list[int]:
+        """Returns what is this rank's of the epoch when all ranks have used `offset` samples of it."""
+        generator = torch.Generator().manual_seed(self.epoch)
+        if self.data_sharding:
+            share = self.total_samples // self.micro_batch_times_data_parallel_size * self.micro_batch_size
+            order = torch.randperm(share, generator=generator) + self.data_parallel_rank * share
+            own = order[offset // self.data_parallel_size :]
+        else:
+            order = torch.randperm(self.total_samples - self.total_samples % self.micro_batch_size, generator=generator)
+            own = order[offset + self.data_parallel_rank :: self.data_parallel_size]
+        positions: list[int] = own.tolist()
+        return positions

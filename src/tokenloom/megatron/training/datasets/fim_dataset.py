@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets.tokenizer import token_ids
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.manifest.tokenizer_identity import optional_attribute
+from tokenloom.indexed.manifests import optional_attribute
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
 from tokenloom.megatron.core.datasets.utils import Split
-from tokenloom.megatron.given_order import GivenOrder
 from tokenloom.megatron.versions import reference_version
 
 __all__ = [
@@ -137,16 +136,6 @@ class GPTFIMDataset(GPTDataset):
         text = np.concatenate([text, np.full(missing, self._pad_token_id, dtype=np.int64)])
         values = (text, np.array(documents, dtype=np.int64))
         return values if reference_version() < _THREE_VALUES else (*values, [len(read)])
-
-    def _parts(self, idx: int) -> tuple[list[Tokens], list[int]]:
-        """Returns the tokens of each document in a sample, and their rows."""
-        if isinstance(self.order, GivenOrder) and not self.order.is_regular:
-            return self.order.read(self.dataset, idx)
-        spans = self.order.spans(np.array([self._position(idx)], dtype=np.int64), keep_empty=True)
-        documents = spans.documents.tolist()
-        places = zip(documents, spans.starts.tolist(), spans.lengths.tolist(), strict=True)
-        parts = [self.dataset.get(document, offset=start, length=length) for document, start, length in places]
-        return parts, documents
 
     def _texts(self, tokens: Tokens) -> Iterator[Tokens]:
         """Yields the texts between ends of documents, rearranged, with their ends; empty ones lose it."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.errors import InputError, MissingExtraError
 from tokenloom.optional import require
@@ -22,7 +21,7 @@ _AT_ONCE = 1 << 26
 
 
 class JsonRecords(Sequence[dict[str, Any]]):
-    """The records of a file of JSON lines: found once, 8 bytes each in memory, and parsed when they are asked for.
+    """The records of a file of JSON lines: found once, 16 bytes each in memory, and parsed when they are asked for.
 
     A file that is one JSON list of records is parsed whole. Picklable; the file is opened again.
 
@@ -36,18 +35,22 @@ class JsonRecords(Sequence[dict[str, Any]]):
 
     def __init__(self, path: str) -> None:
         self.path: str = path
-        self._open()
-
-    def _open(self) -> None:
-        self._file = MappedFile(self.path)
+        self._file = file = MappedFile(path)
+        size, found = file.num_bytes, [np.empty(0, dtype=np.int64)]
+        for offset in range(0, size, _AT_ONCE):
+            block = file.read(offset, min(_AT_ONCE, size - offset))
+            found.append(np.flatnonzero(block == ord("\n")) + offset)
+        stops = np.concatenate([*found, [size]])
+        starts = np.concatenate([[0], stops[:-1] + 1])
+        short = np.flatnonzero(stops - starts < 3)  # shorter than most objects; the others are not blank
+        blank = [k for k in short.tolist() if not self._bytes(starts[k], stops[k])]
+        self._bounds = np.delete(np.stack([starts, stops], axis=1), blank, axis=0)
         self._listed: list[Any] | None = None
-        self._starts, self._stops = _lines(self._file)
-        if len(self._starts) and self._bytes(0).startswith(b"["):
-            self._listed = self._parse(bytes(self._file.read(0, self._file.num_bytes)), "the file")
+        if len(self._bounds) and self._bytes(*self._bounds[0]).startswith(b"["):
+            self._listed = self._parse(self._bytes(0, size), "the file")
 
-    def _bytes(self, number: int) -> bytes:
-        start = int(self._starts[number])
-        return bytes(self._file.read(start, int(self._stops[number]) - start)).strip()
+    def _bytes(self, start: Any, stop: Any) -> bytes:
+        return bytes(self._file.read(int(start), int(stop - start))).strip()
 
     def _parse(self, text: bytes, where: str) -> Any:
         try:
@@ -62,23 +65,20 @@ class JsonRecords(Sequence[dict[str, Any]]):
         return list(dict.fromkeys(key for k in range(min(len(self), _LOOKED_AT)) for key in self[k]))
 
     def __len__(self) -> int:
-        return len(self._starts) if self._listed is None else len(self._listed)
+        return len(self._bounds if self._listed is None else self._listed)
 
     def __getitem__(self, number: Any) -> Any:
         """Returns a record."""
         number = range(len(self))[number]
-        record = self._parse(self._bytes(number), f"record {number}") if self._listed is None else self._listed[number]
+        listed = self._listed
+        record = listed[number] if listed else self._parse(self._bytes(*self._bounds[number]), f"record {number}")
         if not isinstance(record, dict):
             message = f"`{self.path}`: expected a JSON object as record {number}, found {type(record).__name__}"
             raise InputError(message)
         return record
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.path = state["path"]
-        self._open()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path,)
 
 
 class ParquetRecords(Sequence[dict[str, Any]]):
@@ -114,18 +114,3 @@ def hub_records(name: str) -> Any:
         message = f"`{name}` names a dataset of the Hugging Face Hub, which `datasets` loads, and that is not installed"
         raise MissingExtraError(message, hint="run `pip install datasets`, or download it") from error
     return datasets.load_dataset(name, split="train")
-
-
-def _lines(file: MappedFile) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns where each line that is not blank begins, and where it ends: int64[num_lines]."""
-    ends = np.concatenate([*_line_ends(file), np.array([file.num_bytes], dtype=np.int64)])
-    starts = np.concatenate([[0], ends[:-1] + 1])
-    short = np.flatnonzero(ends - starts < 3)  # shorter than any object; the others are not blank, or are no JSON
-    blank = [k for k in short.tolist() if not bytes(file.read(int(starts[k]), int(ends[k] - starts[k]))).strip()]
-    return np.delete(starts, blank), np.delete(ends, blank)
-
-
-def _line_ends(file: MappedFile) -> Iterator[NDArray[np.int64]]:
-    for offset in range(0, file.num_bytes, _AT_ONCE):
-        block = file.read(offset, min(_AT_ONCE, file.num_bytes - offset))
-        yield np.flatnonzero(block == ord("\n")) + offset

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
 from tokenloom.megatron.core.datasets.megatron_dataset import LowLevelDataset, MegatronDataset
 from tokenloom.megatron.core.datasets.utils import Split
 from tokenloom.megatron.training.datasets.json_records import JsonRecords
-from tokenloom.megatron.training.datasets.trained_parts import SFTDatasetConfig, part_finder
 from tokenloom.megatron.training.datasets.utils import load_json_arg
 
 __all__ = [
@@ -38,6 +38,44 @@ IGNORE_INDEX = -100
 """The label of a token without loss."""
 
 Message = dict[str, Any]
+Delimiters = tuple[list[int], list[int]]
+"""The tokens that a part of an answer begins with, and those that it ends with."""
+
+
+@dataclass
+class SFTDatasetConfig(GPTDatasetConfig):
+    """What may be said of the loss of conversations beyond the settings of GPT datasets.
+
+    Attributes:
+        train_on_assistant_responses_only: loss where the tokenizer gives a target; without it, everywhere.
+        train_on_thinking_traces: loss on thoughts of the assistant.
+        train_on_tool_calls: loss on its calls of tools.
+        thinking_delimiters: what a thought begins and ends with; both count as part of it, as the next two do.
+        tool_call_delimiters: what a call begins and ends with.
+    """
+
+    train_on_assistant_responses_only: bool = True
+    train_on_thinking_traces: bool = True
+    train_on_tool_calls: bool = True
+    thinking_delimiters: tuple[str, str] = ("<think>", "</think>")
+    tool_call_delimiters: tuple[str, str] = ("<tool_call>", "</tool_call>")
+
+    @property
+    def untrained_parts(self) -> list[Delimiters]:
+        """The kinds of parts of answers that have no loss.
+
+        Raises:
+            ConfigError: the tokenizer gives no tokens for a delimiter.
+        """
+        kinds = {
+            "thinking_delimiters": self.train_on_thinking_traces,
+            "tool_call_delimiters": self.train_on_tool_calls,
+        }
+        return [
+            (_ids(self.tokenizer, getattr(self, name)[0], name), _ids(self.tokenizer, getattr(self, name)[1], name))
+            for name, is_trained in kinds.items()
+            if not is_trained
+        ]
 
 
 class SFTLowLevelDataset:
@@ -82,13 +120,8 @@ class SFTDataset(MegatronDataset):
     The tokenizer has `tokenize_conversation`, as the reference's for fine-tuning does. A label that is the pad id has
     no loss. `tokenloom.SFTDataset` tokenizes once, shuffles, fills samples up and masks by position.
 
-    Args:
-        dataset: gives the messages of a line by number.
-        dataset_path: the file.
-        indices: integers[num_lines], the lines to expose.
-        num_samples: how many samples; lines repeat. None for one per line.
-        index_split: which split this is.
-        config: the settings; an `SFTDatasetConfig` for those of parts of answers.
+    Args are those of `MegatronDataset`: `num_samples` repeats lines, and is one per line if None. `config` may be an
+    `SFTDatasetConfig`, for settings of parts of answers.
     """
 
     def __init__(
@@ -101,7 +134,7 @@ class SFTDataset(MegatronDataset):
         config: GPTDatasetConfig,
     ) -> None:
         super().__init__(dataset, dataset_path, indices, num_samples, index_split, config)
-        self._parts = part_finder(config)
+        self._untrained = config.untrained_parts if isinstance(config, SFTDatasetConfig) else []
 
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: Any) -> int:
@@ -147,9 +180,9 @@ class SFTDataset(MegatronDataset):
             hint = "use the reference's for fine-tuning, or `tokenloom.SFTDataset` with a Hugging Face tokenizer"
             raise ConfigError(message, hint=hint)
         tokens, targets = tokenizer.tokenize_conversation(conversation, return_target=True, add_generation_prompt=False)
-        if self._parts is not None:
-            targets = self._parts.targets(tokens, targets, ignored=IGNORE_INDEX)
-        return tokens.tolist(), targets.tolist()
+        if not getattr(self.config, "train_on_assistant_responses_only", True):
+            targets = tokens
+        return tokens.tolist(), without_parts(tokens, targets, self._untrained).tolist()
 
     def _check_masks(self) -> None:
         for name in ("reset_position_ids", "create_attention_mask", "reset_attention_mask"):
@@ -280,6 +313,46 @@ class MockSFTDataset(SFTDataset):
         length = len(sample["tokens"])
         cu_seqlens = torch.tensor([0, length], dtype=torch.int32)
         return {**sample, "cu_seqlens": cu_seqlens, "max_seqlen": torch.tensor(length, dtype=torch.int32)}
+
+
+def without_parts(tokens: NDArray[Any], targets: NDArray[Any], parts: Sequence[Delimiters]) -> NDArray[Any]:
+    """Returns targets with `IGNORE_INDEX` in parts that begin where there is loss; one without an end goes to the end.
+
+    Args:
+        tokens: integers[length], a conversation.
+        targets: integers[length], the tokens, or `IGNORE_INDEX` where there is no loss.
+        parts: what each kind of part begins and ends with; both count as part of it.
+    """
+    chosen = np.array(targets)
+    for begin, end in parts:
+        starts, ends, done = _places(tokens, begin), _places(tokens, end), 0
+        for start in starts[chosen[starts] != IGNORE_INDEX].tolist():
+            if start >= done:
+                later = ends[ends >= start + len(begin)]
+                done = int(later[0]) + len(end) if len(later) else len(chosen)
+                chosen[start:done] = IGNORE_INDEX
+    return chosen
+
+
+def _places(tokens: NDArray[Any], wanted: list[int]) -> NDArray[np.int64]:
+    """Returns where a sequence of tokens stands: int64[count]."""
+    if len(tokens) < len(wanted):
+        return np.empty(0, dtype=np.int64)
+    windows = np.lib.stride_tricks.sliding_window_view(np.asarray(tokens), len(wanted))
+    return np.flatnonzero((windows == np.array(wanted)).all(axis=1))
+
+
+def _ids(tokenizer: Any, text: str, name: str) -> list[int]:
+    """Returns the tokens of a delimiter, without those that a tokenizer puts around every text."""
+    ids, around = list(tokenizer.tokenize(text)), list(tokenizer.tokenize(""))
+    while around and ids and ids[0] == around[0]:
+        del ids[0], around[0]
+    while around and ids and ids[-1] == around[-1]:
+        del ids[-1], around[-1]
+    if not ids:
+        message = f"expected tokens of {text!r} in `{name}`, found none"
+        raise ConfigError(message, hint="name what the chat template writes")
+    return ids
 
 
 def _setting(settings: dict[str, Any], name: str) -> Any:

@@ -1,1 +1,0 @@
-"""What a dataset was made of, in the file beside it."""

@@ -1,0 +1,220 @@
+"""The compressions of input files, which are made of members (frames, streams) that are decompressed one by one.
+
+The file objects of the standard library and of `zstandard` do not do: those of bzip2 and xz take whatever follows the
+first member for the end if it cannot be read, so that damage drops the rest of a file in silence, and that of xz knows
+no limit of memory; that of Zstandard takes a truncated frame for a whole one.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from io import BufferedReader
+from typing import Any
+
+from tokenloom.errors import InputError
+from tokenloom.inputs.limits import WINDOW_BYTES
+from tokenloom.optional import require
+from tokenloom.registry import Registry
+from tokenloom.storage.atomic import storage_errors
+
+Read = Callable[[int], bytes]
+"""Returns at most so many bytes of text, at least one, or b"" at the end."""
+
+Decoder = tuple[Callable[[], Any], tuple[type[Exception], ...]]
+"""What opens a member, with the methods of `bz2.BZ2Decompressor`, and what that raises for a damaged one."""
+
+_CHUNK_BYTES = 64 << 10  # compressed; what is behind the end of a member is copied
+_LZMA_BYTES = 1 << 20  # that the decompressor of xz needs beside the window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codec:
+    """A compression of whole files, of one or more members each.
+
+    Attributes:
+        name: name of it, for messages.
+        suffixes: suffixes of its files, in lower case.
+        magic: first bytes that tell it.
+        decoder: returns what opens members that look back on so many bytes at most.
+        may_be_padded: whether zeros between members mean nothing.
+        too_large: how what is raised ends for a member that looks back on more; empty if none does.
+        how_to_have_less: how to compress so that it does not.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    magic: bytes
+    decoder: Callable[[int], Decoder]
+    may_be_padded: bool = False
+    too_large: str = ""
+    how_to_have_less: str = ""
+
+
+class _MemberReader:
+    """Reads members until the file ends; notices when it ends inside one."""
+
+    def __init__(self, file: BufferedReader, path: str, codec: Codec, window_bytes: int) -> None:
+        self._file, self._path, self._codec, self._window_bytes = file, path, codec, window_bytes
+        self._open_member, self._errors = codec.decoder(window_bytes)
+        self._member: Any = None  # open while inside one
+        self._unread = b""  # compressed, behind the end of a member
+        self._text = memoryview(b"")  # more than was asked for
+        self._is_empty = True
+
+    def read(self, count: int) -> bytes:
+        """Returns `count` bytes of text; less only at the end."""
+        parts: list[memoryview] = []
+        while count and (self._text or self._advance(count)):
+            parts.append(self._text[:count])
+            self._text = self._text[count:]
+            count -= len(parts[-1])
+        return b"".join(parts)
+
+    def _advance(self, count: int) -> bool:
+        """Decompresses some text; whether there was any."""
+        while not self._text:
+            data = b""
+            if self._member is None or self._member.needs_input:
+                data, self._unread = self._unread or read_from(self._file, self._path, _CHUNK_BYTES), b""
+                if not data:
+                    break
+            if self._member is None:
+                self._is_empty = False
+                if self._codec.may_be_padded and not (data := data.lstrip(b"\0")):
+                    continue
+                self._member = self._open_member()
+            try:
+                self._text = memoryview(self._member.decompress(data, count))
+            except self._errors as error:
+                raise self._refused(error) from error
+            if self._member.eof:
+                self._unread, self._member = self._member.unused_data, None
+        if not self._text and (self._member is not None or self._is_empty):
+            message = f"`{self._path}`: the {self._codec.name} data ends too early"
+            raise InputError(message, hint="the file is truncated or still being written")
+        return bool(self._text)
+
+    def _refused(self, error: Exception) -> InputError:
+        name = self._codec.name
+        if not self._codec.too_large or not str(error).endswith(self._codec.too_large):
+            return InputError(f"`{self._path}`: expected {name} data, but it is damaged: {error}")
+        limit = f"{self._window_bytes >> 20} MiB"
+        message = f"`{self._path}`: expected a {name} window of at most {limit}, found a larger one"
+        hint = f"compress it anew {self._codec.how_to_have_less}; or allow more with `max_window_bytes`"
+        return InputError(message, hint=hint)
+
+
+class _ZstdFrame:
+    """A frame of Zstandard; what some compressed bytes come to is returned as a whole."""
+
+    needs_input = True
+
+    def __init__(self, decompressor: Any) -> None:
+        self._frame = decompressor.decompressobj()
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._frame.eof)
+
+    @property
+    def unused_data(self) -> bytes:
+        return bytes(self._frame.unused_data)
+
+    def decompress(self, data: bytes, _count: int) -> bytes:
+        return bytes(self._frame.decompress(data))
+
+
+def _gzip_decoder(_window_bytes: int) -> Decoder:
+    library = require("isal.igzip_lib", extra="preprocess")
+    return partial(library.IgzipDecompressor, flag=library.DECOMP_GZIP), (library.IsalError,)
+
+
+def _zstd_decoder(window_bytes: int) -> Decoder:
+    library = require("zstandard", extra="preprocess")
+    return partial(_ZstdFrame, library.ZstdDecompressor(max_window_size=window_bytes)), (library.ZstdError,)
+
+
+def _xz_decoder(window_bytes: int) -> Decoder:
+    return partial(lzma.LZMADecompressor, memlimit=window_bytes + _LZMA_BYTES), (lzma.LZMAError,)
+
+
+GZIP = Codec(name="gzip", suffixes=(".gz",), magic=b"\x1f\x8b", decoder=_gzip_decoder)
+ZSTD = Codec(
+    name="zstd",
+    suffixes=(".zst", ".zstd"),
+    magic=b"\x28\xb5\x2f\xfd",
+    decoder=_zstd_decoder,
+    too_large="Frame requires too much memory for decoding",
+    how_to_have_less="without `--long`, or with `--long=27`",
+)
+BZ2 = Codec(
+    name="bz2",
+    suffixes=(".bz2",),
+    magic=b"BZh",
+    decoder=lambda _window_bytes: (bz2.BZ2Decompressor, (OSError, ValueError)),
+)
+XZ = Codec(
+    name="xz",
+    suffixes=(".xz",),
+    magic=b"\xfd7zXZ\x00",
+    decoder=_xz_decoder,
+    may_be_padded=True,
+    too_large="Memory usage limit exceeded",
+    how_to_have_less="with `-9` at most",
+)
+
+CODECS: Registry[Codec] = Registry(
+    "compression", {name: f"tokenloom.inputs.codecs:{name.upper()}" for name in ("gzip", "zstd", "bz2", "xz")}
+)
+"""Compressions by the name that messages and manifests have for them."""
+
+
+def compression_by_suffix(suffix: str) -> str:
+    """Returns the compression that the suffix of a name tells, "none" if it tells none."""
+    return _by_suffix(tuple(CODECS)).get(suffix.lower(), "none")
+
+
+@cache
+def _by_suffix(names: tuple[str, ...]) -> dict[str, str]:
+    return {suffix: name for name in names for suffix in CODECS[name].suffixes}
+
+
+def compression_of(head: bytes) -> str:
+    """Returns the compression that the first bytes of a file tell, `magic_bytes` of them; "none" if they tell none."""
+    return next((name for name, codec in CODECS.items() if head.startswith(codec.magic)), "none")
+
+
+def magic_bytes() -> int:
+    """Returns how many first bytes of a file tell its compression."""
+    return max(len(codec.magic) for codec in CODECS.values())
+
+
+def read_from(file: BufferedReader, path: str, count: int) -> bytes:
+    """Returns up to so many bytes as they are.
+
+    Raises:
+        StorageError: reading fails.
+    """
+    with storage_errors("read", path):
+        return file.read(count)
+
+
+def decompressed(file: BufferedReader, path: str, compression: str, *, max_window_bytes: int = WINDOW_BYTES) -> Read:
+    """Returns what reads the text of a file from beginning to end.
+
+    What it raises is an `InputError` where the compressed data is damaged or truncated, a `StorageError` where reading
+    fails.
+
+    Args:
+        file: a binary stream.
+        path: path of the file, for messages.
+        compression: how the file is compressed: one of `CODECS`, or "none".
+        max_window_bytes: most memory for what Zstandard and xz look back on; more is an `InputError`.
+    """
+    if compression == "none":
+        return partial(read_from, file, path)
+    return _MemberReader(file, path, CODECS[compression], max_window_bytes).read

@@ -1,0 +1,162 @@
+"""Text without keys: a document per line, or a document per file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tokenloom.inputs import TEXT_KEY, InputSlice
+from tokenloom.inputs.blocks import HEAD_BYTES, Block
+from tokenloom.inputs.lines import LineBlock, LineReader
+from tokenloom.inputs.parsing import ParsedBlock, Texts, check_text_keys
+from tokenloom.inputs.record_format import ReadOptions, RecordFormat, SliceReader
+from tokenloom.inputs.records import (
+    NOT_UTF16,
+    NumberedRecord,
+    UnusableLineError,
+    begins_as_utf16,
+    decoded,
+    without_mark,
+)
+from tokenloom.inputs.streams import SliceStream
+from tokenloom.inputs.utf8_texts import Utf8Texts
+from tokenloom.kernels import line_texts
+
+
+class TextLineBlock(LineBlock):
+    """Lines that are texts."""
+
+    __slots__ = ()
+
+    def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
+        """Returns the lines, by a kernel that makes no Python objects of them."""
+        check_text_keys(self.path, keys)
+        if (found := line_texts(self.data)) is None:
+            return None
+        content, offsets = found
+        texts = Utf8Texts(content=content, offsets=offsets)
+        return ParsedBlock(columns=(Texts(texts=texts),), num_documents=len(texts))
+
+    def value_reader(self, loads: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+        """Returns what makes a record of a line."""
+        return lambda line: {TEXT_KEY: decoded(line)}
+
+
+class TextLines(RecordFormat):
+    """Text, a document per line."""
+
+    title = "lines of text"
+    suffixes: tuple[str, ...] = (".txt", ".text")
+    may_begin_with_anything = True
+    has_lines = True
+
+    def check_keys(self, path: str, keys: Sequence[str]) -> None:
+        """Refuses keys other than `text`; see `RecordFormat`."""
+        check_text_keys(path, keys)
+
+    def open(self, slice_: InputSlice, options: ReadOptions) -> LineReader:
+        """Returns the reader of some lines; see `RecordFormat`."""
+        return LineReader(slice_, options, block=TextLineBlock, drops_mark=True)
+
+
+TEXT_LINES = TextLines()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileBlock(Block):
+    """A whole file of text; `data` is its bytes, decompressed."""
+
+    unit: ClassVar[str] = "file"
+
+    data: bytes
+
+    @property
+    def num_text_bytes(self) -> int:
+        """Size of the text."""
+        return len(self.data)
+
+    def beginning(self) -> bytes:
+        """Returns the beginning of the file."""
+        return self.data
+
+    def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
+        """Refuses keys that there are not; the text itself is read as a record."""
+        check_text_keys(self.path, keys)
+        return None
+
+    def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
+        """Yields the text."""
+        is_blank = not self.data.strip()
+        value = None if is_blank else _text_of(self.data)
+        yield NumberedRecord(self.first_record, value, self.data, is_blank=is_blank)
+
+
+def _text_of(data: bytes) -> Any:
+    if begins_as_utf16(data):
+        return UnusableLineError(NOT_UTF16)
+    try:
+        return {TEXT_KEY: decoded(without_mark(data))}
+    except UnusableLineError as error:
+        return error
+
+
+class FileReader(SliceReader):
+    """Reads a file of text, which is one record, as one block. Memory: the file.
+
+    Args:
+        slice_: the whole file.
+        options: options of reading; of a file that is too long only the beginning is kept, and the rest is read and
+            dropped.
+
+    Raises:
+        StorageError: the file cannot be opened.
+    """
+
+    def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
+        super().__init__(slice_, options)
+        self._stream = SliceStream(slice_, max_window_bytes=options.max_window_bytes)
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._stream.close()
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file read so far."""
+        return self._stream.position
+
+    def read_blocks(self) -> Iterator[FileBlock]:
+        """Yields the block."""
+        parts: list[bytes] = []
+        while chunk := self._stream.read(1 << 20):
+            self.num_text_bytes += len(chunk)
+            if self.num_text_bytes <= self._max_record_bytes:
+                parts.append(chunk)
+            else:
+                parts = [b"".join([*parts, chunk])[:HEAD_BYTES]]
+        self.num_rows = 1
+        too_long = self.num_text_bytes > self._max_record_bytes
+        data = b"".join(parts)
+        yield FileBlock(path=self._path, data=data, max_record_bytes=self._max_record_bytes, too_long=too_long)
+
+
+class TextFiles(RecordFormat):
+    """Text, a document per file."""
+
+    title = "text"
+    suffixes: tuple[str, ...] = (".txt", ".text")
+    may_begin_with_anything = True
+    takes_any_name = True
+    unit = "file"
+
+    def check_keys(self, path: str, keys: Sequence[str]) -> None:
+        """Refuses keys other than `text`; see `RecordFormat`."""
+        check_text_keys(path, keys)
+
+    def open(self, slice_: InputSlice, options: ReadOptions) -> FileReader:
+        """Returns the reader of a file; see `RecordFormat`."""
+        return FileReader(slice_, options)
+
+
+TEXT_FILES = TextFiles()

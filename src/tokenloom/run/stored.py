@@ -1,0 +1,435 @@
+"""The reference's order as a run: built and cached by the builder, and never to be changed.
+
+`run.lock` holds which data it reads, as for every run. Its samples are those of `BlendedMegatronDatasetBuilder`, bit
+for bit, and so are the cached index arrays. What only a computed order can do is refused with the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.blending.blended import BlendedDataset
+from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.quota import normalize
+from tokenloom.datasets.base import MegatronDataset
+from tokenloom.datasets.conversations import ConversationSamples
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.slot_counts import NO_SLOTS, SlotCounts, count_windows
+from tokenloom.distributed.steps import do_together
+from tokenloom.errors import ConfigError
+from tokenloom.forks import cached_property
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.order.policies import ArrayOrder
+from tokenloom.run.audit.ledger import (
+    CHUNK_SAMPLES,
+    CHUNK_SLOTS,
+    Dropped,
+    LedgerRow,
+    LedgerStage,
+    Report,
+    RunLedger,
+    not_counted,
+    summed,
+)
+from tokenloom.run.audit.occurrences import Documents, checked_documents, checked_range
+from tokenloom.run.audit.span_table import PairRows, SpanTable, joined_tables
+from tokenloom.run.audit.trace import Asked, checked_positions, spans_of, trace_stored
+from tokenloom.run.changes import WHOLE, stored_order_facts
+from tokenloom.run.check import check_opened
+from tokenloom.run.digest import position_of_state, run_identity
+from tokenloom.run.history import Float64s
+from tokenloom.run.lock import LockedPair, LockedSegment, LockedSource, RunLock
+from tokenloom.run.members import CLASSES, Reading, run_config
+from tokenloom.run.packs import CONVERSATION_CLASSES
+from tokenloom.run.settings import RunSettings, read_run, whole_weights
+from tokenloom.run.take_maps import Int64s
+from tokenloom.run.timeline import Timeline
+from tokenloom.run.tokenizer import RunTokenizer
+
+
+def megatron_segment(settings: RunSettings, sources: tuple[LockedSource, ...]) -> LockedSegment:
+    """Returns the only segment of a run in the reference's order."""
+    [stage] = settings.stages
+    assert stage.weights is not None
+    assert stage.num_samples is not None
+    shares = dict(stage.weights)
+    weights = [(number, shares[source.name]) for number, source in enumerate(sources) if source.name in shares]
+    return LockedSegment(
+        stage=stage.name,
+        start=0,
+        num_samples=stage.num_samples,
+        sequence_length=stage.sequence_length,
+        weights=tuple(whole_weights(weights)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPositions:
+    """What identifies the positions of a run in the reference's order: all of it is one thing.
+
+    Attributes:
+        run: identity of the run.
+        digest: of everything that decides the order.
+        num_samples: positions that there are.
+    """
+
+    run: str
+    digest: str
+    num_samples: int
+
+    def order_state(self, position: int) -> dict[str, Any]:
+        """Returns what to keep of a run that has consumed the samples before a position.
+
+        Raises:
+            ConfigError: the run has no such position.
+        """
+        return {"run": self.run, "position": position, "digest": self.digest_at(position)}
+
+    def digest_at(self, position: int) -> str:
+        """Returns a digest of what decides the positions before one: nothing at 0, else everything.
+
+        Raises:
+            ConfigError: the run has no such position.
+        """
+        if not 0 <= position <= self.num_samples:
+            message = f"expected a position in [0, {self.num_samples}] of the run, found {position}"
+            raise ConfigError(message, hint="a longer run in the reference's order is another run")
+        return self.digest if position else hashlib.sha256(b"").hexdigest()
+
+    def position_of_state(self, state: Mapping[str, Any]) -> int:
+        """Returns the position that a state is of, see `digest.position_of_state`."""
+        return position_of_state(
+            state, run=self.run, num_samples=self.num_samples, digest_at=self.digest_at, why=f": {WHOLE}"
+        )
+
+
+def positions_of(settings: RunSettings, lock: RunLock, *, num_samples: int | None = None) -> StoredPositions:
+    """Returns what identifies the order of a run.
+
+    Args:
+        settings: what `run.toml` says.
+        lock: its lock.
+        num_samples: positions that there are; None for those that the lock asks for.
+    """
+    _, shares = _blend(settings, lock)
+    facts = {
+        **stored_order_facts(lock),
+        "weights": [] if shares is None else [share.hex() for share in normalize(shares)],
+    }
+    digest = hashlib.sha256(json.dumps(facts, separators=(",", ":"), sort_keys=True).encode()).hexdigest()
+    if num_samples is None:
+        num_samples = lock.segments[0].num_samples
+    assert num_samples is not None
+    return StoredPositions(run=run_identity(lock), digest=digest, num_samples=num_samples)
+
+
+class StoredOrder:
+    """The reference's order as the order of a run: built and cached by the builder.
+
+    Args:
+        lock: the run.
+        path: path of `run.toml`, whose weights count as they are written there, as the reference rounds them.
+        tokenizer: the tokenizer of the run, whose identity is in the names of cached files.
+        reading: how to read the data.
+        path_to_cache: folder of the index cache; beside the data if None.
+    """
+
+    def __init__(
+        self, lock: RunLock, *, path: str, tokenizer: Any, reading: Reading, path_to_cache: str | None
+    ) -> None:
+        self._lock = lock
+        self._path = path
+        self._tokenizer = tokenizer
+        self._reading = reading
+        self._path_to_cache = path_to_cache
+
+    @property
+    def timeline(self) -> Timeline:
+        message = 'expected a run whose order is computed, found `order = "megatron"`'
+        raise ConfigError(message, hint="that order is built and cached, and cannot change; write `order = 1` for that")
+
+    def digest(self, position: int) -> str:
+        return positions_of(read_run(self._path), self._lock).digest_at(position)
+
+    def dataset(self) -> Any:
+        """Returns what the builder returns, which knows its order besides.
+
+        Under `torch.distributed` all ranks call this, and one builds. A run of one pair is its dataset, one of several
+        the blend of them. A dataset of which the blend takes more samples than the reference builds is built longer,
+        where the reference stops.
+
+        Raises:
+            ConfigError: the class refuses the settings.
+            DatasetFormatError: data are not what was locked.
+            BuildError, IndexCacheError: see `BlendedMegatronDatasetBuilder.build`.
+        """
+        settings, lock, tokenizer = read_run(self._path), self._lock, self._tokenizer
+        if isinstance(tokenizer, RunTokenizer) and lock.tokenizer is not None:
+            tokenizer = tokenizer.loaded
+        pairs, shares = _blend(settings, lock)
+        segment = lock.segments[0]
+        config = run_config(
+            lock,
+            segment.sequence_length,
+            tokenizer,
+            self._reading,
+            random_seed=lock.seed,
+            blend_per_split=[([pair.prefix for pair in pairs], shares), None, None],
+            path_to_cache=self._path_to_cache,
+            extend_short_datasets=True,
+        )
+        do_together("comparing the data of the run with its lock", lambda: _check_pairs(pairs, self._reading))
+        sizes = [segment.num_samples, None, None]
+        kind: type[MegatronDataset] = {**CLASSES, **CONVERSATION_CLASSES}[lock.dataset]
+        train, _, _ = BlendedMegatronDatasetBuilder(kind, sizes, lambda: True, config).build()
+        train.run_order = positions_of(settings, lock, num_samples=len(train))
+        return train
+
+    @cached_property
+    def _members(self) -> StoredMembers:
+        """The datasets of what is asked again and again, so that pairs stay open."""
+        return StoredMembers(self.dataset(), self._lock)
+
+    def trace(self, positions: Asked) -> SpanTable:
+        return self._members.trace(positions)
+
+    def occurrences(self, documents: Mapping[int, Documents], *, start: int, stop: int | None) -> SpanTable:
+        """Returns the same as of a computed order, in a time that grows with the index: about 5 ns per row."""
+        asked = (documents or {0: ()}).items()
+        return joined_tables([self._members.find(number, each, start=start, stop=stop) for number, each in asked])
+
+    def read_before(self, points: Int64s) -> tuple[Int64s, Float64s]:
+        """Returns samples, and tokens that were read over those of the source: passes are shuffled together."""
+        samples = self._members.samples_before(points)
+        tokens = [max(1, sum(pair.num_tokens for pair in source.pairs)) for source in self._lock.sources]
+        length = self._lock.segments[0].sequence_length
+        return samples, samples * (length / np.array(tokens, dtype=np.float64))
+
+    def ledger(self, position: int, *, reads_data: bool, report: Report) -> RunLedger:
+        return self._members.ledger(position, reads_data=reads_data, report=report)
+
+
+_ROWS_AT_ONCE = 1 << 22
+"""Rows of an index that are looked at together."""
+
+_POSITIONS_AT_ONCE = 1 << 16
+"""Positions whose spans are looked at together."""
+
+
+class StoredMembers:
+    """The datasets that a run in the reference's order is made of, each of a pair; one of a run of one pair.
+
+    Args:
+        dataset: the run's dataset, as the builder returns it.
+        lock: the run.
+
+    Attributes:
+        datasets: the datasets.
+        pairs: numbers of their pairs, counted over all sources.
+        sources: numbers of their sources.
+    """
+
+    def __init__(self, dataset: Any, lock: RunLock) -> None:
+        self._dataset, self._lock = dataset, lock
+        self._pair_rows = pair_rows = PairRows.of_lock(lock)
+        by_prefix = {prefix: number for number, prefix in enumerate(pair_rows.prefixes)}
+        self._blend = dataset if isinstance(dataset, BlendedDataset) else None
+        self.datasets: list[Any] = [dataset] if self._blend is None else list(self._blend.datasets)
+        self.pairs: list[int] = [by_prefix[str(member.dataset_path)] for member in self.datasets]
+        self.sources: list[int] = [pair_rows.source_of(pair) for pair in self.pairs]
+
+    def located(self, start: int, stop: int) -> Iterator[tuple[Int64s, NDArray[Any], NDArray[Any]]]:
+        """Yields what stands at positions [start, stop), some million at a time: about 5 ns each.
+
+        Yields:
+            int64[count], positions, rising; the numbers of their datasets, and which samples of these they are.
+        """
+        for first in range(start, stop, _ROWS_AT_ONCE):
+            positions = np.arange(first, min(first + _ROWS_AT_ONCE, stop), dtype=np.int64)
+            if self._blend is None:
+                yield positions, np.zeros(len(positions), dtype=np.int64), positions
+            else:
+                numbers, samples = self._blend.order.locate(positions)
+                yield positions, np.asarray(numbers), np.asarray(samples)
+        if self._blend is not None:
+            self._blend.order.check()
+
+    def trace(self, positions: Asked) -> SpanTable:
+        """Returns the spans at positions, as `trace_dataset` does, with the sources of the run."""
+        asked = checked_positions(positions, self._dataset)
+        _, parts = trace_stored(self._dataset, asked)
+        moved = []
+        for part in parts:
+            first = int(self._pair_rows.first_documents[self.pairs[part.source]])
+            moved.append(replace(part, source=self.sources[part.source], first_document=first))
+        segments = np.zeros(len(asked), dtype=np.int32)
+        return spans_of(asked, moved, lock=self._lock, segments=segments, pair_rows=self._pair_rows)
+
+    def find(self, source: int, documents: Documents, *, start: int = 0, stop: int | None = None) -> SpanTable:
+        """Returns all spans of documents at positions [start, stop); see `OccurrenceSearch.find`."""
+        wanted = checked_documents(self._lock, source, documents)
+        first, last = checked_range(len(self._dataset), start, stop)
+        pairs, rows = self._pair_rows.locate(np.full(len(wanted), source, dtype=np.int32), wanted)
+        found = [self.trace(np.empty(0, dtype=np.int64))]
+        for number, (member, pair) in enumerate(zip(self.datasets, self.pairs, strict=True)):
+            if len(own := rows[pairs == pair]):
+                holds = _samples_of(member, own)
+                places = [np.empty(0, dtype=np.int64)]
+                for there, numbers, samples in self.located(first, last):
+                    mine = np.flatnonzero(numbers == number)
+                    places.append(there[mine[holds[samples[mine]]]])
+                positions = np.concatenate(places)
+                for at in range(0, len(positions), _POSITIONS_AT_ONCE):
+                    table = self.trace(positions[at : at + _POSITIONS_AT_ONCE])
+                    found.append(table.take((table.sources == source) & np.isin(table.documents, wanted)))
+        return joined_tables(found)
+
+    def samples_before(self, points: Int64s) -> Int64s:
+        """Returns how many samples of each source stand before positions: int64[num_points, num_sources].
+
+        Costs as much as the positions before the last point: a second for 10^8.
+
+        Args:
+            points: int64[num_points], positions, rising.
+        """
+        samples = np.zeros((len(points), len(self._lock.sources)), dtype=np.int64)
+        read = np.zeros(len(self.datasets), dtype=np.int64)
+        for number, (begin, point) in enumerate(pairwise([0, *points.tolist()])):
+            for _, datasets, _ in self.located(begin, point):
+                read += np.bincount(datasets, minlength=len(read))
+            np.add.at(samples[number], self.sources, read)
+        return samples
+
+    def ledger(self, position: int, *, reads_data: bool = True, report: Report | None = None) -> RunLedger:
+        """Returns where the tokens went before a position, from the index, looked through once.
+
+        Args:
+            position: the position.
+            reads_data: whether to look into the data where they decide what has loss; else that is not counted.
+            report: hears of samples that were looked into.
+        """
+        read: list[list[Int64s]] = [[np.empty(0, dtype=np.int64)] for _ in self.datasets]
+        for _, numbers, found in self.located(0, position):
+            for number in np.unique(numbers).tolist():
+                read[number].append(np.ascontiguousarray(found[numbers == number], dtype=np.int64))
+        rows: list[list[LedgerRow]] = [[] for _ in self._lock.sources]
+        for member, source, parts in zip(self.datasets, self.sources, read, strict=True):
+            samples = np.sort(np.concatenate(parts))
+            if len(samples):
+                rows[source].append(_row(member, samples, reads_data=reads_data, report=report))
+        segment = self._lock.segments[0]
+        sources = tuple((each.name, summed(own)) for each, own in zip(self._lock.sources, rows, strict=True))
+        stage = LedgerStage(
+            stage=segment.stage,
+            start=0,
+            stop=position,
+            sequence_length=segment.sequence_length,
+            sources=tuple(sources[number] for number, _ in segment.weights),
+        )
+        return RunLedger(position=position, stages=(stage,) if position else (), sources=sources)
+
+
+def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
+    """Returns which samples of a dataset may hold some rows of its pair: bool[num_samples]."""
+    count = len(dataset)
+    order = dataset.order if isinstance(dataset, GPTDataset) else None
+    arrays = order.arrays if isinstance(order, ArrayOrder) else {}
+    if "sample_index" not in arrays:
+        return np.ones(count, dtype=np.bool_)
+    places = _where(arrays["document_index"], rows)
+    begins = arrays["sample_index"][:, 0]
+    first = np.searchsorted(begins[1:], places, side="left")
+    last = np.searchsorted(begins[:-1], places, side="right")
+    holds = np.zeros(len(begins) + 1, dtype=np.int64)  # +1 where a document begins to be in windows, -1 behind
+    np.add.at(holds, first, 1)
+    np.add.at(holds, np.maximum(last, first), -1)
+    chosen = np.cumsum(holds)[:-1] > 0
+    samples: NDArray[np.bool_] = chosen[arrays["shuffle_index"]]
+    return samples
+
+
+def _where(index: NDArray[Any], rows: Int64s) -> Int64s:
+    """Returns the places of an index that hold one of some rows."""
+    parts: Iterator[Int64s] = (
+        first + np.flatnonzero(np.isin(index[first : first + _ROWS_AT_ONCE], rows))
+        for first in range(0, len(index), _ROWS_AT_ONCE)
+    )
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+
+
+def _row(dataset: Any, samples: Int64s, *, reads_data: bool, report: Report | None) -> LedgerRow:
+    """Returns the row of a dataset of which some samples were read, each once."""
+    if isinstance(dataset, ConversationSamples):
+        return _row_of_conversations(dataset, samples, reads_data=reads_data, report=report)
+    if not isinstance(dataset, GPTDataset):
+        message = f"expected documents or conversations, for a ledger, found {type(dataset).__name__}"
+        raise ConfigError(message)
+    config, plan = dataset.config, dataset.epoch_plan
+    length, extra = config.sequence_length, config.num_extra_tokens
+    offered, left = plan.num_epochs * plan.tokens_per_epoch, plan.num_samples - len(samples)
+    row = LedgerRow(offered=offered)
+    if not dataset.counts_need_tokens:
+        row = replace(row, counts=count_windows(len(samples), sequence_length=length, extra=extra))
+    elif reads_data:
+        row = replace(row, counts=_counts(dataset, samples, report))
+    else:
+        slots = len(samples) * length
+        row = replace(row, counts=not_counted(len(samples), slots, slots))
+    tail = offered - plan.num_samples * length - extra
+    return replace(row, first_of_passes=extra, dropped_tail=tail, not_reached=left * length)
+
+
+def _row_of_conversations(
+    dataset: ConversationSamples, samples: Int64s, *, reads_data: bool, report: Report | None
+) -> LedgerRow:
+    whole = dataset.ledger()
+    dropped = Dropped(empty=whole.dropped_empty, long=whole.dropped_long, untrainable=whole.dropped_untrainable)
+    row = LedgerRow(offered=whole.exposed.tokens)
+    if not reads_data:
+        return replace(row, counts=not_counted(len(samples), 0, row.offered))
+    row = replace(row, counts=_counts(dataset, samples, report), dropped=dropped)
+    left = whole.not_reached.tokens if len(samples) == whole.num_samples else row.balance[0]
+    return replace(row, not_reached=left)
+
+
+def _counts(dataset: GPTDataset | ConversationSamples, samples: Int64s, report: Report | None) -> SlotCounts:
+    size = max(1, min(CHUNK_SAMPLES, CHUNK_SLOTS // dataset.config.sequence_length))
+    found = NO_SLOTS
+    for first in range(0, len(samples), size):
+        chunk: NDArray[np.int64] = samples[first : first + size]
+        found += dataset.slot_counts(chunk)
+        if report is not None:
+            report(len(chunk))
+    return found
+
+
+def _check_pairs(pairs: list[LockedPair], reading: Reading) -> None:
+    for pair in pairs:
+        check_opened(IndexedDataset(pair.prefix, mmap=reading.mmap, object_storage=reading.object_storage), pair)
+
+
+def _blend(settings: RunSettings, lock: RunLock) -> tuple[list[LockedPair], list[float] | None]:
+    """Returns the pairs that a run blends, in the order of the lock, and their weights; None for a single pair.
+
+    A source of several pairs divides its weight among them by their tokens; pairs without tokens are left out.
+    """
+    shares = dict(settings.stages[0].weights or ())
+    pairs: list[LockedPair] = []
+    weights: list[float] = []
+    for number, _ in lock.segments[0].weights:
+        source = lock.sources[number]
+        total = sum(pair.num_tokens for pair in source.pairs)
+        for pair in source.pairs:
+            if pair.num_tokens:
+                pairs.append(pair)
+                weights.append(float(shares[source.name] * Fraction(pair.num_tokens, total)))
+    return pairs, None if len(pairs) == 1 else weights
