@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import common
 import numpy as np
 
+from tokenloom.order.arrays import ArrayStore
 from tokenloom.order.documents import Documents, Rows
 from tokenloom.order.packs import best_fit_report
 from tokenloom.order.policies import BestFitPacks, SampleShape
@@ -39,8 +40,7 @@ def pack_ours(lengths: np.ndarray, capacity: int) -> int:
     policy = BestFitPacks(SampleShape(sequence_length=capacity, extra=0))
     epochs = policy.epochs(documents.count_tokens(), documents.length_blocks())
     plan = epochs.plan(None)
-    for _ in policy.build(documents, epochs, plan, 1234):
-        pass
+    policy.order(documents, epochs, plan, seed=1234, store=ArrayStore(cache=None, description="", name="documents"))
     return plan.num_samples
 
 

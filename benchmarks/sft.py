@@ -17,7 +17,7 @@ import numpy as np
 import peers
 
 import tokenloom
-from tokenloom.demo import train_tokenizer
+from tokenloom.cli.demo import train_tokenizer
 from tokenloom.indexed.roles import RolesWriter
 
 TEMPLATE = (

@@ -1,7 +1,7 @@
 """Memory as the number of sources grows: what one source more costs in each process that reads from all of them.
 
-A rank opens a blend of many small pairs, with its cached order (as files, or packed into one) or as a run whose order
-is computed, and forks workers, as a loader does; then all of them read samples from nearly all sources. `start` is
+A rank opens a blend of many small pairs, with its cached order or as a run whose order is computed, and
+forks workers, as a loader does; then all of them read samples from nearly all sources. `start` is
 resident in the rank once it has its first batch; `resident` is in each process, on average, in the end. Both count
 pages of files, which processes share. `own` is what a process has written and shares with none.
 """
@@ -22,7 +22,7 @@ import common
 import peers
 from run_start import LENGTH, SAMPLES_EACH, prefixes_in, write_run, write_sources
 
-KINDS = ("cached order", "cached order, packed", "computed order")
+KINDS = ("cached order", "computed order")
 READ_SAMPLES_EACH = 2  # per source: every source is read from in nearly every process
 BATCH = 16
 
@@ -34,7 +34,7 @@ def opened(kind: str, target: str, cache: str) -> Any:
 
         return Run.open(target).dataset()
     prefixes = [str(Path(target) / name) for name in prefixes_in(target)]
-    settings = {"sequence_length": LENGTH, "path_to_cache": cache, "packed_cache": kind.endswith("packed")}
+    settings = {"sequence_length": LENGTH, "path_to_cache": cache}
     blend = [(prefixes, [1.0] * len(prefixes)), None, None]
     build = peers.run_builder(peers.OURS, SAMPLES_EACH * len(prefixes), blend_per_split=blend, **settings)
     return build()[0]

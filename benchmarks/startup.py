@@ -11,7 +11,7 @@ import sys
 from harness.session import run_script
 from rows.startup import import_row, ranks_row, start_row
 
-MODES = ("packed", "cold", "warm", "fast")
+MODES = ("cold", "warm", "fast")
 
 
 def main() -> int:

@@ -58,7 +58,7 @@ def blend_of(folder, num_pairs, **settings):
 
 
 def packed_blend_of(folder, num_pairs):
-    return blend_of(folder, num_pairs, window_policy="best_fit", packed_cache=True)
+    return blend_of(folder, num_pairs, window_policy="best_fit")
 
 
 def single_of(folder, num_pairs):

@@ -42,7 +42,6 @@ LAYERS = [
     "inspect",
     "adapters",
     "testing",
-    "demo",
     "cli",
     "preprocessing",
     "samplers",

@@ -13,7 +13,6 @@ PEER = "megatron-core"
 DOCUMENTS, RANKS = 40, 4
 MEANINGS = {
     "cold": "nothing cached: indices are built and written",
-    "packed": "nothing cached: indices are built and written, ours into one file (`packed_cache=True`)",
     "warm": "indices are cached",
     "fast": "indices are cached; the peer with its three settings for it (fast_cache_load, defer_npy_index_mmap, "
     "sequences_per_dataset), ours without any",
@@ -37,7 +36,7 @@ def start_row(mode: str, num_datasets: int, rounds: int) -> Row:
         "time.",
         limit="the calls of the file system alone: each `.idx` file opened, its size asked, its header read, the "
         "size of "
-        "its `.bin` file asked" + ("; cached files written, of the same sizes" if mode in ("cold", "packed") else ""),
+        "its `.bin` file asked" + ("; cached files written, of the same sizes" if mode == "cold" else ""),
         quantity="seconds",
         rounds=rounds,
         sides=(side(name, OURS), side(f"megatron {name}", PEER), side("file system", LIMIT)),
@@ -100,6 +99,6 @@ def rows(scale: Scale) -> list[Row]:
     """Returns the rows of a mode; cold comes before the warm ones, whose caches it fills."""
     return [
         import_row(scale.rounds),
-        *(start_row(mode, scale.prefixes, min(scale.rounds, 3)) for mode in ("packed", "cold", "warm", "fast")),
-        ranks_row("packed", RANKS, scale.prefixes, min(scale.rounds, 3)),
+        *(start_row(mode, scale.prefixes, min(scale.rounds, 3)) for mode in ("cold", "warm", "fast")),
+        ranks_row("cold", RANKS, scale.prefixes, min(scale.rounds, 3)),
     ]

@@ -12,19 +12,14 @@ import peers
 from serve import Outcome, serve
 
 DOCUMENTS = 40
-PACKED = "packed"
-COLD = ("cold", PACKED)
 
 
 def prepare(*, folder: str, side: str, mode: str, count: int) -> Callable[[], Outcome]:
-    """Imports one side; `mode` is cold, packed, warm, or fast: warm, with the three settings that the peer has for it.
-
-    Packed is cold, with all indices in one file on our side.
-    """
+    """Imports one side; `mode` is cold, warm, or fast: warm, with the three settings that the peer has for it."""
     prefixes = [os.path.join(folder, "many", f"{number:05d}") for number in range(count)]
     if side == "limit":
         return opening(prefixes, cache_of(folder, peers.OURS, cold=False), mode)
-    build = blend_builder(side, mode, prefixes, cache_of(folder, side, cold=mode in COLD))
+    build = blend_builder(side, mode, prefixes, cache_of(folder, side, cold=mode == "cold"))
     if side == peers.PEER:  # its blends with a cache need a process group, even of one
         import torch.distributed as dist
 
@@ -61,8 +56,6 @@ def blend_builder(side: str, mode: str, prefixes: list[str], cache: str) -> Call
     if side == peers.PEER and mode == "fast":
         settings |= {"fast_cache_load": True, "defer_npy_index_mmap": True}
         settings["sequences_per_dataset"] = {prefix: [DOCUMENTS, DOCUMENTS + 1] for prefix in prefixes}
-    if side == peers.OURS and mode == PACKED:
-        settings["packed_cache"] = True
     return peers.run_builder(side, 50 * count, **settings)
 
 
@@ -78,7 +71,7 @@ def opening(prefixes: list[str], cache: str, mode: str) -> Callable[[], Outcome]
             os.read(descriptor, 34)
             os.close(descriptor)
             os.stat(f"{prefix}.bin")
-        if mode in COLD:
+        if mode == "cold":
             for name, size in written:
                 with open(os.path.join(target, name), "wb") as file:
                     file.write(bytes(size))

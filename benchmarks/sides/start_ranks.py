@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import peers
 from serve import Outcome, serve
-from start import COLD, blend_builder, cache_of
+from start import blend_builder, cache_of
 
 LONGEST_SECONDS = 300
 
@@ -20,7 +20,7 @@ def prepare(*, folder: str, side: str, mode: str, ranks: int, count: int) -> Cal
     import torch.distributed as dist
 
     prefixes = [os.path.join(folder, "many", f"{number:05d}") for number in range(count)]
-    build = blend_builder(side, mode, prefixes, cache_of(folder, side, cold=mode in COLD))
+    build = blend_builder(side, mode, prefixes, cache_of(folder, side, cold=mode == "cold"))
     context = multiprocessing.get_context("fork")
     seconds = context.Queue()
     store = f"{tempfile.mkdtemp(dir=folder)}/store"

@@ -6,9 +6,12 @@ import sys
 
 
 def level_outside() -> int:
-    """Returns how many calls lie between the caller and the first line outside of this package: a `stacklevel`."""
+    """Returns how many calls lie between the caller and the first line outside of this package: a `stacklevel`.
+
+    What `contextlib` calls on the way counts as ours.
+    """
     level, frame = 1, sys._getframe(1)
-    package = __name__.partition(".")[0]
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == package:
+    ours = (__name__.partition(".")[0], "contextlib")
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in ours:
         level, frame = level + 1, frame.f_back
     return level

@@ -12,8 +12,7 @@ after the object was made is not seen.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import FunctionType, MethodType
@@ -56,8 +55,6 @@ class Overrides:
         own = getattr(obj, "__dict__", {})
         if not own.keys().isdisjoint(names):
             return _find(kind, own, names)
-        if (settled := _settled.get((kind, names))) is not None:
-            return settled
         methods = [getattr(kind, name, None) for name in names]
         key = (kind, names, *map(id, methods))
         if (known := _known.get(key)) is None:
@@ -65,8 +62,6 @@ class Overrides:
             if len(_known) >= _MOST_KNOWN:
                 _known.clear()
             _known[key] = known
-        if _num_builds:
-            _settled[kind, names] = known[1]
         return known[1]
 
     def skipped(self, method: str, *hooks: str) -> str | None:
@@ -107,24 +102,6 @@ _known: dict[tuple[Any, ...], tuple[list[Any], Overrides]] = {}
 
 The methods are kept, so that none that is patched later gets the number of one of them.
 """
-
-
-_num_builds = 0
-_settled: dict[tuple[type, tuple[str, ...]], Overrides] = {}
-"""What was found in classes since builds began: a start over many prefixes makes thousands of datasets of one class."""
-
-
-@contextmanager
-def classes_settled() -> Iterator[None]:
-    """Looks at each class once while the block lasts: nobody patches one during a build."""
-    global _num_builds
-    _num_builds += 1
-    try:
-        yield
-    finally:
-        _num_builds -= 1
-        if not _num_builds:
-            _settled.clear()
 
 
 def _find(kind: type, own: Mapping[str, Any], names: tuple[str, ...]) -> Overrides:

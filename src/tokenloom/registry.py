@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from tokenloom.errors import ConfigError
 
 Entry = TypeVar("Entry")
 
 
-class Registry(MutableMapping[str, Entry], Generic[Entry]):
+class Registry(UserDict[str, Entry]):
     """Things by name, in order; each is imported when it is first asked for, so that listing the names costs nothing.
 
     Safe from several threads once everything is added. A process that is started anew has what its own modules add.
@@ -28,18 +29,16 @@ class Registry(MutableMapping[str, Entry], Generic[Entry]):
     """
 
     def __init__(self, kind: str, homes: Mapping[str, str]) -> None:
+        super().__init__()
         self._kind = kind
-        self._homes = dict(homes)
-        self._entries: dict[str, Entry] = {}
+        self._homes = homes
+        self.data.update(dict.fromkeys(homes))  # type: ignore[arg-type]  # until they are asked for
 
     def __getitem__(self, name: str) -> Entry:
-        try:
-            return self._entries[name]
-        except KeyError:
+        if self.data[name] is None:
             module, _, attribute = self._homes[name].partition(":")
-        entry: Entry = getattr(import_module(module), attribute)
-        self._entries[name] = entry
-        return entry
+            self.data[name] = getattr(import_module(module), attribute)
+        return self.data[name]
 
     def __setitem__(self, name: str, entry: Entry) -> None:
         """Adds a thing.
@@ -50,18 +49,4 @@ class Registry(MutableMapping[str, Entry], Generic[Entry]):
         if name in self:
             message = f"expected a name that no {self._kind} has, got {name!r}"
             raise ConfigError(message, hint=f"there are {', '.join(self)}")
-        self._homes[name] = ""
-        self._entries[name] = entry
-
-    def __delitem__(self, name: str) -> None:
-        del self._homes[name]
-        self._entries.pop(name, None)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._homes
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._homes)
-
-    def __len__(self) -> int:
-        return len(self._homes)
+        self.data[name] = entry

@@ -5,19 +5,21 @@ from __future__ import annotations
 from tests.support import make_config, write_corpus
 
 from tokenloom import BlendedMegatronDatasetBuilder, GPTDataset
-from tokenloom.blending.array_order import BlendSamples
+from tokenloom.blending.array_order import ArrayBlendOrder
+from tokenloom.order import ArrayStore
 
 
 def arrays(weights, size, **more):
-    samples = BlendSamples(
-        datasets=[range(size)] * len(weights),
-        names=[str(weight) for weight in weights],
-        weights=[weight / sum(weights) for weight in weights],
-        size=size,
+    order = ArrayBlendOrder(
+        [range(size)] * len(weights),
+        [str(weight) for weight in weights],
+        [weight / sum(weights) for weight in weights],
+        size,
         split="train",
+        store=ArrayStore(cache=None, description="", name="a blend"),
         **more,
     )
-    found = dict(samples.build())
+    found = order.arrays
     return found["dataset_index"], found["dataset_sample_index"]
 
 

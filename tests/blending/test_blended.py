@@ -191,7 +191,7 @@ def test_a_damaged_row_is_no_end_of_the_dataset(mixed):
     names = ("dataset_index", "dataset_sample_index")
     damaged = {name: getattr(mixed, name).copy() for name in names}
     damaged["dataset_index"][5], damaged["dataset_index"][6], damaged["dataset_sample_index"][7] = -1, 3, 10**6
-    mixed.order.arrays.opened = damaged
+    mixed.order.opened = damaged
     for row, look in itertools.product((5, 6, 7), (lambda row: mixed[row], lambda row: mixed.batch([row]))):
         with pytest.raises(IndexCacheError, match=rf"^the indices of the blend of 3 datasets .* damaged: row {row} "):
             look(row)

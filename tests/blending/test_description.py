@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tests.support import make_config
 
-from tokenloom.blending.description import describe_settings
+from tokenloom.blending.builder import describe_settings
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 

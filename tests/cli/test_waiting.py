@@ -93,7 +93,7 @@ sys.exit(cli.main({arguments!r}))
         pytest.param(
             "prepare-cache --data-path PREFIX --split 1,0,0 --sequence-length 8 --sizes 20,0,0 --path-to-cache OUT "
             "--tokenizer TOKENIZER",
-            "tokenloom.order.arrays._open_or_build",
+            "tokenloom.order.arrays.IndexCacheWriter",
             "indices that are complete are kept: run the same command again to go on",
             marks=pytest.mark.slow,
         ),

@@ -15,7 +15,7 @@ from tests.support import forking_from, make_dataset, write_corpus
 
 from tokenloom import BlendedDataset, MegatronPretrainingSampler, ThreadLoader, build_dataloader
 from tokenloom.errors import ChangedFileError, TokenloomError
-from tokenloom.order.policies import ConcatWindows
+from tokenloom.order.policies import WindowOrder
 
 
 def write(path, first: int = 1) -> str:
@@ -165,13 +165,13 @@ def test_indices_that_another_job_built_alike_are_the_same(tmp_path, prefix):
 
 
 def test_an_index_of_data_that_vanish_meanwhile_is_not_kept(tmp_path, prefix, monkeypatch):
-    build = ConcatWindows.build
+    build = WindowOrder.build
 
     def truncate_first(self, *arguments):
         os.truncate(f"{prefix}.idx", 200)
         yield from build(self, *arguments)
 
-    monkeypatch.setattr(ConcatWindows, "build", truncate_first)
+    monkeypatch.setattr(WindowOrder, "build", truncate_first)
     with pytest.raises(TokenloomError, match=rf"`{prefix}.idx` was truncated while it was mapped"):
         open_dataset(prefix, tmp_path)
     assert not glob.glob(f"{tmp_path}/cache/*description.txt")

@@ -221,7 +221,7 @@ def test_a_damaged_index_is_not_the_end_of_the_data(corpus, kind):
         ([5, 2, 5], "it takes sentences that are none of the"),
         ([0, 2, 1000], "its target length is 1000 tokens, which must be at most"),
     ):
-        damaged.order.arrays.opened = {"sample_index": np.array([row], dtype=np.uint32)}
+        damaged.order.opened = {"sample_index": np.array([row], dtype=np.uint32)}
         with pytest.raises(IndexCacheError, match=f"do not fit the data: sample 0: {message}"):
             damaged[0]
 

@@ -209,8 +209,8 @@ def test_a_wrong_index_is_built_again_or_noticed(tmp_path):
 
 def test_a_sample_that_holds_too_much_is_an_error_of_the_index(tmp_path):
     dataset = make_sft(write_conversations(tmp_path / "chat", [FIRST, SECOND, THIRD] * 5))
-    arrays = dataset.order.arrays
-    arrays.opened = {**arrays.open(), "sample_index": np.array([0, 15], dtype=np.int64)}
+    order = dataset.order
+    order.opened = {**order.arrays, "sample_index": np.array([0, 15], dtype=np.int64)}
     with pytest.raises(IndexCacheError, match="do not fit the data: segment 2 does not fit its row"):
         dataset.sample(0)
 

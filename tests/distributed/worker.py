@@ -32,7 +32,7 @@ from tokenloom.distributed.ranks import HOST_VARIABLE
 from tokenloom.distributed.steps import agree, do_together
 from tokenloom.errors import IndexCacheError, TokenloomError
 from tokenloom.loading.digest import check_same_batches
-from tokenloom.order.array_order import SpanArrays
+from tokenloom.order.policies import ArrayOrder
 
 
 class Stub(dist.ProcessGroup):
@@ -492,15 +492,15 @@ class Watched(tokenloom.GPTDataset):
     @contextmanager
     def builds_watched(cls, me: Rank, breaks: str = "") -> Iterator[None]:
         """Has indices of all datasets leave a trace."""
-        build, cls.me, cls.breaks = SpanArrays.build, me, breaks
+        build, cls.me, cls.breaks = ArrayOrder.build, me, breaks
 
-        def watched(arrays: SpanArrays) -> Iterator[Any]:
+        def watched(order: ArrayOrder) -> Iterator[Any]:
             cls._break_if("built")
             with open(me.shared / f"indices-built-{me.rank}", "a") as stream:
-                stream.write(f"{arrays.name.split('`')[1]}\n")
-            yield from build(arrays)
+                stream.write(f"{order.store.name.split('`')[1]}\n")
+            yield from build(order)
 
-        with patch.object(SpanArrays, "build", watched):
+        with patch.object(ArrayOrder, "build", watched):
             yield
 
     @classmethod
@@ -530,15 +530,15 @@ def build_differently(me: Rank, changes: list[dict[str, Any]], prefixes: list[st
 def freeze_while_writing(me: Rank, prefixes: list[str]) -> Any:
     """Rank 0 stops between two arrays of an index; all then fail, and a process on its own builds the rest."""
 
-    build = SpanArrays.build
+    build = ArrayOrder.build
 
-    def freezing(arrays: SpanArrays) -> Iterator[Any]:
-        for number, item in enumerate(build(arrays)):
+    def freezing(order: ArrayOrder) -> Iterator[Any]:
+        for number, item in enumerate(build(order)):
             if number == 1 and me.rank == 0 and not me.noted("frozen-0"):
                 me.freeze()
             yield item
 
-    SpanArrays.build = freezing  # type: ignore[method-assign]
+    ArrayOrder.build = freezing  # type: ignore[method-assign]
     config = make_config(
         None,
         random_seed=3,

@@ -24,7 +24,6 @@ from tokenloom.kernels import (
     SourceDocuments,
     count_packs_of,
     derive,
-    make_pack_walk_reader,
     make_source_documents,
     make_walk_reader,
     sample_numbers,
@@ -84,7 +83,7 @@ class Source:
         self.reader = self.reader_of(is_shuffled=is_shuffled, length=length, extra=extra, denied=denied)
 
     def reader_of(self, *, is_shuffled: bool, length: int, extra: int, denied: tuple[int, ...] = ()):
-        return make_pack_walk_reader(
+        return make_walk_reader(
             self.documents,
             [(0, 0, len(self.pairs), self.num_packs)],
             is_shuffled=is_shuffled,
@@ -243,7 +242,7 @@ def test_numbers_that_there_are_not() -> None:
     with pytest.raises(ValueError, match="a sample has a token"):
         count_packs_of(int32s(3), sequence_length=0, extra=1, key=KEY, pair=0)
     with pytest.raises(ValueError, match="how many packs each"):
-        make_pack_walk_reader(source.documents, [], is_shuffled=True, sequence_length=4, extra=1, num_packs=[1, 2])
+        make_walk_reader(source.documents, [], is_shuffled=True, sequence_length=4, extra=1, num_packs=[1, 2])
 
 
 def test_threads_get_what_one_gets() -> None:
@@ -279,6 +278,6 @@ def test_the_order_stays_as_it_is() -> None:
 
 def test_windows_need_the_numbers_of_tokens() -> None:
     documents: SourceDocuments = make_source_documents([(3, NOT_KNOWN, 0, 0)], key=KEY, reads_held=False)
-    reader = make_walk_reader(documents, [(0, 0, 1, 1)], is_shuffled=True, window_length=2, extra=0)
+    reader = make_walk_reader(documents, [(0, 0, 1, 1)], is_shuffled=True, sequence_length=2, extra=0)
     with pytest.raises(ValueError, match="how many tokens"):
         reader.spans(np.array([0]), keep_empty=False)

@@ -27,7 +27,7 @@ def reader_of(pairs: Lengths, *, length: int, extra: int = 1, is_shuffled: bool 
         documents,
         [(0, 0, len(pairs), num_windows)],
         is_shuffled=is_shuffled,
-        window_length=length,
+        sequence_length=length,
         extra=extra,
         denied=denied,
     )
@@ -195,7 +195,7 @@ def test_what_is_held_out_is_disjoint_and_all_there(blocks: int, singles: int) -
             tokens[held] = guess
             break
         num_windows = tokens[held] // 8
-        reader = make_walk_reader(documents, [(0, 0, 1, num_windows)], is_shuffled=True, window_length=8, extra=0)
+        reader = make_walk_reader(documents, [(0, 0, 1, num_windows)], is_shuffled=True, sequence_length=8, extra=0)
         read[held] = set(reader.spans(np.arange(num_windows), keep_empty=False)[0].tolist())
     assert tokens[True] + tokens[False] == total
     assert not read[True] & read[False]

@@ -15,7 +15,7 @@ from tests.support import contents, make_config, write_corpus
 
 from tokenloom import BlendedMegatronDatasetBuilder, ConfigError, GPTDataset, IndexCacheError, ObjectStorageSettings
 from tokenloom.errors import AccessDeniedError, UnavailableError
-from tokenloom.order import bucket_cache
+from tokenloom.order import cache
 from tokenloom.order.arrays import NotBuiltError, nothing_is_built
 from tokenloom.storage.object_storage import close_storages
 from tokenloom.storage.settings import CACHE_VARIABLE
@@ -41,7 +41,7 @@ def another_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[An
 
     def move() -> None:
         close_storages()
-        bucket_cache._known.clear()
+        cache._known.clear()
         monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / f"node-{next(count)}"))
 
     return move

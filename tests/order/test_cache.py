@@ -28,7 +28,6 @@ from tokenloom.datasets.splits import Split
 from tokenloom.errors import CacheNotWrittenWarning, IndexCacheError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.identity import dataset_identity
-from tokenloom.order.index_packs import pack_writer, packed_file, packing, unpack_indices
 
 # Newer versions of Python warn of forking with threads about; the children here use none of them.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -489,16 +488,19 @@ def train(prefixes, cache, num_samples=30, **settings):
     return BlendedMegatronDatasetBuilder(GPTDataset, (num_samples, 0, 0), lambda: True, config).build()[0]
 
 
-@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("name", ARRAYS)
-def test_one_changed_number_is_named_and_the_entry_built_again(medium, cache, caplog, name, packed):
-    dataset = train([medium], cache, packed_cache=packed)
+def test_one_changed_number_is_named_and_the_entry_built_again(medium, cache, caplog, name):
+    dataset = train([medium], cache)
     expected = dataset.batch(range(len(dataset)))
-    (path,) = cache.glob("packs/*.pack" if packed else f"*-{name}.npy")
-    change_a_number(path, getattr(dataset.datasets[0], name))
+    change_a_number(cached_file(cache, name), getattr(dataset.datasets[0], name))
     again = train([medium], cache)
     assert equal_samples(again.batch(range(len(dataset))), expected)
     assert f"expected {name} '" in caplog.text
+
+
+@pytest.fixture
+def prefixes(tmp_path: Path) -> list[str]:
+    return [write_corpus(tmp_path / f"c{n}", [[n * 10 + i] * (5 + i) for i in range(10)]) for n in range(4)]
 
 
 @pytest.mark.parametrize("name", ["dataset_index", "dataset_sample_index"])
@@ -596,71 +598,6 @@ def test_a_killed_builder_leaves_nothing_that_opens_wrongly(prefix, tmp_path, ca
     assert contents(cache) == contents(tmp_path / "fresh")
 
 
-# --- indices of many datasets in one file ---------------------------------------------------------------------------
-
-
-@pytest.fixture
-def prefixes(tmp_path: Path) -> list[str]:
-    return [write_corpus(tmp_path / f"c{n}", [[n * 10 + i] * (5 + i) for i in range(10)]) for n in range(4)]
-
-
-def build(prefixes: list[str], cache: Path, **settings):
-    config = make_config(None, blend=prefixes, split="90,10,0", path_to_cache=str(cache), **settings)
-    return BlendedMegatronDatasetBuilder(GPTDataset, (30, 4, None), lambda: True, config).build()[:2]
-
-
-def same(one, other) -> bool:
-    return all(equal_samples(a[k], b[k]) for a, b in zip(one, other, strict=True) for k in range(max(len(a), len(b))))
-
-
-def files_in(cache: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in cache.iterdir() if path.is_file()}
-
-
-@pytest.mark.parametrize("threads", [3])
-def test_a_build_writes_one_file_which_is_read_with_or_without_the_setting(prefixes, tmp_path, threads):
-    plain = build(prefixes, tmp_path / "plain")
-    packed = build(prefixes, tmp_path / "packed", packed_cache=True, num_dataset_builder_threads=threads)
-    assert same(packed, plain)
-    assert files_in(tmp_path / "packed") == {}
-    [pack] = (tmp_path / "packed" / "packs").iterdir()
-    before = pack.stat().st_mtime_ns
-    for settings in ({}, {"packed_cache": True}, {"fast_cache_load": True}, {"defer_npy_index_mmap": True}):
-        again = build(prefixes, tmp_path / "packed", **settings)
-        assert same(again, plain)
-        assert same(pickle.loads(pickle.dumps(again)), plain)
-    assert [path.name for path in (tmp_path / "packed" / "packs").iterdir()] == [pack.name]
-    assert pack.stat().st_mtime_ns == before
-
-
-def test_arrays_in_a_pack_are_mapped_and_checked(prefixes, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("tokenloom.order.npy_files._SMALL_BYTES", 20)
-    plain = build(prefixes, tmp_path / "plain")
-    assert same(build(prefixes, tmp_path / "packed", packed_cache=True), plain)
-    [pack] = (tmp_path / "packed" / "packs").iterdir()
-    whole = pack.read_bytes()
-    place = whole.index(b"NUMPY") + 127 + 1  # a number of the first array
-    damaged = bytearray(whole)
-    damaged[place] ^= 1
-    pack.unlink()
-    pack.write_bytes(damaged)
-    with caplog.at_level(logging.WARNING):
-        assert same(build(prefixes, tmp_path / "packed"), plain)
-    assert "cached index is rebuilt" in caplog.text
-
-
-def test_files_of_a_pack_are_found_before_it_appears(tmp_path):
-    folder = str(tmp_path)
-    with packing(folder, last="description.txt"):
-        writer = pack_writer(folder)
-        writer.add("one", "a.npy", b"bytes")
-        writer.add("one", "description.txt", b"")
-        writer.add("two", "a.npy", b"others")
-        assert packed_file(folder, "two", "a.npy").data.tobytes() == b"others"
-    assert packed_file(folder, "one", "a.npy").data.tobytes() == b"bytes"
-    assert packed_file(folder, "two", "a.npy") is None  # its entry was not complete
-
-
 def test_integers_of_numpy_name_the_same_entry(prefix, cache):
     plain = make_dataset(prefix, path_to_cache=str(cache), num_samples=5)
     numpy = make_dataset(prefix, path_to_cache=str(cache), num_samples=np.int64(5), random_seed=np.int64(57))
@@ -672,12 +609,3 @@ def test_a_copy_of_the_data_has_the_same_identity(prefix, tmp_path):
     first, copy = IndexedDataset(prefix), IndexedDataset(tmp_path / "copy")
     assert dataset_identity(first) == dataset_identity(copy)
     assert dataset_identity(first)["num_sequences"] == 5
-
-
-def test_unpacked_files_are_those_that_are_written_without_a_pack(prefixes, tmp_path):
-    build(prefixes, tmp_path / "plain")
-    build(prefixes, tmp_path / "packed", packed_cache=True)
-    expected = files_in(tmp_path / "plain")
-    assert unpack_indices(str(tmp_path / "packed")) == len(expected)
-    assert unpack_indices(str(tmp_path / "packed")) == 0
-    assert files_in(tmp_path / "packed") == expected

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from tests.reference.gpt import count_epochs
 
 from tokenloom.errors import ConfigError
-from tokenloom.order.epochs import EpochPlan, plan_epochs
+from tokenloom.order.epochs import EpochPlan, WindowEpochs
 
 
 def plan(tokens, samples, *, length=4, extra=1, keep_partial=False):
-    return plan_epochs(tokens, samples, sequence_length=length, extra=extra, keep_partial=keep_partial)
+    epochs = WindowEpochs(num_tokens=tokens, sequence_length=length, extra=extra, keep_partial=keep_partial)
+    return epochs.plan(samples)
 
 
 def test_one_epoch_when_no_number_is_asked_for():

@@ -12,8 +12,7 @@ from tests.reference.packs import cut, pack
 from tokenloom import kernels
 from tokenloom.errors import ConfigError
 from tokenloom.kernels import LegacyRandom, PackReader
-from tokenloom.order.epochs import plan_packed_epochs
-from tokenloom.order.packs import best_fit_report, build_best_fit, pack_dtype
+from tokenloom.order.packs import PackEpochs, best_fit_report, build_best_fit, pack_dtype
 from tokenloom.order.windows import SpanBatch, span_misfit
 
 DOCUMENTS = st.lists(st.integers(0, 40), max_size=30)
@@ -93,14 +92,16 @@ def test_a_report_of_documents():
 
 
 def test_epochs_of_packs():
-    plan = plan_packed_epochs(100, 25, packs_per_epoch=10)
+    ten = PackEpochs(num_tokens=100, report=best_fit_report(int32s(*[10] * 10), sequence_length=10, extra=0))
+    plan = ten.plan(25)
     assert (plan.num_epochs, plan.num_samples, plan.num_samples_sans_final_epoch) == (3, 30, 20)
     assert plan.separate_final_epoch
-    assert not plan_packed_epochs(100, 28, packs_per_epoch=10).separate_final_epoch
-    assert plan_packed_epochs(100, None, packs_per_epoch=10).num_samples == 10
-    assert plan_packed_epochs(0, None, packs_per_epoch=0).num_samples == 0
+    assert not ten.plan(28).separate_final_epoch
+    assert ten.plan(None).num_samples == 10
+    none = PackEpochs(num_tokens=0, report=best_fit_report(int32s(), sequence_length=10))
+    assert none.plan(None).num_samples == 0
     with pytest.raises(ConfigError, match="3 samples were asked for, but the documents hold no tokens"):
-        plan_packed_epochs(0, 3, packs_per_epoch=0)
+        none.plan(3)
 
 
 # --- against the slow twin ----------------------------------------------------------------------------------------
@@ -157,7 +158,7 @@ def test_epochs_hold_the_same_documents_in_other_packs(rng):
     indices = np.arange(20, 280, dtype=np.int32)
     documents = exposed(lengths, indices)
     report = best_fit_report(lengths[indices], sequence_length=16)
-    plan = plan_packed_epochs(report.num_tokens, 2 * report.num_packs + 1, packs_per_epoch=report.num_packs)
+    plan = PackEpochs(num_tokens=report.num_tokens, report=report).plan(2 * report.num_packs + 1)
     arrays = dict(build_best_fit(documents, plan, report, LegacyRandom(5), sequence_length=16, extra=1))
     again = dict(build_best_fit(documents, plan, report, LegacyRandom(5), sequence_length=16, extra=1))
     assert all((arrays[name] == again[name]).all() for name in arrays)

@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from tokenloom.errors import ShortDatasetWarning
-from tokenloom.order.short_datasets import ShortTogether, warn_of_short
+from tokenloom.order.short_datasets import short_together, warn_of_short
 
 
 def messages(work):
@@ -21,7 +21,7 @@ def messages(work):
 
 def together(*texts, error=None):
     try:
-        with ShortTogether(unless=KeyError):
+        with short_together(unless=KeyError):
             for text in texts:
                 warn_of_short(text)
             if error is not None:

@@ -13,7 +13,7 @@ from tests.order.exposed import exposed
 from tokenloom.kernels import LegacyRandom
 from tokenloom.order import documents
 from tokenloom.order.documents import Rows, is_range
-from tokenloom.order.epochs import plan_epochs
+from tokenloom.order.epochs import WindowEpochs
 from tokenloom.order.shuffles import (
     build_document_and_sample_index,
     build_shuffle_index,
@@ -32,7 +32,7 @@ def build_document_index(indices, plan, random):
 
 
 def plan_of(tokens, samples):
-    return plan_epochs(tokens, samples, sequence_length=1, extra=0, keep_partial=False)
+    return WindowEpochs(num_tokens=tokens, sequence_length=1, extra=0, keep_partial=False).plan(samples)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 200), st.integers(0, 1000))

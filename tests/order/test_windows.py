@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from tests.reference.gpt import count_windows
 from tests.reference.windows import build_sample_index as slow_sample_index
 
-from tokenloom.kernels import WindowReader
+from tokenloom.kernels import WindowReader, build_sample_index
 from tokenloom.order.windows import (
     SpanBatch,
     Spans,
-    build_sample_index,
     num_windows,
     sample_index_dtype,
     span_misfit,
@@ -38,13 +37,12 @@ def reader_of(lengths, stream, rows, shuffle, *, window_length, extra=1):
 
 
 def test_windows_of_three_documents():
-    rows = build_sample_index(LENGTHS, int64s(0, 1, 2), window_length=4, extra=1, num_samples=3)
+    rows = build_sample_index(LENGTHS, int64s(0, 1, 2), window_length=4, extra=1, num_windows=3, dtype=np.int32)
     assert rows.tolist() == [[0, 0], [1, 0], [1, 4], [2, 2]]
-    assert rows.dtype == np.int32
 
 
 def test_without_extra_token_a_window_that_ends_with_a_document_stays_there():
-    rows = build_sample_index(LENGTHS, int64s(0, 1, 2), window_length=4, extra=0, num_samples=3)
+    rows = build_sample_index(LENGTHS, int64s(0, 1, 2), window_length=4, extra=0, num_windows=3, dtype=np.int32)
     assert rows.tolist() == [[0, 0], [0, 4], [1, 4], [2, 2]]
 
 
@@ -65,7 +63,8 @@ def test_windows_are_those_of_the_slow_twins(lengths, length, extra, keep_partia
         np.array(stream, dtype=np.int32),
         window_length=length,
         extra=extra,
-        num_samples=count,
+        num_windows=count,
+        dtype=np.int32,
     )
     slow = slow_sample_index(lengths, stream, window_length=length, extra=extra, num_windows=count)
     assert list(map(tuple, rows.tolist())) == slow
@@ -107,7 +106,7 @@ def test_a_stream_of_more_entries_than_int32_holds_has_wide_rows():
 
 
 def test_indices_of_other_data_are_found_out():
-    rows = build_sample_index(LENGTHS, int64s(0, 1, 2), window_length=4, extra=1, num_samples=3)
+    rows = build_sample_index(LENGTHS, int64s(0, 1, 2), window_length=4, extra=1, num_windows=3, dtype=np.int32)
 
     def misfit(lengths, shuffle=(0, 1, 2)):
         return span_misfit(reader_of(lengths, [0, 1, 2], rows, shuffle, window_length=4), 3)

@@ -70,7 +70,7 @@ def test_samples_are_those_of_the_stored_order(tmp_path):
 
 
 def test_an_order_that_is_lost_meanwhile_is_not_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenloom.order.npy_files._SMALL_BYTES", 0)  # arrays are mapped
+    monkeypatch.setattr("tokenloom.order.cache._SMALL_BYTES", 0)  # arrays are mapped
     path = make(tmp_path)
     opened(path, path_to_cache=tmp_path / "cache").dataset()
     run = opened(path, path_to_cache=tmp_path / "cache")

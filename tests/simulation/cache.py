@@ -12,9 +12,8 @@ from tests.simulation.scheduler import FailedError, Faults, World
 from tests.simulation.system import simulated
 from tokenloom.errors import IndexCacheError
 from tokenloom.order import cache as module
-from tokenloom.order.arrays import ArrayStore, CachedArrays
-from tokenloom.order.cache import IndexCache
-from tokenloom.order.npy_files import ArraySpec
+from tokenloom.order.arrays import ArrayStore, StoredOrder
+from tokenloom.order.cache import ArraySpec, IndexCache
 
 _SPECS = {
     "documents": ArraySpec(np.dtype(np.int32), (300,)),
@@ -31,7 +30,7 @@ _ARRAYS = {data: _arrays(data) for data in range(3)}
 
 
 class _Data:
-    """The data that arrays are of, and how they are built of them."""
+    """The data that arrays are of."""
 
     def __init__(self, world: World, data: int) -> None:
         self.world, self.data = world, data
@@ -42,12 +41,20 @@ class _Data:
     def identity(self) -> dict[str, int]:
         return {"data": self.data}
 
+
+class _Order(StoredOrder):
+    """How arrays are built of the data."""
+
+    def __init__(self, source: _Data, store: ArrayStore) -> None:
+        self.source = source
+        super().__init__(store)
+
     def specs(self) -> dict[str, ArraySpec]:
         return _SPECS
 
     def build(self):
-        for name, array in _ARRAYS[self.data].items():
-            self.world.call(f"builds {name}")
+        for name, array in _ARRAYS[self.source.data].items():
+            self.source.world.call(f"builds {name}")
             yield name, array.copy()
 
     def misfit(self, arrays: object) -> None:
@@ -63,7 +70,7 @@ def _open(world: World, data: int) -> None:
         origin=source,
         may_stay_unwritten=True,
     )
-    found = CachedArrays(source, store)
+    found = _Order(source, store).arrays
     for name, expected in _ARRAYS[data].items():
         if not np.array_equal(found[name], expected):
             wrong = int(np.flatnonzero(found[name] != expected)[0])

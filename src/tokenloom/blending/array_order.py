@@ -6,7 +6,6 @@ That is nearly periodic. Shuffled within blocks, it has the same datasets and sa
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Sized
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,8 @@ from numpy.typing import NDArray
 
 from tokenloom import kernels
 from tokenloom.errors import OversampledError
-from tokenloom.order.arrays import ArrayStore, OrderOfArrays
-from tokenloom.order.cache import Arrays
-from tokenloom.order.npy_files import ArraySpec
+from tokenloom.order.arrays import ArrayStore, StoredOrder
+from tokenloom.order.cache import Arrays, ArraySpec
 from tokenloom.order.sample_random import Purpose
 
 _MOST_NARROW = np.iinfo(np.int16).max
@@ -27,55 +25,50 @@ def number_type(num_datasets: int) -> type[np.integer[Any]]:
     return np.int32 if num_datasets > _MOST_NARROW else np.int16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shortage:
-    """A dataset that a blend asks for more samples than it has.
+class ArrayBlendOrder(StoredOrder):
+    """A `BlendOrder` over arrays.
 
-    Attributes:
-        dataset: its number in the blend.
-        name: its path.
-        owed: samples the blend takes from it.
-        available: samples it has.
-    """
-
-    dataset: int
-    name: str
-    owed: int
-    available: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BlendSamples:
-    """The arrays of one blend, for `CachedArrays`.
-
-    Attributes:
+    Args:
         datasets: what is blended; asked for their lengths only.
         names: their paths, for messages.
         weights: weight of each, adding up to 1; or without a size the samples that each gives.
         size: samples of the blend; None for the sum of the weights.
         split: name of the split, for messages.
+        store: where the arrays are kept.
         mixing_block: positions that are shuffled among themselves; 1 leaves the reference's order.
         seed: of that.
+
+    Attributes:
+        num_samples: how many samples there are, known without opening anything.
     """
 
-    datasets: Sequence[Sized]
-    names: Sequence[str]
-    weights: Sequence[float]
-    size: int | None
-    split: str
-    mixing_block: int = 1
-    seed: int = 0
-
-    @property
-    def num_samples(self) -> int:
-        """How many samples there are."""
-        return int(sum(self.weights)) if self.size is None else self.size
+    def __init__(
+        self,
+        datasets: Sequence[Sized],
+        names: Sequence[str],
+        weights: Sequence[float],
+        size: int | None,
+        *,
+        split: str,
+        store: ArrayStore,
+        mixing_block: int = 1,
+        seed: int = 0,
+    ) -> None:
+        self.num_samples: int = int(sum(weights)) if size is None else size
+        self._datasets = datasets
+        self._names = names
+        self._weights = weights
+        self._size = size
+        self._split = split
+        self._mixing_block = mixing_block
+        self._seed = seed
+        super().__init__(store)
 
     def specs(self) -> dict[str, ArraySpec]:
         """Returns what the arrays must be."""
         length = self.num_samples
         return {
-            "dataset_index": ArraySpec(np.dtype(number_type(len(self.datasets))), (length,)),
+            "dataset_index": ArraySpec(np.dtype(number_type(len(self._datasets))), (length,)),
             "dataset_sample_index": ArraySpec(np.dtype(np.int64), (length,)),
         }
 
@@ -85,62 +78,52 @@ class BlendSamples:
         Raises:
             OversampledError: the blend takes more samples from a dataset than it has.
         """
-        if self.size is None:
-            sizes = np.array(self.weights, dtype=np.int64)
+        if self._size is None:
+            sizes = np.array(self._weights, dtype=np.int64)
             shares = sizes / float(self.num_samples)
             chosen, samples = kernels.build_blending_indices(shares, size=self.num_samples, sizes=sizes)
         else:
-            shares = np.array(self.weights, dtype=np.float64)
-            chosen, samples = kernels.build_blending_indices(shares, size=self.size)
-        if shortages := self._shortages(np.bincount(chosen, minlength=len(self.datasets))):
-            raise _oversampled(shortages, self.split)
-        if self.mixing_block > 1:
-            _mix(chosen, samples, self.mixing_block, self.seed)
+            shares = np.array(self._weights, dtype=np.float64)
+            chosen, samples = kernels.build_blending_indices(shares, size=self._size)
+        self._check_sizes(np.bincount(chosen, minlength=len(self._datasets)).tolist())
+        if self._mixing_block > 1:
+            _mix(chosen, samples, self._mixing_block, self._seed)
         yield "dataset_index", chosen
         yield "dataset_sample_index", samples
 
-    def _shortages(self, owed: NDArray[Any]) -> list[Shortage]:
-        return [
-            Shortage(dataset=number, name=self.names[number], owed=count, available=len(dataset))
-            for number, (dataset, count) in enumerate(zip(self.datasets, owed.tolist(), strict=True))
+    def _check_sizes(self, owed: Sequence[int]) -> None:
+        short = [
+            f"{count} samples from `{name}`, which has {len(dataset)}"
+            for name, dataset, count in zip(self._names, self._datasets, owed, strict=True)
             if count > len(dataset)
         ]
+        if short:
+            more = f"; {len(short) - 1} more datasets are short too" if len(short) > 1 else ""
+            message = f"the blend ({self._split}) takes {short[0]}{more}"
+            hint = (
+                "set `extend_short_datasets=True` to take further epochs of them, raise `mid_level_dataset_surplus`, "
+                "or lower their weights"
+            )
+            raise OversampledError(message, hint=hint)
 
     def misfit(self, arrays: Arrays) -> str | None:
         """Returns why arrays cannot be those of these datasets, or None: O(1), the ends only."""
         for row in (0, -1) if self.num_samples else ():
             number, sample = int(arrays["dataset_index"][row]), int(arrays["dataset_sample_index"][row])
-            if not 0 <= number < len(self.datasets):
-                return f"row {row} names dataset {number} of {len(self.datasets)}"
-            if not 0 <= sample < len(self.datasets[number]):
-                return f"row {row} names sample {sample} of {len(self.datasets[number])} of dataset {number}"
+            if not 0 <= number < len(self._datasets):
+                return f"row {row} names dataset {number} of {len(self._datasets)}"
+            if not 0 <= sample < len(self._datasets[number]):
+                return f"row {row} names sample {sample} of {len(self._datasets[number])} of dataset {number}"
         return None
-
-
-class ArrayBlendOrder(OrderOfArrays):
-    """A `BlendOrder` over arrays.
-
-    Args:
-        samples: what the arrays are.
-        store: where they are kept.
-
-    Attributes:
-        num_samples: how many samples there are, known without opening anything.
-        arrays: the arrays, by name.
-    """
-
-    def __init__(self, samples: BlendSamples, store: ArrayStore) -> None:
-        self.num_samples: int = samples.num_samples
-        super().__init__(samples, store)
 
     def locate(self, positions: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Returns which dataset gives each sample, and which of its samples that is, see `BlendOrder`."""
-        arrays = self.arrays.opened or self.arrays.open()
+        arrays = self.opened or self.arrays
         return arrays["dataset_index"][positions], arrays["dataset_sample_index"][positions]
 
     def locate_one(self, position: int) -> tuple[int, int]:
         """Returns the same for one position."""
-        arrays = self.arrays.opened or self.arrays.open()
+        arrays = self.opened or self.arrays
         return int(arrays["dataset_index"][position]), int(arrays["dataset_sample_index"][position])
 
 
@@ -153,15 +136,3 @@ def _mix(chosen: NDArray[Any], samples: NDArray[np.int64], block: int, seed: int
         ).random_raw(len(chosen[part]))
         order = np.argsort(words, kind="stable")
         chosen[part], samples[part] = chosen[part][order], samples[part][order]
-
-
-def _oversampled(shortages: Sequence[Shortage], split: str) -> OversampledError:
-    first, *rest = shortages
-    message = f"the blend ({split}) takes {first.owed} samples from `{first.name}`, which has {first.available}" + (
-        f"; {len(rest)} more datasets are short too" if rest else ""
-    )
-    return OversampledError(
-        message,
-        hint="set `extend_short_datasets=True` to take further epochs of them, raise `mid_level_dataset_surplus`, "
-        "or lower their weights",
-    )

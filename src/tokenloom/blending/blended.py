@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from tokenloom.blending.array_order import ArrayBlendOrder, BlendSamples, number_type
-from tokenloom.blending.numbered_sample import with_dataset_id
+from tokenloom.blending.array_order import ArrayBlendOrder, number_type
 from tokenloom.blending.quota import check_weights, normalize
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.outputs import (
@@ -38,10 +38,12 @@ from tokenloom.datasets.shortcuts import (
 from tokenloom.datasets.tensors import sample_batch
 from tokenloom.errors import ConfigError, IndexCacheError
 from tokenloom.order.arrays import ArrayStore
-from tokenloom.order.bucket_cache import index_cache
+from tokenloom.order.cache import index_cache
 from tokenloom.order.keys import describe
 from tokenloom.order.protocols import BlendOrder
 from tokenloom.rendering.card import HasFacts
+
+_NUMBER = "dataset_id"
 
 
 class BlendedDataset(HasFacts, HasHooks):
@@ -102,15 +104,6 @@ class BlendedDataset(HasFacts, HasHooks):
         """Returns the reference's order."""
         config, folder = self.config, self.config.path_to_cache
         base = f"{self.unique_description_hash}-{type(self).__name__}-{self.split.name}"
-        samples = BlendSamples(
-            datasets=self.datasets,
-            names=[str(dataset.dataset_path) for dataset in self.datasets],
-            weights=self.weights,
-            size=self.size,
-            split=self.split.name,
-            mixing_block=config.mixing_block,
-            seed=config.random_seed,
-        )
         cache = None
         if folder is not None:
             is_full = config.verify == "full"
@@ -122,7 +115,16 @@ class BlendedDataset(HasFacts, HasHooks):
             must_exist=config.fast_cache_load or config.defer_npy_index_mmap,
             deferred=config.defer_npy_index_mmap,
         )
-        return ArrayBlendOrder(samples, store)
+        return ArrayBlendOrder(
+            self.datasets,
+            [str(dataset.dataset_path) for dataset in self.datasets],
+            self.weights,
+            self.size,
+            split=self.split.name,
+            store=store,
+            mixing_block=config.mixing_block,
+            seed=config.random_seed,
+        )
 
     def verify_indices(self) -> list[str]:
         """Builds the indices again, of this blend and of its datasets, and returns a sentence for each that differs."""
@@ -145,7 +147,7 @@ class BlendedDataset(HasFacts, HasHooks):
     def _everything(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Returns where all samples come from."""
         if isinstance(self.order, ArrayBlendOrder):
-            arrays = self.order.arrays.open()
+            arrays = self.order.arrays
             return arrays["dataset_index"], arrays["dataset_sample_index"]
         return self.order.locate(np.arange(len(self), dtype=np.int64))
 
@@ -369,3 +371,49 @@ class BlendedDataset(HasFacts, HasHooks):
             dataset = self.datasets[number]
             if is_remote_dataset(dataset):
                 dataset.will_need(samples)
+
+
+def with_dataset_id(number: Any, sample: Any) -> Any:
+    """Returns a sample with the number of its dataset in front.
+
+    Example:
+        >>> with_dataset_id(3, {"text": "a"}), with_dataset_id(3, ("a", "b"))
+        ({'dataset_id': 3, 'text': 'a'}, (3, 'a', 'b'))
+
+    Args:
+        number: the dataset's number in its blend.
+        sample: named fields, as a dict or a named tuple; a tuple; or a list.
+
+    Raises:
+        ConfigError: it is something else, which has no place for the number.
+    """
+    if isinstance(sample, Mapping):
+        return {_NUMBER: number, **sample}
+    if isinstance(sample, tuple) and isinstance(sample, _Named):
+        return _numbered(type(sample).__name__, tuple(sample._fields), (number, *sample))
+    if isinstance(sample, (tuple, list)):
+        return type(sample)((number, *sample)) if type(sample) in (tuple, list) else (number, *sample)
+    message = f"expected samples of a blend to be dicts, tuples or lists, found {type(sample).__name__}"
+    raise ConfigError(message, hint=f"give each sample a name, such as {{'image': …}}; `{_NUMBER}` comes beside it")
+
+
+@runtime_checkable
+class _Named(Protocol):
+    """Whatever `collections.namedtuple` or `typing.NamedTuple` has made."""
+
+    _fields: tuple[str, ...]
+
+
+def _numbered(name: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    return _type_of(name, fields)._make(values)
+
+
+@cache
+def _type_of(name: str, fields: tuple[str, ...]) -> Any:
+    """Returns the type of named tuples with one field more, whose objects any process can unpickle."""
+
+    def reduced(self: Any) -> tuple[Any, ...]:
+        return _numbered, (name, fields, tuple(self))
+
+    kind = namedtuple(name, (_NUMBER, *fields))  # type: ignore[misc]
+    return type(name, (kind,), {"__slots__": (), "__reduce__": reduced})

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import cache
+from importlib.metadata import version
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import numpy as np
+
 from tokenloom.blending.blended import BlendedDataset
-from tokenloom.blending.description import describe_data, describe_settings, name_of_data
 from tokenloom.blending.plan import remedy_for, smallest_surplus
 from tokenloom.blending.quota import Quota, Sizes, quotas, three_sizes
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.pair_samples import PairSamples, local_index_folder
+from tokenloom.datasets.protocols import pair_of
 from tokenloom.datasets.splits import Split, split_indices, split_range
 from tokenloom.datasets.tokenizer_match import check_tokenizer_ahead, remember_head
 from tokenloom.distributed.building import Builders, Description, build_together
 from tokenloom.errors import ConfigError, OversampledError
-from tokenloom.indexed.manifests import ManifestHead
+from tokenloom.indexed.manifests import ManifestHead, index_start_crc32
 from tokenloom.order.arrays import NotBuiltError, nothing_is_built
-from tokenloom.order.cache import DESCRIPTION
-from tokenloom.order.index_packs import packing
-from tokenloom.order.short_datasets import ShortTogether
-from tokenloom.overrides import Overrides, Uncalled, classes_settled, overrides
+from tokenloom.order.keys import describe
+from tokenloom.order.short_datasets import short_together
+from tokenloom.overrides import Overrides, Uncalled, overrides
 from tokenloom.progress import task
 from tokenloom.storage.addresses import is_remote
 
@@ -37,6 +42,23 @@ _STEPS = (
     "build_generic_dataset",
 )
 _REMEDY = "override `numel_low_level_dataset`, `build_low_level_dataset` or `__init__` of the dataset class, or `build`"
+
+_MAY_DIFFER = {
+    "allow_ambiguous_pad_tokens",
+    "allow_tokenizer_mismatch",
+    "defer_npy_index_mmap",
+    "fast_cache_load",
+    "mmap_bin_files",
+    "num_dataset_builder_threads",
+    "object_storage",
+    "object_storage_cache_path",
+    "sequences_per_dataset",
+    "split_matrix",  # follows from `split`
+    "tokenizer_warnings",
+}
+"""Settings that say how a rank comes to its samples, not which they are."""
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class BlendedMegatronDatasetBuilder:
@@ -96,7 +118,7 @@ class BlendedMegatronDatasetBuilder:
         self.cls = cls
         self.quotas: list[Quota | None] = quotas(config, sizes)
         self.sizes: list[int | None] = list(sizes)
-        self.is_built_on_rank: Callable[[], bool] = _on_all_ranks if is_built_on_rank is None else is_built_on_rank
+        self.is_built_on_rank: Callable[[], bool] = is_built_on_rank or (lambda: True)
         self.config = config
         self.builders: Builders = builders
         self._data: dict[str | None, str] = {}
@@ -166,9 +188,7 @@ class BlendedMegatronDatasetBuilder:
 
     def _check_and_build(self) -> list[Any]:
         """Returns the splits; a tokenizer that did not make the last of the data is refused before any is built."""
-        heads = check_tokenizer_ahead(self._prefixes, self.config)
-        with packing(self.config.path_to_cache if self.config.packed_cache else None, last=DESCRIPTION):
-            return self._build(heads)
+        return self._build(check_tokenizer_ahead(self._prefixes, self.config))
 
     def _look(self) -> list[Any] | None:
         """Returns the splits if all their indices are built; all data are opened, and remembered by what they are."""
@@ -206,7 +226,7 @@ class BlendedMegatronDatasetBuilder:
             for number, prefix in enumerate(quota.prefixes):
                 wanted.setdefault(prefix, []).append((quota, number))
         built: dict[tuple[Split, int], Any] = {}
-        with classes_settled(), ShortTogether(unless=NotBuiltError):
+        with short_together(unless=NotBuiltError):
             with task("datasets", unit="datasets", total=len(wanted)) as advance:
                 for made in self._each_built(wanted, heads):
                     built.update(made)
@@ -288,10 +308,6 @@ class BlendedMegatronDatasetBuilder:
         ]
 
 
-def _on_all_ranks() -> bool:
-    return True
-
-
 def _misplaced(is_built_on_rank: Any, config: Any) -> ConfigError:
     """Returns the error for settings that are missing, or stand where a function is expected."""
     if isinstance(is_built_on_rank, BlendedMegatronDatasetConfig):
@@ -302,3 +318,66 @@ def _misplaced(is_built_on_rank: Any, config: Any) -> ConfigError:
         return ConfigError(message, hint="such as a `GPTDatasetConfig`")
     message = f"expected a function as `is_built_on_rank`, found {is_built_on_rank!r}"
     return ConfigError(message, hint="leave it out, or write `lambda: True`, where every process needs the datasets")
+
+
+def describe_settings(
+    cls: type[MegatronDataset], sizes: Sequence[int | None], config: BlendedMegatronDatasetConfig
+) -> dict[str, str]:
+    """Returns the settings that decide which samples there are, by name.
+
+    Settings of a user's own configuration count where the class makes them part of the cache key. Where the data lie
+    may differ between hosts: prefixes are told by their last part, and what they hold by `describe_data`.
+    """
+    ours = {name for base in type(config).__mro__ if base.__module__.startswith("tokenloom.") for name in _names(base)}
+    attributes = sorted((ours | set(cls._key_config_attributes())) - _MAY_DIFFER)
+    values = {name: getattr(config, name) for name in attributes}
+    values["blend"] = None if config.blend is None else _describe_blend(config.blend)
+    if config.blend_per_split is not None:
+        blends = config.blend_per_split
+        values["blend_per_split"] = [None if blend is None else _describe_blend(blend) for blend in blends]
+    values["path_to_cache"] = "beside the data" if config.path_to_cache is None else "a folder"
+    described = {name: _in_words(value) for name, value in values.items()}
+    return described | {"class": cls.__name__, "sizes": str(list(sizes)), "version of tokenloom": version("tokenloom")}
+
+
+def describe_data(low_level: Any) -> str:
+    """Returns what of a low-level dataset is in memory once it is open, and tells it from others."""
+    pair = pair_of(low_level)
+    if pair is None:
+        return type(low_level).__name__
+    header = pair.index.header
+    return (
+        f"{header.num_sequences} sequences and {header.num_boundaries} boundaries of {_name_of(header.dtype)}, "
+        f"{pair.byte_source.num_bytes} bytes, lengths {index_start_crc32(header, pair.index.arrays.lengths):08x}"
+    )
+
+
+def name_of_data(prefix: str | None) -> str:
+    """Returns how data are called on all hosts, wherever they lie."""
+    if prefix is None:
+        return "made-up data"
+    return prefix if is_remote(prefix) else os.path.basename(prefix)
+
+
+def _describe_blend(blend: Any) -> list[str]:
+    prefixes, weights = blend  # as settings hold it
+    names = [name_of_data(prefix) for prefix in prefixes]
+    return names if weights is None else [f"{name} x {weight!r}" for name, weight in zip(names, weights, strict=True)]
+
+
+def _names(base: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(base)] if dataclasses.is_dataclass(base) else []
+
+
+def _in_words(value: Any) -> str:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
+    try:
+        return " ".join(describe({"": value})[0][len('{\n    "": ') : -2].split())
+    except ConfigError:
+        return _ADDRESS.sub("", repr(value))
+
+
+@cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return dtype.name  # worked out each time, and asked for thousands of prefixes

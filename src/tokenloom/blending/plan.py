@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -264,13 +263,11 @@ def smallest_surplus(target: int, owed: int, samples_of: Callable[[int], int]) -
 
 
 def _bits(value: float) -> int:
-    bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
-    return bits
+    return int(np.float64(value).view(np.int64))
 
 
 def _float(bits: int) -> float:
-    value: float = struct.unpack("<d", struct.pack("<q", bits))[0]
-    return value
+    return float(np.int64(bits).view(np.float64))
 
 
 def _plan_split(config: BlendedMegatronDatasetConfig, quota: Quota, found: Sequence[tuple[int, Epochs]]) -> SplitPlan:

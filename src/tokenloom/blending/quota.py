@@ -161,7 +161,7 @@ def _weighted_sizes(
         if not share > 0:
             message = f"the weight {weight!r} of `{prefix}` ({split.name}) is nothing beside the sum of all, {total!r}"
             raise ConfigError(message, hint="leave the dataset out, or use weights that are nearer to each other")
-    return tuple(build_sizes(shares, size, surplus=surplus))
+    return tuple(with_surplus(target, surplus) for target in target_sizes(shares, size))
 
 
 def normalize(weights: Sequence[float]) -> list[float]:
@@ -179,11 +179,6 @@ def target_sizes(weights: Sequence[float], size: int) -> list[int]:
         size: samples wanted of the blend; it will have the sum of the targets.
     """
     return [math.ceil(size * weight) for weight in weights]
-
-
-def build_sizes(weights: Sequence[float], size: int, *, surplus: float) -> list[int]:
-    """Returns the samples to build of each dataset: the target and a share of it more, rounded up."""
-    return [with_surplus(target, surplus) for target in target_sizes(weights, size)]
 
 
 def with_surplus(target: int, surplus: float) -> int:

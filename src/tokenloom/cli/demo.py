@@ -1,25 +1,44 @@
-"""`tokenloom demo`: the whole path on the standard library's own sources."""
+"""`tokenloom demo`: the whole path on real text that every machine has, the sources of Python's standard library.
+
+Text → tokenizer → `.bin`/`.idx` → train, valid, test → batches. Nothing is fetched from anywhere.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
+import sysconfig
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from importlib.util import find_spec
+from typing import Annotated, Any
 
-from tokenloom import demo
 from tokenloom.cli.drawing import look_of, print_shown
 from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import Written
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.errors import ConfigError, InputError
 from tokenloom.inspect.shown_data import shown_sample
+from tokenloom.loading.from_data import load
+from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.optional import require
 from tokenloom.preprocess.settings import CorpusSettings
 from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.setting_types import Count
-from tokenloom.storage.atomic import storage_errors
+from tokenloom.storage.atomic import PendingFile, storage_errors
+from tokenloom.tokenizers.load import load_tokenizer
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _MOST_TOKENS = 80
 """Tokens of each document of the sample that is shown."""
+
+_FILL_IN_THE_MIDDLE = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
+_END_OF_DOCUMENT = "<|endoftext|>"
+_TRAINING_BYTES = 4 << 20  # of text for the tokenizer: enough for a small vocabulary, a second or two of work
+_LEAST_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +65,7 @@ class Options:
 def run(options: Options) -> int:
     """Walks the path and prints what happens."""
     tell = _tell_nothing if options.json else print
-    missing = demo.missing_parts()
+    missing = _missing_parts()
     for sentence in missing:
         tell(sentence)
     folder = options.output
@@ -55,12 +74,12 @@ def run(options: Options) -> int:
         os.makedirs(folder, exist_ok=True)
 
     tell("1. Text: the sources of Python's standard library, as JSON lines")
-    num_bytes = demo.write_corpus(corpus)
+    num_bytes = _write_corpus(corpus)
     tell(f"   {corpus}: {num_bytes / 1e6:.1f} MB of text")
 
     tell(f"2. Tokenizer: byte-level BPE with {options.vocab_size:,} ids, trained on some of it")
     path = os.path.join(folder, "tokenizer.json")
-    tokenizer = demo.train_tokenizer(path, vocab_size=options.vocab_size)
+    tokenizer = train_tokenizer(path, vocab_size=options.vocab_size)
     tell(f"   {path}")
 
     tell("3. Preprocess: text to .bin/.idx")
@@ -75,25 +94,33 @@ def run(options: Options) -> int:
     )
 
     tell("4. Datasets: shuffled samples of fixed length, split by document")
-    datasets = demo.build_datasets(
-        data, tokenizer, sequence_length=options.sequence_length, path_to_cache=os.path.join(folder, "cache")
+    datasets: list[GPTDataset] = load(
+        data,
+        sequence_length=options.sequence_length,
+        tokenizer=tokenizer,
+        split="90,5,5",
+        path_to_cache=os.path.join(folder, "cache"),
+        inter_document_masking=True,
     )
+    if not len(datasets[0]):
+        message = f"expected at least one sample of {options.sequence_length} tokens for training, found none"
+        raise ConfigError(message, hint="give a smaller `sequence_length`")
     for dataset in datasets:
         tell(f"   {dataset.index_split.name}: {len(dataset):,} samples of {options.sequence_length:,} tokens")
     train = datasets[0]
 
-    number = demo.first_sample_of_several_documents(train)
+    number = next((number for number in range(len(train)) if len(train.spans(number)) > 1), 0)
     tell(f"5. What a training step sees: sample {number}, decoded, with its documents\n")
     if not options.json:
         print_shown(shown_sample(train, number, tokenizer), look_of(most_tokens=_MOST_TOKENS))
 
     tell(f"\n6. Batches of {options.micro_batch_size} samples, by ThreadLoader")
-    report = demo.stream(train, micro_batch_size=options.micro_batch_size)
-    kind = "torch tensors, its import included" if report.tensors == "torch" else "NumPy arrays"
-    tell(f"   start-up:  {report.startup_seconds:.2f} s to the first batch of {kind}")
+    report = _stream(train, options.micro_batch_size)
+    kind = "torch tensors, its import included" if report["tensors"] == "torch" else "NumPy arrays"
+    tell(f"   start-up:  {report['startup_seconds']:.2f} s to the first batch of {kind}")
     tell(
-        f"   streaming: {report.num_tokens / report.seconds:,.0f} tokens/s, "
-        f"{report.num_batches:,} batches in {report.seconds:.2f} s"
+        f"   streaming: {report['num_tokens'] / report['seconds']:,.0f} tokens/s, "
+        f"{report['num_batches']:,} batches in {report['seconds']:.2f} s"
     )
     if options.json:
         print_json(
@@ -124,3 +151,114 @@ def run(options: Options) -> int:
 
 def _tell_nothing(_: str) -> None:
     """Takes what people would read."""
+
+
+def _missing_parts() -> list[str]:
+    """Says, a sentence each, what is not installed and what that changes: before anything is written.
+
+    Raises:
+        MissingExtraError: without what is missing there is no demo.
+    """
+    for module in ("tokenizers", "orjson"):
+        require(module, extra="preprocess")
+    sentences = {
+        "gigatoken": "gigatoken is not installed: tokenizing is slower (tokenloom[tokenizers])",
+        "torch": "torch is not installed: batches are NumPy arrays (tokenloom[torch])",
+    }
+    return [sentence for module, sentence in sentences.items() if find_spec(module) is None]
+
+
+def _source_texts() -> Iterator[tuple[str, str]]:
+    """Yields (name, text) of every module of the standard library, sorted by name.
+
+    Raises:
+        InputError: this Python has no sources.
+    """
+    root = sysconfig.get_paths()["stdlib"]
+    found = False
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if name not in ("site-packages", "__pycache__"))
+        for name in sorted(files):
+            if name.endswith(".py"):
+                path = os.path.join(folder, name)
+                with open(path, encoding="utf-8", errors="replace") as stream:
+                    text = stream.read()
+                found = True
+                yield os.path.relpath(path, root), text
+    if not found:
+        message = f"expected Python sources below `{root}`, found none"
+        raise InputError(message)
+
+
+def _write_corpus(path: str) -> int:
+    """Writes the sources as JSON lines, one module per line; returns the bytes of text."""
+    num_bytes = 0
+    with PendingFile(path) as file:
+        for name, text in _source_texts():
+            num_bytes += len(text.encode())
+            file.write(json.dumps({"name": name, "text": text}).encode() + b"\n")
+    return num_bytes
+
+
+def train_tokenizer(path: str, *, vocab_size: int) -> TextTokenizer:
+    """Trains a byte-level BPE tokenizer on some of the sources and writes it as `tokenizer.json`."""
+    tokenizers = require("tokenizers", extra="preprocess")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[_END_OF_DOCUMENT, *_FILL_IN_THE_MIDDLE],
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_some_texts(), trainer)
+    with PendingFile(path) as file:
+        file.write(tokenizer.to_str().encode())
+    return load_tokenizer(path)
+
+
+def _some_texts() -> Iterator[str]:
+    taken = 0
+    for number, (_, text) in enumerate(_source_texts()):
+        if number % 4 == 0:  # spread over the library
+            taken += len(text)
+            yield text
+        if taken > _TRAINING_BYTES:
+            return
+
+
+def _stream(dataset: GPTDataset, micro_batch_size: int) -> dict[str, Any]:
+    """Reads all batches as a training loop would: once to warm up, then whole epochs for a second.
+
+    Returns what tensors are made of, the seconds until the first batch was there, and what came in how many seconds.
+
+    Raises:
+        ConfigError: there are not enough samples for a batch.
+    """
+    if len(dataset) < micro_batch_size:
+        message = f"expected at least the {micro_batch_size} samples of a batch for training, found {len(dataset)}"
+        raise ConfigError(message, hint="give a smaller `micro_batch_size` or `sequence_length`")
+    started = time.perf_counter()
+    loader = ThreadLoader(dataset, batch_size=micro_batch_size)
+    next(iter(loader))
+    startup_seconds = time.perf_counter() - started
+    for _ in ThreadLoader(dataset, batch_size=micro_batch_size):
+        pass  # the pages of the files come into memory
+    num_epochs = num_batches = num_tokens = 0
+    seconds = 0.0
+    started = time.perf_counter()
+    while num_epochs == 0 or seconds < _LEAST_SECONDS:
+        num_epochs += 1
+        for batch in ThreadLoader(dataset, batch_size=micro_batch_size):
+            num_batches += 1
+            num_tokens += len(batch["tokens"]) * batch["tokens"].shape[1]
+        seconds = time.perf_counter() - started
+    return {
+        "tensors": loader.tensors,
+        "startup_seconds": startup_seconds,
+        "num_epochs": num_epochs,
+        "num_batches": num_batches,
+        "num_tokens": num_tokens,
+        "seconds": seconds,
+    }

@@ -25,7 +25,6 @@ from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDat
 from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.datasets.verified import verification_of
 from tokenloom.errors import ConfigError
-from tokenloom.order.index_packs import unpack_indices
 from tokenloom.progress import if_stopped
 from tokenloom.setting_types import Count, Number
 from tokenloom.storage.json_files import parse_json
@@ -69,8 +68,6 @@ class Options(TrainerOptions, TokenizerOptions):
         path_to_cache: folder of the index cache, here or in a bucket.
         seed: seed of the run.
         num_dataset_builder_threads: number of datasets built at once.
-        packed_cache: write the indices of small datasets into one file, which is much faster for hundreds of them.
-        unpack: make files of their own of all that is in such files, as Megatron reads.
         verify: build all indices again and compare.
         verify_data: also read all data and compare them with their manifests; remembered, so that a run on this node
             with verify="full" has nothing to read.
@@ -86,8 +83,6 @@ class Options(TrainerOptions, TokenizerOptions):
     path_to_cache: Annotated[str, CACHE]
     seed: Number = 1234
     num_dataset_builder_threads: Count = 1
-    packed_cache: bool = False
-    unpack: bool = False
     verify: bool = False
     verify_data: bool = False
     json: bool = False
@@ -131,8 +126,6 @@ def run(options: Options) -> int:
     config = config_class(**settings)
     with if_stopped(lambda: _KEPT):
         built = BlendedMegatronDatasetBuilder(dataset_class, sizes, lambda: True, config).build()
-        if options.unpack:
-            unpack_indices(options.path_to_cache)
     problems, datasets = [], []
     for split, entry in zip(Split, built, strict=True):
         for dataset in entry if isinstance(entry, list) else [entry]:

@@ -14,10 +14,9 @@ from tokenloom.errors import ConfigError
 from tokenloom.indexed.layout import DType
 from tokenloom.numbers import checked_integer, checked_number
 from tokenloom.order.block_shuffle import BlockShuffle
-from tokenloom.order.bucket_cache import check_cache_folder
+from tokenloom.order.cache import check_cache_folder
 from tokenloom.order.policies import OrderPolicy, SampleShape, policy_of
 from tokenloom.setting_types import check_local_folder, check_types
-from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.tokenizers.load import as_tokenizer
 
@@ -65,9 +64,6 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
             manifests; damage is raised by the next sample that is asked for, see `verification_of`.
         allow_data_mismatch: read data although the manifest beside them says that they are of a kind which this class
             does not read as it should: sentences or conversations as documents, for example. It then is a warning.
-        packed_cache: write the indices of small datasets, of 4 MiB at most each, into one file for a build, below
-            `path_to_cache`. A start over a thousand datasets makes five files for each otherwise, which is most of its
-            time. Such files are read with or without this setting; Megatron reads what `unpack_indices` makes of them.
     """
 
     random_seed: int
@@ -94,7 +90,6 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
     verify: VerifyMode = "quick"  # changes no byte of a sample, hence in no cache key
     allow_tokenizer_mismatch: bool = False  # changes no byte of a sample, hence in no cache key
     allow_data_mismatch: bool = False  # likewise
-    packed_cache: bool = False  # likewise
 
     @property
     def storage_settings(self) -> ObjectStorageSettings:
@@ -174,9 +169,6 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
             if getattr(self, name) and self.path_to_cache is None:
                 message = f"expected `path_to_cache` with `{name}`, found none"
                 raise ConfigError(message, hint="name the folder in which the indices were built")
-        if self.packed_cache and (self.path_to_cache is None or is_remote(self.path_to_cache)):
-            message = f"expected a local folder as `path_to_cache` with `packed_cache`, found {self.path_to_cache}"
-            raise ConfigError(message)
 
     def _check_blend_per_split(self, blends: Sequence[BlendLike | None]) -> None:
         for name in ("blend", "split"):

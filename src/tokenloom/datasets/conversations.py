@@ -28,7 +28,8 @@ from tokenloom.datasets.tokenizer_match import check_roles_tokenizer
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs
-from tokenloom.order.conversation_order import ConversationOrder, PackedSamples, SingleSamples
+from tokenloom.order.arrays import ArrayStore
+from tokenloom.order.conversations import ConversationOrder
 from tokenloom.order.walk_order import WalkOrder
 from tokenloom.order.windows import SpanBatch, Spans
 
@@ -81,9 +82,8 @@ class ConversationSamples(_Base):
         self._taken = TakenConversations(
             data=dataset, rows=self.rows, config=config, reads_ahead=self.reads_ahead, name=self._name()
         )
-        samples = self._make_samples(self._taken)
         tell = dataset.identity if isinstance(dataset, SFTLowLevelDataset) else None
-        self.order = ConversationOrder(samples, self._array_store(PairOrigin(dataset=dataset, tell=tell)))
+        self.order = self._make_order(self._taken, self._array_store(PairOrigin(dataset=dataset, tell=tell)))
 
     @classmethod
     def taken_of(cls, pairs: JoinedPairs, config: Any, *, name: str) -> TakenOfPairs:
@@ -153,7 +153,7 @@ class ConversationSamples(_Base):
         ]
 
     @abstractmethod
-    def _make_samples(self, taken: TakenConversations) -> PackedSamples | SingleSamples:
+    def _make_order(self, taken: TakenConversations, store: ArrayStore) -> ConversationOrder:
         """Returns how the stream of shuffled conversations becomes samples."""
 
     @property

@@ -24,11 +24,10 @@ from tokenloom.datasets.tokenizer_match import check_tokenizer
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.later import SetLater
-from tokenloom.order.array_order import ArrayOrder
 from tokenloom.order.block_shuffle import Mixing, mixing_of
 from tokenloom.order.epochs import EpochPlan, Epochs
 from tokenloom.order.packs import PackEpochs
-from tokenloom.order.policies import OrderPolicy
+from tokenloom.order.policies import ArrayOrder, OrderPolicy
 from tokenloom.order.protocols import SpanOrder
 from tokenloom.order.short_datasets import warn_of_short
 from tokenloom.order.windows import SpanBatch, Spans
@@ -236,7 +235,7 @@ class GPTDataset(CountedSamples, FilledSamples, PairSamples, MegatronDataset):
         return self._index("shuffle_index")
 
     def _index(self, name: str) -> NDArray[Any]:
-        arrays = self.order.arrays.open() if isinstance(self.order, ArrayOrder) else {}
+        arrays = self.order.arrays if isinstance(self.order, ArrayOrder) else {}
         if name not in arrays:
             message = f"{self._name()} has no {name}: its `window_policy` is {self.config.window_policy!r}"
             raise ConfigError(message)
@@ -286,7 +285,7 @@ class GPTDataset(CountedSamples, FilledSamples, PairSamples, MegatronDataset):
         epochs but the last as one stream, so that a document may come twice in one of these, and not at all in another.
         """
         rows, _ = self._rows(positions)
-        arrays = self.order.arrays.open() if isinstance(self.order, ArrayOrder) else {}
+        arrays = self.order.arrays if isinstance(self.order, ArrayOrder) else {}
         if "sample_index" in arrays:
             first, offset = arrays["sample_index"][arrays["shuffle_index"][rows]].astype(np.int64).T
             first += offset >= self.documents.lengths[arrays["document_index"][first]]  # it begins at the next one

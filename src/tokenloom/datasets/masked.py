@@ -25,7 +25,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.lengths import LengthHistogram, length_histogram
 from tokenloom.kernels import Masker, make_masker
 from tokenloom.numbers import checked_integer
-from tokenloom.order.sentence_order import SentenceOrder, SentenceSamples
+from tokenloom.order.sentences import SentenceOrder
 from tokenloom.order.windows import SpanBatch, Spans
 from tokenloom.overrides import Uncalled
 
@@ -158,18 +158,15 @@ class MaskedWordPieceDataset(PairSamples, MegatronDataset):
         # The reference has one cache for all splits of these.
         base = f"{self.unique_description_hash}-{type(self).__name__}"
         store = self._array_store(PairOrigin(dataset=self.dataset), base=base)
-        return SentenceOrder(self._sentence_samples(longest_text, min_sentences), store)
-
-    def _sentence_samples(self, longest_text: int, min_sentences: int) -> SentenceSamples:
-        return SentenceSamples(
-            source=self.dataset,
-            rows=self.rows,
-            num_samples=self.num_samples,
+        return SentenceOrder(
+            self.dataset,
+            self.rows,
+            self.num_samples,
             longest_text=longest_text,
             short_probability=float(self.config.short_sequence_probability or 0.0),
             seed=self.config.random_seed,
             min_sentences=min_sentences,
-            name=self._name(),
+            store=store,
         )
 
     @property

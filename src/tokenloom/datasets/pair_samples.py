@@ -25,7 +25,7 @@ from tokenloom.indexed.lengths import LengthHistogram, length_histogram
 from tokenloom.indexed.token_source import ReadSpans, span_reader
 from tokenloom.indexed.verify import check_sum
 from tokenloom.order.arrays import ArrayStore, DataOrigin
-from tokenloom.order.bucket_cache import index_cache
+from tokenloom.order.cache import index_cache
 from tokenloom.order.documents import Documents
 from tokenloom.order.protocols import Order
 from tokenloom.order.windows import SpanBatch

@@ -13,7 +13,8 @@ from tokenloom.datasets.conversations import ConversationSamples
 from tokenloom.datasets.exposure import TakenConversations
 from tokenloom.datasets.pair_samples import PairSamples
 from tokenloom.datasets.tensors import Sample, to_tensors
-from tokenloom.order.conversation_order import PackedSamples
+from tokenloom.order.arrays import ArrayStore
+from tokenloom.order.conversations import PackedConversations
 
 
 class SFTDataset(ConversationSamples, PairSamples, MegatronDataset):
@@ -50,14 +51,9 @@ class SFTDataset(ConversationSamples, PairSamples, MegatronDataset):
         """Opens conversations: the prefix of a tokenized pair, or a file that is then tokenized once."""
         return SFTLowLevelDataset(dataset_path, config)
 
-    def _make_samples(self, taken: TakenConversations) -> PackedSamples:
-        return PackedSamples(
-            source=taken,
-            num_samples=self.num_samples,
-            seed=self.config.random_seed,
-            name=self._name(),
-            capacity=self.config.sequence_length,
-        )
+    def _make_order(self, taken: TakenConversations, store: ArrayStore) -> PackedConversations:
+        capacity, seed = self.config.sequence_length, self.config.random_seed
+        return PackedConversations(taken, self.num_samples, seed=seed, store=store, capacity=capacity)
 
     @property
     def sample_index(self) -> NDArray[np.int64]:

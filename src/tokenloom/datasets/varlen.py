@@ -21,7 +21,8 @@ from tokenloom.datasets.tokenizer import TokenizerLike
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.roles import SequenceRoles, text_roles
 from tokenloom.numbers import checked_integer, checked_number
-from tokenloom.order.conversation_order import SingleSamples
+from tokenloom.order.arrays import ArrayStore
+from tokenloom.order.conversations import SingleConversations
 
 Positions = Sequence[int] | NDArray[np.integer[Any]]
 
@@ -61,10 +62,8 @@ class VarlenDataset(ConversationSamples, PairSamples, MegatronDataset):
         """Opens conversations or texts: the prefix of a pair, or a file that is then tokenized once."""
         return SFTLowLevelDataset(dataset_path, config, plain_text=VarlenDataset.reads_text)
 
-    def _make_samples(self, taken: TakenConversations) -> SingleSamples:
-        return SingleSamples(
-            source=taken, num_samples=self.num_samples, seed=self.config.random_seed, name=self._name()
-        )
+    def _make_order(self, taken: TakenConversations, store: ArrayStore) -> SingleConversations:
+        return SingleConversations(taken, self.num_samples, seed=self.config.random_seed, store=store)
 
     def __len__(self) -> int:
         """The number of samples; opens the index where it was not asked for a number."""

@@ -22,6 +22,8 @@ from tokenloom._native import (
     TokenSections,
     WalkReader,
     WindowReader,
+    build_blocks_mapping,
+    build_mapping,
     json_texts,
     line_texts,
     recycled_bytes,
@@ -29,14 +31,12 @@ from tokenloom._native import (
     start_writing_back,
     texts_with,
 )
+from tokenloom.kernels.arrays import check_rows, crc32, digest_tokens, first_fall, insert_items
 from tokenloom.kernels.blending import blending_counts, build_blending_indices
-from tokenloom.kernels.checks import check_rows, crc32, first_fall
-from tokenloom.kernels.insertion import insert_items
 from tokenloom.kernels.mixture import MixedStage, Mixture, smallest_weights
-from tokenloom.kernels.order import LegacyRandom, build_blocks_mapping, build_mapping, build_sample_index
+from tokenloom.kernels.order import LegacyRandom, build_sample_index
 from tokenloom.kernels.packs import add_pieces, count_packs, next_fit, pack_documents, pack_to_levels
 from tokenloom.kernels.permutation import Key, Permutation, Purpose, derive
-from tokenloom.kernels.sample_digest import digest_tokens
 from tokenloom.kernels.samples import gather_spans, make_masker
 from tokenloom.kernels.storage import NUM_FACTS, Facts, Watch, map_extents, map_file
 from tokenloom.kernels.walks import (
@@ -44,7 +44,6 @@ from tokenloom.kernels.walks import (
     WINDOW_BITS,
     SectionNeeded,
     count_packs_of,
-    make_pack_walk_reader,
     make_source_documents,
     make_token_sections,
     make_walk_reader,
@@ -97,7 +96,6 @@ __all__ = [
     "json_texts",
     "line_texts",
     "make_masker",
-    "make_pack_walk_reader",
     "make_source_documents",
     "make_token_sections",
     "make_walk_reader",

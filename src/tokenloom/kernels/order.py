@@ -69,7 +69,9 @@ def build_sample_index(
 ) -> NDArray[Any]:
     """Returns the starts of all windows and the end of the last: dtype[num_windows + 1, 2].
 
-    A row is (position in `document_index`, token offset in that document). One pass, O(documents + windows).
+    A row is (position in `document_index`, token offset in that document). The next window starts in the document that
+    holds the last token read, `extra` before the end of what was read. A kept partial window ends the index with
+    (last document, its length - extra). One pass, O(documents + windows).
 
     Args:
         lengths: int32[num_sequences], tokens per sequence.
@@ -91,81 +93,3 @@ def build_sample_index(
         index,
     )
     return index
-
-
-def build_mapping(
-    lengths: NDArray[np.int32],
-    boundaries: Int64s,
-    *,
-    num_epochs: int,
-    max_num_samples: int,
-    max_length: int,
-    short_probability: float,
-    seed: int,
-    min_sentences: int,
-    dtype: np.dtype[Any],
-) -> NDArray[Any]:
-    """Returns (first sentence, one past the last, target length) of each sample: dtype[num_samples, 3].
-
-    One pass per epoch, a few ns per sentence; the rows exist once.
-
-    Args:
-        lengths: int32[num_sentences], tokens per sentence.
-        boundaries: int64[num_documents + 1]; document d owns sentences [boundaries[d], boundaries[d + 1]).
-        num_epochs: most epochs.
-        max_num_samples: no further epoch begins once there are so many.
-        max_length: tokens that a sample is meant to have.
-        short_probability: probability of a shorter target.
-        seed: seed in [0, 2**32).
-        min_sentences: fewest sentences in a sample.
-        dtype: dtype of the result, uint32 or uint64.
-
-    Raises:
-        IndexError: the boundaries name sentences that do not exist.
-        OverflowError: there are more sentences or documents than the dtype counts.
-    """
-    return np.asarray(
-        _native.build_mapping(
-            np.ascontiguousarray(lengths),
-            np.ascontiguousarray(boundaries),
-            num_epochs,
-            max_num_samples,
-            max_length,
-            short_probability,
-            seed,
-            min_sentences,
-            dtype == np.uint64,
-        )
-    )
-
-
-def build_blocks_mapping(
-    lengths: NDArray[np.int32],
-    boundaries: Int64s,
-    title_lengths: NDArray[np.int32],
-    *,
-    num_epochs: int,
-    max_num_samples: int,
-    max_length: int,
-    seed: int,
-    min_sentences: int,
-    dtype: np.dtype[Any],
-) -> NDArray[Any]:
-    """Returns (first sentence, one past the last, document, number in its epoch) of each block: dtype[num_blocks, 4].
-
-    Args and errors are those of `build_mapping`; title_lengths: int32[num_documents], tokens that each block of a
-    document leaves free.
-    """
-    return np.asarray(
-        _native.build_blocks_mapping(
-            np.ascontiguousarray(lengths),
-            np.ascontiguousarray(boundaries),
-            np.ascontiguousarray(title_lengths),
-            num_epochs,
-            max_num_samples,
-            max_length,
-            seed,
-            min_sentences,
-            dtype == np.uint64,
-        )
-    )

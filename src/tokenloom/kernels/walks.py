@@ -52,54 +52,32 @@ def make_walk_reader(
     families: Sequence[tuple[int, int, int, int]],
     *,
     is_shuffled: bool,
-    window_length: int,
-    extra: int,
-    denied: Sequence[int] = (),
-) -> WalkReader:
-    """Returns what turns numbers of samples into spans of the documents of a source.
-
-    Spans of a denied document have the number -1 - document.
-
-    Args:
-        documents: the documents.
-        families: consecutive walks over the same pairs: first walk, first pair, one past the last, windows of a walk.
-        is_shuffled: whether pairs, blocks and documents come in an order of the walk; else as they lie there.
-        window_length: tokens from one window's start to the next.
-        extra: tokens that a window reads beyond its length, 0 or 1.
-        denied: documents that are not read.
-    """
-    rows: NDArray[np.int64] = np.array(families, dtype=np.int64).reshape(-1, 4)
-    return WalkReader(
-        documents, rows, is_shuffled=is_shuffled, window_length=window_length, extra=extra, denied=list(denied)
-    )
-
-
-def make_pack_walk_reader(
-    documents: SourceDocuments,
-    families: Sequence[tuple[int, int, int, int]],
-    *,
-    is_shuffled: bool,
     sequence_length: int,
     extra: int,
-    num_packs: Sequence[int],
     denied: Sequence[int] = (),
-) -> PackWalkReader:
-    """Returns what turns numbers of samples into spans of the documents of a source: best-fit packs of them.
+    num_packs: Sequence[int] | None = None,
+) -> WalkReader | PackWalkReader:
+    """Returns what turns numbers of samples into spans of the documents of a source: windows or best-fit packs of them.
 
     Packs are made within groups of 128 blocks of 256 documents of a pair, and are the same in every walk; what is in
     them is as `pack_documents` has it. Spans of a denied document have the number -1 - document.
 
     Args:
         documents: the documents.
-        families: consecutive walks over the same pairs: first walk, first pair, one past the last, packs of a walk.
-        is_shuffled: whether pairs and groups come in an order of the walk; else as they lie there. Packs are permuted
-            among 16 groups anyway.
-        sequence_length: tokens of a sample.
+        families: consecutive walks over the same pairs: first walk, first pair, one past the last, samples of a walk.
+        is_shuffled: whether pairs, and blocks and documents or groups, come in an order of the walk; else as they lie
+            there. Packs are permuted among 16 groups anyway.
+        sequence_length: tokens from one window's start to the next, or tokens of a pack.
         extra: tokens that a sample reads beyond its length, 0 or 1.
-        num_packs: of each pair, see `count_packs_of`.
         denied: documents that are not read.
+        num_packs: of each pair, see `count_packs_of`; None for windows.
     """
     rows: NDArray[np.int64] = np.array(families, dtype=np.int64).reshape(-1, 4)
+    unread = list(denied)
+    if num_packs is None:
+        return WalkReader(
+            documents, rows, is_shuffled=is_shuffled, window_length=sequence_length, extra=extra, denied=unread
+        )
     return PackWalkReader(
         documents,
         rows,
@@ -107,7 +85,7 @@ def make_pack_walk_reader(
         sequence_length=sequence_length,
         extra=extra,
         num_packs=list(num_packs),
-        denied=list(denied),
+        denied=unread,
     )
 
 

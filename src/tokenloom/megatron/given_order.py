@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,11 @@ from numpy.typing import NDArray
 
 from tokenloom.blending.array_order import ArrayBlendOrder
 from tokenloom.forks import cached_property
-from tokenloom.kernels import SpanReader, WindowReader
-from tokenloom.order.array_order import ArrayOrder
-from tokenloom.order.arrays import ArrayStore, OrderOfArrays
-from tokenloom.order.cache import Arrays
+from tokenloom.kernels import WindowReader
+from tokenloom.order.arrays import ArrayStore, StoredOrder
+from tokenloom.order.cache import Arrays, ArraySpec
 from tokenloom.order.documents import Documents
-from tokenloom.order.npy_files import ArraySpec
+from tokenloom.order.policies import WindowOrder
 
 NAMES = ("document_index", "sample_index", "shuffle_index")
 """The arrays of an order of windows."""
@@ -24,23 +22,24 @@ NAMES = ("document_index", "sample_index", "shuffle_index")
 _CHECKED_AT_ONCE = 1 << 16
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _GivenArrays:
-    """Arrays as `CachedArrays` takes them: they have no place in a cache, and building them gives them again."""
+class _GivenArrays(StoredOrder):
+    """Arrays that have no place in a cache, and that building gives again."""
 
-    arrays: Mapping[str, NDArray[Any]]
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], identity: str) -> None:
+        self._given = arrays
+        StoredOrder.__init__(self, ArrayStore(cache=None, description=identity, name=identity))
 
     def specs(self) -> dict[str, ArraySpec]:
-        return {name: ArraySpec(array.dtype, array.shape) for name, array in self.arrays.items()}
+        return {name: ArraySpec(array.dtype, array.shape) for name, array in self._given.items()}
 
     def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        return iter(self.arrays.items())
+        return iter(self._given.items())
 
-    def misfit(self, _arrays: Arrays) -> None:
+    def misfit(self, arrays: Arrays) -> None:
         return None
 
 
-class GivenBlendOrder(ArrayBlendOrder):
+class GivenBlendOrder(_GivenArrays, ArrayBlendOrder):
     """A `BlendOrder` over arrays that are nobody's but the user's.
 
     Args:
@@ -52,10 +51,10 @@ class GivenBlendOrder(ArrayBlendOrder):
     def __init__(self, dataset_index: NDArray[Any], dataset_sample_index: NDArray[Any], *, identity: str) -> None:
         arrays = {"dataset_index": dataset_index, "dataset_sample_index": dataset_sample_index}
         self.num_samples = len(dataset_index)
-        OrderOfArrays.__init__(self, _GivenArrays(arrays), ArrayStore(cache=None, description=identity, name=identity))
+        super().__init__(arrays, identity)
 
 
-class GivenOrder(ArrayOrder):
+class GivenOrder(_GivenArrays, WindowOrder):
     """A `SpanOrder` over arrays that are nobody's but the user's.
 
     Args:
@@ -76,7 +75,7 @@ class GivenOrder(ArrayOrder):
         identity: str,
     ) -> None:
         self.num_samples = arrays["sample_index"].shape[0] - 1
-        OrderOfArrays.__init__(self, _GivenArrays(arrays), ArrayStore(cache=None, description=identity, name=identity))
+        super().__init__(arrays, identity)
         self._documents = documents
         self._sequence_length = sequence_length
         self._extra = extra
@@ -95,25 +94,19 @@ class GivenOrder(ArrayOrder):
             return False
         return True
 
-    def native_reader(self) -> SpanReader:
-        """Returns what turns positions into spans, for kernels too.
-
-        Raises:
-            IndexError: with the first spans, where the samples are not regular.
-        """
-        if self._reader is None:
-            lengths = self._documents.lengths
-            documents, rows, shuffle = (np.ascontiguousarray(self.arrays[name]) for name in NAMES)
-            self._reader = WindowReader(
-                lengths,
-                documents,
-                rows,
-                shuffle,
-                window_length=self._sequence_length,
-                extra=self._extra,
-                num_tokens=int(lengths[documents].sum(dtype=np.int64)),
-            )
-        return self._reader
+    def _read(self, arrays: Arrays) -> WindowReader:
+        """Returns what turns positions into spans; that raises an IndexError where the samples are not regular."""
+        lengths = self._documents.lengths
+        documents, rows, shuffle = (np.ascontiguousarray(arrays[name]) for name in NAMES)
+        return WindowReader(
+            lengths,
+            documents,
+            rows,
+            shuffle,
+            window_length=self._sequence_length,
+            extra=self._extra,
+            num_tokens=int(lengths[documents].sum(dtype=np.int64)),
+        )
 
     def read(self, source: Any, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
         """Returns the tokens of each document of a sample, and their rows, whatever lengths the arrays give.

@@ -14,8 +14,5 @@ from .protocols import Order as Order
 from .protocols import SpanOrder as SpanOrder
 from .sentences import build_blocks_mapping as build_blocks_mapping
 from .sentences import build_mapping as build_mapping
-from .shuffle_quality import ShuffleMeasure as ShuffleMeasure
-from .shuffle_quality import ShuffleQuality as ShuffleQuality
-from .shuffle_quality import shuffle_quality as shuffle_quality
 from .windows import SpanBatch as SpanBatch
 from .windows import Spans as Spans

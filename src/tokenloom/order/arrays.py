@@ -1,14 +1,14 @@
-"""Index arrays that are built once, kept in a cache, and opened with their first use.
+"""Orders that are kept as arrays: built once, kept in a cache, and opened with their first use.
 
-The one place that opens, builds, checks and caches: an order that is stored as arrays has `CachedArrays`, and says by
-an `ArrayBuilder` what they are.
+The one place that opens, builds, checks and caches. A subclass says what its arrays are, and what they mean.
 """
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.callers import level_outside
 from tokenloom.errors import CacheNotWrittenWarning, ChangedFileError, IndexCacheError
 from tokenloom.kernels import Watch
-from tokenloom.order.cache import Arrays, Identity, IndexCache
-from tokenloom.order.npy_files import ArraySpec, is_small
+from tokenloom.order.cache import Arrays, ArraySpec, Identity, IndexCache, IndexCacheWriter, is_small
 from tokenloom.progress import task
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -82,73 +82,66 @@ class ArrayStore:
     may_stay_unwritten: bool = False
 
 
-class ArrayBuilder(Protocol):
-    """What arrays are, and how they come to be."""
-
-    def specs(self) -> Mapping[str, ArraySpec]:
-        """Returns what each array must be, known without building it."""
-        ...
-
-    def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the arrays as they are done; each is written while the next is built."""
-        ...
-
-    def misfit(self, arrays: Arrays) -> str | None:
-        """Returns why arrays from a cache cannot be these, or None; looks at few of their numbers."""
-        ...
-
-
-class CachedArrays:
-    """Arrays by name, from a cache where that can be trusted, else built and then cached.
+class StoredOrder(ABC):
+    """An `Order` that is kept as arrays: from a cache where that can be trusted, else built and then cached.
 
     They are built when this is made, unless that is deferred. What is in the cache is opened, and checked, with the
     first use: a start over thousands of datasets would otherwise open thousands of files. A pickle holds none of what a
     cache has.
 
+    A subclass sets what its methods need before it calls this constructor.
+
     Args:
-        builder: what they are.
-        store: where they are kept.
+        store: where the arrays are kept.
 
     Raises:
         IndexCacheError: the cache cannot be written, or must exist and does not.
         NotBuiltError: see `nothing_is_built`.
     """
 
-    def __init__(self, builder: ArrayBuilder, store: ArrayStore) -> None:
-        self._builder = builder
+    def __init__(self, store: ArrayStore) -> None:
         self.store = store
         self.opened: Arrays | None = None
         """The arrays, once they were used."""
         self._watch: Watch | None = None
-        if store.deferred or self.is_cached:
-            return
-        if store.cache is not None:
-            refuse_to_build_now(store.name)
-        self.opened = _open_or_build(builder, store)
+        if not store.deferred and not self._is_cached:
+            if store.cache is not None:
+                refuse_to_build_now(store.name)
+            self.opened = self._open_or_build()
+
+    @abstractmethod
+    def specs(self) -> Mapping[str, ArraySpec]:
+        """Returns what each array must be, known without building it."""
+
+    @abstractmethod
+    def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yields the arrays as they are done; each is written while the next is built."""
+
+    @abstractmethod
+    def misfit(self, arrays: Arrays) -> str | None:
+        """Returns why arrays from a cache cannot be these, or None; looks at few of their numbers."""
 
     @property
-    def is_cached(self) -> bool:
-        """Whether the cache has an entry of them, going by its description; one stat."""
+    def identity(self) -> str:
+        """The text behind the key of the cache."""
+        return self.store.description
+
+    @property
+    def _is_cached(self) -> bool:
+        """Whether the cache has an entry, going by its description; one stat."""
         return self.store.cache is not None and self.store.cache.exists()
 
     @property
     def is_built(self) -> bool:
-        """Whether nothing has to be built any more."""
-        return self.opened is not None or self.is_cached
+        """Whether asking for a sample builds nothing."""
+        return self.opened is not None or self._is_cached
 
-    def open(self) -> Arrays:
-        """Returns the arrays."""
+    @property
+    def arrays(self) -> Arrays:
+        """The arrays by name; opens them, or builds them where that was deferred."""
         if self.opened is None:
-            self.opened = _open_or_build(self._builder, self.store)
-        if self.opened is None:  # from the pack that is still written
-            cache = self.store.cache
-            assert cache is not None
-            return cache.load(self._builder.specs(), self._builder.misfit)
+            self.opened = self._open_or_build()
         return self.opened
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        """Returns an array by its name."""
-        return self.open()[name]
 
     def check(self) -> None:
         """Makes sure that what was read of the arrays is what their files held when they were opened; costs nothing.
@@ -157,7 +150,7 @@ class CachedArrays:
             ChangedFileError: one was truncated or overwritten meanwhile, or cannot be read any more.
         """
         if self._watch is None:
-            self._watch = Watch(list(self.open().values()))
+            self._watch = Watch(list(self.arrays.values()))
         self._watch.check()
 
     def verify(self) -> list[str]:
@@ -165,105 +158,72 @@ class CachedArrays:
 
         Finds what opening does not: a permutation that is none, any flipped bit. As costly as the first build.
         """
-        return list(_differences(self.store.name, self.open(), self._builder.build()))
+        return list(_differences(self.store.name, self.arrays, self.build()))
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        state["_watch"] = None
-        if self.is_cached:
+        state = {**self.__dict__, "_watch": None}
+        if self._is_cached:
             state["opened"] = None  # to be opened again: a mapped array would be copied into the pickle
         return state
 
-
-class OrderOfArrays:
-    """What all orders that are kept as arrays answer alike; a subclass says what the arrays mean.
-
-    Args:
-        builder: what the arrays are.
-        store: where they are kept.
-
-    Attributes:
-        arrays: the arrays, by name.
-    """
-
-    def __init__(self, builder: ArrayBuilder, store: ArrayStore) -> None:
-        self.arrays: CachedArrays = CachedArrays(builder, store)
-
-    @property
-    def identity(self) -> str:
-        """The text behind the key of the cache."""
-        return self.arrays.store.description
-
-    @property
-    def is_built(self) -> bool:
-        """Whether asking for a sample builds nothing."""
-        return self.arrays.is_built
-
-    def check(self) -> None:
-        """Makes sure that what was read of the arrays is what their files held; see `CachedArrays.check`."""
-        self.arrays.check()
-
-    def verify(self) -> list[str]:
-        """Builds the arrays again, and returns a sentence for each that differs; see `CachedArrays.verify`."""
-        return self.arrays.verify()
-
-
-def _open_or_build(builder: ArrayBuilder, store: ArrayStore) -> Arrays | None:
-    """Returns the arrays; None where they are built, and cannot be opened for good yet."""
-    cache, origin = store.cache, store.origin
-    if cache is None:
+    def _open_or_build(self) -> Arrays:
+        store, cache, origin = self.store, self.store.cache, self.store.origin
+        identity = None if origin is None else origin.identity
+        if cache is not None and store.must_exist:
+            return cache.load(self.specs(), self.misfit, identity)
+        if cache is not None and (found := cache.lookup(self.specs(), self.misfit, identity)) is not None:
+            logger.info("loaded the indices of %s from %s", store.name, cache.folder)
+            return found
         if origin is not None:
             origin.check()
-        with task(f"indices of {store.name}", unit="arrays", total=len(builder.specs())):
-            in_memory = dict(builder.build())
-        if origin is not None and origin.identity is not None:
-            origin.identity()  # which makes sure that what was read is what the files hold
-        return in_memory
-    identity = None if origin is None else origin.identity
-    if store.must_exist:
-        return cache.load(builder.specs(), builder.misfit, identity)
-    if (found := cache.lookup(builder.specs(), builder.misfit, identity)) is not None:
-        logger.info("loaded the indices of %s from %s", store.name, cache.folder)
-        return found
-    if origin is not None:
-        origin.check()
-    built: Arrays = {}
-    data = None if identity is None else identity()
-    try:
+        if cache is None:
+            with task(f"indices of {store.name}", unit="arrays", total=len(self.specs())):
+                in_memory = dict(self.build())
+            if identity is not None:
+                identity()  # which makes sure that what was read is what the files hold
+            return in_memory
+        data = None if identity is None else identity()
+        built: Arrays = {}
+        try:
+            self._build_into(built, cache, identity, data)
+        except IndexCacheError as error:
+            if not store.may_stay_unwritten:
+                raise
+            warnings.warn(
+                f"the indices of {store.name} are built but not cached, and will be built again: {error.message}; "
+                "name a writable folder with `path_to_cache`",
+                CacheNotWrittenWarning,
+                stacklevel=level_outside(),
+            )
+            return built or dict(self.build())
+        if all(map(is_small, built.values())):  # in memory they would be from the cache, too
+            for array in built.values():
+                array.flags.writeable = False
+            return built
+        built.clear()  # before they are there twice
+        # Mapped: all processes of a node share one copy. Another one may have built it of other data meanwhile.
+        return cache.load(self.specs(), self.misfit, None if data is None else lambda: data)
+
+    def _build_into(
+        self, built: Arrays, cache: IndexCache, identity: Identity | None, data: dict[str, Any] | None
+    ) -> None:
+        """Builds the arrays, and writes the entry of the cache."""
+        store = self.store
         with (
-            task(f"indices of {store.name}", unit="arrays", total=len(builder.specs())) as advance,
-            cache.writer(store.description, data) as writer,
+            task(f"indices of {store.name}", unit="arrays", total=len(self.specs())) as advance,
+            IndexCacheWriter(cache, store.description, data) as writer,
         ):
-            for array_name, array in builder.build():
+            for name, array in self.build():
                 advance()
-                built[array_name] = array
-                writer.add(array_name, array)
+                built[name] = array
+                writer.add(name, array)
                 del array
             if identity is not None and identity() != data:
                 message = f"the data of {store.name} changed while its indices were built"
                 raise ChangedFileError(message, hint="start again when nobody writes them any more")
-    except IndexCacheError as error:
-        if not store.may_stay_unwritten:
-            raise
-        warnings.warn(
-            f"the indices of {store.name} are built but not cached, and will be built again: {error.message}; "
-            "name a writable folder with `path_to_cache`",
-            CacheNotWrittenWarning,
-            stacklevel=7,  # where the dataset was asked for
-        )
-        return built or dict(builder.build())
-    if any(cache.packs(array.nbytes) and not is_small(array) for array in built.values()):
-        return None  # to be mapped when the pack is there
-    if all(map(is_small, built.values())):  # in memory they would be from the cache, too
-        for array in built.values():
-            array.flags.writeable = False
-        return built
-    built.clear()  # before they are there twice
-    # Mapped: all processes of a node share one copy. Another one may have built it of other data meanwhile.
-    return cache.load(builder.specs(), builder.misfit, None if data is None else lambda: data)
 
 
-def _differences(name: str, used: Arrays, rebuilt: Iterable[tuple[str, NDArray[Any]]]) -> Iterator[str]:
+def _differences(name: str, used: Arrays, rebuilt: Iterator[tuple[str, NDArray[Any]]]) -> Iterator[str]:
     """Yields one sentence for each array in use that is not what building it again gives."""
     for array_name, expected in rebuilt:
         if used[array_name].shape != expected.shape:

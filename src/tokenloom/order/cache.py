@@ -1,35 +1,47 @@
-"""Indices on disk, under the reference's names and with its bytes: either side can use the other's.
+"""Indices on disk or in a bucket, under the reference's names and with its bytes: either side can use the other's.
 
 Files appear atomically and hold no pickles. Every load checks dtype and shape, the ends of some windows, and what the
 record beside the arrays says of them and of the data they were built from. A file that cannot be trusted counts as
 absent, with a logged warning that says why. Arrays of up to 4 MiB are compared with their checksums as a whole, and
 may get their names before they are on the disk. Larger ones may not; they are compared by hashes of pieces, or as a
 whole under `verify="full"`. So after a loss of power an index is whole, or built again.
+
+An entry in a bucket has the names and bytes of one in a folder, so copying such a folder there publishes as well.
+Objects appear whole, the description last. A reader downloads each once per node, under a name made of address and
+etag; what is there has a checksum, and what was read is checked as any entry is.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import math
 import os
-import tokenize
+import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import IndexCacheError, StorageError
-from tokenloom.kernels import Watch
-from tokenloom.order.index_packs import MOST_BYTES, PackedFile, pack_writer, packed_file
-from tokenloom.order.npy_files import ArraySpec, array_checksum, array_hash, array_in, is_small, npy_header
+from tokenloom.errors import AccessDeniedError, ConfigError, IndexCacheError, StorageError
+from tokenloom.kernels import Watch, crc32
+from tokenloom.setting_types import check_local_folder
+from tokenloom.storage.addresses import is_remote, parse_address
 from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
+from tokenloom.storage.copies import PendingObject, local_copy
 from tokenloom.storage.copying import write_durably
-from tokenloom.storage.json_files import parse_json, read_json
-from tokenloom.storage.local import map_version
+from tokenloom.storage.json_files import read_json
+from tokenloom.storage.local import Bytes, map_version, sampled_hash
+from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.resolve import exists, objects_below, remove
+from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.versions import FileVersion
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -44,22 +56,38 @@ _MOST_COMPARED_BYTES = 4 << 20
 
 _MOST_RECORD_BYTES = 1 << 20
 
-_UNREADABLE = (
-    OSError,
-    ValueError,
-    TypeError,
-    OverflowError,
-    SyntaxError,
-    RecursionError,
-    MemoryError,
-    tokenize.TokenError,
-)
-"""What NumPy raises over a damaged header, which it parses as Python (measured by flipping its bytes)."""
+_READ_ONLY = ("http", "https")
 
+_SMALL_BYTES = 1 << 14
+_HEADER_BYTES = 4096  # NumPy writes 128 for arrays like ours
+_HEADER = re.compile(
+    rb"\{'descr': '(?P<dtype>[<>|][biu]\d{1,2})', 'fortran_order': False, 'shape': \((?P<shape>[\d, ]*)\), \} *\n"
+)
+"""A header as NumPy writes it. NumPy's reader parses it as Python: in CPython 3.11.7 that fails at random with a
+SystemError where several threads do so (gh-106905)."""
 
 Arrays = dict[str, NDArray[Any]]
 Check = Callable[[Arrays], str | None]
 Identity = Callable[[], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """What a cached array must be; a length of None may be any, for what only building can tell."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...]
+
+    def fits(self, found: NDArray[Any]) -> bool:
+        """Whether an array is that."""
+        return (
+            found.dtype == self.dtype
+            and found.ndim == len(self.shape)
+            and all(wanted in (None, length) for wanted, length in zip(self.shape, found.shape, strict=True))
+        )
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join('any' if length is None else str(length) for length in self.shape)}]"
 
 
 class IndexCache:
@@ -69,7 +97,7 @@ class IndexCache:
     hold the same numbers, as when another job built the same index; else it is an error that names the file.
 
     Args:
-        folder: where the files are; created by `writer`.
+        folder: where the files are; created by `IndexCacheWriter`.
         base: the common part of their names, which carries the key.
         compares_all: whether every load compares all of the arrays, however large, with their checksums.
     """
@@ -80,13 +108,14 @@ class IndexCache:
     def __init__(self, folder: str, base: str, *, compares_all: bool = False) -> None:
         self.folder = folder
         self.base = base
+        self._beginning = os.path.join(folder, base)
         self._compares_all = compares_all
         self._versions: dict[str, FileVersion] = {}
         self._checksums: dict[str, Any] = {}
 
     def path(self, affix: str) -> str:
         """Returns the path of one file."""
-        return os.path.join(self.folder, f"{self.base}-{affix}")
+        return f"{self._beginning}-{affix}"
 
     def local_path(self, affix: str) -> str:
         """Returns the path under which a file can be opened.
@@ -100,20 +129,9 @@ class IndexCache:
         """Returns a file to write to, which appears when it is published."""
         return PendingFile(self.path(affix), durable=False)
 
-    def packs(self, num_bytes: int) -> bool:
-        """Whether a file of this size goes into a pack, see `index_packs`."""
-        return num_bytes <= MOST_BYTES and pack_writer(self.folder) is not None
-
     def publish(self, affix: str, data: bytes) -> None:
-        """Makes a small file appear, or adds it to a pack."""
-        if (writer := pack_writer(self.folder)) is not None:
-            writer.add(self.base, affix, data)
-        else:
-            publish_bytes(self.path(affix), data)
-
-    def packed(self, affix: str) -> PackedFile | None:
-        """Returns a file that is in a pack; None where it is none, or lies in the folder itself."""
-        return None if os.path.exists(self.path(affix)) else packed_file(self.folder, self.base, affix)
+        """Makes a small file appear."""
+        publish_bytes(self.path(affix), data)
 
     def prepare(self) -> None:
         """Makes the folder, and sure that it can be written to, before hours of building.
@@ -128,8 +146,8 @@ class IndexCache:
             raise StorageError(message)
 
     def exists(self) -> bool:
-        """Whether there is an entry, going by its description, which is written last; a stat or two."""
-        return os.path.isfile(self.path(DESCRIPTION)) or self.packed(DESCRIPTION) is not None
+        """Whether there is an entry, going by its description, which is written last; one stat."""
+        return os.path.isfile(self.path(DESCRIPTION))
 
     def lookup(self, specs: Mapping[str, ArraySpec], check: Check, identity: Identity | None = None) -> Arrays | None:
         """Returns the arrays, mapped read-only, or None when there is no entry that can be trusted.
@@ -196,10 +214,7 @@ class IndexCache:
         """Returns what was recorded when the entry was built: of its data, and of the arrays themselves."""
         path = self.path(IDENTITY)
         try:
-            if (packed := self.packed(IDENTITY)) is not None:
-                recorded = parse_json(packed.data.tobytes(), most_bytes=_MOST_RECORD_BYTES)
-            else:
-                recorded = read_json(self.local_path(IDENTITY), most_bytes=_MOST_RECORD_BYTES)
+            recorded = read_json(self.local_path(IDENTITY), most_bytes=_MOST_RECORD_BYTES)
         except FileNotFoundError:
             return None
         except StorageError:
@@ -218,47 +233,27 @@ class IndexCache:
         path = self.path(f"{name}.npy")
         hint = "remove it, and the index is built again"
         try:
-            packed = self.packed(f"{name}.npy")
-            local = "" if packed is not None else self.local_path(f"{name}.npy")
-        except FileNotFoundError as error:
-            raise _absent(path) from error
-        try:
-            whole, version = map_version(local) if packed is None else packed
-            found, data = array_in(whole)
-            if version is not None:
-                versions[name] = version
+            data, version = map_version(self.local_path(f"{name}.npy"))
+            array = array_in(data)
         except StorageError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                raise _absent(path) from error
+            if isinstance(error, FileNotFoundError) or isinstance(error.__cause__, FileNotFoundError):
+                message = f"no file `{path}`"
+                hint = "build the index first, without deferred or fast loading"
+                raise IndexCacheError(message, hint=hint) from error
+            if not self.is_local:  # a store that does not answer is no reason to build for hours
+                raise
             raise IndexCacheError(error.message, hint=error.hint) from error
-        except _UNREADABLE as error:
+        except (ValueError, TypeError, OverflowError) as error:
             message = f"`{path}` cannot be read: {error}"
             raise IndexCacheError(message, hint=hint) from error
-        if not spec.fits(found):
-            message = f"`{path}`: expected {spec}, found {found.dtype}{list(found.shape)}"
+        if not spec.fits(array):
+            message = f"`{path}`: expected {spec}, found {array.dtype}{list(array.shape)}"
             raise IndexCacheError(message, hint=hint)
-        if len(data) != found.num_bytes:
-            message = f"`{path}` cannot be read: expected {found.num_bytes} bytes of numbers, found {len(data)}"
-            raise IndexCacheError(message, hint=hint)
-        array: NDArray[Any] = data.view(found.dtype).reshape(found.shape)
+        versions[name] = version
         if is_small(array):
             array = array.copy()
             array.flags.writeable = False
         return array
-
-    def writer(self, description: str, identity: dict[str, Any] | None = None) -> IndexCacheWriter:
-        """Returns a context that writes an entry while it is built.
-
-        Args:
-            description: the text behind the key.
-            identity: what the arrays are built from, to be recorded beside them.
-        """
-        return IndexCacheWriter(self, description, identity)
-
-
-def _absent(path: str) -> IndexCacheError:
-    message = f"no file `{path}`"
-    return IndexCacheError(message, hint="build the index first, without deferred or fast loading")
 
 
 def _compare(path: str, recorded: Any, found: Mapping[str, Any], names: Iterable[str] | None = None) -> None:
@@ -274,35 +269,37 @@ def _compare(path: str, recorded: Any, found: Mapping[str, Any], names: Iterable
 
 
 class IndexCacheWriter:
-    """Writes each array in the background while the next is built; the description, which completes the entry, last.
+    """Writes the arrays of an entry while others are built; the description, which completes the entry, last.
+
+    Args:
+        cache: where they go.
+        description: the text behind the key.
+        identity: what the arrays are built from, to be recorded beside them.
 
     Raises:
         IndexCacheError: the folder cannot be written: on entry where that can be told, else on exit. `add` never fails.
     """
 
-    def __init__(self, cache: IndexCache, description: str, identity: dict[str, Any] | None) -> None:
+    def __init__(self, cache: IndexCache, description: str, identity: dict[str, Any] | None = None) -> None:
         self._cache = cache
+        self._description = description
         self._identity = identity
         self._hashes: dict[str, str] = {}
         self._checksums: dict[str, str] = {}
-        self._failure: StorageError | None = None
-        self._description = description
+        self._at_exit: list[tuple[str, NDArray[Any]]] = []
         self._written: list[Future[None]] = []
+        self._executor: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Self:
         with _cache_errors():
             self._cache.prepare()
-        self._executor: ThreadPoolExecutor | None = None
         return self
 
     def add(self, name: str, array: NDArray[Any]) -> None:
         """Takes an array, which must not change any more."""
-        self._hashes[name] = self._checksums[name] = ""  # in this order, whoever is written first
-        if self._is_packed(array) or self._may_be_lost(array):  # a thread would take longer to start
-            try:
-                self._write(name, array)
-            except StorageError as error:
-                self._failure = self._failure or error
+        self._hashes[name] = self._checksums[name] = ""  # in this order, whichever is written first
+        if is_small(array) or self._may_be_lost(array):  # a thread would take longer to start
+            self._at_exit.append((name, array))
             return
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=_NUM_WRITERS, thread_name_prefix="tokenloom-cache")
@@ -312,10 +309,9 @@ class IndexCacheWriter:
         self._hashes[name], self._checksums[name] = array_hash(array), array_checksum(array)
         # Not `np.save`, which loses the reason when the disk is full, nor `write_array`, which copies the array.
         header = npy_header(array)
-        if self._is_packed(array):
+        if is_small(array):
             self._cache.publish(f"{name}.npy", header + array.tobytes())
             return
-        # Its name may be lost, and then it is built again.
         with self._cache.pending(f"{name}.npy") as file, storage_errors("write", file.path):
             numbers = array.reshape(-1).view(np.uint8).data
             if self._may_be_lost(array):
@@ -324,12 +320,8 @@ class IndexCacheWriter:
             else:
                 write_durably(file.stream, memoryview(header), numbers)
 
-    def _is_packed(self, array: NDArray[Any]) -> bool:
-        """Whether an array is written in one piece, and nobody waits for the disk."""
-        return is_small(array) or self._cache.packs(array.nbytes)
-
     def _may_be_lost(self, array: NDArray[Any]) -> bool:
-        """Whether an array gets its name before it is on the disk."""
+        """Whether an array gets its name before it is on the disk: a load compares all of it, and builds it again."""
         return self._cache.is_local and array.nbytes <= _MOST_COMPARED_BYTES
 
     def __exit__(
@@ -340,8 +332,8 @@ class IndexCacheWriter:
         if kind is not None:
             return
         with _cache_errors():
-            if self._failure is not None:
-                raise self._failure
+            for name, array in self._at_exit:
+                self._write(name, array)
             for future in self._written:
                 future.result()
             record = {"data": self._identity, "arrays": self._hashes, "crc32": self._checksums}
@@ -356,3 +348,140 @@ def _cache_errors() -> Iterator[None]:
     except StorageError as error:
         hint = error.hint or "name a writable folder with `path_to_cache`"
         raise IndexCacheError(error.message, hint=hint) from error
+
+
+def is_small(array: NDArray[Any]) -> bool:
+    """Whether an array is kept in memory: mappings are limited, and a run may have ten thousand datasets."""
+    return array.nbytes <= _SMALL_BYTES
+
+
+def array_checksum(array: NDArray[Any]) -> str:
+    """Returns the CRC-32 of the bytes of an array, in hexadecimal."""
+    return f"{crc32(np.ascontiguousarray(array)):08x}"
+
+
+def array_hash(array: NDArray[Any]) -> str:
+    """Returns a hash of pieces of an array; of a small one, of all of it."""
+    return sampled_hash(array.reshape(-1).view(np.uint8))
+
+
+def array_in(data: Bytes) -> NDArray[Any]:
+    """Returns the array in a `.npy` file, a view; no pickles, no column order."""
+    head = data[:_HEADER_BYTES].tobytes()
+    if head[:7] != b"\x93NUMPY\x01":
+        message = "expected a `.npy` file of format version 1.0"
+        raise ValueError(message)
+    end = 10 + int.from_bytes(head[8:10], "little")
+    said = _HEADER.fullmatch(head[10:end])
+    if said is None:
+        message = f"expected plain numbers in row order, found the header {head[10:end].strip()!r}"
+        raise ValueError(message)
+    dtype, numbers = np.dtype(said["dtype"].decode()), data[end:]
+    shape = tuple(int(length) for length in said["shape"].split(b",") if length.strip())
+    if len(numbers) != (num_bytes := dtype.itemsize * math.prod(shape)):
+        message = f"expected {num_bytes} bytes of numbers, found {len(numbers)}"
+        raise ValueError(message)
+    return numbers.view(dtype).reshape(shape)
+
+
+def npy_header(array: NDArray[Any]) -> bytes:
+    """Returns the header of a file with an array."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
+    return header.getvalue()
+
+
+def check_cache_folder(name: str, path: str) -> None:
+    """Checks a folder for indices: a local one, or the address of one in a bucket.
+
+    Args:
+        name: name of the setting.
+        path: its path or address.
+
+    Raises:
+        ConfigError: it is empty, no address, or names a server that nothing can be written to.
+    """
+    if not is_remote(path):
+        check_local_folder(name, path)
+    elif parse_address(path, is_folder=True).scheme in _READ_ONLY:
+        message = f"expected a local folder or a folder in a bucket as {name}, found `{path}`"
+        raise ConfigError(message, hint="such as s3://bucket/indices")
+
+
+def index_cache(
+    folder: str, base: str, settings: ObjectStorageSettings | None = None, *, compares_all: bool = False
+) -> IndexCache:
+    """Returns the place of an entry, in a folder or in a bucket.
+
+    Args:
+        folder: where indices are kept, or its address.
+        base: the common part of the names.
+        settings: how object storage is read.
+        compares_all: whether every load compares all of the arrays, however large, with their checksums.
+    """
+    if is_remote(folder):
+        return BucketIndexCache(folder, base, settings or ObjectStorageSettings(), compares_all=compares_all)
+    return IndexCache(folder, base, compares_all=compares_all)
+
+
+_known: dict[tuple[str, ObjectStorageSettings], set[str]] = {}
+"""Descriptions that were seen, by folder; a folder is listed once, and asked for those that were not there."""
+
+_known_lock = threading.Lock()
+
+_said: set[str] = set()
+"""Folders of which a warning has said that they do not have all."""
+
+
+class BucketIndexCache(IndexCache):
+    """An entry in a bucket; see `IndexCache`.
+
+    Args:
+        folder: the address of the folder.
+        base: the common part of the names, which carries the key.
+        settings: how object storage is read.
+        compares_all: as in `IndexCache`.
+    """
+
+    is_local = False
+
+    def __init__(self, folder: str, base: str, settings: ObjectStorageSettings, *, compares_all: bool = False) -> None:
+        super().__init__(str(parse_address(folder, is_folder=True)).rstrip("/"), base, compares_all=compares_all)
+        self._settings = settings
+
+    def exists(self) -> bool:
+        """Whether there is an entry, going by its description; the folder is listed with the first question."""
+        place, path = (self.folder, self._settings), self.path(DESCRIPTION)
+        with _known_lock:
+            if (known := _known.get(place)) is None:
+                found = objects_below(self.folder, settings=self._settings)
+                known = _known[place] = {each for each in found if each.endswith(DESCRIPTION)}
+        if path not in known and exists(path, settings=self._settings):
+            known.add(path)
+        return path in known
+
+    def local_path(self, affix: str) -> str:
+        return local_copy(RemoteFile(self.path(affix), self._settings))
+
+    def pending(self, affix: str) -> PendingFile:
+        return PendingObject(self.path(affix), self._settings)
+
+    def publish(self, affix: str, data: bytes) -> None:
+        with self.pending(affix) as file:
+            file.write(data)
+
+    def prepare(self) -> None:
+        """Makes sure that objects may be written, before hours of building."""
+        level = logging.INFO if self.folder in _said else logging.WARNING
+        _said.add(self.folder)
+        logger.log(level, "`%s` has no entry %s: it is built here, and published there", self.folder, self.base)
+        path = self.path("probe")
+        try:
+            with PendingObject(path, self._settings):
+                pass
+        except AccessDeniedError as error:
+            message = f"`{self.folder}` has no entry {self.base}, and none may be written: {error.message}"
+            hint = "publish it with `tokenloom prepare-cache` and the same settings, or name a local `path_to_cache`"
+            raise IndexCacheError(message, hint=hint) from error
+        with suppress(StorageError):
+            remove(path, settings=self._settings)

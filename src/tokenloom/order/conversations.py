@@ -1,4 +1,4 @@
-"""The order of conversations: epochs that are shuffled one by one, and rows that they fill from first to last.
+"""Which conversations are sample i: epochs that are shuffled one by one, in samples of one length or one in each.
 
 Each epoch is a permutation of its own, so that every conversation comes once before any comes again, and a longer run
 begins as a shorter one did.
@@ -6,24 +6,164 @@ begins as a shorter one did.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.kernels import LegacyRandom, next_fit
+from tokenloom.order.arrays import ArrayStore, StoredOrder
+from tokenloom.order.cache import Arrays, ArraySpec
+from tokenloom.order.documents import Rows
 from tokenloom.order.shuffles import document_index_dtype
 
 
-def shuffled_epochs(count: int, random: LegacyRandom) -> Iterator[NDArray[Any]]:
-    """Yields a permutation of [0, count) per epoch, without end."""
-    dtype = np.int32 if count <= np.iinfo(np.int32).max else np.int64
-    while True:
-        epoch = np.arange(count, dtype=dtype)
-        random.shuffle(epoch)
-        yield epoch
+class ConversationSource(Protocol):
+    """The conversations that samples are made of."""
+
+    @property
+    def rows(self) -> Rows:
+        """The conversations that are exposed."""
+        ...
+
+    @property
+    def num_sequences(self) -> int:
+        """The number of conversations in the data."""
+        ...
+
+    def kept(self) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        """Returns those that samples are made of, and the positions that each takes: integers[count], int32[count]."""
+        ...
+
+
+class ConversationOrder(StoredOrder):
+    """An `Order` whose samples are whole conversations.
+
+    Args:
+        source: the conversations.
+        num_samples: samples wanted; None for one epoch.
+        seed: seed of the run.
+        store: where the arrays are kept.
+    """
+
+    def __init__(self, source: ConversationSource, num_samples: int | None, *, seed: int, store: ArrayStore) -> None:
+        self._source = source
+        self._wanted = num_samples
+        self._seed = seed
+        self._dtype = document_index_dtype(source.rows.largest)
+        super().__init__(store)
+
+    @abstractmethod
+    def _build(self, sequences: NDArray[Any], slots: NDArray[np.int32]) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yields the arrays over the conversations that samples are made of."""
+
+    @abstractmethod
+    def starts(self) -> NDArray[np.int64]:
+        """Returns the place in `document_index` at which each sample begins, and the end: int64[num_samples + 1]."""
+
+    @property
+    def num_samples(self) -> int:
+        """How many samples there are; opens the arrays where no number was asked for."""
+        return len(self.starts()) - 1 if self._wanted is None else self._wanted
+
+    def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yields the arrays.
+
+        Raises:
+            ConfigError: samples are wanted, and no conversation is left to make them of.
+        """
+        try:
+            yield from self._build(*self._source.kept())
+        except ConfigError as error:
+            message = f"{self.store.name}: {error.message}"
+            raise ConfigError(message, hint=error.hint) from None
+
+    def misfit(self, arrays: Arrays) -> str | None:
+        """Returns why arrays cannot be those of this data, or None: O(1), the ends only."""
+        stream, count = arrays["document_index"], self._source.num_sequences
+        for sequence in stream[[0, -1]].tolist() if len(stream) else ():
+            if not 0 <= sequence < count:
+                return f"it names conversation {sequence} of {count}"
+        return None
+
+    def conversations(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the conversations of samples.
+
+        Args:
+            positions: int64[count], each in [0, num_samples).
+
+        Returns:
+            sequences: int64[num_conversations].
+            row_offsets: int64[count + 1]; sample i owns conversations [row_offsets[i], row_offsets[i + 1]).
+
+        Raises:
+            IndexError: the arrays do not fit each other.
+        """
+        all_starts = self.starts()
+        starts = all_starts[positions]
+        counts = all_starts[positions + 1] - starts
+        row_offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+        places = np.repeat(starts - row_offsets[:-1], counts) + np.arange(int(row_offsets[-1]))
+        return self.arrays["document_index"][places].astype(np.int64), row_offsets
+
+
+class PackedConversations(ConversationOrder):
+    """Conversations in a shuffled stream, which fill samples from first to last.
+
+    Args:
+        source, num_samples, seed, store: as of `ConversationOrder`.
+        capacity: positions of a sample.
+    """
+
+    def __init__(
+        self, source: ConversationSource, num_samples: int | None, *, seed: int, store: ArrayStore, capacity: int
+    ) -> None:
+        self._capacity = capacity
+        super().__init__(source, num_samples, seed=seed, store=store)
+
+    def specs(self) -> dict[str, ArraySpec]:
+        """Returns what the arrays must be; how many conversations are read only building tells."""
+        num_starts = None if self._wanted is None else self._wanted + 1
+        return {
+            "document_index": ArraySpec(self._dtype, (None,)),
+            "sample_index": ArraySpec(np.dtype(np.int64), (num_starts,)),
+        }
+
+    def _build(self, sequences: NDArray[Any], slots: NDArray[np.int32]) -> Iterator[tuple[str, NDArray[Any]]]:
+        stream, starts = pack_conversations(sequences, slots, self._wanted, capacity=self._capacity, seed=self._seed)
+        yield "document_index", stream.astype(self._dtype)
+        yield "sample_index", starts
+
+    def misfit(self, arrays: Arrays) -> str | None:
+        """Returns why arrays cannot be those of this data, or None: O(1), the ends only."""
+        starts, num_read = arrays["sample_index"], len(arrays["document_index"])
+        if not len(starts) or (int(starts[0]), int(starts[-1])) != (0, num_read):
+            return f"its samples do not cover the {num_read} conversations read"
+        return super().misfit(arrays)
+
+    def starts(self) -> NDArray[np.int64]:
+        return self.arrays["sample_index"]
+
+
+class SingleConversations(ConversationOrder):
+    """Conversations in a shuffled stream, each a sample of its own."""
+
+    def specs(self) -> dict[str, ArraySpec]:
+        """Returns what the array must be."""
+        return {"document_index": ArraySpec(self._dtype, (self._wanted,))}
+
+    def _build(self, sequences: NDArray[Any], slots: NDArray[np.int32]) -> Iterator[tuple[str, NDArray[Any]]]:
+        yield "document_index", shuffle_conversations(sequences, self._wanted, seed=self._seed).astype(self._dtype)
+
+    def starts(self) -> NDArray[np.int64]:
+        return np.arange(len(self.arrays["document_index"]) + 1, dtype=np.int64)
+
+    def conversations(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the conversation of each sample; see `ConversationOrder`."""
+        return self.arrays["document_index"][positions].astype(np.int64), np.arange(len(positions) + 1, dtype=np.int64)
 
 
 def shuffle_conversations(sequences: NDArray[Any], count: int | None, *, seed: int) -> NDArray[Any]:
@@ -37,10 +177,8 @@ def shuffle_conversations(sequences: NDArray[Any], count: int | None, *, seed: i
     Raises:
         ConfigError: some are wanted, and there are none.
     """
-    _check(sequences, count)
-    parts: list[NDArray[Any]] = [np.empty(0, dtype=document_index_dtype(int(sequences.max(initial=-1))))]
-    missing = len(sequences) if count is None else count
-    epochs = shuffled_epochs(len(sequences), LegacyRandom(seed))
+    parts, missing = [_no_sequences(sequences, count)], len(sequences) if count is None else count
+    epochs = _shuffled_epochs(len(sequences), seed)
     while missing > 0:
         epoch = sequences[next(epochs)[:missing]].astype(parts[0].dtype)
         parts.append(epoch)
@@ -70,11 +208,10 @@ def pack_conversations(
     Raises:
         ConfigError: packs are wanted, and there are no sequences.
     """
-    _check(sequences, count)
-    stream: list[NDArray[Any]] = [np.empty(0, dtype=document_index_dtype(int(sequences.max(initial=-1))))]
+    stream = [_no_sequences(sequences, count)]
     starts: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
     position, num_starts, filled = 0, 0, -1
-    epochs = shuffled_epochs(len(sequences), LegacyRandom(seed))
+    epochs = _shuffled_epochs(len(sequences), seed)
     while count is None or num_starts <= count:  # a pack is complete once the next one begins
         order = next(epochs)
         begins, filled = next_fit(slots[order], capacity=capacity, filled=filled)
@@ -91,7 +228,18 @@ def pack_conversations(
     return joined[: int(ends[-1])], ends
 
 
-def _check(sequences: NDArray[Any], count: int | None) -> None:
+def _shuffled_epochs(count: int, seed: int) -> Iterator[NDArray[Any]]:
+    """Yields a permutation of [0, count) per epoch, without end."""
+    random = LegacyRandom(seed)
+    while True:
+        epoch = np.arange(count, dtype=document_index_dtype(count))
+        random.shuffle(epoch)
+        yield epoch
+
+
+def _no_sequences(sequences: NDArray[Any], count: int | None) -> NDArray[Any]:
+    """Returns the beginning of a stream: no sequences, of the dtype that all need."""
     if count and not len(sequences):
         message = f"{count} samples were asked for, but there is no conversation to train on"
         raise ConfigError(message, hint="give this split more of them, or ask for no samples from it")
+    return np.empty(0, dtype=document_index_dtype(int(sequences.max(initial=-1))))

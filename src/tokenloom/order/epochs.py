@@ -34,120 +34,6 @@ class EpochPlan:
     separate_final_epoch: bool
 
 
-def plan_epochs(
-    tokens_per_epoch: int,
-    num_samples: int | None,
-    *,
-    sequence_length: int,
-    extra: int,
-    keep_partial: bool,
-) -> EpochPlan:
-    """Returns the epochs needed for `num_samples` windows, or one epoch if that is None or 0.
-
-    O(1), where the reference adds up one epoch after the other.
-
-    Args:
-        tokens_per_epoch: tokens of all exposed sequences.
-        num_samples: wanted at least.
-        sequence_length: tokens from one window to the next.
-        extra: tokens a window reads beyond its length, 0 or 1.
-        keep_partial: whether a last, incomplete window counts.
-
-    Raises:
-        ConfigError: samples are wanted from no tokens at all.
-    """
-    _check_number(num_samples, tokens_per_epoch)
-    num_epochs = 1
-    if num_samples:
-        num_epochs = max(1, -(-(num_samples * sequence_length + extra) // tokens_per_epoch))
-    return plan_of_epochs(
-        tokens_per_epoch,
-        num_epochs,
-        num_samples,
-        sequence_length=sequence_length,
-        extra=extra,
-        keep_partial=keep_partial,
-    )
-
-
-def plan_of_epochs(
-    tokens_per_epoch: int,
-    num_epochs: int,
-    num_samples: int | None,
-    *,
-    sequence_length: int,
-    extra: int,
-    keep_partial: bool,
-) -> EpochPlan:
-    """Returns the windows of so many epochs, however few of them would do.
-
-    Args:
-        tokens_per_epoch: tokens of an epoch.
-        num_epochs: epochs.
-        num_samples: samples that are wanted at least.
-        sequence_length: tokens from one window to the next.
-        extra: tokens a window reads beyond its length, 0 or 1.
-        keep_partial: whether a last, incomplete window counts.
-
-    Raises:
-        ConfigError: the last epoch is not needed, or more than it holds is.
-    """
-
-    def windows(epochs: int, *, partial: bool = False) -> int:
-        return num_windows(epochs * tokens_per_epoch, sequence_length, extra=extra, keep_partial=partial)
-
-    before_final, per_epoch = windows(num_epochs - 1), windows(1)
-    if num_epochs > 1 and num_samples is not None and not 0 <= num_samples - before_final <= per_epoch + 1:
-        message = (
-            f"expected {num_epochs} epochs to be those that {num_samples} samples take, found {before_final} samples "
-            f"in all but the last of them, and {per_epoch} in one"
-        )
-        raise ConfigError(message)
-    total = windows(num_epochs, partial=keep_partial)
-    return _plan(tokens_per_epoch, num_epochs, num_samples, total, before_final, per_epoch)
-
-
-def plan_packed_epochs(tokens_per_epoch: int, num_samples: int | None, *, packs_per_epoch: int) -> EpochPlan:
-    """Returns the epochs needed for `num_samples` packs, or one epoch if that is None or 0.
-
-    Each epoch is packed by itself, into as many packs. The last one is shuffled apart by the rule for windows.
-
-    Args:
-        tokens_per_epoch: tokens of all exposed sequences.
-        num_samples: wanted at least.
-        packs_per_epoch: number of packs that the documents make.
-
-    Raises:
-        ConfigError: samples are wanted from no tokens at all.
-    """
-    _check_number(num_samples, tokens_per_epoch)
-    num_epochs = max(1, -(-num_samples // packs_per_epoch)) if num_samples else 1
-    before_final = (num_epochs - 1) * packs_per_epoch
-    return _plan(tokens_per_epoch, num_epochs, num_samples, num_epochs * packs_per_epoch, before_final, packs_per_epoch)
-
-
-def _check_number(num_samples: int | None, tokens_per_epoch: int) -> None:
-    if num_samples is not None:
-        checked_integer("num_samples", num_samples, at_least=0)
-    if num_samples and tokens_per_epoch == 0:
-        message = f"{num_samples} samples were asked for, but the documents hold no tokens"
-        raise ConfigError(message, hint="give this split more documents, or ask for no samples from it")
-
-
-def _plan(
-    tokens_per_epoch: int, num_epochs: int, asked: int | None, total: int, before_final: int, per_epoch: int
-) -> EpochPlan:
-    """Returns the plan of so many epochs, which decides whether the last one is shuffled apart."""
-    separate = num_epochs > 1 and asked is not None and asked - before_final < int(FINAL_EPOCH_THRESHOLD * per_epoch)
-    return EpochPlan(
-        tokens_per_epoch=tokens_per_epoch,
-        num_epochs=num_epochs,
-        num_samples=total,
-        num_samples_sans_final_epoch=before_final if separate else total,
-        separate_final_epoch=separate,
-    )
-
-
 class Epochs(ABC):
     """How many samples a dataset has, and from how many epochs, as a function of the samples asked of it.
 
@@ -159,7 +45,7 @@ class Epochs(ABC):
 
     @abstractmethod
     def plan(self, num_samples: int | None) -> EpochPlan:
-        """Returns the epochs for that many samples, or one epoch.
+        """Returns the epochs for that many samples, or one epoch if that is None or 0.
 
         Raises:
             ConfigError: samples are wanted from no tokens at all.
@@ -173,6 +59,25 @@ class Epochs(ABC):
         """Returns how many samples there will be; none if there are no tokens to make them of."""
         return 0 if asked and self.num_tokens == 0 else self.plan(asked).num_samples
 
+    def _check(self, asked: int | None) -> None:
+        if asked is not None:
+            checked_integer("num_samples", asked, at_least=0)
+        if asked and self.num_tokens == 0:
+            message = f"{asked} samples were asked for, but the documents hold no tokens"
+            raise ConfigError(message, hint="give this split more documents, or ask for no samples from it")
+
+    def _plan(self, num_epochs: int, asked: int | None, total: int, before_final: int, per_epoch: int) -> EpochPlan:
+        """Returns the plan of so many epochs, which decides whether the last one is shuffled apart."""
+        needed = int(FINAL_EPOCH_THRESHOLD * per_epoch)
+        separate = num_epochs > 1 and asked is not None and asked - before_final < needed
+        return EpochPlan(
+            tokens_per_epoch=self.num_tokens,
+            num_epochs=num_epochs,
+            num_samples=total,
+            num_samples_sans_final_epoch=before_final if separate else total,
+            separate_final_epoch=separate,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowEpochs(Epochs):
@@ -181,7 +86,7 @@ class WindowEpochs(Epochs):
     Attributes:
         num_tokens: number of tokens of an epoch.
         sequence_length: tokens from one window to the next.
-        extra: tokens a window reads beyond its length.
+        extra: tokens a window reads beyond its length, 0 or 1.
         keep_partial: whether a last, incomplete window counts.
     """
 
@@ -191,14 +96,32 @@ class WindowEpochs(Epochs):
     keep_partial: bool
 
     def plan(self, num_samples: int | None) -> EpochPlan:
-        """Returns the epochs for that many samples, see `Epochs`."""
-        return plan_epochs(
-            self.num_tokens,
-            num_samples,
-            sequence_length=self.sequence_length,
-            extra=self.extra,
-            keep_partial=self.keep_partial,
-        )
+        """Returns the epochs for that many samples, see `Epochs`. O(1), where the reference adds up epoch by epoch."""
+        self._check(num_samples)
+        num_epochs = 1
+        if num_samples:
+            num_epochs = max(1, -(-(num_samples * self.sequence_length + self.extra) // self.num_tokens))
+        return self.plan_of(num_epochs, num_samples)
+
+    def plan_of(self, num_epochs: int, num_samples: int | None) -> EpochPlan:
+        """Returns the windows of so many epochs, however few of them would do.
+
+        Raises:
+            ConfigError: the last epoch is not needed, or more than it holds is.
+        """
+        before_final, per_epoch = self._num_windows(num_epochs - 1), self._num_windows(1)
+        if num_epochs > 1 and num_samples is not None and not 0 <= num_samples - before_final <= per_epoch + 1:
+            message = (
+                f"expected {num_epochs} epochs to be those that {num_samples} samples take, found {before_final} "
+                f"samples in all but the last of them, and {per_epoch} in one"
+            )
+            raise ConfigError(message)
+        total = self._num_windows(num_epochs, keep_partial=self.keep_partial)
+        return self._plan(num_epochs, num_samples, total, before_final, per_epoch)
+
+    def _num_windows(self, num_epochs: int, *, keep_partial: bool = False) -> int:
+        num_tokens = num_epochs * self.num_tokens
+        return num_windows(num_tokens, self.sequence_length, extra=self.extra, keep_partial=keep_partial)
 
     def passes(self, num_samples: int) -> float:
         """Returns how often that many samples go through the tokens."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tokenloom import kernels
 from tokenloom.kernels import LegacyRandom
 from tokenloom.order.documents import Documents
-from tokenloom.order.epochs import EpochPlan, Epochs, plan_packed_epochs
+from tokenloom.order.epochs import EpochPlan, Epochs
 from tokenloom.order.shuffles import document_index_dtype
 from tokenloom.progress import task
 
@@ -114,8 +114,11 @@ class PackEpochs(Epochs):
     report: BestFitReport
 
     def plan(self, num_samples: int | None) -> EpochPlan:
-        """Returns the epochs for that many samples, see `Epochs`."""
-        return plan_packed_epochs(self.num_tokens, num_samples, packs_per_epoch=self.report.num_packs)
+        """Returns the epochs for that many samples, see `Epochs`; the last one is shuffled apart as that of windows."""
+        self._check(num_samples)
+        packs = self.report.num_packs
+        num_epochs = max(1, -(-num_samples // packs)) if num_samples else 1
+        return self._plan(num_epochs, num_samples, num_epochs * packs, (num_epochs - 1) * packs, packs)
 
     def passes(self, num_samples: int) -> float:
         """Returns how often that many samples go through the tokens."""

@@ -6,8 +6,9 @@ it by its name: a policy of another module is known once that module has called 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,15 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import LegacyRandom, PackReader, SpanReader, WindowReader
-from tokenloom.order.array_order import ArrayOrder, SpanArrays
-from tokenloom.order.arrays import ArrayStore
+from tokenloom.kernels import LegacyRandom, PackReader, SpanReader, WindowReader, build_sample_index
+from tokenloom.order.arrays import ArrayStore, StoredOrder
 from tokenloom.order.block_shuffle import BlockShuffle, build_block_document_index, build_block_shuffle_index
-from tokenloom.order.cache import Arrays
+from tokenloom.order.cache import Arrays, ArraySpec
 from tokenloom.order.documents import Documents
 from tokenloom.order.epochs import EpochPlan, Epochs, WindowEpochs
-from tokenloom.order.npy_files import ArraySpec
-from tokenloom.order.packs import PackEpochs, best_fit_report, build_best_fit, pack_dtype
+from tokenloom.order.packs import BestFitReport, PackEpochs, best_fit_report, build_best_fit, pack_dtype
 from tokenloom.order.protocols import SpanOrder
 from tokenloom.order.shuffles import (
     build_document_and_sample_index,
@@ -31,7 +30,9 @@ from tokenloom.order.shuffles import (
     document_index_dtype,
     shuffle_index_dtype,
 )
-from tokenloom.order.windows import build_sample_index, sample_index_dtype
+from tokenloom.order.windows import SpanBatch, sample_index_dtype, span_misfit
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,46 +117,174 @@ def policy_names() -> list[str]:
     return list(_POLICIES)
 
 
-@dataclass(frozen=True, slots=True)
-class ArrayPolicy(ABC):
-    """A policy whose order is kept as arrays.
+class ArrayOrder(StoredOrder):
+    """A `SpanOrder` over arrays: the reference's, and those that differ in how the arrays are made.
+
+    Args:
+        shape: what samples are like.
+        documents: those exposed.
+        epochs: what the policy says of them.
+        plan: how many samples, from how many epochs.
+        seed: seed of the run.
+        store: where the arrays are kept.
 
     Attributes:
-        shape: what samples are like.
+        num_samples: how many samples there are, known without opening anything.
     """
 
-    shape: SampleShape
+    def __init__(
+        self,
+        shape: SampleShape,
+        documents: Documents,
+        epochs: Epochs,
+        plan: EpochPlan,
+        *,
+        seed: int,
+        store: ArrayStore,
+    ) -> None:
+        self.num_samples: int = plan.num_samples
+        self._shape = shape
+        self._documents = documents
+        self._epochs = epochs
+        self._plan = plan
+        self._seed = seed
+        self._reader: SpanReader | None = None
+        super().__init__(store)
 
     @abstractmethod
-    def epochs(self, num_tokens: int, lengths: Iterable[NDArray[np.int32]]) -> Epochs:
-        """Returns how many samples come from how many epochs, see `OrderPolicy`."""
+    def _build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yields the arrays; the order of the shuffles is part of the result."""
 
     @abstractmethod
-    def specs(self, documents: Documents, epochs: Epochs, plan: EpochPlan) -> Mapping[str, ArraySpec]:
-        """Returns what the arrays must be, known without building them."""
-
-    @abstractmethod
-    def build(
-        self, documents: Documents, epochs: Epochs, plan: EpochPlan, seed: int
-    ) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the arrays as they are done; the order of the shuffles is part of the result."""
-
-    @abstractmethod
-    def reader(self, documents: Documents, arrays: Arrays, plan: EpochPlan) -> SpanReader:
+    def _read(self, arrays: Arrays) -> SpanReader:
         """Returns what turns positions into spans."""
 
-    def order(
-        self, documents: Documents, epochs: Epochs, plan: EpochPlan, *, seed: int, store: ArrayStore
-    ) -> ArrayOrder:
-        """Returns which spans are which sample, see `OrderPolicy`."""
-        return ArrayOrder(
-            SpanArrays(policy=self, documents=documents, epochs=epochs, plan=plan, seed=seed, name=store.name), store
+    def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yields the arrays as they are done."""
+        yield from self._build()
+        plan = self._plan
+        logger.info(
+            "built the indices of %s: %d samples, %d epochs", self.store.name, plan.num_samples, plan.num_epochs
+        )
+
+    def misfit(self, arrays: Arrays) -> str | None:
+        """Returns why arrays cannot be those of this data, or None."""
+        return span_misfit(self._read(arrays), self.num_samples)
+
+    def spans(self, positions: NDArray[np.int64], *, keep_empty: bool) -> SpanBatch:
+        """Returns the spans of many samples, see `SpanOrder`."""
+        return SpanBatch(*self.native_reader().spans(positions, keep_empty=keep_empty))
+
+    def native_reader(self) -> SpanReader:
+        """Returns what turns positions into spans, for kernels too."""
+        if self._reader is None:
+            self._reader = self._read(self.arrays)
+        return self._reader
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_reader": None}
+
+
+class WindowOrder(ArrayOrder):
+    """The reference's order: all documents as one shuffled stream, cut every `sequence_length` tokens."""
+
+    def specs(self) -> dict[str, ArraySpec]:
+        """Returns the shapes of document, sample and shuffle index."""
+        num_documents, num_samples = self._plan.num_epochs * len(self._documents), self.num_samples
+        return {
+            "document_index": ArraySpec(document_index_dtype(self._documents.rows.largest), (num_documents,)),
+            "sample_index": ArraySpec(sample_index_dtype(num_documents), (num_samples + 1, 2)),
+            "shuffle_index": ArraySpec(shuffle_index_dtype(num_samples), (num_samples,)),
+        }
+
+    def _build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        random = LegacyRandom(self._seed)
+        document_index, sample_index = build_document_and_sample_index(
+            self._documents, self._plan, random, window_length=self._shape.sequence_length, extra=self._shape.extra
+        )
+        yield "document_index", document_index
+        yield "sample_index", sample_index
+        yield "shuffle_index", build_shuffle_index(self._plan, random)
+
+    def _read(self, arrays: Arrays) -> WindowReader:
+        return WindowReader(
+            self._documents.lengths,
+            arrays["document_index"],
+            arrays["sample_index"],
+            arrays["shuffle_index"],
+            window_length=self._shape.sequence_length,
+            extra=self._shape.extra,
+            num_tokens=self._plan.num_epochs * self._plan.tokens_per_epoch,
+        )
+
+
+class BlockWindowOrder(WindowOrder):
+    """The same windows in another order, which stays within some blocks of the data at a time; see `BlockShuffle`."""
+
+    def _build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        documents, plan, seed = self._documents, self._plan, self._seed
+        blocks, length = self._shape.blocks, self._shape.sequence_length
+        assert blocks is not None  # or this is not the order
+        rows = documents.rows.array()
+        numbers = documents.source.block_numbers(rows, blocks.block_bytes)
+        document_index = build_block_document_index(rows, numbers, plan, blocks, seed)
+        yield "document_index", document_index
+        yield (
+            "sample_index",
+            build_sample_index(
+                documents.lengths,
+                document_index,
+                window_length=length,
+                extra=self._shape.extra,
+                num_windows=plan.num_samples,
+                dtype=sample_index_dtype(len(document_index)),
+            ),
+        )
+        sample_bytes = length * documents.source.dtype.itemsize
+        yield "shuffle_index", build_block_shuffle_index(plan, blocks, sample_bytes=sample_bytes, seed=seed)
+
+
+class PackOrder(ArrayOrder):
+    """Whole documents packed into samples, long ones cut at `sequence_length`; see `order.packs`."""
+
+    @property
+    def _report(self) -> BestFitReport:
+        assert isinstance(self._epochs, PackEpochs)
+        return self._epochs.report
+
+    def specs(self) -> dict[str, ArraySpec]:
+        """Returns the shapes of piece, pack and shuffle index."""
+        num_pieces, num_samples = self._plan.num_epochs * self._report.num_pieces, self.num_samples
+        dtype = pack_dtype(self._documents.rows.largest, num_pieces)
+        return {
+            "piece_index": ArraySpec(dtype, (num_pieces, 2)),
+            "pack_index": ArraySpec(dtype, (num_samples + 1,)),
+            "shuffle_index": ArraySpec(shuffle_index_dtype(num_samples), (num_samples,)),
+        }
+
+    def _build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        random, shape = LegacyRandom(self._seed), self._shape
+        yield from build_best_fit(
+            self._documents, self._plan, self._report, random, sequence_length=shape.sequence_length, extra=shape.extra
+        )
+        yield "shuffle_index", build_shuffle_index(self._plan, random)  # the packs of all epochs, as windows are
+
+    def _read(self, arrays: Arrays) -> PackReader:
+        return PackReader(
+            self._documents.lengths,
+            arrays["pack_index"],
+            arrays["piece_index"],
+            arrays["shuffle_index"],
+            sequence_length=self._shape.sequence_length,
+            extra=self._shape.extra,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class ConcatWindows(ArrayPolicy):
-    """The reference's way: all documents as one stream, cut every `sequence_length` tokens."""
+class ConcatWindows:
+    """The policy of windows over the stream of all documents, or of some blocks of it at a time."""
+
+    shape: SampleShape
 
     def epochs(self, num_tokens: int, lengths: Iterable[NDArray[np.int32]]) -> WindowEpochs:
         """Returns how many samples come from how many epochs; needs no lengths."""
@@ -167,122 +296,41 @@ class ConcatWindows(ArrayPolicy):
             keep_partial=shape.keep_partial,
         )
 
-    def specs(self, documents: Documents, epochs: Epochs, plan: EpochPlan) -> dict[str, ArraySpec]:
-        """Returns the shapes of document, sample and shuffle index."""
-        num_documents = plan.num_epochs * len(documents)
-        return {
-            "document_index": ArraySpec(document_index_dtype(documents.rows.largest), (num_documents,)),
-            "sample_index": ArraySpec(sample_index_dtype(num_documents), (plan.num_samples + 1, 2)),
-            "shuffle_index": ArraySpec(shuffle_index_dtype(plan.num_samples), (plan.num_samples,)),
-        }
-
-    def build(
-        self, documents: Documents, epochs: Epochs, plan: EpochPlan, seed: int
-    ) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields document, sample and shuffle index."""
-        random = LegacyRandom(seed)
-        document_index, sample_index = build_document_and_sample_index(
-            documents, plan, random, window_length=self.shape.sequence_length, extra=self.shape.extra
-        )
-        yield "document_index", document_index
-        yield "sample_index", sample_index
-        yield "shuffle_index", build_shuffle_index(plan, random)
-
-    def reader(self, documents: Documents, arrays: Arrays, plan: EpochPlan) -> WindowReader:
-        """Returns a reader of windows."""
-        return WindowReader(
-            documents.lengths,
-            arrays["document_index"],
-            arrays["sample_index"],
-            arrays["shuffle_index"],
-            window_length=self.shape.sequence_length,
-            extra=self.shape.extra,
-            num_tokens=plan.num_epochs * plan.tokens_per_epoch,
-        )
+    def order(
+        self, documents: Documents, epochs: Epochs, plan: EpochPlan, *, seed: int, store: ArrayStore
+    ) -> WindowOrder:
+        """Returns which spans are which sample, see `OrderPolicy`."""
+        kind = WindowOrder if self.shape.blocks is None else BlockWindowOrder
+        return kind(self.shape, documents, epochs, plan, seed=seed, store=store)
 
 
 @dataclass(frozen=True, slots=True)
-class BlockWindows(ConcatWindows):
-    """The same windows in another order, which stays within some blocks of the data at a time; see `BlockShuffle`."""
+class BestFitPacks:
+    """The policy of best-fit packs.
 
-    def build(
-        self, documents: Documents, epochs: Epochs, plan: EpochPlan, seed: int
-    ) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields document, sample and shuffle index."""
-        blocks, length = self.shape.blocks, self.shape.sequence_length
-        assert blocks is not None  # or this is not the policy
-        rows = documents.rows.array()
-        numbers = documents.source.block_numbers(rows, blocks.block_bytes)
-        document_index = build_block_document_index(rows, numbers, plan, blocks, seed)
-        yield "document_index", document_index
-        yield (
-            "sample_index",
-            build_sample_index(
-                documents.lengths,
-                document_index,
-                window_length=length,
-                extra=self.shape.extra,
-                num_samples=plan.num_samples,
-            ),
-        )
-        sample_bytes = length * documents.source.dtype.itemsize
-        yield "shuffle_index", build_block_shuffle_index(plan, blocks, sample_bytes=sample_bytes, seed=seed)
+    Raises:
+        ConfigError: documents are to be shuffled by blocks.
+    """
 
+    shape: SampleShape
 
-@dataclass(frozen=True, slots=True)
-class BestFitPacks(ArrayPolicy):
-    """Whole documents packed into samples, long ones cut at `sequence_length`; see `order.packs`."""
+    def __post_init__(self) -> None:
+        """Checks the shape."""
+        if self.shape.blocks is not None:
+            message = "`block_shuffle` and `window_policy='best_fit'` exclude each other, found both"
+            raise ConfigError(message)
 
     def epochs(self, num_tokens: int, lengths: Iterable[NDArray[np.int32]]) -> PackEpochs:
         """Returns how many samples come from how many epochs; one pass over the lengths."""
         report = best_fit_report(lengths, sequence_length=self.shape.sequence_length, extra=self.shape.extra)
         return PackEpochs(num_tokens=num_tokens, report=report)
 
-    def specs(self, documents: Documents, epochs: Epochs, plan: EpochPlan) -> dict[str, ArraySpec]:
-        """Returns the shapes of piece, pack and shuffle index."""
-        assert isinstance(epochs, PackEpochs)
-        num_pieces = plan.num_epochs * epochs.report.num_pieces
-        dtype = pack_dtype(documents.rows.largest, num_pieces)
-        return {
-            "piece_index": ArraySpec(dtype, (num_pieces, 2)),
-            "pack_index": ArraySpec(dtype, (plan.num_samples + 1,)),
-            "shuffle_index": ArraySpec(shuffle_index_dtype(plan.num_samples), (plan.num_samples,)),
-        }
-
-    def build(
-        self, documents: Documents, epochs: Epochs, plan: EpochPlan, seed: int
-    ) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields piece, pack and shuffle index: the packs of all epochs are shuffled as windows are."""
-        assert isinstance(epochs, PackEpochs)
-        random = LegacyRandom(seed)
-        shape = self.shape
-        yield from build_best_fit(
-            documents, plan, epochs.report, random, sequence_length=shape.sequence_length, extra=shape.extra
-        )
-        yield "shuffle_index", build_shuffle_index(plan, random)
-
-    def reader(self, documents: Documents, arrays: Arrays, plan: EpochPlan) -> PackReader:
-        """Returns a reader of packs."""
-        return PackReader(
-            documents.lengths,
-            arrays["pack_index"],
-            arrays["piece_index"],
-            arrays["shuffle_index"],
-            sequence_length=self.shape.sequence_length,
-            extra=self.shape.extra,
-        )
+    def order(
+        self, documents: Documents, epochs: Epochs, plan: EpochPlan, *, seed: int, store: ArrayStore
+    ) -> PackOrder:
+        """Returns which spans are which sample, see `OrderPolicy`."""
+        return PackOrder(self.shape, documents, epochs, plan, seed=seed, store=store)
 
 
-def _windows(shape: SampleShape) -> ConcatWindows:
-    return ConcatWindows(shape) if shape.blocks is None else BlockWindows(shape)
-
-
-def _packs(shape: SampleShape) -> BestFitPacks:
-    if shape.blocks is not None:
-        message = "`block_shuffle` and `window_policy='best_fit'` exclude each other, found both"
-        raise ConfigError(message)
-    return BestFitPacks(shape)
-
-
-_POLICIES: dict[str, PolicyFactory] = {"concat": _windows, "best_fit": _packs}
+_POLICIES: dict[str, PolicyFactory] = {"concat": ConcatWindows, "best_fit": BestFitPacks}
 """Policies by name. A name is part of the names of cached indices, so it keeps its meaning."""

@@ -6,7 +6,9 @@ The only owner of these samples' number and bounds. A sample is a run of whole s
 from __future__ import annotations
 
 import bisect
-from typing import Any
+import logging
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +16,19 @@ from numpy.typing import NDArray
 from tokenloom import kernels
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
+from tokenloom.order.arrays import ArrayStore, StoredOrder
+from tokenloom.order.cache import Arrays, ArraySpec
+from tokenloom.order.documents import Rows
+from tokenloom.order.short_datasets import warn_of_short
+from tokenloom.order.windows import SpanBatch
 from tokenloom.storage.local import spread_evenly
 
+logger: logging.Logger = logging.getLogger(__name__)
+
 UNLIMITED = 2**63 - 1
+_MOST_EPOCHS = 2**31 - 2
+"""The reference's bound on passes over the documents."""
+
 _UINT32_MAX = np.iinfo(np.uint32).max
 _CHECKED_SAMPLES = 32
 
@@ -70,23 +82,23 @@ def build_mapping(
         ConfigError: a number is out of its range.
         IndexError: the documents own sentences that do not exist.
     """
-    _check_arrays(document_indices, sequence_lengths)
-    _check_numbers(seed, num_epochs, max_num_samples)
+    limit, is_wide = _checked(document_indices, sequence_lengths, seed, num_epochs, max_num_samples, dtype)
     checked_integer("max_sequence_length", max_sequence_length, at_least=2 if short_sequence_probability else 1)
     if not 0 <= short_sequence_probability <= 1:
         message = f"expected short_sequence_probability in [0, 1], found {short_sequence_probability!r}"
         raise ConfigError(message)
-    return kernels.build_mapping(
-        sequence_lengths,
-        document_indices,
-        num_epochs=num_epochs,
-        max_num_samples=UNLIMITED if max_num_samples is None else max_num_samples,
-        max_length=max_sequence_length,
-        short_probability=short_sequence_probability,
-        seed=seed,
-        min_sentences=min_sentences,
-        dtype=_chosen_dtype(dtype, len(sequence_lengths)),
+    rows = kernels.build_mapping(
+        np.ascontiguousarray(sequence_lengths),
+        np.ascontiguousarray(document_indices),
+        num_epochs,
+        limit,
+        max_sequence_length,
+        short_sequence_probability,
+        seed,
+        min_sentences,
+        is_wide,
     )
+    return np.asarray(rows)
 
 
 def build_blocks_mapping(
@@ -123,8 +135,7 @@ def build_blocks_mapping(
         ConfigError: a number is out of its range.
         IndexError: the documents own sentences that do not exist.
     """
-    _check_arrays(document_indices, sequence_lengths)
-    _check_numbers(seed, num_epochs, max_num_samples)
+    limit, is_wide = _checked(document_indices, sequence_lengths, seed, num_epochs, max_num_samples, dtype)
     checked_integer("max_sequence_length", max_sequence_length, at_least=1)
     if title_lengths.dtype != np.int32 or len(title_lengths) != max(len(document_indices) - 1, 0):
         message = (
@@ -132,17 +143,46 @@ def build_blocks_mapping(
             f"found {title_lengths.dtype}{list(title_lengths.shape)}"
         )
         raise ConfigError(message)
-    return kernels.build_blocks_mapping(
-        sequence_lengths,
-        document_indices,
-        title_lengths,
-        num_epochs=num_epochs,
-        max_num_samples=UNLIMITED if max_num_samples is None else max_num_samples,
-        max_length=max_sequence_length,
-        seed=seed,
-        min_sentences=1 if use_one_sentence_blocks else 2,
-        dtype=_chosen_dtype(dtype, len(sequence_lengths)),
+    rows = kernels.build_blocks_mapping(
+        np.ascontiguousarray(sequence_lengths),
+        np.ascontiguousarray(document_indices),
+        np.ascontiguousarray(title_lengths),
+        num_epochs,
+        limit,
+        max_sequence_length,
+        seed,
+        1 if use_one_sentence_blocks else 2,
+        is_wide,
     )
+    return np.asarray(rows)
+
+
+def _checked(
+    document_indices: NDArray[Any],
+    sequence_lengths: NDArray[Any],
+    seed: int,
+    num_epochs: int,
+    max_num_samples: int | None,
+    dtype: Any,
+) -> tuple[int, bool]:
+    """Checks what both mappings take; returns the most samples, and whether their numbers are of 64 bits."""
+    for name, array, expected in (
+        ("document_indices", document_indices, np.int64),
+        ("sequence_lengths", sequence_lengths, np.int32),
+    ):
+        if array.dtype != expected or array.ndim != 1:
+            found = f"{array.dtype}{list(array.shape)}"
+            message = f"expected {np.dtype(expected)} in one dimension as {name}, found {found}"
+            raise ConfigError(message)
+    checked_integer("a seed", seed, at_least=0, below=2**32)
+    checked_integer("num_epochs", num_epochs, at_least=1)
+    if max_num_samples is not None:
+        checked_integer("max_num_samples", max_num_samples, at_least=0)
+    chosen = mapping_dtype(len(sequence_lengths)) if dtype is None else np.dtype(dtype)
+    if chosen not in (np.uint32, np.uint64):
+        message = f"expected a dtype of uint32 or uint64, found {chosen}"
+        raise ConfigError(message)
+    return UNLIMITED if max_num_samples is None else max_num_samples, chosen == np.uint64
 
 
 def sentence_misfit(
@@ -165,26 +205,153 @@ def sentence_misfit(
     return None
 
 
-def _chosen_dtype(dtype: Any, num_sentences: int) -> np.dtype[Any]:
-    chosen = mapping_dtype(num_sentences) if dtype is None else np.dtype(dtype)
-    if chosen not in (np.uint32, np.uint64):
-        message = f"expected a dtype of uint32 or uint64, found {chosen}"
-        raise ConfigError(message)
-    return chosen
+class SentenceSource(Protocol):
+    """Data of one sequence per sentence."""
+
+    @property
+    def sequence_lengths(self) -> NDArray[np.int32]:
+        """int32[num_sentences], tokens per sentence."""
+        ...
+
+    @property
+    def document_indices(self) -> NDArray[np.int64]:
+        """int64[num_documents + 1], the sentence at which each document begins, and the end."""
+        ...
+
+    def __len__(self) -> int:
+        """The number of sentences."""
+        ...
+
+    def check_index(self) -> None:
+        """Makes sure that what was read of the lengths is what the file held."""
+        ...
 
 
-def _check_arrays(document_indices: NDArray[Any], sequence_lengths: NDArray[Any]) -> None:
-    for name, array, dtype in (
-        ("document_indices", document_indices, np.int64),
-        ("sequence_lengths", sequence_lengths, np.int32),
-    ):
-        if array.dtype != dtype or array.ndim != 1:
-            message = f"expected {np.dtype(dtype)} in one dimension as {name}, found {array.dtype}{list(array.shape)}"
+class SentenceOrder(StoredOrder):
+    """An `Order` over a mapping: a sample is a run of whole sentences of one document.
+
+    Args:
+        source: the data.
+        rows: the documents that are exposed; consecutive.
+        num_samples: samples wanted at least, from as many passes as that takes; None for one pass.
+        longest_text: tokens of text in a sample, at most.
+        short_probability: probability of a sample with a shorter target.
+        seed: seed of the run.
+        min_sentences: sentences in a sample, at least.
+        store: where the mapping is kept.
+
+    Attributes:
+        source: the data.
+
+    Raises:
+        ConfigError: the documents are not consecutive ones of the data.
+    """
+
+    def __init__(
+        self,
+        source: SentenceSource,
+        rows: Rows,
+        num_samples: int | None,
+        *,
+        longest_text: int,
+        short_probability: float,
+        seed: int,
+        min_sentences: int,
+        store: ArrayStore,
+    ) -> None:
+        self.source: SentenceSource = source
+        self._rows = rows
+        self._wanted = num_samples
+        self._longest_text = longest_text
+        self._short_probability = short_probability
+        self._seed = seed
+        self._min_sentences = min_sentences
+        self._was_seen = False
+        exposed, count = rows.consecutive, len(source.document_indices) - 1
+        if len(rows) and (exposed is None or exposed.start < 0 or exposed.stop > count):
+            message = f"{store.name}: expected consecutive documents of {count}, found others"
             raise ConfigError(message)
+        super().__init__(store)
+        if self.opened is not None:
+            self.mapping()
 
+    @property
+    def _boundaries(self) -> NDArray[np.int64]:
+        """int64[num_documents + 1], the sentences at which the exposed documents begin, and the end; a view."""
+        boundaries, rows = self.source.document_indices, self._rows.consecutive
+        return boundaries[rows.start : rows.stop + 1] if rows else boundaries[:1]
 
-def _check_numbers(seed: int, num_epochs: int, max_num_samples: int | None) -> None:
-    checked_integer("a seed", seed, at_least=0, below=2**32)
-    checked_integer("num_epochs", num_epochs, at_least=1)
-    if max_num_samples is not None:
-        checked_integer("max_num_samples", max_num_samples, at_least=0)
+    def specs(self) -> dict[str, ArraySpec]:
+        """Returns what the mapping must be; only building tells how long it is."""
+        return {"sample_index": ArraySpec(mapping_dtype(len(self.source)), (None, 3))}
+
+    def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yields the mapping.
+
+        Raises:
+            ConfigError: samples are wanted, and no document gives one.
+        """
+        rows = build_mapping(
+            self._boundaries,
+            self.source.sequence_lengths,
+            num_epochs=1 if self._wanted is None else _MOST_EPOCHS,
+            max_num_samples=self._wanted,
+            max_sequence_length=self._longest_text,
+            short_sequence_probability=self._short_probability,
+            seed=self._seed,
+            min_sentences=self._min_sentences,
+        )
+        if self._wanted and not len(rows):
+            hint = "write one sequence per sentence, or give this split more documents"
+            raise ConfigError(self._no_samples(), hint=hint)
+        yield "sample_index", rows
+        logger.info("built the index of %s: %d samples", self.store.name, len(rows))
+
+    def misfit(self, arrays: Arrays) -> str | None:
+        """Returns why a mapping cannot be that of this data, or None."""
+        found = len(arrays["sample_index"])
+        if self._wanted is not None and found < self._wanted:
+            return f"it holds {found} samples, fewer than the {self._wanted} asked for"
+        return sentence_misfit(arrays["sample_index"], self._boundaries, max_sequence_length=self._longest_text)
+
+    def _no_samples(self) -> str:
+        return (
+            f"{self.store.name}: none of {len(self._rows)} documents gives a sample: each has fewer than "
+            f"{self._min_sentences} sentences, or several and one of them longer than 512 tokens"
+        )
+
+    def mapping(self) -> NDArray[Any]:
+        """Returns uint32[num_samples, 3], of each sample: first sentence, one past the last, target length in tokens.
+
+        Warns if it is empty, and nobody has asked for any sample.
+        """
+        rows = self.arrays["sample_index"]
+        if not self._was_seen:
+            self._was_seen = True
+            if self._wanted is None and not len(rows):
+                warn_of_short(self._no_samples())
+        return rows
+
+    @property
+    def num_samples(self) -> int:
+        """How many samples there are; opens the mapping, which alone tells."""
+        return len(self.mapping())
+
+    def sentences(self, positions: NDArray[np.int64]) -> tuple[SpanBatch, NDArray[np.int64]]:
+        """Returns the sentences of samples, whole, and how many tokens of them each keeps at most: int64[count].
+
+        Raises:
+            IndexError: the mapping does not fit the data.
+        """
+        samples = self.mapping()[positions].astype(np.int64)
+        starts, stops, targets = samples[:, 0], samples[:, 1], samples[:, 2]
+        counts = stops - starts
+        if ((counts < 0) | (stops > len(self.source))).any():
+            message = f"it takes sentences that are none of the {len(self.source)} of the data"
+            raise IndexError(message)
+        offsets = np.zeros(len(samples) + 1, dtype=np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        sentences = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
+        lengths = self.source.sequence_lengths[sentences].astype(np.int64)
+        self.source.check_index()
+        return SpanBatch(sentences, np.zeros_like(sentences), lengths, offsets), np.ascontiguousarray(targets)

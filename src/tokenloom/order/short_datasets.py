@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from contextvars import ContextVar, Token
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from tokenloom.callers import level_outside
 from tokenloom.errors import ShortDatasetWarning
@@ -27,33 +28,23 @@ def warn_of_short(text: str) -> None:
         gathered.append(text)
 
 
-class ShortTogether:
+@contextmanager
+def short_together(*, unless: type[BaseException]) -> Iterator[None]:
     """Within it, all datasets that have no samples are one warning, at its end.
 
     Args:
         unless: the error after which nothing is said, because all is done again.
     """
-
-    def __init__(self, *, unless: type[BaseException]) -> None:
-        self._unless = unless
-        self._texts: list[str] = []
-        self._token: Token[list[str] | None] | None = None
-
-    def __enter__(self) -> None:
-        self._token = _gathered.set(self._texts)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        assert self._token is not None
-        _gathered.reset(self._token)
-        if self._texts and not (kind is not None and issubclass(kind, self._unless)):
-            warnings.warn(_together(self._texts), ShortDatasetWarning, stacklevel=level_outside())
-
-
-def _together(texts: list[str]) -> str:
-    if len(texts) == 1:
-        return texts[0]
-    more = len(texts) - _SHOWN
-    named = [*texts[:_SHOWN], *([f"and {more:,} more"] if more > 0 else [])]
-    return f"{len(texts):,} datasets have no samples: {'; '.join(named)}"
+    texts: list[str] = []
+    token = _gathered.set(texts)
+    try:
+        yield
+    except unless:
+        texts.clear()
+        raise
+    finally:
+        _gathered.reset(token)
+        if texts:
+            shown = [*texts[:_SHOWN], *([f"and {len(texts) - _SHOWN:,} more"] if len(texts) > _SHOWN else [])]
+            message = f"{len(texts):,} datasets have no samples: {'; '.join(shown)}" if len(texts) > 1 else texts[0]
+            warnings.warn(message, ShortDatasetWarning, stacklevel=level_outside())

@@ -38,7 +38,7 @@ def build_document_and_sample_index(
     window_length: int,
     extra: int,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Returns the stream of documents, and where its windows start, see `build_sample_index`.
+    """Returns the stream of documents, and where its windows start, see `kernels.build_sample_index`.
 
     The stream is every epoch's documents, all epochs shuffled together. If the plan separates the final epoch, it is
     shuffled by itself and stays at the end.

@@ -19,7 +19,6 @@ from tokenloom.kernels import (
     SectionNeeded,
     SourceDocuments,
     WalkReader,
-    make_pack_walk_reader,
     make_walk_reader,
 )
 from tokenloom.order.windows import SpanBatch
@@ -89,26 +88,15 @@ class WalkOrder:
     ) -> None:
         self.identity = identity
         self._pairs = pairs
-        self._reader: WalkReader | PackWalkReader
-        if num_packs is None:
-            self._reader = make_walk_reader(
-                documents,
-                families,
-                is_shuffled=is_shuffled,
-                window_length=sequence_length,
-                extra=extra,
-                denied=denied,
-            )
-        else:
-            self._reader = make_pack_walk_reader(
-                documents,
-                families,
-                is_shuffled=is_shuffled,
-                sequence_length=sequence_length,
-                extra=extra,
-                num_packs=num_packs,
-                denied=denied,
-            )
+        self._reader: WalkReader | PackWalkReader = make_walk_reader(
+            documents,
+            families,
+            is_shuffled=is_shuffled,
+            sequence_length=sequence_length,
+            extra=extra,
+            denied=denied,
+            num_packs=num_packs,
+        )
 
     def add_walks(self, first_walk: int, first_pair: int, last_pair: int, num_windows: int) -> None:
         """Adds walks over the same pairs, or says the same again.

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom import kernels
 from tokenloom.kernels import SpanReader
 from tokenloom.storage.local import spread_evenly
 
@@ -39,37 +38,6 @@ def num_windows(num_tokens: int, window_length: int, *, extra: int, keep_partial
 def sample_index_dtype(num_documents: int) -> np.dtype[Any]:
     """Returns the dtype of a sample index over that many stream entries; offsets always fit, as lengths are int32."""
     return np.dtype(np.int32 if num_documents <= _INT32_MAX else np.int64)
-
-
-def build_sample_index(
-    lengths: NDArray[np.int32],
-    document_index: NDArray[Any],
-    *,
-    window_length: int,
-    extra: int,
-    num_samples: int,
-) -> NDArray[Any]:
-    """Returns where each window starts and the last one ends: [num_samples + 1, 2].
-
-    A row is (position in `document_index`, token offset in that document); int32, or int64 where that is too narrow.
-    The next window starts in the document that holds the last token read, `extra` before the end of what was read. A
-    kept partial window ends the index with (last document, its length - extra).
-
-    Args:
-        lengths: int32[num_sequences], tokens per sequence.
-        document_index: the stream, as rows of `lengths`.
-        window_length: tokens from one window's start to the next.
-        extra: tokens a window reads beyond its length, 0 or 1.
-        num_samples: windows, from `num_windows`.
-    """
-    return kernels.build_sample_index(
-        lengths,
-        document_index,
-        window_length=window_length,
-        extra=extra,
-        num_windows=num_samples,
-        dtype=sample_index_dtype(len(document_index)),
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.blending.array_order import number_type
-from tokenloom.blending.numbered_sample import with_dataset_id
+from tokenloom.blending.blended import with_dataset_id
 from tokenloom.datasets.outputs import (
     INTEGERS,
     TOKEN_DIGESTS,

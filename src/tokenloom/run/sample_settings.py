@@ -50,7 +50,7 @@ NOT_HERE: Mapping[str, str] = {
     **dict.fromkeys(
         (
             *("path_to_cache", "fast_cache_load", "defer_npy_index_mmap", "num_dataset_builder_threads"),
-            *("packed_cache", "mid_level_dataset_surplus"),
+            "mid_level_dataset_surplus",
         ),
         "leave it out: a run builds and caches no index",
     ),

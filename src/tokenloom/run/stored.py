@@ -28,7 +28,7 @@ from tokenloom.distributed.steps import do_together
 from tokenloom.errors import ConfigError
 from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.order.array_order import ArrayOrder
+from tokenloom.order.policies import ArrayOrder
 from tokenloom.run.audit.ledger import (
     CHUNK_SAMPLES,
     CHUNK_SLOTS,
@@ -342,7 +342,7 @@ def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
     """Returns which samples of a dataset may hold some rows of its pair: bool[num_samples]."""
     count = len(dataset)
     order = dataset.order if isinstance(dataset, GPTDataset) else None
-    arrays = order.arrays.open() if isinstance(order, ArrayOrder) else {}
+    arrays = order.arrays if isinstance(order, ArrayOrder) else {}
     if "sample_index" not in arrays:
         return np.ones(count, dtype=np.bool_)
     places = _where(arrays["document_index"], rows)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,17 @@ from tokenloom.errors import ConfigError
 from tokenloom.loading.loader import build_dataloader, collate
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.storage.local import spread_evenly
-from tokenloom.testing.compare import as_array, deviation, require, require_same
-from tokenloom.testing.report import CheckReport, NotCheckedError, run_checks
+from tokenloom.testing.checks import (
+    CheckReport,
+    as_array,
+    check,
+    deviation,
+    pickled_copy,
+    require,
+    require_same,
+    run_checks,
+    skip,
+)
 
 _MOST_OF_A_BLEND = 8
 _BLENDED_WITH = ("index_split", "unique_identifiers", "dataset_path", "config")
@@ -52,30 +61,7 @@ def check_dataset(dataset: Any, *, num_samples: int = 8, num_workers: int = 2) -
     Raises:
         ConformanceError: it gives other samples by another way, or has none.
     """
-    checks = _DatasetChecks(dataset, num_samples, num_workers)
-    return run_checks(
-        type(dataset).__name__,
-        {
-            "it has samples": checks.has_samples,
-            "a sample is the same whenever it is asked for": checks.repeats,
-            "positions below 0 count from the end, or are refused": checks.counts_from_the_end,
-            "positions beyond the end are refused": checks.refuses_positions_beyond_the_end,
-            "None gives a sample without loss": checks.fills_up,
-            "`sample` gives the sample, as arrays": checks.gives_arrays,
-            "`batch` gives the samples, stacked": checks.gives_batches,
-            "`batch` fills given arrays": checks.fills_given_arrays,
-            "`__getitems__` gives the samples": checks.gives_many,
-            "`spans` and `span_batch` agree, and lie within documents": checks.gives_spans,
-            "`lengths` and `padded_lengths` are those of the samples": checks.knows_lengths,
-            "`will_need` changes nothing": checks.takes_announcements,
-            "a pickled copy gives the samples": checks.is_pickled,
-            "torch's DataLoader gives the samples": checks.works_with_data_loader,
-            "worker processes give the samples": checks.works_with_workers,
-            "ThreadLoader gives the samples": checks.works_with_threads,
-            "ThreadLoader gives the samples from buffers that it uses again": checks.works_with_buffers,
-            "a blend gives the samples": checks.works_in_a_blend,
-        },
-    )
+    return run_checks(type(dataset).__name__, _DatasetChecks(dataset, num_samples, num_workers))
 
 
 class _DatasetChecks:
@@ -87,27 +73,28 @@ class _DatasetChecks:
         self._num_chosen = num_samples
         self._samples: dict[int, Any] = {}
 
-    # --- what every dataset must do ---------------------------------------------------------------------------
-
+    @check("it has samples")
     def has_samples(self) -> None:
         count = len(self._dataset)
         require(count > 0, "one sample at least", count)
         chosen = spread_evenly(count, max(self._num_chosen, 1))
         self._samples = {position: _copied(self._dataset[position]) for position in chosen.tolist()}
 
+    @check("a sample is the same whenever it is asked for")
     def repeats(self) -> None:
         for position in reversed(self._samples):
             self._require_sample(self._dataset[position], position, where=f"dataset[{position}]")
 
+    @check("positions below 0 count from the end, or are refused")
     def counts_from_the_end(self) -> None:
         last = max(self._samples)
         try:
             found = self._dataset[-1]
         except IndexError:
-            message = "they are refused"
-            raise NotCheckedError(message) from None
+            skip("they are refused")
         self._require_sample(found, last, where="dataset[-1]")
 
+    @check("positions beyond the end are refused")
     def refuses_positions_beyond_the_end(self) -> None:
         count = len(self._dataset)
         try:
@@ -118,27 +105,26 @@ class _DatasetChecks:
         expected = f"an `IndexError` of `dataset[{count}]`, as there are {count} samples"
         raise deviation(expected, "a sample", hint=hint)
 
-    # --- what a dataset may offer -----------------------------------------------------------------------------
-
+    @check("None gives a sample without loss")
     def fills_up(self) -> None:
         sample = next(iter(self._samples.values()))
         if not isinstance(sample, Mapping) or "loss_mask" not in sample:
-            message = "samples have no `loss_mask`"
-            raise NotCheckedError(message)
+            skip("samples have no `loss_mask`")
         try:
             found = self._dataset[None]
         except (TypeError, IndexError, KeyError, ValueError):
-            message = "`dataset[None]` is refused"
-            raise NotCheckedError(message) from None
+            skip("`dataset[None]` is refused")
         require_same(list(found), list(sample), where="list(dataset[None])")
         mask = as_array(found["loss_mask"])
         require(not mask.any(), "zeros as `dataset[None]['loss_mask']`", f"{np.count_nonzero(mask)} others")
 
+    @check("`sample` gives the sample, as arrays")
     def gives_arrays(self) -> None:
         self._need("sample")
         for position in self._samples:
             self._require_sample(self._dataset.sample(position), position, where=f"dataset.sample({position})")
 
+    @check("`batch` gives the samples, stacked")
     def gives_batches(self) -> None:
         positions = self._shuffled()
         found = self._batch(positions)
@@ -146,6 +132,7 @@ class _DatasetChecks:
         _require_batch(found, expected, where="dataset.batch(positions)")
         _require_batch(self._batch(np.array(positions)), expected, where="dataset.batch(numpy.array(positions))")
 
+    @check("`batch` fills given arrays")
     def fills_given_arrays(self) -> None:
         self._need("allocate_batch")
         positions = self._shuffled()
@@ -155,7 +142,7 @@ class _DatasetChecks:
                 arrays = self._dataset.allocate_batch(len(positions), integer_dtype=integers)
                 found = self._dataset.batch(positions, out=arrays)
             except ConfigError as error:
-                raise NotCheckedError(error.message) from None
+                skip(error.message)
             require(found is arrays, "`out` back from `dataset.batch(positions, out=arrays)`", "other arrays")
             wide = {name: array.astype(as_array(expected[0][name]).dtype) for name, array in arrays.items()}
             _require_batch(wide, expected, where="dataset.batch(positions, out=arrays)")
@@ -170,6 +157,7 @@ class _DatasetChecks:
         expected = f"a `ConfigError` for {len(positions)} positions and `out` of {rows} rows"
         raise deviation(expected, "a batch")
 
+    @check("`__getitems__` gives the samples")
     def gives_many(self) -> None:
         self._need("__getitems__")
         positions = self._shuffled()
@@ -178,6 +166,7 @@ class _DatasetChecks:
         for row, position in enumerate(positions):
             self._require_sample(found[row], position, where=f"dataset.__getitems__(positions)[{row}]")
 
+    @check("`spans` and `span_batch` agree, and lie within documents")
     def gives_spans(self) -> None:
         self._need("spans")
         lengths = self._dataset.documents.lengths if isinstance(self._dataset, PairSamples) else None
@@ -199,6 +188,7 @@ class _DatasetChecks:
                 where = f"dataset.span_batch(positions)[{row}].{name}"
                 require_same(getattr(batch[row], name), getattr(one, name), where=where)
 
+    @check("`lengths` and `padded_lengths` are those of the samples")
     def knows_lengths(self) -> None:
         self._need("lengths", "padded_lengths")
         positions = np.array(self._shuffled())
@@ -211,55 +201,46 @@ class _DatasetChecks:
             expected = [int(as_array(each[name]).item()) if name in each else len(each["tokens"]) for each in samples]
             require_same(found, np.array(expected, dtype=np.int64), where=f"dataset.{ask.__name__}(positions)")
 
+    @check("`will_need` changes nothing")
     def takes_announcements(self) -> None:
         self._need("will_need")
         self._dataset.will_need(list(self._samples))
         self.repeats()
 
+    @check("a pickled copy gives the samples")
     def is_pickled(self) -> None:
-        try:
-            text = pickle.dumps(self._dataset)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            message = f"it cannot be pickled, so worker processes must be forks: {error}"
-            raise NotCheckedError(message) from None
-        found = pickle.loads(text)
+        found = pickled_copy(self._dataset)
         require(len(found) == len(self._dataset), f"{len(self._dataset)} samples in a pickled copy", len(found))
         for position in self._samples:
             self._require_sample(found[position], position, where=f"pickle.loads(pickle.dumps(dataset))[{position}]")
 
-    # --- loaders and blends -----------------------------------------------------------------------------------
-
+    @check("torch's DataLoader gives the samples")
     def works_with_data_loader(self) -> None:
-        batches = self._collatable()
-        self._require_batches(build_dataloader(self._dataset, batches), batches, where="DataLoader")
+        self._check_loader("DataLoader", partial(build_dataloader, self._dataset))
 
+    @check("worker processes give the samples")
     def works_with_workers(self) -> None:
         if not self._num_workers:
-            message = "`num_workers` is 0"
-            raise NotCheckedError(message)
-        batches = self._collatable()
-        loader = build_dataloader(self._dataset, batches, num_workers=self._num_workers)
-        self._require_batches(loader, batches, where=f"DataLoader with {self._num_workers} workers")
+            skip("`num_workers` is 0")
+        make = partial(build_dataloader, self._dataset, num_workers=self._num_workers)
+        self._check_loader(f"DataLoader with {self._num_workers} workers", make)
 
+    @check("ThreadLoader gives the samples")
     def works_with_threads(self) -> None:
-        batches = self._collatable()
         if self._offers("batch"):
-            self._batch(batches[0])
-        self._require_batches(ThreadLoader(self._dataset, batches, num_threads=2), batches, where="ThreadLoader")
+            self._batch(self._shuffled()[:2])
+        self._check_loader("ThreadLoader", partial(ThreadLoader, self._dataset, num_threads=2))
 
+    @check("ThreadLoader gives the samples from buffers that it uses again")
     def works_with_buffers(self) -> None:
-        batches = self._collatable()
-        try:
-            loader = ThreadLoader(self._dataset, batches, reuse_after=1, read_ahead=1)
-        except ConfigError as error:
-            raise NotCheckedError(error.message) from None
-        self._require_batches(loader, batches, where="ThreadLoader(reuse_after=1)")
+        make = partial(ThreadLoader, self._dataset, reuse_after=1, read_ahead=1)
+        self._check_loader("ThreadLoader(reuse_after=1)", make, may_refuse=True)
 
+    @check("a blend gives the samples")
     def works_in_a_blend(self) -> None:
         self._need(*_BLENDED_WITH)
         if not isinstance(next(iter(self._samples.values())), Mapping):
-            message = "its samples have no names"
-            raise NotCheckedError(message)
+            skip("its samples have no names")
         size = min(len(self._dataset), _MOST_OF_A_BLEND)
         blend = BlendedDataset([self._dataset] * 2, [3.0, 2.0], size, _uncached(self._dataset.config))
         numbers, samples = blend.dataset_index, blend.dataset_sample_index.tolist()
@@ -276,16 +257,13 @@ class _DatasetChecks:
         (batch,) = ThreadLoader(blend, self._collatable([positions]))
         require_same(batch, collate([blend[position] for position in positions]), where="a batch of a blend")
 
-    # --- means ------------------------------------------------------------------------------------------------
-
     def _offers(self, attribute: str) -> bool:
         return self._without(attribute) is None
 
     def _need(self, *attributes: str) -> None:
         for attribute in attributes:
             if (name := self._without(attribute)) is not None:
-                message = f"{name} has no `{attribute}`"
-                raise NotCheckedError(message)
+                skip(f"{name} has no `{attribute}`")
 
     def _without(self, attribute: str) -> str | None:
         """Returns the class that lacks an attribute; a blend has what its datasets have."""
@@ -306,24 +284,31 @@ class _DatasetChecks:
         try:
             return self._dataset.batch(positions)
         except ConfigError as error:  # samples of different lengths
-            raise NotCheckedError(error.message) from None
+            skip(error.message)
 
     def _collatable(self, batches: Sequence[Sequence[int]] | None = None) -> list[list[int]]:
         """Returns positions in batches, of which torch can make tensors."""
         if importlib.util.find_spec("torch") is None:
-            message = "torch is not installed"
-            raise NotCheckedError(message)
+            skip("torch is not installed")
         positions = self._shuffled()
         found = [list(batch) for batch in batches or (positions[:2], positions[2:], positions[-2:]) if batch]
         for batch in found:
             try:
                 collate([self._dataset[position] for position in batch])
             except (RuntimeError, TypeError) as error:
-                message = f"torch makes no batch of its samples: {error}"
-                raise NotCheckedError(message) from None
+                skip(f"torch makes no batch of its samples: {error}")
         return found
 
-    def _require_batches(self, loader: Any, batches: Sequence[Sequence[int]], *, where: str) -> None:
+    def _check_loader(
+        self, where: str, make: Callable[[list[list[int]]], Iterable[Any]], *, may_refuse: bool = False
+    ) -> None:
+        batches = self._collatable()
+        try:
+            loader = make(batches)
+        except ConfigError as error:
+            if not may_refuse:
+                raise
+            skip(error.message)
         num_batches = 0
         for number, batch in enumerate(loader):
             require(number < len(batches), f"{len(batches)} batches of {where}", "more")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.order.protocols import BlendOrder, Order, SpanOrder
 from tokenloom.order.windows import SpanBatch
 from tokenloom.storage.local import spread_evenly
-from tokenloom.testing.compare import require, require_same
-from tokenloom.testing.report import CheckReport, NotCheckedError, run_checks
+from tokenloom.testing.checks import (
+    CheckReport,
+    check,
+    pickled_copy,
+    require,
+    require_same,
+    run_checks,
+    skip,
+)
 
 
 def check_order(
@@ -31,23 +37,7 @@ def check_order(
     Raises:
         ConformanceError: it gives other samples when it is asked in another way, or none that can be.
     """
-    checks = _OrderChecks(order, lengths, sizes, num_samples)
-    return run_checks(
-        type(order).__name__,
-        {
-            "it has samples": checks.has_samples,
-            "its identity stays the same": checks.has_identity,
-            "samples do not depend on what else is asked for": checks.is_pure,
-            "spans have tokens, and lie within sequences": checks.stays_within_sequences,
-            "spans without tokens come on top of the others": checks.keeps_empty_spans_apart,
-            "kernels read the spans that `spans` gives": checks.reads_natively,
-            "samples of a blend are samples of its datasets": checks.stays_within_datasets,
-            "`locate_one` gives what `locate` does": checks.locates_one,
-            "a pickled copy is the same order": checks.is_pickled,
-            "what was read is what was stored": checks.checks,
-            "worked out again, it is the same": checks.verifies,
-        },
-    )
+    return run_checks(type(order).__name__, _OrderChecks(order, lengths, sizes, num_samples))
 
 
 class _OrderChecks:
@@ -60,6 +50,7 @@ class _OrderChecks:
         self._num_chosen = num_samples
         self._positions: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
+    @check("it has samples")
     def has_samples(self) -> None:
         count = self._order.num_samples
         require(count > 0, "one sample at least", count)
@@ -68,12 +59,14 @@ class _OrderChecks:
         require(kinds, "the methods of a `SpanOrder` or of a `BlendOrder`", f"those of {type(self._order).__name__}")
         require(isinstance(self._order.is_built, bool), "a bool as `is_built`", repr(self._order.is_built))
 
+    @check("its identity stays the same")
     def has_identity(self) -> None:
         identity = self._order.identity
         require(isinstance(identity, str) and bool(identity), "a text as `identity`", repr(identity))
         self._ask(self._order, self._positions)
         require(self._order.identity == identity, f"{identity!r} as `identity` after reading", self._order.identity)
 
+    @check("samples do not depend on what else is asked for")
     def is_pure(self) -> None:
         together = self._ask(self._order, self._positions)
         shuffled = np.concatenate([self._positions[::-1], self._positions[:1]])
@@ -85,8 +78,7 @@ class _OrderChecks:
             require_same(alone, expected, where=f"sample {position}, alone")
         require(not self._ask(self._order, self._positions[:0]), "nothing for no positions", "samples")
 
-    # --- spans ------------------------------------------------------------------------------------------------
-
+    @check("spans have tokens, and lie within sequences")
     def stays_within_sequences(self) -> None:
         batch = self._spans()
         for name in ("documents", "starts", "lengths", "row_offsets"):
@@ -100,6 +92,7 @@ class _OrderChecks:
             beyond = batch.starts + batch.lengths > self._lengths[batch.documents]
             require(not np.any(beyond), "spans that end with their sequence", _spans_in(batch, beyond))
 
+    @check("spans without tokens come on top of the others")
     def keeps_empty_spans_apart(self) -> None:
         self._need(SpanOrder, "spans")
         without, others = self._spans(), self._order.spans(self._positions, keep_empty=True)
@@ -110,11 +103,11 @@ class _OrderChecks:
                 where = f"spans([{position}], keep_empty=True)[0].{name} of spans with tokens"
                 require_same(getattr(spans, name)[kept], getattr(without[row], name), where=where)
 
+    @check("kernels read the spans that `spans` gives")
     def reads_natively(self) -> None:
         self._need(SpanOrder, "spans")
         if (reader := self._order.native_reader()) is None:
-            message = "`native_reader()` is None"
-            raise NotCheckedError(message)
+            skip("`native_reader()` is None")
         for keep_empty in (False, True):
             expected = self._order.spans(self._positions, keep_empty=keep_empty)
             found = SpanBatch(*reader.spans(self._positions, keep_empty=keep_empty))
@@ -127,8 +120,7 @@ class _OrderChecks:
         batch: SpanBatch = self._order.spans(self._positions, keep_empty=False)
         return batch
 
-    # --- samples of datasets ----------------------------------------------------------------------------------
-
+    @check("samples of a blend are samples of its datasets")
     def stays_within_datasets(self) -> None:
         self._need(BlendOrder, "locate")
         numbers, samples = self._order.locate(self._positions)
@@ -142,40 +134,34 @@ class _OrderChecks:
             where = [f"sample {samples[row]} of dataset {numbers[row]}" for row in np.flatnonzero(beyond)[:1]]
             require(not where, f"samples that datasets of {self._sizes.tolist()} samples have", *where or [""])
 
+    @check("`locate_one` gives what `locate` does")
     def locates_one(self) -> None:
         self._need(BlendOrder, "locate")
         numbers, samples = self._order.locate(self._positions)
         for position, *expected in zip(self._positions.tolist(), numbers.tolist(), samples.tolist(), strict=True):
             require_same(self._order.locate_one(position), expected, where=f"locate_one({position})")
 
-    # --- as a whole -------------------------------------------------------------------------------------------
-
+    @check("a pickled copy is the same order")
     def is_pickled(self) -> None:
-        try:
-            text = pickle.dumps(self._order)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            message = f"it cannot be pickled, so worker processes must be forks: {error}"
-            raise NotCheckedError(message) from None
-        found = pickle.loads(text)
+        found = pickled_copy(self._order)
         for name in ("identity", "num_samples"):
             require_same(getattr(found, name), getattr(self._order, name), where=f"{name} of a pickled copy")
         expected = self._ask(self._order, self._positions)
         require_same(self._ask(found, self._positions), expected, where="samples of a pickled copy")
 
+    @check("what was read is what was stored")
     def checks(self) -> None:
         self._ask(self._order, self._positions)
         self._order.check()
 
+    @check("worked out again, it is the same")
     def verifies(self) -> None:
         problems = self._order.verify()
         require(problems == [], "no differences from `verify()`", problems)
 
-    # --- means ------------------------------------------------------------------------------------------------
-
     def _need(self, kind: Any, method: str) -> None:
         if not isinstance(self._order, kind):
-            message = f"{type(self._order).__name__} has no `{method}`"
-            raise NotCheckedError(message)
+            skip(f"{type(self._order).__name__} has no `{method}`")
 
     def _ask(self, order: Any, positions: NDArray[np.int64]) -> list[list[Any]]:
         """Returns all that an order says of each sample."""

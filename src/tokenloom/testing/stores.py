@@ -15,8 +15,7 @@ from typing import Any
 from tokenloom.errors import MissingObjectError, ReplacedObjectError, StorageError
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion, parse_address
 from tokenloom.storage.client import ObjectClient
-from tokenloom.testing.compare import deviation, require
-from tokenloom.testing.report import CheckReport, NotCheckedError, run_checks
+from tokenloom.testing.checks import CheckReport, check, deviation, require, run_checks, skip
 
 _SMALL = bytes(range(256)) * 4
 _NUM_READERS = 8
@@ -39,23 +38,7 @@ def check_store(client: ObjectClient, folder: str, *, large_bytes: int = 9 << 20
     key = "/".join([*filter(None, [parsed.key]), f"check-{secrets.token_hex(8)}"])
     place = ObjectAddress(parsed.scheme, parsed.bucket, key)
     with _StoreChecks(client, place, large_bytes).cleared() as checks:
-        return run_checks(
-            type(client).__name__,
-            {
-                "what was uploaded is there, with its size": checks.uploads,
-                "a range of bytes is read exactly": checks.reads_ranges,
-                "a large object is read as it was written": checks.takes_large_objects,
-                "an empty object has no bytes": checks.takes_empty_objects,
-                "several threads read at once": checks.reads_from_threads,
-                "keys with spaces and other signs are those of other objects": checks.takes_all_keys,
-                "a missing object is a `MissingObjectError`": checks.names_missing_objects,
-                "an upload replaces an object, and changes its version": checks.replaces,
-                "a version that is gone is never read": checks.keeps_versions_apart,
-                "a deleted object is gone, and may be deleted again": checks.deletes,
-                "`keys` lists what lies right below a folder": checks.lists_keys,
-                "`objects` lists what lies anywhere below a folder": checks.lists_objects,
-            },
-        )
+        return run_checks(type(client).__name__, checks)
 
 
 class _StoreChecks:
@@ -77,32 +60,30 @@ class _StoreChecks:
                 with suppress(StorageError):
                     self._client.delete(address)
 
-    # --- bytes ------------------------------------------------------------------------------------------------
-
+    @check("what was uploaded is there, with its size")
     def uploads(self) -> None:
         address, version = self._put("upload", _SMALL)
-        require(version.num_bytes == len(_SMALL), f"{len(_SMALL)} bytes of `version`", version.num_bytes)
         again = self._client.version(address)
         require(again == version, f"{version} of an object that nobody changed", again)
 
+    @check("a range of bytes is read exactly")
     def reads_ranges(self) -> None:
         address, version = self._put("ranges", _SMALL)
-        count = len(_SMALL)
-        for start, stop in ((0, count), (0, 1), (count - 1, count), (1, 3), (255, 257), (100, count - 100)):
+        for start, stop in ((0, 1024), (0, 1), (1023, 1024), (1, 3), (255, 257), (100, 924)):
             self._require_read(address, version, _SMALL, start, stop)
 
+    @check("a large object is read as it was written")
     def takes_large_objects(self) -> None:
         data = os.urandom(self._large_bytes)
         address, version = self._put("large", data)
-        require(version.num_bytes == len(data), f"{len(data)} bytes of `version`", version.num_bytes)
-        bounds = [*range(0, len(data), 4 << 20), len(data)]
-        for start, stop in pairwise(bounds):
+        for start, stop in pairwise([*range(0, len(data), 4 << 20), len(data)]):
             self._require_read(address, version, data, start, stop)
 
+    @check("an empty object has no bytes")
     def takes_empty_objects(self) -> None:
-        _, version = self._put("empty", b"")
-        require(version.num_bytes == 0, "0 bytes of `version`", version.num_bytes)
+        self._put("empty", b"")
 
+    @check("several threads read at once")
     def reads_from_threads(self) -> None:
         address, version = self._put("threads", _SMALL)
 
@@ -114,14 +95,14 @@ class _StoreChecks:
             for future in [executor.submit(read, number) for number in range(_NUM_READERS)]:
                 future.result()
 
+    @check("keys with spaces and other signs are those of other objects")
     def takes_all_keys(self) -> None:
         names = ["a b", "a+b", "a%20b", "a=b&c", "ä", "a.b", "A b"]
         put = {name: self._put(f"keys/{name}", name.encode()) for name in names}
         for name, (address, version) in put.items():
             self._require_read(address, version, name.encode(), 0, version.num_bytes)
 
-    # --- what is not there, or not any more -------------------------------------------------------------------
-
+    @check("a missing object is a `MissingObjectError`")
     def names_missing_objects(self) -> None:
         address, version = self._put("missing/there", _SMALL)
         absent = self._address("missing/absent")
@@ -130,31 +111,31 @@ class _StoreChecks:
         read = partial(self._client.read, address, 0, 4, version)
         self._require_error(MissingObjectError, read, "`read` of a deleted object")
 
+    @check("an upload replaces an object, and changes its version")
     def replaces(self) -> None:
         address, before = self._put("replaced", _SMALL)
         _, after = self._put("replaced", _SMALL[:-1])
-        require(after.num_bytes == len(_SMALL) - 1, f"{len(_SMALL) - 1} bytes after an upload", after.num_bytes)
         require(after != before, "another version after an upload", after)
         self._require_read(address, after, _SMALL[:-1], 0, 64)
 
+    @check("a version that is gone is never read")
     def keeps_versions_apart(self) -> None:
         address, before = self._put("versions", _SMALL)
         _, after = self._put("versions", _SMALL[::-1])
         if before.etag is None:
-            message = "the store has no etags, so versions of one size cannot be told apart"
-            raise NotCheckedError(message)
+            skip("the store has no etags, so versions of one size cannot be told apart")
         require(after.etag != before.etag, "another etag for other bytes", after.etag)
         read = partial(self._client.read, address, 0, 4, before)
         self._require_error(ReplacedObjectError, read, "`read` of a version that was replaced")
 
+    @check("a deleted object is gone, and may be deleted again")
     def deletes(self) -> None:
         address, _ = self._put("deleted", _SMALL)
         self._client.delete(address)
         self._client.delete(address)
         self._require_error(MissingObjectError, partial(self._client.version, address), "`version` of a deleted object")
 
-    # --- folders ----------------------------------------------------------------------------------------------
-
+    @check("`keys` lists what lies right below a folder")
     def lists_keys(self) -> None:
         folder = self._tree("listed")
         expected = [f"{folder.key}/{name}" for name in ("a", "b")]
@@ -163,6 +144,7 @@ class _StoreChecks:
             require(sorted(found) == expected, f"{expected} of `keys` of `{asked}`", found)
         require(self._client.keys(self._address("nothing")) == [], "no keys of a folder without objects", "some")
 
+    @check("`objects` lists what lies anywhere below a folder")
     def lists_objects(self) -> None:
         folder = self._tree("walked")
         keys = [f"{folder.key}/{name}" for name in ("a", "b", "deep/er/c", "deep/d")]
@@ -177,20 +159,20 @@ class _StoreChecks:
         self._put(f"{name}-not/a", b"beside")
         return self._address(name)
 
-    # --- means ------------------------------------------------------------------------------------------------
-
     def _address(self, name: str) -> ObjectAddress:
         return ObjectAddress(self._place.scheme, self._place.bucket, f"{self._place.key}/{name}")
 
     def _put(self, name: str, data: bytes) -> tuple[ObjectAddress, ObjectVersion]:
-        """Uploads an object; returns where it is, and what it is then."""
+        """Uploads an object; returns where it is, and what it is then, which is of the same size."""
         address = self._address(name)
         self._written.append(address)
         with tempfile.NamedTemporaryFile() as file:
             file.write(data)
             file.flush()
             self._client.upload(address, file.name)
-        return address, self._client.version(address)
+        version = self._client.version(address)
+        require(version.num_bytes == len(data), f"{len(data)} bytes of `version`", version.num_bytes)
+        return address, version
 
     def _require_read(self, address: ObjectAddress, version: ObjectVersion, data: bytes, start: int, stop: int) -> None:
         found = bytes(memoryview(self._client.read(address, start, stop, version)))

@@ -27,8 +27,8 @@ import numpy as np
 from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import Written
 from tokenloom.errors import MissingObjectError, TokenloomError
+from tokenloom.kernels import crc32
 from tokenloom.kernels.blending import blending_counts
-from tokenloom.kernels.checks import crc32
 from tokenloom.kernels.packs import next_fit
 from tokenloom.megatron.versions import version_numbers
 from tokenloom.rendering.words import counted, plain_text, size

@@ -61,12 +61,12 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset):  # type:
             return None, None
         order = super()._array_order()
         assert isinstance(order, ArrayBlendOrder)
-        arrays = order.arrays.open()
+        arrays = order.arrays
         return arrays["dataset_index"].copy(), arrays["dataset_sample_index"].copy()
 
     def _index(self, name: str) -> Any:
         order = self.order
-        if self.config.defer_npy_index_mmap and isinstance(order, ArrayBlendOrder) and order.arrays.opened is None:
+        if self.config.defer_npy_index_mmap and isinstance(order, ArrayBlendOrder) and order.opened is None:
             return None  # until the first sample, as in the reference
         index, sample_index = self._everything()
         return index if name == "dataset_index" else sample_index

@@ -27,11 +27,11 @@ from tokenloom.megatron.core.datasets.object_storage_utils import ObjectStorageC
 from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, logger
 from tokenloom.megatron.given_order import NAMES, GivenOrder
 from tokenloom.megatron.versions import reference_version
-from tokenloom.order.array_order import ArrayOrder
+from tokenloom.order.arrays import ArrayStore
 from tokenloom.order.cache import Arrays
 from tokenloom.order.documents import Documents
-from tokenloom.order.epochs import EpochPlan, Epochs, plan_of_epochs
-from tokenloom.order.policies import ArrayPolicy, ConcatWindows, OrderPolicy
+from tokenloom.order.epochs import EpochPlan, Epochs, WindowEpochs
+from tokenloom.order.policies import ArrayOrder, ConcatWindows, OrderPolicy, WindowOrder
 from tokenloom.order.protocols import SpanOrder
 from tokenloom.overrides import Uncalled, is_ours, overrides
 
@@ -156,14 +156,13 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         if not overrides(self, "_get_num_tokens_per_epoch", "_get_num_epochs"):
             return super()._plan_epochs()
         config, num_tokens = self.config, self._get_num_tokens_per_epoch()
-        return plan_of_epochs(
-            num_tokens,
-            self._get_num_epochs(num_tokens),
-            self.num_samples,
+        epochs = WindowEpochs(
+            num_tokens=num_tokens,
             sequence_length=config.sequence_length,
             extra=config.num_extra_tokens,
             keep_partial=config.keeps_partial_sample(self.index_split),
         )
+        return epochs.plan_of(self._get_num_epochs(num_tokens), self.num_samples)
 
     def _make_order(self, policy: OrderPolicy) -> SpanOrder:
         config = self.config
@@ -179,8 +178,8 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
             if config.window_policy != "concat" or config.block_shuffle is not None:
                 message = f"{type(self).__name__}: expected the reference's order for hooks, found one of ours"
                 raise ConfigError(message, hint="leave `window_policy` and `block_shuffle` out, or the hooks")
-            assert isinstance(policy, ArrayPolicy)
-            policy = _WindowsOfFunctions(policy.shape) if builds_otherwise else policy
+            assert isinstance(policy, ConcatWindows)
+            policy = _PolicyOfFunctions(policy.shape) if builds_otherwise else policy
         if not is_hooked:
             return super()._make_order(policy)
         self.order = super()._make_order(policy)
@@ -194,11 +193,11 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         if self.config.defer_npy_index_mmap:
             return None, None, None
         assert isinstance(self.order, ArrayOrder)
-        document_index, sample_index, shuffle_index = (self.order.arrays.open()[name].copy() for name in NAMES)
+        document_index, sample_index, shuffle_index = (self.order.arrays[name].copy() for name in NAMES)
         return document_index, sample_index, shuffle_index
 
     def _index(self, name: str) -> Any:
-        if self.config.defer_npy_index_mmap and isinstance(self.order, ArrayOrder) and self.order.arrays.opened is None:
+        if self.config.defer_npy_index_mmap and isinstance(self.order, ArrayOrder) and self.order.opened is None:
             return None  # until the first sample, as in the reference
         return super()._index(name)
 
@@ -333,33 +332,41 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         ], documents
 
 
-@dataclass(frozen=True, slots=True)
-class _WindowsOfFunctions(ConcatWindows):
+class _WindowsOfFunctions(WindowOrder):
     """The windows of the reference, built by the functions of these modules, or what somebody put in their place."""
 
-    def build(
-        self, documents: Documents, epochs: Epochs, plan: EpochPlan, seed: int
-    ) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields document, sample and shuffle index."""
-        random, shape, last_apart = np.random.RandomState(seed), self.shape, plan.separate_final_epoch
-        document_index = _build_document_index(documents.rows.array(), plan.num_epochs, random, last_apart)
+    def _build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        random, shape, plan = np.random.RandomState(self._seed), self._shape, self._plan
+        last_apart, lengths = plan.separate_final_epoch, self._documents.lengths
+        document_index = _build_document_index(self._documents.rows.array(), plan.num_epochs, random, last_apart)
         stream = document_index, shape.sequence_length, plan.num_epochs, plan.tokens_per_epoch
-        sample_index = helpers.build_sample_idx(documents.lengths, *stream, not shape.keep_partial, bool(shape.extra))
+        sample_index = helpers.build_sample_idx(lengths, *stream, not shape.keep_partial, bool(shape.extra))
         num_samples = sample_index.shape[0] - 1
         first = plan.num_samples_sans_final_epoch if last_apart else num_samples
         shuffle_index = _build_shuffle_index(first, num_samples, random)
         yield from zip(NAMES, map(np.ascontiguousarray, (document_index, sample_index, shuffle_index)), strict=True)
 
-    def reader(self, documents: Documents, arrays: Arrays, plan: EpochPlan) -> WindowReader:
+    def _read(self, arrays: Arrays) -> WindowReader:
         """Returns a reader of windows over all tokens of the stream, which may be more than the plan counts."""
-        num_tokens = int(documents.lengths[arrays["document_index"]].sum(dtype=np.int64))
+        lengths = self._documents.lengths
+        num_tokens = int(lengths[arrays["document_index"]].sum(dtype=np.int64))
         return WindowReader(
-            documents.lengths,
+            lengths,
             *(arrays[name] for name in NAMES),
-            window_length=self.shape.sequence_length,
-            extra=self.shape.extra,
+            window_length=self._shape.sequence_length,
+            extra=self._shape.extra,
             num_tokens=num_tokens,
         )
+
+
+class _PolicyOfFunctions(ConcatWindows):
+    """The policy of these windows."""
+
+    def order(
+        self, documents: Documents, epochs: Epochs, plan: EpochPlan, *, seed: int, store: ArrayStore
+    ) -> WindowOrder:
+        """Returns which spans are which sample, see `OrderPolicy`."""
+        return _WindowsOfFunctions(self.shape, documents, epochs, plan, seed=seed, store=store)
 
 
 def _build_document_index(

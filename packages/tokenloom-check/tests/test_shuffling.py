@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom.errors import ConfigError
-from tokenloom.order.shuffle_quality import shuffle_quality
+from tokenloom_check import shuffle_quality
 
 
 def in_blocks(rng, num_items: int, block: int, *, blocks_too: bool) -> np.ndarray:
