@@ -22,11 +22,14 @@ from tests.support import (
 )
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
-from tokenloom.datasets.filled import FilledSamples
 from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.datasets.mock import MockGPTDataset, MockGPTLowLevelDataset
-from tokenloom.datasets.multimodal import MockMultimodalDataset, MultimodalDatasetConfig
+from tokenloom.datasets.mock import (
+    MockGPTDataset,
+    MockGPTLowLevelDataset,
+    MockMultimodalDataset,
+    MultimodalDatasetConfig,
+)
 from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig
@@ -310,7 +313,7 @@ def test_every_path_shows_what_items_do(tmp_path, kind, way):
     expected = as_lists([dataset[k] for k in POSITIONS])
     assert all(sample["extra"] == [5, 6] and max(sample["loss_mask"]) in (7, 8) for sample in expected)
     for path in PATHS:
-        if path == "given arrays" and not isinstance(dataset, FilledSamples):
+        if path == "given arrays" and not isinstance(dataset, GPTDataset):
             continue
         if path in ("batch", "given arrays") and way is by_a_grandchild:  # a method of its own, which nothing else asks
             continue
@@ -324,7 +327,7 @@ def test_classes_of_our_own_keep_their_fast_paths(tmp_path, kind):
     base, make = KINDS[kind]
     dataset = make(type("Mine", (base,), {}), tmp_path)
     expected = as_lists([dataset[k] for k in POSITIONS])
-    refused = {path for path in PATHS if path in MAY_REFUSE} if not isinstance(dataset, FilledSamples) else set()
+    refused = {path for path in PATHS if path in MAY_REFUSE} if not isinstance(dataset, GPTDataset) else set()
     for path in PATHS:
         if path in refused or (kind == "varlen" and path in ("batch", "threads", "blend, batch", "blend, threads")):
             continue

@@ -36,7 +36,7 @@ def path(tmp_path, capsys):
     prefix = str(tmp_path / "data" / "code")
     pair = IndexedDataset(prefix)
     runs = [np.array([(0, 2, 50)], dtype=RUNS)]
-    start = index_start_crc32(pair.index.header, pair.index.arrays.lengths)
+    start = index_start_crc32(pair.index.header, pair.index.sequence_lengths)
     write_runs(prefix, [file], runs, index_start_crc32=start)[0].publish()
     run(capsys, "run", "lock", path)
     return path

@@ -26,7 +26,7 @@ def path(tmp_path, capsys):
     path = write_run(tmp_path, RUN.replace("samples = 100", "samples = 900"))
     prefix = str(tmp_path / "data" / "code")
     index = IndexedDataset(prefix).index
-    start = index_start_crc32(index.header, index.arrays.lengths)
+    start = index_start_crc32(index.header, index.sequence_lengths)
     write_lines_origins(prefix, [(0, 2, 50)], path="/raw/code/0007.jsonl", num_records=51)
     texts = [f"text {number}" for number in range(50)]
     hashes = hash_documents([Texts(texts=texts)], 50)

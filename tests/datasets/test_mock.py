@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 from tests.support import StandInTokenizer, equal_samples, make_config
 
-from tokenloom.datasets.mock import MockGPTDataset, MockGPTLowLevelDataset
-from tokenloom.datasets.multimodal import MockMultimodalDataset, MultimodalDatasetConfig
+from tokenloom.datasets.mock import (
+    MockGPTDataset,
+    MockGPTLowLevelDataset,
+    MockMultimodalDataset,
+    MultimodalDatasetConfig,
+)
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
 from tokenloom.loading.loader import build_dataloader

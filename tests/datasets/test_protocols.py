@@ -11,7 +11,6 @@ from tokenloom import BlendedDataset, ThreadLoader, build_dataloader
 from tokenloom.datasets import protocols
 from tokenloom.datasets.protocols import (
     Announces,
-    ArraySamples,
     Batches,
     FillsBatches,
     FillsRows,
@@ -25,7 +24,7 @@ from tokenloom.datasets.protocols import (
 def test_our_datasets_offer_what_is_written_down(tmp_path):
     dataset = make_dataset(write_corpus(tmp_path / "corpus", [[1, 2, 3, 9]] * 9), num_samples=8)
     blend = BlendedDataset([dataset], [8], None, dataset.config)
-    offered = (Samples, ArraySamples, Batches, FillsBatches, Announces, Verifiable)
+    offered = (Samples, Batches, FillsBatches, Announces, Verifiable)
     for each in (dataset, blend):
         assert [protocol.__name__ for protocol in offered if not isinstance(each, protocol)] == []
     assert isinstance(dataset, FillsRows)
@@ -45,7 +44,7 @@ class Bare:
         return {"number": np.array([idx])}
 
 
-@pytest.mark.parametrize("protocol", [ArraySamples, Batches, FillsBatches, FillsRows, Announces, KnowsSpans])
+@pytest.mark.parametrize("protocol", [Batches, FillsBatches, FillsRows, Announces, KnowsSpans])
 def test_a_class_of_two_methods_offers_nothing_else_and_needs_nothing_else(protocol):
     assert isinstance(Bare(), Samples)
     assert not isinstance(Bare(), protocol)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.run.audit.ledgers import KINDS, make_kind
 
-from tokenloom.datasets.slot_counts import (
+from tokenloom.datasets.ledger import (
     NO_SLOTS,
     SlotCounts,
     TextCounts,

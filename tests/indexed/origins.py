@@ -59,7 +59,7 @@ def random_runs(rng: np.random.Generator, num_runs: int, num_files: int) -> Runs
 def start_of(prefix: str) -> int:
     """Returns what tells an index from others."""
     pair = IndexedDataset(prefix)
-    return index_start_crc32(pair.index.header, pair.index.arrays.lengths)
+    return index_start_crc32(pair.index.header, pair.index.sequence_lengths)
 
 
 def add_origins(prefix: str, origins: Origins | None = None) -> None:

@@ -40,7 +40,7 @@ from tokenloom import (
     verify_dataset,
 )
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
-from tokenloom.indexed.identity import dataset_identity
+from tokenloom.indexed.dataset import dataset_identity
 from tokenloom.indexed.prefixes import expand_prefixes, prefixes_in, sequence_counts
 
 PAGE = 65536

@@ -52,10 +52,6 @@ def test_arrays_of_the_index(dataset):
     assert dataset.index.sequence_modes is None
 
 
-def test_tokens_before_a_sequence(dataset):
-    assert dataset.token_offsets(np.array([4, 0, 3, 1])).tolist() == [8, 0, 4, 3]
-
-
 def test_a_sequence_by_number(dataset):
     for integer in (int, np.int64, np.uint8, np.int8):
         for row, expected in enumerate(SEQUENCES):

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import write_corpus
 
-from tokenloom.indexed import identity
-from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.identity import dataset_identity
+from tokenloom.indexed import dataset as identity
+from tokenloom.indexed.dataset import IndexedDataset, dataset_identity
 from tokenloom.storage.local import sampled_hash, spread_evenly
 
 LONG_AGO = (1, 1)

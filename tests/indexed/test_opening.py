@@ -12,7 +12,7 @@ from tests.support import write_corpus
 
 from tokenloom import IndexedDataset, build_catalogue, merge_datasets
 from tokenloom.errors import ChangedFileError, DatasetFormatError, StorageError
-from tokenloom.indexed.opening import inputs_stay
+from tokenloom.indexed.dataset import inputs_stay
 from tokenloom.indexed.roles import read_roles
 from tokenloom.indexed.writing import concatenate
 

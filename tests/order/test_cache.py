@@ -26,8 +26,7 @@ from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import CacheNotWrittenWarning, IndexCacheError
-from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.identity import dataset_identity
+from tokenloom.indexed.dataset import IndexedDataset, dataset_identity
 
 # Newer versions of Python warn of forking with threads about; the children here use none of them.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

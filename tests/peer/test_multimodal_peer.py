@@ -14,8 +14,7 @@ from tests.preprocess.corpus import byte_level_json, make_tokenizer, write_lines
 from tests.support import StandInTokenizer
 
 from tokenloom import IndexedDataset, merge_datasets
-from tokenloom.datasets.mock import MockGPTLowLevelDataset
-from tokenloom.datasets.multimodal import MockMultimodalDataset, MultimodalDatasetConfig
+from tokenloom.datasets.mock import MockGPTLowLevelDataset, MockMultimodalDataset, MultimodalDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.indexed.images import item_to_image
 from tokenloom.preprocess.multimodal import preprocess_multimodal

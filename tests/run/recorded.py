@@ -15,7 +15,7 @@ def write_lines_origins(prefix: str, runs: list[tuple[int, int, int]], *, path: 
     """Writes the origins of a pair: runs of (0, first line, lines) of a file of so many lines."""
     file = OriginFile(path=path, num_bytes=1, version=None, unit="line", num_records=num_records)
     index = IndexedDataset(prefix).index
-    start = index_start_crc32(index.header, index.arrays.lengths)
+    start = index_start_crc32(index.header, index.sequence_lengths)
     write_runs(prefix, [file], [np.array(runs, dtype=RUNS)], index_start_crc32=start)[0].publish()
 
 

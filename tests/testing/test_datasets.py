@@ -19,8 +19,12 @@ from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.datasets.mock import MockGPTDataset, MockGPTLowLevelDataset
-from tokenloom.datasets.multimodal import MockMultimodalDataset, MultimodalDatasetConfig
+from tokenloom.datasets.mock import (
+    MockGPTDataset,
+    MockGPTLowLevelDataset,
+    MockMultimodalDataset,
+    MultimodalDatasetConfig,
+)
 from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig

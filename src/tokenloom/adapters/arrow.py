@@ -119,7 +119,7 @@ class DocumentRows:
     def _values(self, first: int, last: int) -> NDArray[Any]:
         """Returns the tokens of sequences [first, last) back to back: a view of the mapping where they lie so."""
         pair = self._pair
-        pointers, lengths = pair.index.arrays.pointers[first:last], pair.sequence_lengths[first:last]
+        pointers, lengths = pair.index.sequence_pointers[first:last], pair.sequence_lengths[first:last]
         mapped, itemsize = mapped_bytes(pair.byte_source), pair.dtype.itemsize
         if mapped is not None and len(lengths):
             begin, num_bytes = int(pointers[0]), int(lengths.sum(dtype=np.int64)) * itemsize

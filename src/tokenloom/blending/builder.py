@@ -20,11 +20,11 @@ from tokenloom.blending.plan import remedy_for, smallest_surplus
 from tokenloom.blending.quota import Quota, Sizes, quotas, three_sizes
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
+from tokenloom.datasets.data_match import check_tokenizer_ahead, remember_head
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.pair_samples import PairSamples, local_index_folder
 from tokenloom.datasets.protocols import pair_of
 from tokenloom.datasets.splits import Split, split_indices, split_range
-from tokenloom.datasets.tokenizer_match import check_tokenizer_ahead, remember_head
 from tokenloom.distributed.building import Builders, Description, build_together
 from tokenloom.errors import ConfigError, OversampledError
 from tokenloom.indexed.manifests import ManifestHead, index_start_crc32
@@ -348,7 +348,7 @@ def describe_data(low_level: Any) -> str:
     header = pair.index.header
     return (
         f"{header.num_sequences} sequences and {header.num_boundaries} boundaries of {_name_of(header.dtype)}, "
-        f"{pair.byte_source.num_bytes} bytes, lengths {index_start_crc32(header, pair.index.arrays.lengths):08x}"
+        f"{pair.byte_source.num_bytes} bytes, lengths {index_start_crc32(header, pair.index.sequence_lengths):08x}"
     )
 
 

@@ -91,7 +91,7 @@ def _lengths(options: Options) -> NDArray[np.int64]:
         return _drawn(options)
     if options.prefix is not None:
         pair = IndexedDataset(options.prefix)
-        if pair.index.arrays.has_modes:
+        if pair.index.has_modes:
             message = f"expected text in `{pair.path_prefix}`, found text and images, whose lengths are no tokens"
             raise ConfigError(message, hint="write the lengths of samples into a file, for --lengths")
         check_index(pair)

@@ -10,16 +10,17 @@ from .fim import GPTFIMDataset as GPTFIMDataset
 from .fim import GPTFIMDatasetConfig as GPTFIMDatasetConfig
 from .gpt import GPTDataset as GPTDataset
 from .ledger import ChatLedger as ChatLedger
+from .ledger import SlotCounts as SlotCounts
 from .masked import MaskedWordPieceDataset as MaskedWordPieceDataset
 from .masked import MaskedWordPieceDatasetConfig as MaskedWordPieceDatasetConfig
 from .mock import MockGPTDataset as MockGPTDataset
 from .mock import MockGPTLowLevelDataset as MockGPTLowLevelDataset
+from .mock import MockMultimodalDataset as MockMultimodalDataset
+from .mock import MultimodalDatasetConfig as MultimodalDatasetConfig
 from .multi_split import MultiSplitGPTDataset as MultiSplitGPTDataset
 from .multi_split import MultiSplitGPTDatasetConfig as MultiSplitGPTDatasetConfig
-from .multimodal import MockMultimodalDataset as MockMultimodalDataset
-from .multimodal import MultimodalDatasetConfig as MultimodalDatasetConfig
+from .pair_samples import verification_of as verification_of
 from .sft import SFTDataset as SFTDataset
-from .slot_counts import SlotCounts as SlotCounts
 from .splits import Split as Split
 from .t5 import T5MaskedWordPieceDataset as T5MaskedWordPieceDataset
 from .t5 import T5MaskedWordPieceDatasetConfig as T5MaskedWordPieceDatasetConfig
@@ -27,4 +28,3 @@ from .tensors import SampleBatch as SampleBatch
 from .varlen import MockVarlenDataset as MockVarlenDataset
 from .varlen import MockVarlenLowLevelDataset as MockVarlenLowLevelDataset
 from .varlen import VarlenDataset as VarlenDataset
-from .verified import verification_of as verification_of

@@ -6,16 +6,16 @@ import operator
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
+from tokenloom.datasets.data_match import check_tokenizer
 from tokenloom.datasets.protocols import KnowsOrder, pair_of
 from tokenloom.datasets.shortcuts import HasHooks
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tokenizer import pad_token_id
-from tokenloom.datasets.tokenizer_match import check_tokenizer
 from tokenloom.errors import ConfigError
 from tokenloom.order.documents import Rows
 from tokenloom.order.keys import describe
@@ -78,6 +78,9 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
     run_order: KnowsOrder | None = None
     """What knows the order, where this is all of a run."""
 
+    in_place_of: ClassVar[type | None] = None
+    """Of a class of made-up data, which needs a config that names none: the class that reads data."""
+
     _indices: NDArray[Any] | None = None
 
     def __init__(
@@ -90,6 +93,9 @@ class MegatronDataset(HasFacts, HasHooks, ABC):
         config: Any,
     ) -> None:
         self._check_overrides()
+        if self.in_place_of is not None and not config.mock:
+            message = "expected a config without `blend` for made-up data, found one that names data"
+            raise ConfigError(message, hint=f"use {self.in_place_of.__name__}")
         if not isinstance(index_split, Enum):
             message = f"expected a `Split` as `index_split`, found {index_split!r}"
             raise ConfigError(message, hint="such as `Split.train`")

@@ -32,9 +32,6 @@ def checked_blend(blend: Any, name: str) -> Blend:
 
     It may be that, one prefix, a list of prefixes or of weights and prefixes by turns, pairs `[[weight, prefix], …]`,
     or {prefix: weight}.
-
-    Raises:
-        ConfigError: it is nothing of that, holds no prefix, or a weight that no blend can use.
     """
     prefixes, weights = _parts(blend, name)
     for values, what in ((prefixes, "prefixes"), (weights, "weights")):
@@ -60,11 +57,7 @@ def checked_blend(blend: Any, name: str) -> Blend:
 
 
 def entries_of(given: Any, where: str) -> Any:
-    """Returns entries of a blend as a list, of whatever else `checked_blend` takes.
-
-    Raises:
-        ConfigError: prefixes and weights do not fit together.
-    """
+    """Returns entries of a blend as a list, of whatever else `checked_blend` takes."""
     if isinstance(given, (str, os.PathLike)):
         return [given]
     if isinstance(given, Mapping):
@@ -92,11 +85,7 @@ def is_pairs(entries: Sequence[Any]) -> bool:
 
 
 def check_weight(weight: float, name: str) -> None:
-    """Checks that a blend can use a weight.
-
-    Raises:
-        ConfigError: it is not a number, not finite, or not above 0.
-    """
+    """Checks that a blend can use a weight."""
     number = finite_or_none(weight)
     if number is None or not number > 0:
         message = f"expected a finite weight above 0 for {name}, found {weight!r}"
@@ -104,11 +93,7 @@ def check_weight(weight: float, name: str) -> None:
 
 
 def flat_entries(entries: Sequence[Any], where: str) -> list[str]:
-    """Returns entries as texts, weights and prefixes by turns, whether they are given so or as pairs.
-
-    Raises:
-        ConfigError: they are no list of these.
-    """
+    """Returns entries as texts, weights and prefixes by turns, whether they are given so or as pairs."""
     if isinstance(entries, (str, bytes)) or not isinstance(entries, Sequence):
         kind = "string" if isinstance(entries, str) else type(entries).__name__
         message = f"expected a list of entries in {where}, found the {kind} {entries!r}"
@@ -124,11 +109,7 @@ def flat_entries(entries: Sequence[Any], where: str) -> list[str]:
 
 
 def by_turns(entries: Sequence[str], where: str) -> Blend:
-    """Returns (prefixes, weights or None) of weights and prefixes by turns, or of prefixes alone; the reference's rule.
-
-    Raises:
-        ConfigError: some of the first, third, … entries are numbers and some are not, or a weight is unusable.
-    """
+    """Returns (prefixes, weights or None) of weights and prefixes by turns, or of prefixes; the reference's rule."""
     if not entries:
         message = f"expected at least one entry in {where}, found none"
         raise ConfigError(message)

@@ -96,11 +96,7 @@ class VarlenDatasetConfig(SFTDatasetConfig):
 
 
 def as_chat_config(config: Any, kind: type[SFTDatasetConfig] = SFTDatasetConfig) -> Any:
-    """Returns a configuration as one for conversations: itself, or its settings with defaults for the rest.
-
-    Raises:
-        ConfigError: a setting does not suit conversations.
-    """
+    """Returns a configuration as one for conversations: itself, or its settings with defaults for the rest."""
     if isinstance(config, kind):
         return config
     settings = {field.name: getattr(config, field.name) for field in fields(config) if field.init}

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.chat_config import SFTDatasetConfig, as_chat_config
+from tokenloom.datasets.protocols import Int64s
 from tokenloom.errors import ConfigError, OutputBusyError, TokenizerError
-from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.identity import dataset_identity
+from tokenloom.indexed.dataset import IndexedDataset, dataset_identity
 from tokenloom.indexed.layout import prefix_of, sidecar_path
 from tokenloom.indexed.roles import SequenceRoles, has_roles, read_roles, text_roles
 from tokenloom.indexed.token_source import span_reader
@@ -96,9 +96,7 @@ class SFTLowLevelDataset:
         """int32[num_conversations], tokens of each."""
         return self.pair.sequence_lengths
 
-    def gather(
-        self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> NDArray[Any]:
+    def gather(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> NDArray[Any]:
         """Returns the tokens of many spans, back to back."""
         return self._read_spans(self.pair, sequences, starts, lengths)
 
@@ -107,14 +105,7 @@ class SFTLowLevelDataset:
         """The addresses of the objects that tokens are read from; empty for local data."""
         return self.pair.remote_paths
 
-    def will_need(
-        self,
-        sequences: NDArray[np.int64],
-        starts: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        *,
-        block_bytes: int | None = None,
-    ) -> None:
+    def will_need(self, sequences: Int64s, starts: Int64s, lengths: Int64s, *, block_bytes: int | None = None) -> None:
         """Announces spans that `gather` will read, see `IndexedDataset.will_need`."""
         self.pair.will_need(sequences, starts, lengths, block_bytes=block_bytes)
 

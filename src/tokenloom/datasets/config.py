@@ -185,11 +185,7 @@ class BlendedMegatronDatasetConfig(ShowsSettings):
 
 
 def parts_of(blends: Mapping[str, BlendLike | None]) -> list[BlendLike | None]:
-    """Returns the blends of train, valid and test, given by these names.
-
-    Raises:
-        ConfigError: there are other names.
-    """
+    """Returns the blends of train, valid and test, given by these names."""
     names = [split.name for split in Split]
     if others := [name for name in blends if name not in names]:
         message = f"expected {', '.join(names)} in `blend_per_split`, found {others[0]!r}"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,36 +11,26 @@ from numpy.typing import NDArray
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.chat_config import SFTDatasetConfig, as_chat_config
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
-from tokenloom.datasets.data_match import check_kind
-from tokenloom.datasets.data_origin import PairOrigin
-from tokenloom.datasets.exposure import TakenConversations
-from tokenloom.datasets.joined_conversations import JoinedConversations, TakenOfPairs, taken_of_pair
-from tokenloom.datasets.ledger import ChatLedger, Count
+from tokenloom.datasets.data_match import check_kind, check_roles_tokenizer
+from tokenloom.datasets.exposure import JoinedConversations, TakenConversations, TakenOfPairs, taken_of_pair
+from tokenloom.datasets.ledger import ChatLedger, Count, SlotCounts, count_conversations
 from tokenloom.datasets.outputs import recycled_empty
-from tokenloom.datasets.pair_samples import PairSamples
+from tokenloom.datasets.pair_samples import PairOrigin, PairSamples
+from tokenloom.datasets.protocols import Int64s, Positions
 from tokenloom.datasets.shortcuts import check_hooks
-from tokenloom.datasets.slot_counts import SlotCounts, count_conversations
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import fill_token_id
-from tokenloom.datasets.tokenizer_match import check_roles_tokenizer
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.order.arrays import ArrayStore
 from tokenloom.order.conversations import ConversationOrder
 from tokenloom.order.walk_order import WalkOrder
-from tokenloom.order.windows import SpanBatch, Spans
-
-if TYPE_CHECKING:
-
-    class _Base(PairSamples, MegatronDataset):
-        """What a dataset class has this beside."""
-else:
-    _Base = object
+from tokenloom.order.windows import SpanBatch
 
 
-class ConversationSamples(_Base):
+class ConversationSamples(PairSamples):
     """What datasets have beside `PairSamples` whose samples are whole conversations.
 
     A class says how many tokens a conversation has beyond its inputs (`reads_ahead`: 1 where the last token is only
@@ -162,11 +151,7 @@ class ConversationSamples(_Base):
         return self._stored().arrays["document_index"]
 
     def _stored(self) -> ConversationOrder:
-        """Returns the order, for what asks more of it than the conversations of a sample.
-
-        Raises:
-            ConfigError: it is computed.
-        """
+        """Returns the order, for what asks more of it than the conversations of a sample."""
         if isinstance(self.order, ConversationOrder):
             return self.order
         message = f"{self._name()} has no indices: its order is computed, and has no end"
@@ -174,9 +159,7 @@ class ConversationSamples(_Base):
 
     # --- samples ----------------------------------------------------------------------------------------------
 
-    def _fill(
-        self, sequences: NDArray[np.int64], row_offsets: NDArray[np.int64], *, width: int, with_boundaries: bool
-    ) -> Sample:
+    def _fill(self, sequences: Int64s, row_offsets: Int64s, *, width: int, with_boundaries: bool) -> Sample:
         """Returns rows of conversations: row r holds sequences [row_offsets[r], row_offsets[r + 1])."""
         count = len(row_offsets) - 1
         sample: Sample = {
@@ -205,11 +188,7 @@ class ConversationSamples(_Base):
         )
         return found
 
-    def spans(self, idx: int) -> Spans:
-        """Returns the conversations that make up a sample, as spans of sequences from their first token on."""
-        return self.span_batch((idx,))[0]
-
-    def span_batch(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanBatch:
+    def span_batch(self, positions: Positions) -> SpanBatch:
         """Returns the spans of many samples."""
         rows, _ = self._rows(positions)
         sequences, row_offsets = self.order.conversations(rows)
@@ -217,11 +196,11 @@ class ConversationSamples(_Base):
         self._check_read()
         return SpanBatch(sequences, np.zeros_like(sequences), lengths, row_offsets)
 
-    def slots_of(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
+    def slots_of(self, sequences: Int64s) -> Int64s:
         """Returns the positions of a sample that each conversation takes, padding included: int64[num_sequences]."""
         return np.ascontiguousarray(self._taken.segments(sequences)[:, 3])
 
-    def epochs_of(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    def epochs_of(self, positions: Positions) -> Int64s:
         """Returns the epoch that each sample begins in, int64[num_positions], from 0; -1 where the order is computed.
 
         A pass over lengths and roles: an epoch is as many conversations as samples are made of.
@@ -231,7 +210,7 @@ class ConversationSamples(_Base):
             return np.full(len(rows), -1, dtype=np.int64)
         assert isinstance(self._taken, TakenConversations)  # what a stored order is over
         num_kept = int(np.count_nonzero(self._taken.exposure().kept))
-        found: NDArray[np.int64] = self.order.starts()[rows] // max(num_kept, 1)
+        found: Int64s = self.order.starts()[rows] // max(num_kept, 1)
         return found
 
     # --- accounts ---------------------------------------------------------------------------------------------
@@ -251,7 +230,7 @@ class ConversationSamples(_Base):
         return count_conversations(shares, sequences < 0, samples=len(rows), slots=slots)
 
     @abstractmethod
-    def _num_slots(self, slots: NDArray[np.int64]) -> int:
+    def _num_slots(self, slots: Int64s) -> int:
         """Returns the positions of all samples, given those of their conversations."""
 
     def ledger(self) -> ChatLedger:
@@ -265,10 +244,7 @@ class ConversationSamples(_Base):
         assert isinstance(taken, TakenConversations)  # what a stored order is over
         exposure = taken.exposure()
         stream = self.document_index.astype(np.int64)
-        lengths = self.dataset.sequence_lengths[stream].astype(np.int64)
-        _, inputs, available, slots = taken.segments(stream).T
-        trained = np.empty(len(stream), dtype=np.int64)
-        self.dataset.roles.parts.count_trained(stream, np.ascontiguousarray(available), taken.train_on, trained)
+        lengths, inputs, available, slots, trained = taken.shares(stream).T
         kept = self.indices[exposure.kept].astype(np.int64)
         num_epochs = max(1, -(-len(stream) // max(len(kept), 1)))
         unread = num_epochs - np.bincount(stream, minlength=len(self.dataset))[kept]
@@ -297,11 +273,7 @@ class ConversationSamples(_Base):
 
 
 def check_slots(config: SFTDatasetConfig) -> None:
-    """Checks that conversations fill samples.
-
-    Raises:
-        ConfigError: a sample is no multiple of what each of them is.
-    """
+    """Checks that conversations fill samples."""
     if config.sequence_length % config.slot_multiple:
         message = (
             f"expected sequence_length to be a multiple of {config.slot_multiple}, which context and sequence "

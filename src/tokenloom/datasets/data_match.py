@@ -1,6 +1,10 @@
-"""Whether data are of the kind that a class reads, as far as index and manifest tell without reading a token.
+"""Whether data fit the class and the tokenizer that are to read them, as far as is known without reading a token.
 
-What is certainly wrong is an error: images, conversations or single sentences as documents of a GPT dataset, images or
+A manifest beside the data names the tokenizer that made them. Fingerprints are compared where both sides have one.
+Other tokenizers, such as Megatron's, which are told apart by a path, must have all ids that occur, and end documents
+with the same one. What cannot be known to be wrong is accepted.
+
+Data of the wrong kind are an error: images, conversations or single sentences as documents of a GPT dataset, images or
 conversations as sentences, images or sentences as conversations. `allow_data_mismatch` makes it a warning. Documents as
 sentences are doubtful, since T5 and BERT without a classification head make samples of them: that is a warning only.
 Of data without a manifest, images alone are found out, by the modes in the index.
@@ -9,16 +13,53 @@ Of data without a manifest, images alone are found out, by the modes in the inde
 from __future__ import annotations
 
 import warnings
+import weakref
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, Literal
+
+import numpy as np
 
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
 from tokenloom.datasets.protocols import pair_of
-from tokenloom.datasets.said_once import is_new
 from tokenloom.datasets.tokenizer import TokenizerLike
-from tokenloom.errors import ConfigError, DataMismatchWarning, MissingEodWarning
+from tokenloom.errors import (
+    ConfigError,
+    DataMismatchWarning,
+    MissingEodWarning,
+    TokenizerError,
+    TokenizerMismatchWarning,
+)
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifests import ManifestHead, manifest_head_of, optional_number
-from tokenloom.indexed.roles import has_roles
+from tokenloom.indexed.layout import prefix_of
+from tokenloom.indexed.manifests import (
+    ManifestHead,
+    SpecialToken,
+    fingerprint_of,
+    identity_of,
+    manifest_head_of,
+    optional_attribute,
+    optional_number,
+    read_manifest_head,
+)
+from tokenloom.indexed.roles import SequenceRoles, has_roles
+from tokenloom.storage.addresses import is_remote
+
+_SAID: dict[int, set[str]] = {}
+"""Topics by the identity of the configuration, as long as it lives."""
+
+
+def is_new(config: BlendedMegatronDatasetConfig, topic: str) -> bool:
+    """Whether nobody has asked this of a configuration and a topic before; from now on somebody has."""
+    key = id(config)
+    if key not in _SAID:
+        _SAID[key] = set()
+        weakref.finalize(config, _SAID.pop, key, None)
+    if topic in _SAID[key]:
+        return False
+    _SAID[key].add(topic)
+    return True
+
 
 Kind = Literal["documents", "sentences", "conversations", "images"]
 
@@ -42,12 +83,8 @@ _READABLE: dict[Kind, tuple[Kind, ...]] = {
 
 
 def kind_of(pair: IndexedDataset) -> Kind | None:
-    """Returns what the sequences of a pair are; None where nothing tells.
-
-    Raises:
-        DatasetFormatError: the manifest is damaged, or belongs to other data.
-    """
-    if pair.index.arrays.has_modes:
+    """Returns what the sequences of a pair are; None where nothing tells."""
+    if pair.index.has_modes:
         return "images"
     head = manifest_head_of(pair)
     return None if head is None else _kind_by(head)
@@ -60,9 +97,6 @@ def misread(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = False) -> 
         pair: the pair.
         reads: what its sequences are taken for.
         reads_roles: whether to look for roles beside a pair without a manifest, which costs a system call or request.
-
-    Raises:
-        DatasetFormatError: see `kind_of`.
     """
     kind = kind_of(pair) or ("conversations" if reads_roles and has_roles(pair) else None)
     if kind is None or kind in _READABLE[reads]:
@@ -71,17 +105,7 @@ def misread(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = False) -> 
 
 
 def check_kind(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str, reads: Kind) -> None:
-    """Checks that a low-level dataset is of a kind that a class reads; costs no system call after `check_tokenizer`.
-
-    Args:
-        dataset: what a `MegatronDataset` takes; one without a pair is not looked at.
-        config: the settings.
-        name: name of the dataset, for messages.
-        reads: what the class takes sequences for.
-
-    Raises:
-        ConfigError: the data are of another kind, and the settings do not allow that.
-    """
+    """Checks that a low-level dataset is of a kind that a class reads; costs no system call after `check_tokenizer`."""
     pair = pair_of(dataset)
     if pair is None or (found := misread(pair, reads)) is None:
         return
@@ -94,13 +118,7 @@ def check_kind(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str,
 
 
 def check_eod(dataset: Any, config: GPTDatasetConfig, *, name: str) -> None:
-    """Warns where settings look for an end-of-document token that the data do not have, as their manifest says.
-
-    Args:
-        dataset: the dataset, as for `check_kind`.
-        config: the settings.
-        name: name of the dataset, for the warning.
-    """
+    """Warns where settings look for an end-of-document token that the data do not have, as their manifest says."""
     wanted = [
         setting
         for setting in ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
@@ -134,6 +152,118 @@ def _eod_problem(head: ManifestHead, tokenizer: TokenizerLike | None) -> str | N
     return None
 
 
-def _warn_once(config: BlendedMegatronDatasetConfig, message: str, category: type[Warning]) -> None:
-    if is_new(config, message):
-        warnings.warn(message, category, stacklevel=4)
+def _warn_once(
+    config: BlendedMegatronDatasetConfig, message: str, category: type[Warning], *, topic: str | None = None
+) -> None:
+    if is_new(config, topic or message):
+        warnings.warn(message, category, stacklevel=5 if topic else 4)
+
+
+def check_tokenizer(dataset: Any, config: BlendedMegatronDatasetConfig, *, name: str) -> None:
+    """Checks that a configuration has the tokenizer that made a low-level dataset.
+
+    Costs one open and one read per pair, or an open that fails; nothing when it is asked again.
+    """
+    pair = pair_of(dataset)
+    if config.tokenizer is None or pair is None:
+        return
+    if (head := manifest_head_of(pair)) is None:
+        _check_width(pair, config)
+        return
+    if (found := mismatch(head, config.tokenizer)) is None:
+        return
+    if not config.allow_tokenizer_mismatch:
+        raise _refusal(head, found, name)
+    made_by = head.tokenizer.describe()
+    _warn_once(
+        config,
+        f"{name} and others were made with {made_by}, but are read with {found}, as allowed",
+        TokenizerMismatchWarning,
+        topic=found,
+    )
+
+
+def check_tokenizer_ahead(
+    prefixes: Iterable[str | None], config: BlendedMegatronDatasetConfig
+) -> dict[str, ManifestHead | None]:
+    """Looks at the manifests of all pairs of a blend before the first of them is built.
+
+    Those in object storage, where looking takes long, are left to `check_tokenizer`.
+
+    Returns:
+        What was read, by prefix, for `remember_head`.
+    """
+    heads: dict[str, ManifestHead | None] = {}
+    if config.tokenizer is None:
+        return heads
+    for prefix in prefixes:
+        if prefix is None or is_remote(prefix):
+            continue
+        pair = prefix_of(prefix)
+        head = heads[pair] = read_manifest_head(pair)
+        if head is not None and not config.allow_tokenizer_mismatch and (found := mismatch(head, config.tokenizer)):
+            raise _refusal(head, found, f"`{prefix}`")
+    return heads
+
+
+def remember_head(dataset: Any, heads: Mapping[str, ManifestHead | None]) -> None:
+    """Lets a low-level dataset know what was read of its manifest already, so that it is not opened again."""
+    pair = pair_of(dataset)
+    if pair is not None and pair.path_prefix in heads:
+        pair.manifest_head = heads[pair.path_prefix]
+
+
+def _refusal(head: ManifestHead, found: str, name: str) -> TokenizerError:
+    message = f"{name}: expected the tokenizer that made the data, {head.tokenizer.describe()}, found {found}"
+    hint = "use that one, or tokenize the data again; `allow_tokenizer_mismatch=True` reads them all the same"
+    return TokenizerError(message, hint=hint)
+
+
+def mismatch(head: ManifestHead, tokenizer: Any) -> str | None:
+    """Returns a phrase for a tokenizer that cannot be the one that made the data; None for one that can be."""
+    made_by = head.tokenizer
+    sha256, eod = fingerprint_of(tokenizer), optional_number(tokenizer, "eod")
+    shown_eod = None if eod is None or made_by.eod is None else SpecialToken(id=eod)
+    if made_by.sha256 is not None and sha256 is not None and (sha256 == made_by.sha256 or _knows_its_file(tokenizer)):
+        if sha256 != made_by.sha256:
+            return identity_of(tokenizer, eod=shown_eod).describe()
+    elif head.largest_token is not None:
+        vocab_size = optional_number(tokenizer, "vocab_size")
+        if vocab_size is not None and head.largest_token >= vocab_size:
+            return f"{identity_of(tokenizer, eod=shown_eod).describe()}, which has no id {head.largest_token}"
+    if made_by.eod is not None and eod is not None and eod != made_by.eod.id:
+        return identity_of(tokenizer, eod=shown_eod).describe()
+    return None
+
+
+def _knows_its_file(tokenizer: Any) -> bool:
+    """Whether its fingerprint is that of a file; of an object another one says nothing, see `HuggingFaceTokenizer`."""
+    return optional_attribute(tokenizer, "knows_its_file") is not False
+
+
+def _check_width(pair: IndexedDataset, config: BlendedMegatronDatasetConfig) -> None:
+    """Warns of tokens in which the largest ids of the tokenizer cannot be stored; legal, but hardly meant."""
+    vocab_size = optional_number(config.tokenizer, "vocab_size")
+    if vocab_size is None or pair.dtype.kind not in "iu" or vocab_size - 1 <= _largest(pair.dtype):
+        return
+    message = (
+        f"`{pair.path_prefix}` holds {pair.dtype} tokens, in which the tokenizer's {vocab_size} ids have no room; "
+        "was it made with another tokenizer?"
+    )
+    _warn_once(config, message, TokenizerMismatchWarning, topic=f"width {pair.dtype}")
+
+
+@cache
+def _largest(dtype: np.dtype[Any]) -> int:
+    return int(np.iinfo(dtype).max)
+
+
+def check_roles_tokenizer(roles: SequenceRoles, config: BlendedMegatronDatasetConfig, *, name: str) -> None:
+    """Compares the tokenizer of conversations with what their roles say, for data without a manifest."""
+    made_by, given = roles.tokenizer_sha256, getattr(config.tokenizer, "sha256", None)
+    if made_by is None or given is None or made_by == given or config.allow_tokenizer_mismatch:
+        return
+    if not _knows_its_file(config.tokenizer):
+        return
+    message = f"{name} was made with another tokenizer: expected {made_by[:12]}…, found {given[:12]}…"
+    raise TokenizerError(message, hint="tokenize the conversations again, or use that tokenizer")

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.datasets.config import GPTDatasetConfig
-from tokenloom.datasets.filled import Runs
-from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.gpt import GPTDataset, Runs
+from tokenloom.datasets.protocols import Int64s
 from tokenloom.datasets.tokenizer import token_ids
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.kernels import MappedSamples
@@ -115,13 +114,13 @@ class GPTFIMDataset(GPTDataset):
     def _mapped_samples(self) -> MappedSamples | None:
         return None if self.config.fim_rate else super()._mapped_samples()
 
-    def _gather(self, rows: NDArray[np.int64]) -> Runs:
+    def _gather(self, rows: Int64s) -> Runs:
         tokens, run_lengths, row_offsets = super()._gather(rows)
         if not self.config.fim_rate:
             return tokens, run_lengths, row_offsets
         bounds = np.cumsum(np.abs(run_lengths))[:-1]
         runs = np.split(tokens.astype(np.int64, copy=False), bounds) if len(run_lengths) else []
-        moved: list[NDArray[np.int64]] = []
+        moved: list[Int64s] = []
         signs: list[int] = []
         moved_offsets = [0]
         for row, position in enumerate(rows.tolist()):
@@ -135,9 +134,7 @@ class GPTFIMDataset(GPTDataset):
         flat = np.concatenate([np.empty(0, dtype=np.int64), *moved])
         return flat, lengths, np.array(moved_offsets, dtype=np.int64)
 
-    def _rearrange_sample(
-        self, position: int, runs: list[NDArray[np.int64]], is_text: list[bool]
-    ) -> list[NDArray[np.int64]]:
+    def _rearrange_sample(self, position: int, runs: list[Int64s], is_text: list[bool]) -> list[Int64s]:
         """Returns the documents of a sample as they come out, cut off at the sample's end; what is no text stays."""
         random = SampleRandom(self.config.random_seed, position, Purpose.FILL_IN_THE_MIDDLE)
         room = self.config.sequence_length + self._extra
@@ -150,14 +147,14 @@ class GPTFIMDataset(GPTDataset):
             room -= len(taken)
         return moved
 
-    def _rearrange_document(self, ids: NDArray[np.int64], random: SampleRandom) -> NDArray[np.int64]:
+    def _rearrange_document(self, ids: Int64s, random: SampleRandom) -> Int64s:
         """Returns the tokens of a document, whose text between end-of-document tokens is rearranged with `fim_rate`."""
         parts = []
         for part, separator in _parts(ids, self._fim_ids["eod"]):
             parts += [self._rearrange_fragments(part, random), separator]
         return np.concatenate([ids[:0], *parts])
 
-    def _rearrange_fragments(self, ids: NDArray[np.int64], random: SampleRandom) -> NDArray[np.int64]:
+    def _rearrange_fragments(self, ids: Int64s, random: SampleRandom) -> Int64s:
         assert self.config.fim_rate is not None
         if not len(ids):
             return ids
@@ -171,7 +168,7 @@ class GPTFIMDataset(GPTDataset):
             parts += [self._rearrange(part, self.config.fim_fragment_rate, random) if len(part) else part, separator]
         return np.concatenate(parts)
 
-    def _rearrange(self, ids: NDArray[np.int64], rate: float, random: SampleRandom) -> NDArray[np.int64]:
+    def _rearrange(self, ids: Int64s, rate: float, random: SampleRandom) -> Int64s:
         """Returns the tokens of a text, with probability `rate` rearranged."""
         if not random.chance(rate):
             return ids
@@ -192,7 +189,7 @@ class GPTFIMDataset(GPTDataset):
         return np.array(moved, dtype=np.int64)
 
 
-def _parts(ids: NDArray[np.int64], separator: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def _parts(ids: Int64s, separator: int) -> Iterator[tuple[Int64s, Int64s]]:
     """Yields the runs before each separator with it, then the run after the last one with nothing."""
     start = 0
     for stop in np.flatnonzero(ids == separator).tolist():

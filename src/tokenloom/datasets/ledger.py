@@ -1,8 +1,15 @@
-"""Where the conversations of a dataset and their tokens went: a count that must balance to zero."""
+"""Where the conversations, tokens and slots of samples went: counts that add up to nothing left over."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from operator import add, attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.order.windows import SpanBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,3 +109,204 @@ class ChatLedger:
             ("samples", f"{self.num_samples:,}, {self.num_untrainable_samples:,} without loss"),
             ("slots", f"{self.num_slots:,}, {100 * self.fill:.2f} % filled"),
         ]
+
+
+Int64s = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotCounts:
+    """Slots of samples by what is in them, and the tokens of the source that these samples read.
+
+    A slot has a label if a token follows the one in it. `slots` = `with_loss` + `eod_masked` + `prompt` +
+    `denied_slots` + `pad_id` + `no_label` + `padding`. A token is counted where it is a label, so that one which two
+    windows read counts once: `tokens` + `read_twice` = `with_loss` + `eod_masked` + `prompt` + `denied_tokens` +
+    `pad_id` + `first_tokens` + `rearranged` + `truncated`. Of samples that nobody looked into, `not_counted_slots` and
+    `not_counted_tokens` are in these sums instead.
+
+    Attributes:
+        samples: number of samples.
+        slots: their slots.
+        with_loss: slots with loss.
+        eod_masked: no loss: the token in the slot ends a document, and `eod_mask_loss` is set.
+        prompt: no loss: nobody is to learn this part of a conversation.
+        denied_slots: no loss: the token in the slot, or its label, is denied.
+        pad_id: no loss: the label is the padding id of the tokenizer, which the data holds.
+        no_label: no loss: the slot holds the last token of its text.
+        padding: no loss: the slot holds no token.
+        tokens: tokens that these samples account for.
+        read_twice: tokens of them that another sample reads as well, where a long document is cut into packs.
+        denied_tokens: tokens that are not trained since they, or the token before, are denied.
+        first_tokens: tokens that are no label: the first of a pack or conversation, or of a window without extra token.
+        rearranged: tokens that fill in the middle leaves out at the end of samples, less those that it adds.
+        truncated: tokens of conversations behind the end of a sample.
+        not_counted_slots, not_counted_tokens: what may be with or without loss.
+    """
+
+    samples: int = 0
+    slots: int = 0
+    with_loss: int = 0
+    eod_masked: int = 0
+    prompt: int = 0
+    denied_slots: int = 0
+    pad_id: int = 0
+    no_label: int = 0
+    padding: int = 0
+    tokens: int = 0
+    read_twice: int = 0
+    denied_tokens: int = 0
+    first_tokens: int = 0
+    rearranged: int = 0
+    truncated: int = 0
+    not_counted_slots: int = 0
+    not_counted_tokens: int = 0
+
+    def __add__(self, other: SlotCounts) -> SlotCounts:
+        if other is NO_SLOTS:
+            return self
+        return SlotCounts(**dict(zip(_NAMES, map(add, _NUMBERS(self), _NUMBERS(other)), strict=True)))
+
+    def __mul__(self, times: int) -> SlotCounts:
+        return SlotCounts(**dict(zip(_NAMES, (number * times for number in _NUMBERS(self)), strict=True)))
+
+    @property
+    def balance(self) -> tuple[int, int]:
+        """Slots and tokens that are not accounted for: 0, or a count is wrong."""
+        masked = self.with_loss + self.eod_masked + self.prompt + self.pad_id
+        slots = self.slots - masked - self.denied_slots - self.no_label - self.padding - self.not_counted_slots
+        read = masked + self.denied_tokens + self.first_tokens + self.rearranged + self.truncated
+        return slots, self.tokens + self.read_twice - read - self.not_counted_tokens
+
+
+_NAMES = tuple(field.name for field in fields(SlotCounts))
+_NUMBERS = attrgetter(*_NAMES)
+
+NO_SLOTS = SlotCounts()
+"""The counts of nothing."""
+
+
+def count_windows(samples: int, *, sequence_length: int, extra: int) -> SlotCounts:
+    """Returns the counts of windows in which nothing is masked."""
+    slots, unlabelled = samples * sequence_length, samples * (1 - extra)
+    return SlotCounts(
+        samples=samples,
+        slots=slots,
+        with_loss=slots - unlabelled,
+        no_label=unlabelled,
+        tokens=slots,
+        first_tokens=unlabelled,
+    )
+
+
+def count_spans(spans: SpanBatch, *, sequence_length: int, extra: int, are_packs: bool) -> SlotCounts:
+    """Returns the counts of samples in which nothing is masked but what is denied, from their spans alone.
+
+    Args:
+        spans: the spans; of denied documents with numbers below 0.
+        sequence_length: slots of a sample.
+        extra: tokens that a sample reads beyond that, 0 or 1.
+        are_packs: whether samples are packs of documents; else they are windows, of which each begins with the token
+            that ends the one before.
+    """
+    samples = len(spans.row_offsets) - 1
+    ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(spans.lengths)])
+    tokens = np.diff(ends[spans.row_offsets])
+    labels = np.maximum(tokens - 1, 0)
+    slots, num_labels, filled = (
+        samples * sequence_length,
+        int(labels.sum()),
+        int(np.minimum(tokens, sequence_length).sum()),
+    )
+    denied = 0
+    if (is_denied := spans.documents < 0).any():
+        flat = np.repeat(is_denied, spans.lengths)
+        pairs = flat.copy()
+        pairs[:-1] |= flat[1:]
+        pairs[ends[spans.row_offsets[1:][tokens > 0]] - 1] = False  # the last token of a sample has no label
+        denied = int(pairs.sum())
+    first = int((tokens > 0).sum()) if are_packs or not extra else 0
+    twice = int((spans.starts > 0).sum()) * extra if are_packs else 0
+    return SlotCounts(
+        samples=samples,
+        slots=slots,
+        with_loss=num_labels - denied,
+        denied_slots=denied,
+        no_label=filled - num_labels,
+        padding=slots - filled,
+        tokens=num_labels + first - twice,
+        read_twice=twice,
+        denied_tokens=denied,
+        first_tokens=first,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TextCounts:
+    """The texts of samples as they are trained, which fill in the middle may have changed.
+
+    Attributes:
+        text: integers[num_tokens], back to back.
+        is_denied: bool[num_tokens].
+        bounds: int64[samples + 1], where those of each sample begin and end.
+        loss: integers[samples], slots with loss of each, as the samples have them.
+        eod: the id that ends documents if it masks loss; None if it does not.
+    """
+
+    text: NDArray[Any]
+    is_denied: Bools
+    bounds: Int64s
+    loss: Int64s
+    eod: int | None
+
+    def of(self, planned: SlotCounts, *, sequence_length: int) -> SlotCounts:
+        """Returns the counts of these samples, given those of their spans."""
+        tokens = np.diff(self.bounds)
+        has_label = np.ones(len(self.text), dtype=np.bool_)
+        has_label[self.bounds[1:][tokens > 0] - 1] = False
+        denied = self.is_denied.copy()
+        denied[:-1] |= self.is_denied[1:]
+        denied &= has_label
+        num_denied, num_labels = int(denied.sum()), int(has_label.sum())
+        ended = 0 if self.eod is None else int(((self.text == self.eod) & has_label & ~denied).sum())
+        filled = int(np.minimum(tokens, sequence_length).sum())
+        with_loss = int(self.loss.sum())
+        before = planned.tokens + planned.read_twice - planned.first_tokens
+        return replace(
+            planned,
+            with_loss=with_loss,
+            eod_masked=ended,
+            denied_slots=num_denied,
+            pad_id=num_labels - with_loss - ended - num_denied,
+            no_label=filled - num_labels,
+            padding=planned.slots - filled,
+            denied_tokens=num_denied,
+            rearranged=before - num_labels,
+        )
+
+
+def count_conversations(shares: Int64s, denied: Bools, *, samples: int, slots: int) -> SlotCounts:
+    """Returns the counts of samples of whole conversations.
+
+    Args:
+        shares: int64[count, 5] of each conversation: tokens, inputs, tokens that are read, slots, labels with loss.
+        denied: bool[count], those that are not read.
+        samples: how many samples they are in.
+        slots: slots of these.
+    """
+    tokens, inputs, available, _, with_loss = shares[~denied].sum(axis=0).tolist()
+    count, blank = int((~denied).sum()), int(shares[denied, 1].sum())
+    lost = int(shares[denied, 0].sum())
+    return SlotCounts(
+        samples=samples,
+        slots=slots,
+        with_loss=with_loss,
+        prompt=available - count - with_loss,
+        denied_slots=blank,
+        no_label=inputs - (available - count),
+        padding=slots - inputs - blank,
+        tokens=tokens + lost,
+        denied_tokens=lost,
+        first_tokens=count,
+        truncated=tokens - available,
+    )

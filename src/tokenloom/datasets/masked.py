@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.data_match import check_kind
-from tokenloom.datasets.data_origin import PairOrigin
-from tokenloom.datasets.pair_samples import PairSamples
+from tokenloom.datasets.pair_samples import PairOrigin, PairSamples
+from tokenloom.datasets.protocols import Int64s, Positions
 from tokenloom.datasets.shortcuts import UNCALLED_BY_ITEM
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.tensors import Sample
@@ -26,7 +26,7 @@ from tokenloom.indexed.lengths import LengthHistogram, length_histogram
 from tokenloom.kernels import Masker, make_masker
 from tokenloom.numbers import checked_integer
 from tokenloom.order.sentences import SentenceOrder
-from tokenloom.order.windows import SpanBatch, Spans
+from tokenloom.order.windows import SpanBatch
 from tokenloom.overrides import Uncalled
 
 _GEOMETRIC_PROBABILITY = 0.2
@@ -97,7 +97,7 @@ class MaskedWordPieceDatasetConfig(BlendedMegatronDatasetConfig):
         checked_integer("sequence_length", self.sequence_length, at_least=least, hint=hint)
 
 
-class MaskedWordPieceDataset(PairSamples, MegatronDataset):
+class MaskedWordPieceDataset(PairSamples):
     """Samples of whole sentences, some words of which are masked: the base of BERT and T5 datasets.
 
     Data have one sequence per sentence, and splits divide documents. Sample k takes the sentences
@@ -183,13 +183,7 @@ class MaskedWordPieceDataset(PairSamples, MegatronDataset):
         """Returns the kernel that masks and fills samples; made with the first of them."""
 
     def _fill(self, text: SentenceText) -> Sample:
-        """Returns masked samples with a leading batch axis.
-
-        Raises:
-            IndexError: the text of a sample does not fit the index.
-            ValueError: it holds a token that the tokenizer does not have.
-            OverflowError: what is masked does not fit the sample.
-        """
+        """Returns masked samples with a leading batch axis."""
         if self._filler is None:
             self._filler = self._make_filler()
         sample = self._empty(len(text.targets))
@@ -256,11 +250,7 @@ class MaskedWordPieceDataset(PairSamples, MegatronDataset):
         """Returns a sample, see the class; None gives one with an all-zero loss mask, for filling up a batch."""
         return {name: value if value.ndim else int(value) for name, value in self._sample_for_item(idx).items()}
 
-    def spans(self, idx: int) -> Spans:
-        """Returns the sentences that a sample is made of, before it is cut to its target length."""
-        return self.span_batch((idx,))[0]
-
-    def span_batch(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanBatch:
+    def span_batch(self, positions: Positions) -> SpanBatch:
         """Returns the spans of many samples."""
         rows, _ = self._rows(positions)
         try:
@@ -270,7 +260,7 @@ class MaskedWordPieceDataset(PairSamples, MegatronDataset):
         self.order.check()
         return spans
 
-    def _batch(self, rows: NDArray[np.int64]) -> Sample:
+    def _batch(self, rows: Int64s) -> Sample:
         try:
             return self._fill(self._read(rows))
         except TokenloomError:  # says already what is wrong
@@ -280,7 +270,7 @@ class MaskedWordPieceDataset(PairSamples, MegatronDataset):
                 self._batch(np.array([row]))  # raises for the sample that is to blame
             raise self._explained(error, int(rows[0])) from error
 
-    def _read(self, rows: NDArray[np.int64]) -> SentenceText:
+    def _read(self, rows: Int64s) -> SentenceText:
         sentences, targets = self.order.sentences(rows)
         tokens = self._read_spans(self.dataset, sentences.documents, sentences.starts, sentences.lengths)
         return SentenceText(
@@ -328,10 +318,10 @@ class SentenceText:
         seeds: uint32[rows], of each sample's generator.
     """
 
-    tokens: NDArray[np.int64]
-    sentence_lengths: NDArray[np.int64]
-    row_offsets: NDArray[np.int64]
-    targets: NDArray[np.int64]
+    tokens: Int64s
+    sentence_lengths: Int64s
+    row_offsets: Int64s
+    targets: Int64s
     seeds: NDArray[np.uint32]
 
 
@@ -340,10 +330,6 @@ def _ngram_cdf(longest: int, *, longer: bool) -> NDArray[np.float64]:
 
     The order of the operations is that of `RandomState.choice` behind the reference's weights: a sum in another order
     has other last bits.
-
-    Args:
-        longest: words in an n-gram, at most.
-        longer: give the weights in reverse.
     """
     weights = 1.0 / np.arange(1, longest + 1)
     weights = weights / weights.sum(keepdims=True)

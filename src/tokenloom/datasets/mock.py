@@ -1,17 +1,22 @@
-"""Made-up GPT data, the same for everyone: for measuring a run without data."""
+"""Made-up GPT data, of text or of text with images, the same for everyone: for measuring a run without data."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
+from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.datasets.splits import Split
+from tokenloom.datasets.outputs import BatchLayout, Output
+from tokenloom.datasets.protocols import Int64s
+from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.datasets.tokenizer import TokenizerLike
 from tokenloom.errors import ConfigError
+from tokenloom.forks import cached_property
 
 
 class MockGPTLowLevelDataset:
@@ -33,22 +38,20 @@ class MockGPTLowLevelDataset:
         )
 
     def __len__(self) -> int:
-        return self.size
+        return len(self.sequence_lengths)
 
-    def __getitem__(self, idx: int) -> NDArray[np.int64]:
+    def __getitem__(self, idx: int) -> Int64s:
         """Returns a document: int64[length]."""
         return self.get(idx)
 
-    def get(self, idx: int, offset: int = 0, length: int | None = None) -> NDArray[np.int64]:
+    def get(self, idx: int, offset: int = 0, length: int | None = None) -> Int64s:
         """Returns tokens [offset, offset + length) of a document; all from `offset` on when length is None."""
         available = int(self.sequence_lengths[idx])
         stop = available if length is None else min(offset + length, available)
         one = np.ones(1, dtype=np.int64)
         return self.gather(one * idx, one * offset, one * max(stop - offset, 0))
 
-    def gather(
-        self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
+    def gather(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> Int64s:
         """Returns the tokens of many spans, back to back: int64[sum(lengths)]."""
         ends = np.cumsum(lengths)
         offsets = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - lengths - starts, lengths)
@@ -56,42 +59,62 @@ class MockGPTLowLevelDataset:
         return np.where(offsets == last, self.eod_token, (offsets + 1) % self.vocab_size)
 
 
-def check_names_no_data(config: BlendedMegatronDatasetConfig, *, otherwise: type) -> None:
-    """Checks that a configuration asks for made-up data.
-
-    Args:
-        config: the settings.
-        otherwise: the class that reads data.
-
-    Raises:
-        ConfigError: it names data.
-    """
-    if not config.mock:
-        message = "expected a config without `blend` for made-up data, found one that names data"
-        raise ConfigError(message, hint=f"use {otherwise.__name__}")
-
-
 class MockGPTDataset(GPTDataset):
     """GPT samples from made-up data; takes the place of `GPTDataset` when a config names no data."""
 
-    def __init__(
-        self,
-        dataset: MockGPTLowLevelDataset,
-        dataset_path: str | None,
-        indices: NDArray[Any],
-        num_samples: int | None,
-        index_split: Split,
-        config: GPTDatasetConfig,
-    ) -> None:
-        check_names_no_data(config, otherwise=GPTDataset)
-        super().__init__(dataset, dataset_path, indices, num_samples, index_split, config)
-
-    @staticmethod
-    def numel_low_level_dataset(low_level_dataset: Any) -> int:
-        """Returns the number of documents."""
-        return len(low_level_dataset)
+    in_place_of: ClassVar[type | None] = GPTDataset
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str | None, config: Any) -> Any:
         """Returns the made-up documents; the path does not matter."""
         return MockGPTLowLevelDataset(config.tokenizer)
+
+
+@dataclass
+class MultimodalDatasetConfig(GPTDatasetConfig):
+    """What multimodal datasets need to know beyond the settings of GPT datasets.
+
+    Attributes:
+        image_h: height of the images, in pixels. Required.
+        image_w: their width. Required.
+        preprocess_func: called with each sample of torch tensors that `dataset[k]` gives; what it returns is the
+            sample. None to leave them as they are.
+    """
+
+    image_h: int | None = None
+    image_w: int | None = None
+    preprocess_func: Callable[[Sample], Sample] | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the settings."""
+        super().__post_init__()
+        for name in ("image_h", "image_w"):
+            pixels = getattr(self, name)
+            if pixels is None or pixels < 1:
+                message = f"expected `{name}` of at least 1, found {pixels!r}"
+                raise ConfigError(message)
+
+
+class MockMultimodalDataset(MockGPTDataset):
+    """Samples of `MockGPTDataset`, each with a black image: float32[3, image_h, image_w] under "image"."""
+
+    config: MultimodalDatasetConfig
+
+    def __getitem__(self, idx: int | None) -> Sample:
+        """Returns a sample as torch tensors, as `preprocess_func` leaves it."""
+        sample = to_tensors(self._sample_for_item(idx), copy_shared=True)
+        return sample if self.config.preprocess_func is None else self.config.preprocess_func(sample)
+
+    @property
+    def item_hook(self) -> str | None:
+        """What only `dataset[k]` asks: the function that samples are preprocessed by."""
+        return None if self.config.preprocess_func is None else "preprocess_func"
+
+    @cached_property
+    def layout(self) -> BatchLayout:
+        """The arrays of a sample."""
+        assert self.config.image_h is not None  # the config has checked it
+        assert self.config.image_w is not None
+        shape = (3, self.config.image_h, self.config.image_w)
+        image = Output(name="image", shape=shape, dtype=np.dtype(np.float32), initial=0.0)
+        return BatchLayout((*super().layout.outputs, image))

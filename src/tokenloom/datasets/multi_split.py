@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.ledger import SlotCounts
 from tokenloom.datasets.outputs import BatchLayout, Output
 from tokenloom.datasets.pair_samples import PairSamples
-from tokenloom.datasets.slot_counts import SlotCounts
+from tokenloom.datasets.protocols import Int64s, Positions
 from tokenloom.datasets.splits import SplitMatrix, split_text
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import NO_TOKEN
@@ -112,11 +113,7 @@ class MultiSplitGPTDataset(GPTDataset):
         return sample
 
     def batch(
-        self,
-        positions: Sequence[int | None] | NDArray[np.integer[Any]],
-        *,
-        out: Sample | None = None,
-        digests: NDArray[np.uint64] | None = None,
+        self, positions: Positions, *, out: Sample | None = None, digests: NDArray[np.uint64] | None = None
     ) -> Sample:
         """Returns many samples as NumPy arrays with a leading batch axis, by one kernel call.
 
@@ -137,16 +134,16 @@ class MultiSplitGPTDataset(GPTDataset):
             raise ConfigError(message, hint="take them one by one, or set `return_document_ids=False`")
         return PairSamples.batch(self, positions)
 
-    def _batch(self, rows: NDArray[np.int64]) -> Sample:
+    def _batch(self, rows: Int64s) -> Sample:
         return {"text": self._texts(rows)}
 
-    def _rows(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], list[int]]:
+    def _rows(self, positions: Positions) -> tuple[Int64s, list[int]]:
         rows, fillers = super()._rows(positions)
         if fillers:
             self._not_none(None)
         return rows, fillers
 
-    def _texts(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _texts(self, rows: Int64s) -> Int64s:
         """Returns the texts at positions that are known to exist: int64[count, sequence_length + 1]."""
         try:
             tokens, lengths, row_offsets = self._runs(rows)

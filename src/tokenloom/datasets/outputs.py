@@ -56,13 +56,7 @@ class BatchLayout:
     outputs: tuple[Output, ...]
 
     def allocate(self, leading: tuple[int, ...], *, integers: np.dtype[Any], empty: MakeArray = np.empty) -> Sample:
-        """Returns new arrays, of which only the constant ones hold something.
-
-        Args:
-            leading: axes in front: none for a sample, (count,) for a batch.
-            integers: the dtype of tokens, labels and positions.
-            empty: makes an array.
-        """
+        """Returns new arrays, of which only the constant ones hold something."""
         sample: Sample = {}
         for output in self.outputs:
             if output.constant is not None:
@@ -75,16 +69,7 @@ class BatchLayout:
         return sample
 
     def check(self, out: Mapping[str, Any], count: int, *, name: str) -> None:
-        """Checks that a caller's arrays can take a batch of `count` samples.
-
-        Args:
-            out: the arrays.
-            count: number of samples.
-            name: name of the dataset, for messages.
-
-        Raises:
-            ConfigError: an array is missing, superfluous, or not what it must be; nothing was written.
-        """
+        """Checks that a caller's arrays can take a batch of `count` samples."""
         if len(out) != len(self.outputs) or any(output.name not in out for output in self.outputs):
             expected = ", ".join(sorted(output.name for output in self.outputs))
             message = f"expected arrays for {expected} to fill with samples of {name}, found {', '.join(sorted(out))}"
@@ -138,11 +123,7 @@ def recycled_empty(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
 
 
 def integers_of(dtype: DTypeLike) -> np.dtype[Any]:
-    """Returns the dtype of tokens, labels and positions that a caller asks for.
-
-    Raises:
-        ConfigError: it is neither int64 nor int32.
-    """
+    """Returns the dtype of tokens, labels and positions that a caller asks for."""
     try:
         found = np.dtype(dtype)
     except TypeError:

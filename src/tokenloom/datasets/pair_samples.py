@@ -5,39 +5,84 @@ from __future__ import annotations
 import operator
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
-from tokenloom.datasets.protocols import pair_of
+from tokenloom.datasets.protocols import Int64s, Positions, pair_of
 from tokenloom.datasets.shortcuts import as_arrays, is_within_item, makes_batches, stack
 from tokenloom.datasets.tensors import Sample, sample_batch
-from tokenloom.datasets.verified import verification_of
 from tokenloom.errors import ConfigError, IndexCacheError
 from tokenloom.forks import cached_property
-from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.dataset import IndexedDataset, dataset_identity
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.lengths import LengthHistogram, length_histogram
 from tokenloom.indexed.token_source import ReadSpans, span_reader
-from tokenloom.indexed.verify import check_sum
+from tokenloom.indexed.verification import Verification, verification
+from tokenloom.indexed.verify import check_index, check_sidecars, check_sum
 from tokenloom.order.arrays import ArrayStore, DataOrigin
 from tokenloom.order.cache import index_cache
 from tokenloom.order.documents import Documents
 from tokenloom.order.protocols import Order
-from tokenloom.order.windows import SpanBatch
+from tokenloom.order.windows import SpanBatch, Spans
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.atomic import own_folder
 from tokenloom.storage.object_storage import object_storage
 
-if TYPE_CHECKING:
-    _Base = MegatronDataset  # beside which a dataset class has this
-else:
-    _Base = object
+
+def verification_of(config: BlendedMegatronDatasetConfig) -> Verification | None:
+    """Returns the check that runs in the background of datasets with `verify="full"`; None with "quick".
+
+    `wait()` waits until all that was built is checked, and raises what was found. Every sample that is asked for raises
+    it too, in this process and in workers that are forked from it.
+
+    Args:
+        config: the settings.
+    """
+    if config.verify != "full" or config.mock:
+        return None
+    if config.path_to_cache is not None and not is_remote(config.path_to_cache):
+        return verification(os.path.join(config.path_to_cache, "verified"))
+    path = os.path.join(config.storage_settings.folder, f"verified-{os.geteuid()}")
+    return verification(own_folder(path, hint="name a folder for indices with `path_to_cache`"))
 
 
-class PairSamples(_Base):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairOrigin:
+    """A low-level dataset as the `DataOrigin` of index arrays.
+
+    Attributes:
+        dataset: the data; made-up ones are sound, and need no identity.
+        further: what else the arrays depend on and the key of their cache does not say.
+        tell: tells the data from others; None for `dataset_identity` of a pair.
+    """
+
+    dataset: Any
+    further: Mapping[str, Any] = field(default_factory=dict)
+    tell: Callable[[], dict[str, Any]] | None = None
+
+    def check(self) -> None:
+        """Checks every row of the index, and all roles, once per opened pair; compares with its manifest."""
+        if (pair := pair_of(self.dataset)) is not None:
+            check_index(pair, compares=not pair.is_remote)  # its local copy has a checksum of its own
+            if not pair.is_remote:
+                check_sidecars(pair, names=("roles",))
+
+    @property
+    def identity(self) -> Callable[[], dict[str, Any]] | None:
+        """Returns what tells the data from others; None for made-up ones."""
+        return None if self.tell is None and pair_of(self.dataset) is None else self._identity
+
+    def _identity(self) -> dict[str, Any]:
+        found = dataset_identity(self.dataset) if self.tell is None else self.tell()
+        return {**found, **self.further}
+
+
+class PairSamples(MegatronDataset):
     """What datasets over one pair have beside `MegatronDataset`: an order, samples in batches, and announcements.
 
     A class says which order it has, and how it makes samples in `_batch`.
@@ -68,7 +113,7 @@ class PairSamples(_Base):
         return span_reader(self.dataset, whole=self._asks_items)
 
     @abstractmethod
-    def _batch(self, rows: NDArray[np.int64]) -> Sample:
+    def _batch(self, rows: Int64s) -> Sample:
         """Returns the samples at positions that are known to exist: int64[count]."""
 
     def verify_indices(self) -> list[str]:
@@ -103,7 +148,7 @@ class PairSamples(_Base):
             self.order.check()
         return {name: array[0] for name, array in batch.items()}
 
-    def batch(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Sample:
+    def batch(self, positions: Positions) -> Sample:
         """Returns many samples as NumPy arrays with a leading batch axis, by one kernel call.
 
         Args:
@@ -117,7 +162,7 @@ class PairSamples(_Base):
             return stack(self._items(positions), name=type(self).__name__)
         return self._rows_or_fillers(positions)
 
-    def _rows_or_fillers(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Sample:
+    def _rows_or_fillers(self, positions: Positions) -> Sample:
         rows, fillers = self._rows(positions)
         batch = self._batch(rows)
         self.order.check()
@@ -145,7 +190,7 @@ class PairSamples(_Base):
             raise IndexError(message)
         return position if position >= 0 else position + num_samples
 
-    def _rows(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], list[int]]:
+    def _rows(self, positions: Positions) -> tuple[Int64s, list[int]]:
         """Returns non-negative positions, int64[count], and the rows that stand for None."""
         if self._verification is not None:
             self._verification.check()
@@ -162,8 +207,12 @@ class PairSamples(_Base):
             state.pop("_indices", None)
         return state
 
+    def spans(self, idx: int) -> Spans:
+        """Returns the pieces of sequences that make up a sample: all that it reads, one beyond its end included."""
+        return self.span_batch((idx,))[0]
+
     @abstractmethod
-    def span_batch(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanBatch:
+    def span_batch(self, positions: Positions) -> SpanBatch:
         """Returns the spans of many samples."""
 
     @property
@@ -227,11 +276,7 @@ class PairSamples(_Base):
         )
 
     def _check_sum(self, num_tokens: int) -> None:
-        """Checks what the lengths of all exposed sequences add up to, at every start; O(1) where they are one range.
-
-        Raises:
-            DatasetFormatError: there are other tokens.
-        """
+        """Checks what the lengths of all exposed sequences add up to, at every start; O(1) where they are one range."""
         rows = self.rows.consecutive
         if not rows or (pair := pair_of(self.dataset)) is None:
             return
@@ -261,14 +306,8 @@ def has_own_lengths(source: Any) -> bool:
     return not issubclass(kind, IndexedDataset) or kind.sequence_lengths is not IndexedDataset.sequence_lengths
 
 
-def positions_and_fillers(
-    positions: Sequence[int | None] | NDArray[np.integer[Any]],
-) -> tuple[NDArray[np.int64], list[int]]:
-    """Returns positions as they are given, int64[count], with 0 in the rows that stand for None, and these rows.
-
-    Raises:
-        TypeError: they are no integers.
-    """
+def positions_and_fillers(positions: Positions) -> tuple[Int64s, list[int]]:
+    """Returns positions as they are given, int64[count], with 0 in the rows that stand for None, and these rows."""
     fillers: list[int] = []
     if not isinstance(positions, np.ndarray) and None in positions:
         fillers = [row for row, position in enumerate(positions) if position is None]
@@ -280,7 +319,7 @@ def positions_and_fillers(
     return np.ascontiguousarray(given, dtype=np.int64), fillers
 
 
-def _all_within(rows: NDArray[np.int64], count: int) -> bool:
+def _all_within(rows: Int64s, count: int) -> bool:
     """Whether all positions are in [0, count)."""
     if rows.size <= _FEW and rows.ndim == 1:  # a call of NumPy takes longer than looking at so few
         numbers = rows.tolist()

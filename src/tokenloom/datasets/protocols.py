@@ -18,6 +18,7 @@ from tokenloom.datasets.tensors import Sample
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.order.windows import SpanBatch, Spans
 
+Int64s = NDArray[np.int64]
 Positions = Sequence[int | None] | NDArray[np.integer[Any]]
 
 
@@ -27,20 +28,9 @@ class Samples(Protocol):
 
     def __len__(self) -> int:
         """Returns the number of samples."""
-        ...
 
     def __getitem__(self, idx: Any) -> Any:
         """Returns a sample: named tensors or arrays, a tuple or a named tuple. It alone says what samples are."""
-        ...
-
-
-@runtime_checkable
-class ArraySamples(Protocol):
-    """Gives a sample as NumPy arrays."""
-
-    def sample(self, idx: int) -> Sample:
-        """Returns a sample as NumPy arrays."""
-        ...
 
 
 @runtime_checkable
@@ -49,7 +39,6 @@ class Batches(Protocol):
 
     def batch(self, positions: Positions) -> Sample:
         """Returns samples; None stands for one without loss."""
-        ...
 
 
 @runtime_checkable
@@ -59,11 +48,9 @@ class FillsBatches(Protocol):
     @property
     def fills_batches(self) -> bool:
         """Whether it does, with these settings."""
-        ...
 
     def allocate_batch(self, count: int, *, integer_dtype: DTypeLike = np.int64, empty: MakeArray = np.empty) -> Sample:
         """Returns arrays for a batch."""
-        ...
 
 
 @runtime_checkable
@@ -73,7 +60,6 @@ class DigestsTokens(Protocol):
     @property
     def digests_tokens(self) -> bool:
         """Whether it does, with these settings."""
-        ...
 
     def batch(
         self, positions: Positions, *, out: Sample | None = None, digests: NDArray[np.uint64] | None = None
@@ -82,16 +68,14 @@ class DigestsTokens(Protocol):
 
         All of them or none: where it leaves zeros, they are made of the samples.
         """
-        ...
 
 
 @runtime_checkable
 class FillsRows(FillsBatches, Protocol):
     """Fills some rows of given arrays; so a blend has each of its datasets fill its own rows."""
 
-    def fill_rows(self, positions: Positions, out: Sample, rows: NDArray[np.int64] | None = None) -> None:
+    def fill_rows(self, positions: Positions, out: Sample, rows: Int64s | None = None) -> None:
         """Fills rows of such arrays."""
-        ...
 
 
 @runtime_checkable
@@ -101,24 +85,20 @@ class Announces(Protocol):
     @property
     def remote_paths(self) -> list[str]:
         """The addresses of the objects that tokens are read from; empty for local data."""
-        ...
 
     def will_need(self, positions: Sequence[int | None]) -> None:
         """Announces samples, in the order in which they will be read."""
-        ...
 
 
 @runtime_checkable
 class KnowsLengths(Protocol):
     """Tells how long samples are without reading them; what packing without communication needs."""
 
-    def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
+    def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> Int64s:
         """Returns the tokens of samples: int64[num_positions]; of all of them for None."""
-        ...
 
-    def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
+    def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> Int64s:
         """Returns the same with padding."""
-        ...
 
 
 @runtime_checkable
@@ -127,29 +107,25 @@ class KnowsSpans(Protocol):
 
     def spans(self, idx: int) -> Spans:
         """Returns the spans of a sample."""
-        ...
 
-    def span_batch(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanBatch:
+    def span_batch(self, positions: Positions) -> SpanBatch:
         """Returns the spans of many samples."""
-        ...
 
 
 @runtime_checkable
 class KnowsSlots(Protocol):
     """Gives spans more room in a sample than they have tokens: it is filled up with padding."""
 
-    def slots_of(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
+    def slots_of(self, sequences: Int64s) -> Int64s:
         """Returns the places of a sample that each sequence takes: int64[num_sequences]; -1 - number if denied."""
-        ...
 
 
 @runtime_checkable
 class KnowsEpochs(Protocol):
     """Tells from its order, which is stored, in which epoch of its data a sample is."""
 
-    def epochs_of(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    def epochs_of(self, positions: Positions) -> Int64s:
         """Returns the epoch that each sample begins in, int64[num_positions], from 0; -1 where the order tells none."""
-        ...
 
 
 @runtime_checkable
@@ -158,7 +134,6 @@ class Verifiable(Protocol):
 
     def verify_indices(self) -> list[str]:
         """Returns one sentence for each difference from the order in use."""
-        ...
 
 
 @runtime_checkable
@@ -167,7 +142,6 @@ class HearsOfEpochs(Protocol):
 
     def set_epoch(self, epoch: int) -> None:
         """Takes the number of the epoch that begins."""
-        ...
 
 
 @runtime_checkable
@@ -179,7 +153,6 @@ class KnowsOrder(Protocol):
 
         The digest is the SHA-256, in hex, of everything that decides the positions before it, and of nothing else.
         """
-        ...
 
     def position_of_state(self, state: Mapping[str, Any]) -> int:
         """Returns the position of what `order_state` returned, whenever that was.
@@ -187,7 +160,6 @@ class KnowsOrder(Protocol):
         Raises:
             ConfigError: it is of another run, of another past, of data that were replaced since, or beyond the end.
         """
-        ...
 
 
 @runtime_checkable

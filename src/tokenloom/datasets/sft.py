@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.conversations import ConversationSamples
 from tokenloom.datasets.exposure import TakenConversations
-from tokenloom.datasets.pair_samples import PairSamples
+from tokenloom.datasets.protocols import Int64s
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.order.arrays import ArrayStore
 from tokenloom.order.conversations import PackedConversations
 
 
-class SFTDataset(ConversationSamples, PairSamples, MegatronDataset):
+class SFTDataset(ConversationSamples):
     """Samples of `sequence_length` positions, filled with whole conversations in shuffled order.
 
     Conversations are shuffled epoch by epoch and packed by next fit: each joins the sample before it if it fits, and
@@ -56,7 +52,7 @@ class SFTDataset(ConversationSamples, PairSamples, MegatronDataset):
         return PackedConversations(taken, self.num_samples, seed=seed, store=store, capacity=capacity)
 
     @property
-    def sample_index(self) -> NDArray[np.int64]:
+    def sample_index(self) -> Int64s:
         """int64[num_samples + 1], the position in `document_index` at which each sample begins, and the end."""
         return self._stored().starts()
 
@@ -68,12 +64,12 @@ class SFTDataset(ConversationSamples, PairSamples, MegatronDataset):
         """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
         return to_tensors(self._sample_for_item(idx))
 
-    def _batch(self, rows: NDArray[np.int64]) -> Sample:
+    def _batch(self, rows: Int64s) -> Sample:
         """Returns the samples at positions that are known to exist: int64[count]."""
         try:
             return self._fill(*self.order.conversations(rows), width=self.config.sequence_length, with_boundaries=True)
         except IndexError as error:  # the positions exist, so it is the indices that do not fit
             raise self._damaged(error) from error
 
-    def _num_slots(self, slots: NDArray[np.int64]) -> int:
+    def _num_slots(self, slots: Int64s) -> int:
         return len(self) * self.config.sequence_length

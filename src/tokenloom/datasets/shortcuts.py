@@ -59,11 +59,7 @@ class HasHooks:
         return Overrides.of(self, _hooks_of(tuple(self.uncalled_hooks)))
 
     def _check_overrides(self) -> None:
-        """Raises if the class overrides what would have no effect, or none in `dataset[k]`; part of making a dataset.
-
-        Raises:
-            ConfigError: it does.
-        """
+        """Refuses a class that overrides what would have no effect, or none in `dataset[k]`; part of making it."""
         if not self._overrides.found:
             return
         self._overrides.refuse_uncalled({**_UNCALLED, **self.uncalled_hooks})
@@ -118,11 +114,7 @@ def hook_of(dataset: Any, method: str) -> str | None:
 
 
 def check_hooks(dataset: Any, method: str, purpose: str = "filling given arrays") -> None:
-    """Raises if a fast way would skip a hook, where `dataset[k]` cannot be asked instead.
-
-    Raises:
-        ConfigError: it would.
-    """
+    """Raises if a fast way would skip a hook, where `dataset[k]` cannot be asked instead."""
     if (hook := hook_of(dataset, method)) is not None:
         found = f"{type(dataset).__name__} with `{hook}`"
         message = f"expected samples as tokenloom makes them, for {purpose}, found {found}"
@@ -169,11 +161,7 @@ def _cuts_itself(batch: Any) -> bool:
 
 
 def batch_of(dataset: Any, positions: Positions) -> Sample:
-    """Returns samples as NumPy arrays with a batch axis, as `dataset.batch` does, but always those of `dataset[k]`.
-
-    Raises:
-        ConfigError: the samples have no batch axis: they differ in names or shapes.
-    """
+    """Returns samples as NumPy arrays with a batch axis, as `dataset.batch` does, but always those of `dataset[k]`."""
     if must_be_asked(dataset):
         return stack([dataset[position] for position in positions], name=type(dataset).__name__)
     batch: Sample = dataset.batch(positions)
@@ -207,15 +195,7 @@ def as_arrays(sample: Mapping[str, Any]) -> Sample:
 
 
 def stack(samples: Sequence[Any], *, name: str) -> Sample:
-    """Returns samples as NumPy arrays with a batch axis.
-
-    Args:
-        samples: samples as `dataset[k]` gives them.
-        name: name of the class, for messages.
-
-    Raises:
-        ConfigError: they are no dicts, or differ in names or shapes.
-    """
+    """Returns samples as NumPy arrays with a batch axis."""
     if not all(isinstance(sample, Mapping) for sample in samples):
         message = f"expected samples with named arrays of {name}, found {type(samples[0]).__name__}"
         raise ConfigError(message, hint="take them one by one")

@@ -42,9 +42,6 @@ def split_text(split: str | Sequence[float]) -> str:
     Example:
         >>> split_text((98, 1, 0.5))
         '98,1,0.5'
-
-    Raises:
-        ConfigError: it is neither a text nor a sequence of finite numbers.
     """
     if isinstance(split, str):
         return split
@@ -67,9 +64,6 @@ def parse_and_normalize_split(split: str | Sequence[float]) -> list[float]:
     Example:
         >>> parse_and_normalize_split("3, 1")
         [0.75, 0.25, 0.0]
-
-    Raises:
-        ConfigError: the string holds no weight, more than three, a malformed or a negative one, or only zeros.
     """
     split = split_text(split)
     if "-" in split:
@@ -111,10 +105,6 @@ def split_matrix(shares: Sequence[float], within: Sequence[float] | None = None)
         [(0, 0.75), (0.75, 1.0), None]
         >>> split_matrix([0.75, 0.25, 0.0], within=[0.5, 0.5, 0.0])
         [(0, 0.5), (0.75, 1.0), None]
-
-    Args:
-        shares: share of each split.
-        within: other shares: a split then is what both give it.
     """
     first, second = ([*itertools.pairwise(itertools.accumulate([0, *each]))] for each in (shares, within or shares))
     both = [(max(a[0], b[0]), min(a[1], b[1])) for a, b in zip(first, second, strict=True)]

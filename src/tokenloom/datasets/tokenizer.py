@@ -57,11 +57,7 @@ class WordPieces:
 
 
 def word_pieces(tokenizer: Any) -> WordPieces:
-    """Returns the vocabulary of a tokenizer.
-
-    Raises:
-        ConfigError: it has no `inv_vocab`, or one that is empty or has negative ids.
-    """
+    """Returns the vocabulary of a tokenizer."""
     vocabulary = optional_attribute(tokenizer, "inv_vocab")
     if not vocabulary:
         raise _missing(tokenizer, "inv_vocab", "it tells words from their continuations")
@@ -75,11 +71,7 @@ def word_pieces(tokenizer: Any) -> WordPieces:
 
 
 def required_token_id(tokenizer: Any, role: str, reason: str) -> int:
-    """Returns the id of a role that a dataset cannot do without.
-
-    Raises:
-        ConfigError: the tokenizer has none; the message names role and tokenizer.
-    """
+    """Returns the id of a role that a dataset cannot do without."""
     if (number := optional_token_id(tokenizer, role)) == NO_TOKEN:
         raise _missing(tokenizer, role, reason)
     return number
@@ -92,11 +84,7 @@ def optional_token_id(tokenizer: Any, role: str) -> int:
 
 
 def required_sentinels(tokenizer: Any) -> list[int]:
-    """Returns the ids that stand in for masked runs of words, at least one.
-
-    Raises:
-        ConfigError: the tokenizer has none.
-    """
+    """Returns the ids that stand in for masked runs of words, at least one."""
     ids = optional_attribute(tokenizer, "additional_special_tokens_ids")
     if not ids:
         raise _missing(tokenizer, "additional_special_tokens_ids", "each masked run of words takes one of them")
@@ -142,9 +130,6 @@ def token_ids(tokenizer: Any, tokens: Mapping[str, str | int]) -> dict[str, int]
     """Returns the id of each token that is named by its text; what is an id already is checked against the vocabulary.
 
     Texts are looked up with `tokens_to_ids(list of str)`, which Megatron's tokenizers have on `_tokenizer`.
-
-    Raises:
-        TokenizerError: the tokenizer cannot look tokens up, does not know one, or has fewer ids.
     """
     ids = {}
     for name, token in tokens.items():
@@ -169,11 +154,7 @@ def _look_up(tokenizer: Any, token: str) -> int | None:
 
 
 def fill_token_id(tokenizer: Any) -> int:
-    """Returns the id for places without a token, where these are told from data by position: `pad`, or else `eod`.
-
-    Raises:
-        ConfigError: the tokenizer has neither.
-    """
+    """Returns the id for places without a token, where these are told from data by position: `pad`, or else `eod`."""
     for name in ("pad", "eod"):
         if (number := optional_attribute(tokenizer, name)) is not None:
             return int(number)

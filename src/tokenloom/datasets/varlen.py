@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig, as_chat_config
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.conversations import ConversationSamples
 from tokenloom.datasets.exposure import TakenConversations
-from tokenloom.datasets.mock import check_names_no_data
-from tokenloom.datasets.pair_samples import PairSamples
-from tokenloom.datasets.splits import Split
+from tokenloom.datasets.mock import MockGPTLowLevelDataset
+from tokenloom.datasets.protocols import Int64s, Positions
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.datasets.tokenizer import TokenizerLike
 from tokenloom.errors import ConfigError
@@ -24,10 +22,10 @@ from tokenloom.numbers import checked_integer, checked_number
 from tokenloom.order.arrays import ArrayStore
 from tokenloom.order.conversations import SingleConversations
 
-Positions = Sequence[int] | NDArray[np.integer[Any]]
+Positions = Positions
 
 
-class VarlenDataset(ConversationSamples, PairSamples, MegatronDataset):
+class VarlenDataset(ConversationSamples):
     """Samples of one conversation or text each, padded to a multiple of `slot_multiple`, not to `sequence_length`.
 
     A sample of n tokens holds the first n - 1 as inputs and the last n - 1 as labels: tokens, labels (-100 where there
@@ -69,15 +67,15 @@ class VarlenDataset(ConversationSamples, PairSamples, MegatronDataset):
         """The number of samples; opens the index where it was not asked for a number."""
         return self.order.num_samples
 
-    def lengths(self, positions: Positions | None = None) -> NDArray[np.int64]:
+    def lengths(self, positions: Positions | None = None) -> Int64s:
         """Returns the `original_seq_len` of samples, int64[num_positions], from the index alone; None for all."""
         return self._segment_column(positions, 1)
 
-    def padded_lengths(self, positions: Positions | None = None) -> NDArray[np.int64]:
+    def padded_lengths(self, positions: Positions | None = None) -> Int64s:
         """Returns the `padded_seq_len` of samples, int64[num_positions], from the index alone; None for all."""
         return self._segment_column(positions, 3)
 
-    def _segment_column(self, positions: Positions | None, column: int) -> NDArray[np.int64]:
+    def _segment_column(self, positions: Positions | None, column: int) -> Int64s:
         if positions is None:
             chosen = self.document_index.astype(np.int64)
         else:
@@ -106,7 +104,7 @@ class VarlenDataset(ConversationSamples, PairSamples, MegatronDataset):
         message = f"samples of {type(self).__name__} differ in length and make no batch of arrays"
         raise ConfigError(message, hint="take them one by one, and let a packing scheduler put them into rows")
 
-    def _batch(self, rows: NDArray[np.int64]) -> Sample:
+    def _batch(self, rows: Int64s) -> Sample:
         return self.batch(rows)
 
     def _padded(self, position: int) -> Sample:
@@ -118,11 +116,11 @@ class VarlenDataset(ConversationSamples, PairSamples, MegatronDataset):
         sample["padded_seq_len"] = np.array([slots], dtype=np.int32)
         return sample
 
-    def _num_slots(self, slots: NDArray[np.int64]) -> int:
+    def _num_slots(self, slots: Int64s) -> int:
         return int(slots.sum())
 
 
-class MockVarlenLowLevelDataset:
+class MockVarlenLowLevelDataset(MockGPTLowLevelDataset):
     """Made-up texts: 1, 2, 3, … modulo the vocabulary, then end-of-document; their lengths follow a distribution.
 
     Args:
@@ -140,7 +138,7 @@ class MockVarlenLowLevelDataset:
     def __init__(self, tokenizer: TokenizerLike, *, mode: str, **settings: Any) -> None:
         self.vocab_size: int = tokenizer.vocab_size
         self.eod_token: int = tokenizer.eod
-        modes: dict[str, Callable[..., NDArray[np.int64]]] = {"distribution": self._lognormal, "file": _lengths_of_file}
+        modes: dict[str, Callable[..., Int64s]] = {"distribution": self._lognormal, "file": _lengths_of_file}
         if mode not in modes:
             message = f"expected the mode 'distribution' or 'file' of made-up data, found {mode!r}"
             raise ConfigError(message)
@@ -154,7 +152,7 @@ class MockVarlenLowLevelDataset:
 
     def _lognormal(
         self, *, type: str, min_seq_len: int, max_seq_len: int, mean_seq_len: float, lognormal_sigma: float
-    ) -> NDArray[np.int64]:
+    ) -> Int64s:
         for name, bound in (("min_seq_len", min_seq_len), ("max_seq_len", max_seq_len)):
             checked_integer(f"{name} of made-up data", bound)
         for name, value in (("mean_seq_len", mean_seq_len), ("lognormal_sigma", lognormal_sigma)):
@@ -177,27 +175,10 @@ class MockVarlenLowLevelDataset:
         self.__dict__.update(state)
         self.roles = text_roles(len(self.sequence_lengths), self.sequence_lengths)
 
-    def __len__(self) -> int:
-        return len(self.sequence_lengths)
 
-    def __getitem__(self, idx: int) -> NDArray[np.int64]:
-        """Returns a text: int64[length]."""
-        one = np.ones(1, dtype=np.int64)
-        return self.gather(one * idx, one * 0, one * int(self.sequence_lengths[idx]))
-
-    def gather(
-        self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Returns the tokens of many spans, back to back: int64[sum(lengths)]."""
-        ends = np.cumsum(lengths)
-        offsets = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - lengths - starts, lengths)
-        last = np.repeat(self.sequence_lengths[sequences], lengths) - 1
-        return np.where(offsets == last, self.eod_token, (offsets + 1) % self.vocab_size)
-
-
-def _lengths_of_file(*, path: str) -> NDArray[np.int64]:
+def _lengths_of_file(*, path: str) -> Int64s:
     try:
-        lengths: NDArray[np.int64] = np.loadtxt(path, dtype=np.int64, skiprows=1, ndmin=1, delimiter=",").ravel()
+        lengths: Int64s = np.loadtxt(path, dtype=np.int64, skiprows=1, ndmin=1, delimiter=",").ravel()
     except (OSError, ValueError) as error:
         message = f"`{path}` cannot be read as a heading and one length per line: {error}"
         raise ConfigError(message) from error
@@ -210,17 +191,7 @@ def _lengths_of_file(*, path: str) -> NDArray[np.int64]:
 class MockVarlenDataset(VarlenDataset):
     """Samples of made-up texts of varying lengths, the same for everyone: for measuring a run without data."""
 
-    def __init__(
-        self,
-        dataset: Any,
-        dataset_path: str | None,
-        indices: NDArray[Any],
-        num_samples: int | None,
-        index_split: Split,
-        config: Any,
-    ) -> None:
-        check_names_no_data(config, otherwise=VarlenDataset)
-        super().__init__(dataset, dataset_path, indices, num_samples, index_split, config)
+    in_place_of: ClassVar[type | None] = VarlenDataset
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str | None, config: Any) -> MockVarlenLowLevelDataset:

@@ -135,20 +135,7 @@ class Catalogue:
             )
             raise DatasetFormatError(message, hint="the two files do not belong together; write the catalogue again")
 
-    def source(
-        self,
-        prefix: str,
-        *,
-        mmap: bool,
-        settings: ObjectStorageSettings | None = None,
-    ) -> ExtentSource:
-        """Returns the tokens of all pairs; opens none of them.
-
-        Args:
-            prefix: prefix of the catalogue.
-            mmap: whether to map them.
-            settings: settings of object storage.
-        """
+    def source(self, prefix: str, *, mmap: bool, settings: ObjectStorageSettings | None = None) -> ExtentSource:
         """Returns the tokens of all pairs; opens none of them."""
         files, name = [part.file for part in self.parts], catalogue_path(prefix)
         return ExtentSource(files, self.extents, recorded_in=name, mmap=mmap, settings=settings)

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import kernels
-from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
+from tokenloom.errors import (
+    ConfigError,
+    DatasetFormatError,
+    DatasetNotFoundError,
+    MissingObjectError,
+    StorageError,
+)
 from tokenloom.forks import cached_property
-from tokenloom.indexed.catalogue import Catalogue, Section, catalogue_path
-from tokenloom.indexed.later import SetLater
+from tokenloom.indexed.catalogue import Catalogue, Section, catalogue_path, parse_catalogue, read_catalogue
 from tokenloom.indexed.layout import (
     HEADER_BYTES,
     Header,
     Index,
-    IndexArrays,
     bin_path,
     idx_path,
     parse_header,
@@ -32,20 +41,27 @@ from tokenloom.indexed.lengths import (
     length_histogram,
 )
 from tokenloom.indexed.manifests import ManifestHead, read_manifest_head
-from tokenloom.indexed.opening import DatasetFiles
 from tokenloom.indexed.token_source import is_our_reader
 from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.copies import local_copy
 from tokenloom.storage.extents import Extents, ExtentSource, extents_of
-from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, outside
+from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_version, outside, sampled_hash
+from tokenloom.storage.object_storage import object_storage
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.publishing import recover
-from tokenloom.storage.resolve import exists
+from tokenloom.storage.resolve import did_you_mean, exists, is_missing
 from tokenloom.storage.secrets import queries_for_child, remember
 from tokenloom.storage.settings import ObjectStorageSettings
-from tokenloom.storage.versions import FileVersion
+from tokenloom.storage.versions import FileVersion, version_of
 
 Tokens = NDArray[Any]
+Int64s = NDArray[np.int64]
+
+_SETTLED_NS = 2_000_000_000
+"""A file that was changed within so many nanoseconds may be changed again, and its time of change stay what it is."""
+
+_PINNED: ContextVar[dict[str, dict[str, FileVersion]]] = ContextVar("_PINNED", default={})  # noqa: B039 - never changed
 
 _MUCH = 1 << 30
 """Bytes; spans are compared with the file before so many are asked for. What is less is compared while it is read."""
@@ -55,6 +71,167 @@ _PARTS_AT_ONCE = 256
 
 _MOST_BLOCKS = 4
 """A block that a long sequence makes larger than so many is not fetched as a whole."""
+
+
+@contextmanager
+def inputs_stay(prefixes: Sequence[str]) -> Iterator[None]:
+    """Within it, a dataset that is opened again by its prefix must consist of the files it was opened from first.
+
+    For what looks at its inputs first and copies them later, one at a time.
+    """
+    outer = _PINNED.get()
+    token = _PINNED.set({**outer, **{prefix: outer.get(prefix, {}) for prefix in map(prefix_of, prefixes)}})
+    try:
+        yield
+    finally:
+        _PINNED.reset(token)
+
+
+class DatasetFiles:
+    """Where the bytes of a dataset are; pickled, it leads all processes to the same files, objects and catalogue.
+
+    Which files those are is taken from the descriptors that are read or mapped. A file that has another version when it
+    is opened again, by this process or another, is an error that names it.
+
+    Attributes:
+        catalogue: once opened, what takes the place of the `.bin` file; None where there is one.
+    """
+
+    def __init__(self, prefix: str, *, mmap: bool, settings: ObjectStorageSettings | None) -> None:
+        self.catalogue: Catalogue | None = None
+        self._prefix = prefix
+        self._mmap = mmap
+        self._settings = settings
+        self._objects: dict[str, RemoteFile] = {}
+        self._versions: dict[str, FileVersion] = _PINNED.get().get(prefix, {})
+
+    def open(self) -> tuple[ByteSource, MappedFile]:
+        """Returns the tokens, and the mapped index; `check` compares these files with those opened before."""
+        if is_remote(self._prefix) and self.catalogue is None:
+            self._ask_at_once()
+        before = dict(self._versions)
+        try:  # opening tells what is missing; asking first would double the calls, which count on shared filesystems
+            tokens, index = self._open_tokens(), MappedFile(self.index_file(), at_once=True)
+            self._check_catalogue()
+        except StorageError as error:
+            if error.__cause__ is None if not is_remote(self._prefix) else not isinstance(error, MissingObjectError):
+                raise  # what is there is no file, or another one
+            if recover(idx_path(self._prefix)):  # a process died while it replaced the dataset
+                self.catalogue = None
+                self._versions.clear()  # of files that are gone
+                self._versions.update(before)
+                return self.open()
+            paths = [idx_path(self._prefix)] + ([bin_path(self._prefix)] if self.catalogue is None else [])
+            missing = [path for path in paths if not exists(path, settings=self._settings)]
+            if not missing:
+                raise
+            message = f"no file {' and '.join(f'`{path}`' for path in missing)}"
+            hint: str | None = "the pair is incomplete: it was not finished, or one file was moved"
+            if len(missing) == 2:
+                usual = "a prefix is the path without `.bin` or `.idx`"
+                hint = did_you_mean(self._prefix, suffix=".idx") or usual
+            raise DatasetNotFoundError(message, hint=hint) from None
+        return tokens, index
+
+    def check(self, *sources: ByteSource) -> None:
+        """Compares opened files with what they were when they were opened before, if they were."""
+        for source in sources:
+            if isinstance(source, (MappedFile, PositionalFile)) and not is_remote(self._prefix):
+                self._check(source.path, source.version)
+
+    def map_beside(self, path: str) -> Bytes:
+        """Returns all bytes of a local file of the dataset beside the pair, the same one each time: uint8[size]."""
+        data, version = map_version(path)
+        self._check(path, version)
+        return data
+
+    def index_file(self) -> str:
+        """Returns the path of a local file with the index."""
+        path = idx_path(self._prefix)
+        return local_copy(self._object(path)) if is_remote(path) else path
+
+    def _check(self, path: str, found: FileVersion) -> None:
+        if (expected := self._versions.setdefault(path, found)) is not found:
+            expected.check(found, path)
+
+    def _check_catalogue(self) -> None:
+        """Compares the catalogue with what it was read as: reading looks at the files of a pair alone."""
+        path = catalogue_path(self._prefix)
+        if self.catalogue is not None and not is_remote(path) and path in self._versions:
+            self._check(path, version_of(path))
+
+    def _open_tokens(self) -> ByteSource:
+        if self.catalogue is None:
+            path = bin_path(self._prefix)
+            try:
+                if is_remote(path):
+                    return self._object(path)
+                return MappedFile(path) if self._mmap else PositionalFile(path)
+            except StorageError as error:  # only now is there a catalogue to look for
+                if not is_missing(error):
+                    raise
+                self.catalogue = self._read_catalogue()
+                if self.catalogue is None:
+                    raise
+        return self.catalogue.source(self._prefix, mmap=self._mmap, settings=self._settings)
+
+    def _read_catalogue(self) -> Catalogue | None:
+        if is_remote(self._prefix):
+            return read_catalogue(self._prefix, settings=self._settings)
+        try:
+            data = self.map_beside(catalogue_path(self._prefix))
+        except StorageError as error:
+            if is_missing(error):
+                return None
+            raise
+        return parse_catalogue(data.tobytes(), prefix=self._prefix)
+
+    def _ask_at_once(self) -> None:
+        """Asks the store for both files of a pair in one round trip; who opens one finds the answer."""
+        storage = object_storage(self._settings or ObjectStorageSettings())
+        storage.together([partial(self._find, path(self._prefix)) for path in (idx_path, bin_path)])
+
+    def _find(self, path: str) -> None:
+        with suppress(MissingObjectError):  # who opens it says so
+            self._object(path)
+
+    def _object(self, path: str) -> RemoteFile:
+        if path not in self._objects:
+            self._objects[path] = RemoteFile(path, self._settings)
+        return self._objects[path]
+
+
+class SetLater:
+    """An attribute that a method sets, with others, when it is first asked for; afterwards it is one like any other.
+
+    Python finds what the object holds before it asks this, so that an object in use pays next to nothing. (With a
+    `__getattr__` in its class, every attribute would take some 30 ns longer.)
+
+    Args:
+        method: name of the method, which sets the attribute or raises. Two threads may call it at once.
+        when: name of an attribute without which the method must not be called; None for none.
+    """
+
+    __slots__ = ("_method", "_name", "_when")
+
+    def __init__(self, method: str, *, when: str) -> None:
+        self._method = method
+        self._when = when
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, obj: Any, owner: type) -> Any:
+        """Returns the attribute of an object; of a class, this."""
+        if obj is None:
+            return self
+        if self._when not in obj.__dict__:
+            message = f"{type(obj).__name__!r} object has no attribute {self._name!r}"
+            raise AttributeError(message)
+        if self._name not in obj.__dict__:  # another thread may have set it
+            getattr(obj, self._method)()
+        return obj.__dict__[self._name]
 
 
 class IndexedDataset(HasFacts):
@@ -111,16 +288,11 @@ class IndexedDataset(HasFacts):
     )
     """Attributes that are there once the files are open, here and wherever this is pickled to."""
 
-    if TYPE_CHECKING:
-        byte_source: ByteSource
-        index: Index
-        _index_file: MappedFile
-    else:
-        byte_source = SetLater("_open", when="_counts")
-        """The bytes of the tokens."""
-        index = SetLater("_open", when="_counts")
-        """The contents of the index."""
-        _index_file = SetLater("_open", when="_counts")
+    byte_source: ByteSource = SetLater("_open", when="_counts")  # type: ignore[assignment]
+    """The bytes of the tokens."""
+    index: Index = SetLater("_open", when="_counts")  # type: ignore[assignment]
+    """The contents of the index."""
+    _index_file: MappedFile = SetLater("_open", when="_counts")  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -152,7 +324,7 @@ class IndexedDataset(HasFacts):
         self._gets_ours = type(self).get is _GET
         self._index_watch: kernels.Watch | None = None
         self._token_watch: kernels.Watch | None = None
-        self._block_starts: dict[int, NDArray[np.int64]] = {}
+        self._block_starts: dict[int, Int64s] = {}
         self.identity_found: dict[str, Any] | None = None
         if self.fast_cache_load and self.sequences_per_dataset is not None:
             self._counts = self.sequences_per_dataset
@@ -171,7 +343,7 @@ class IndexedDataset(HasFacts):
         self._check_promises(header)
         if self.catalogue is not None:
             self.catalogue.check_header(header, prefix=self.path_prefix)
-        arrays = parse_index(
+        index = parse_index(
             data,
             header,
             path=self.idx_path,
@@ -183,18 +355,15 @@ class IndexedDataset(HasFacts):
         self._counts = (header.num_sequences, header.num_boundaries)
         self._token_dtype = header.dtype
         self.bin_reader = self._make_reader(source)
-        self.index = self._make_index(header, arrays)
-        self._index_watch = self._token_watch = None
-        self._block_starts = {}
-        self.identity_found = None
+        self.index = self._make_index(index)
 
     def _make_reader(self, source: ByteSource) -> Any:
         """Returns what `bin_reader` is: what reads the tokens."""
         return source
 
-    def _make_index(self, header: Header, arrays: IndexArrays) -> Any:
-        """Returns what `index` is: the header and the arrays."""
-        return Index(header, arrays)
+    def _make_index(self, index: Index) -> Any:
+        """Returns what `index` is."""
+        return index
 
     @property
     def bin_reader(self) -> Any:
@@ -248,7 +417,7 @@ class IndexedDataset(HasFacts):
 
     def count_tokens(self, rows: range) -> int:
         """Returns the tokens of consecutive sequences, in O(1) and without reading their lengths."""
-        pointers, size = self.index.arrays.pointers, self.byte_source.num_bytes
+        pointers, size = self.index.sequence_pointers, self.byte_source.num_bytes
         ends = [int(pointers[row]) if row < len(self) else size for row in (rows.start, rows.stop)]
         begin, end = ends if self.catalogue is None else map(self.extents.held_before, ends)
         return (end - begin) // self.dtype.itemsize
@@ -348,14 +517,7 @@ class IndexedDataset(HasFacts):
             f"num_tokens={self.num_tokens}, dtype={self.dtype.name})"
         )
 
-    def will_need(
-        self,
-        sequences: NDArray[np.int64],
-        starts: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        *,
-        block_bytes: int | None = None,
-    ) -> None:
+    def will_need(self, sequences: Int64s, starts: Int64s, lengths: Int64s, *, block_bytes: int | None = None) -> None:
         """Announces spans that `gather` or `get` will read, in this order; nothing happens for local data.
 
         Args:
@@ -382,24 +544,19 @@ class IndexedDataset(HasFacts):
         source.will_need(offsets[~vast], num_bytes[~vast], blocks=(begins[~vast], stops[~vast]))
         source.will_need(offsets[vast], num_bytes[vast])
 
-    def token_offsets(self, sequences: NDArray[Any]) -> NDArray[np.int64]:
-        """Returns how many tokens lie in the file before each of these sequences: int64[count]."""
-        offsets: NDArray[np.int64] = self.index.arrays.pointers[sequences] // self.dtype.itemsize
-        return offsets
-
-    def block_numbers(self, sequences: NDArray[Any], block_bytes: int) -> NDArray[np.int64]:
+    def block_numbers(self, sequences: NDArray[Any], block_bytes: int) -> Int64s:
         """Returns the numbers of the blocks of whole sequences, each about `block_bytes` large: int64[count]."""
-        starts = self.index.arrays.pointers[sequences]
-        numbers: NDArray[np.int64] = np.searchsorted(self.block_starts(block_bytes), starts, side="right") - 1
+        starts = self.index.sequence_pointers[sequences]
+        numbers: Int64s = np.searchsorted(self.block_starts(block_bytes), starts, side="right") - 1
         return numbers
 
-    def block_starts(self, block_bytes: int) -> NDArray[np.int64]:
+    def block_starts(self, block_bytes: int) -> Int64s:
         """Returns where these blocks begin, in bytes: int64[num_blocks]; one pass, remembered.
 
         A sequence belongs to the block of `block_bytes` in which its first byte lies, so that none is in two. No block
         holds sequences of two pairs.
         """
-        pointers = self.index.arrays.pointers
+        pointers = self.index.sequence_pointers
         if block_bytes not in self._block_starts:
             pointers = np.array(pointers)  # aligned
             is_first = np.diff(pointers // block_bytes, prepend=-1) != 0
@@ -408,18 +565,10 @@ class IndexedDataset(HasFacts):
             self._block_starts[block_bytes] = pointers[np.flatnonzero(is_first)]
         return self._block_starts[block_bytes]
 
-    def _bytes_of(
-        self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _bytes_of(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> tuple[Int64s, Int64s]:
         """Returns where spans lie: offsets and numbers of bytes, int64[num_spans] each."""
         itemsize = self.dtype.itemsize
-        return self.index.arrays.pointers[sequences] + starts * itemsize, lengths * itemsize
-
-    @overload
-    def __getitem__(self, idx: int) -> Any: ...
-
-    @overload
-    def __getitem__(self, idx: slice) -> Any: ...
+        return self.index.sequence_pointers[sequences] + starts * itemsize, lengths * itemsize
 
     def __getitem__(self, idx: int | slice) -> Any:
         """Returns the tokens of one sequence, or a list of them for a slice of step 1.
@@ -444,17 +593,16 @@ class IndexedDataset(HasFacts):
         """
         row = self._row(idx)
         index = self.index
-        arrays = index.arrays
-        available = int(arrays.lengths[row])
+        available = int(index.sequence_lengths[row])
         stop = available if length is None else int(offset) + int(length)
         if not 0 <= offset <= stop <= available:
             raise self._outside(row, int(offset), stop)
         itemsize = index.header.dtype.itemsize
-        begin = int(arrays.pointers[row]) + int(offset) * itemsize
+        begin = int(index.sequence_pointers[row]) + int(offset) * itemsize
         tokens = self._read(begin, (stop - int(offset)) * itemsize)
         return (tokens, self.sequence_modes[row]) if self.multimodal else tokens
 
-    def gather(self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> Tokens:
+    def gather(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> Tokens:
         """Returns the tokens of many spans, back to back: dtype[sum(lengths)].
 
         One kernel call when the tokens are mapped; else one read per span, at the same time in object storage. A span
@@ -476,7 +624,7 @@ class IndexedDataset(HasFacts):
         if data is not None and dtype.kind in "iu":
             kernels.gather_spans(
                 data,
-                self.index.arrays.pointers,
+                self.index.sequence_pointers,
                 dtype_code=self.index.header.dtype_code,
                 sequences=sequences,
                 starts=starts,
@@ -495,7 +643,7 @@ class IndexedDataset(HasFacts):
         self.check_index()
         return out
 
-    def _check_spans(self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+    def _check_spans(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> None:
         if not len(sequences) == len(starts) == len(lengths):
             message = (
                 f"expected as many starts and lengths as sequences, "
@@ -507,13 +655,13 @@ class IndexedDataset(HasFacts):
             row = sequences[int(np.argmax(unknown))]
             message = f"sequence {row} of `{self.path_prefix}` was asked for, but it has {len(self)}"
             raise IndexError(message)
-        available = self.index.arrays.lengths[sequences]
+        available = self.index.sequence_lengths[sequences]
         outside = (starts < 0) | (lengths < 0) | (starts > available - lengths)
         if outside.any():
             first = int(np.argmax(outside))
             raise self._outside(int(sequences[first]), int(starts[first]), int(starts[first] + lengths[first]))
 
-    def _check_bytes(self, sequences: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+    def _check_bytes(self, sequences: Int64s, starts: Int64s, lengths: Int64s) -> None:
         """Checks that spans lie in the file before memory is asked for: a damaged index can name terabytes."""
         offsets, num_bytes = self._bytes_of(sequences, starts, lengths)
         outside_of_file = (offsets < 0) | (offsets > self.byte_source.num_bytes - num_bytes)
@@ -528,7 +676,7 @@ class IndexedDataset(HasFacts):
         self.check_index()
         return IndexError(
             f"tokens [{start}, {stop}) of sequence {row} of `{self.path_prefix}` were asked for, "
-            f"but it has {self.index.arrays.lengths[row]}"
+            f"but it has {self.index.sequence_lengths[row]}"
         )
 
     def _row(self, idx: Any) -> int:
@@ -543,8 +691,8 @@ class IndexedDataset(HasFacts):
 
     def _read_run(self, start: int, stop: int) -> list[Tokens]:
         """Returns consecutive sequences, each from where its own pointer leads; those that lie in a row by one read."""
-        lengths = self.index.arrays.lengths[start:stop].tolist()
-        pointers = self.index.arrays.pointers[start:stop].tolist()
+        lengths = self.index.sequence_lengths[start:stop].tolist()
+        pointers = self.index.sequence_pointers[start:stop].tolist()
         itemsize = self.dtype.itemsize
         runs: list[tuple[int, list[int]]] = []
         bounds: list[int] = []
@@ -584,24 +732,24 @@ class IndexedDataset(HasFacts):
     @property
     def sequence_lengths(self) -> NDArray[np.int32]:
         """int32[num_sequences], tokens per sequence."""
-        return self.index.arrays.lengths
+        return self.index.sequence_lengths
 
     @property
-    def document_indices(self) -> NDArray[np.int64]:
+    def document_indices(self) -> Int64s:
         """int64[num_documents + 1], the sequence at which each document starts, and the end."""
-        return self.index.arrays.boundaries
+        return self.index.document_indices
 
-    def get_document_indices(self) -> NDArray[np.int64]:
+    def get_document_indices(self) -> Int64s:
         """Returns `document_indices`; the reference's older spelling."""
         return self.document_indices
 
     @property
     def sequence_modes(self) -> NDArray[np.int8]:
         """int8[num_sequences] of a multimodal dataset."""
-        if self.index.arrays.modes is None:
+        if self.index.sequence_modes is None:
             message = f"`{self.path_prefix}` was opened without modes"
             raise ConfigError(message, hint="open it with `multimodal=True`")
-        return self.index.arrays.modes
+        return self.index.sequence_modes
 
     def statistics(self) -> DatasetStatistics:
         """Returns counts and the length distribution; one pass over the lengths, which must add up to the tokens."""
@@ -641,3 +789,55 @@ class IndexedDataset(HasFacts):
 
 
 _GET = IndexedDataset.get
+
+
+def dataset_identity(dataset: IndexedDataset) -> dict[str, Any]:
+    """Returns what tells the data of a pair from other data: both sizes, the header's counts, and a hash of samples.
+
+    JSON-serialisable; the same for a copy elsewhere, whatever the times of the files. Reads a fixed number of bytes, of
+    local files that are still what they were when they were opened only once.
+    Two pairs that differ only between the samples look alike. Tokens in object storage are told by their etag instead,
+    where the store has one: samples of them would cost a round trip each. Of a catalogue, each pair is told by what was
+    recorded of it, which it must still be.
+    """
+    is_settled = _is_settled(dataset)
+    if not is_settled or dataset.identity_found is None:
+        dataset.identity_found = _identity(dataset)
+    return dict(dataset.identity_found)
+
+
+def _is_settled(dataset: IndexedDataset) -> bool:
+    """Whether both files are local, are what they were when they were opened, and would show that they changed."""
+    for source in (dataset.index_source(), dataset.byte_source):
+        if not isinstance(source, (MappedFile, PositionalFile)):
+            return False
+        try:
+            found = version_of(source.path)
+        except StorageError:
+            return False
+        if found != source.version or time.time_ns() - found.modified_ns < _SETTLED_NS:
+            return False
+    return True
+
+
+def _identity(dataset: IndexedDataset) -> dict[str, Any]:
+    header = dataset.index.header
+    index, tokens = dataset.index_source(), dataset.byte_source
+    identity = {
+        "dtype": header.dtype.name,
+        "num_sequences": header.num_sequences,
+        "num_boundaries": header.num_boundaries,
+        "idx_bytes": index.num_bytes,
+        "bin_bytes": dataset.extents.num_held_bytes,
+        "idx_sample": sampled_hash(index),
+    }
+    if isinstance(tokens, ExtentSource) and dataset.catalogue is not None:
+        tokens.check()
+        dataset.check_index()
+        return {**identity, "pairs": dataset.catalogue.identity()}
+    dataset.check_index()
+    if isinstance(tokens, RemoteFile) and tokens.version.etag is not None:
+        return {**identity, "bin_etag": tokens.version.etag}
+    sample = sampled_hash(tokens)
+    dataset.check_tokens()
+    return {**identity, "bin_sample": sample}

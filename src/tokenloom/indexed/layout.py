@@ -154,55 +154,29 @@ def parse_header(data: bytes, *, path: str) -> Header:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexArrays:
-    """The arrays of an `.idx` file, as read-only views of its bytes.
+class Index:
+    """The contents of an `.idx` file: its header, and its arrays as read-only views of its bytes.
 
     Attributes:
-        lengths: int32[num_sequences], tokens per sequence.
-        pointers: int64[num_sequences], byte offset of each sequence in the `.bin` file.
-        boundaries: int64[num_documents + 1]; document d owns sequences [boundaries[d], boundaries[d + 1]).
-        modes: int8[num_sequences], or None for text-only data.
+        header: the header.
+        sequence_lengths: int32[num_sequences], tokens per sequence.
+        sequence_pointers: int64[num_sequences], byte offset of each sequence in the `.bin` file.
+        document_indices: int64[num_documents + 1]; document d owns sequences [indices[d], indices[d + 1]).
+        sequence_modes: int8[num_sequences], or None for text-only data.
         has_modes: whether the file holds modes, read or not.
     """
 
-    lengths: NDArray[np.int32]
-    pointers: NDArray[np.int64]
-    boundaries: NDArray[np.int64]
-    modes: NDArray[np.int8] | None
-    has_modes: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """The contents of an `.idx` file: its header and read-only views of its arrays."""
-
     header: Header
-    arrays: IndexArrays
+    sequence_lengths: NDArray[np.int32]
+    sequence_pointers: NDArray[np.int64]
+    document_indices: NDArray[np.int64]
+    sequence_modes: NDArray[np.int8] | None
+    has_modes: bool
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the tokens."""
         return self.header.dtype
-
-    @property
-    def sequence_lengths(self) -> NDArray[np.int32]:
-        """int32[num_sequences], tokens per sequence."""
-        return self.arrays.lengths
-
-    @property
-    def sequence_pointers(self) -> NDArray[np.int64]:
-        """int64[num_sequences], byte offset of each sequence in the `.bin` file."""
-        return self.arrays.pointers
-
-    @property
-    def document_indices(self) -> NDArray[np.int64]:
-        """int64[num_documents + 1], the sequence at which each document starts, and the end."""
-        return self.arrays.boundaries
-
-    @property
-    def sequence_modes(self) -> NDArray[np.int8] | None:
-        """int8[num_sequences], or None for text-only data."""
-        return self.arrays.modes
 
     def __len__(self) -> int:
         return self.header.num_sequences
@@ -215,8 +189,8 @@ def _dtype_of(code: int) -> np.dtype[Any]:
 
 def parse_index(
     data: Bytes, header: Header, *, path: str, bin_bytes: int | None, multimodal: bool, tokens_path: str | None = None
-) -> IndexArrays:
-    """Returns the arrays of an `.idx` file after checking, in O(1), that they and the `.bin` file belong together.
+) -> Index:
+    """Returns the contents of an `.idx` file after checking, in O(1), that they and the `.bin` file belong together.
 
     Args:
         data: uint8[size], the whole `.idx` file.
@@ -242,17 +216,18 @@ def parse_index(
     def view(offset: int, count: int, dtype: type[Any]) -> NDArray[Any]:  # unaligned: the header has 34 bytes
         return data[offset : offset + count * np.dtype(dtype).itemsize].view(dtype)
 
-    arrays = IndexArrays(
-        lengths=view(header.lengths_offset, header.num_sequences, np.int32),
-        pointers=view(header.pointers_offset, header.num_sequences, np.int64),
-        boundaries=view(header.boundaries_offset, header.num_boundaries, np.int64),
-        modes=view(header.modes_offset, header.num_sequences, np.int8) if multimodal else None,
+    index = Index(
+        header=header,
+        sequence_lengths=view(header.lengths_offset, header.num_sequences, np.int32),
+        sequence_pointers=view(header.pointers_offset, header.num_sequences, np.int64),
+        document_indices=view(header.boundaries_offset, header.num_boundaries, np.int64),
+        sequence_modes=view(header.modes_offset, header.num_sequences, np.int8) if multimodal else None,
         has_modes=without_modes < with_modes == len(data),
     )
     if header.num_boundaries < 1:
         message = f"`{path}`: expected at least one document boundary, found none"
         raise DatasetFormatError(message, hint=_rebuild_hint(path))
-    first, last = int(arrays.boundaries[0]), int(arrays.boundaries[-1])
+    first, last = int(index.document_indices[0]), int(index.document_indices[-1])
     if (first, last) != (0, header.num_sequences):
         message = (
             f"`{path}`: expected document boundaries from 0 to {header.num_sequences} (the sequence count), "
@@ -261,14 +236,14 @@ def parse_index(
         raise DatasetFormatError(message, hint=_rebuild_hint(path))
     promised, source = 0, f"`{path}` has no sequences"
     if header.num_sequences:
-        promised = int(arrays.pointers[-1]) + int(arrays.lengths[-1]) * header.dtype.itemsize
+        promised = int(index.sequence_pointers[-1]) + int(index.sequence_lengths[-1]) * header.dtype.itemsize
         source = f"the end of sequence {header.num_sequences - 1} in `{path}`"
     if bin_bytes is not None and promised != bin_bytes:
         tokens = tokens_path or bin_path(path.removesuffix(".idx"))
         kind = "truncated or still being written" if bin_bytes < promised else "not the one this index was written for"
         message = f"`{tokens}`: expected {promised} bytes ({source}), found {bin_bytes}"
         raise DatasetFormatError(message, hint=f"the .{tokens.rpartition('.')[2]} file is {kind}; write the pair again")
-    return arrays
+    return index
 
 
 def prefix_of(path: str | os.PathLike[str]) -> str:

@@ -67,7 +67,8 @@ class DatasetStatistics:
         Raises:
             DatasetFormatError: the lengths are not those of so many tokens.
         """
-        lengths, modes, num_tokens = dataset.sequence_lengths, dataset.index.arrays.modes, dataset.num_tokens
+        lengths, modes, num_tokens = dataset.sequence_lengths, dataset.index.sequence_modes, dataset.num_tokens
+        by_mode = {} if modes is None else {int(mode): lengths[modes == mode] for mode in np.unique(modes)}
         empty = len(lengths) == 0
         if (found := int(lengths.sum(dtype=np.int64))) != num_tokens or (not empty and int(lengths.min()) < 0):
             raise damaged_lengths(dataset.idx_path, num_tokens, found)
@@ -83,7 +84,7 @@ class DatasetStatistics:
             num_empty=int(np.count_nonzero(lengths == 0)),
             percentiles=() if empty else _percentiles(lengths),
             histogram=() if empty else _doublings(lengths),
-            modes=() if modes is None else _count_modes(lengths, modes),
+            modes=tuple((mode, len(part), int(part.sum(dtype=np.int64))) for mode, part in by_mode.items()),
         )
 
 
@@ -91,11 +92,6 @@ def damaged_lengths(path: str, num_tokens: int, found: int) -> DatasetFormatErro
     """Returns the error for lengths in an index that add up to `found`, not to the tokens of the data."""
     message = f"`{path}`: expected lengths from 0 on that add up to {num_tokens} tokens, found {found}"
     return DatasetFormatError(message, hint="the index is damaged: `tokenloom verify` says where")
-
-
-def _count_modes(lengths: NDArray[np.int32], modes: NDArray[np.int8]) -> tuple[tuple[int, int, int], ...]:
-    chosen = {int(mode): lengths[modes == mode] for mode in np.unique(modes)}
-    return tuple((mode, len(part), int(part.sum(dtype=np.int64))) for mode, part in chosen.items())
 
 
 def _percentiles(lengths: NDArray[np.int32]) -> tuple[tuple[int, int], ...]:

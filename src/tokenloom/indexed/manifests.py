@@ -460,7 +460,7 @@ def _check_start(pair: IndexedDataset, expected: int) -> None:
 
     Writers that know of manifests never leave one beside other data; other writers are found out here.
     """
-    if index_start_crc32(pair.index.header, pair.index.arrays.lengths) != expected:
+    if index_start_crc32(pair.index.header, pair.index.sequence_lengths) != expected:
         message = f"`{manifest_path(pair.path_prefix)}` was written for another pair than the one that is there"
         raise DatasetFormatError(message, hint="if the data were replaced on purpose, remove it; else write them again")
 

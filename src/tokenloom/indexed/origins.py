@@ -338,12 +338,7 @@ def read_origins(
 
 
 def write_runs(
-    prefix: str,
-    files: Collection[OriginFile],
-    runs: Iterable[Runs],
-    *,
-    index_start_crc32: int,
-    durable: bool = True,
+    prefix: str, files: Collection[OriginFile], runs: Iterable[Runs], *, index_start_crc32: int, durable: bool = True
 ) -> Written:
     """Writes `PREFIX.origins` from runs as they come, which are not kept.
 
@@ -361,7 +356,7 @@ def write_runs(
         prefix,
         "origins",
         rows,
-        lambda: (rows.num_documents, rows.num_runs, members_of(_Table(files=tuple(files)))),
+        lambda _: (rows.num_documents, rows.num_runs, members_of(_Table(files=tuple(files)))),
         index_start_crc32=index_start_crc32,
         durable=durable,
     )

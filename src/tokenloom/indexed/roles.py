@@ -256,7 +256,7 @@ class RolesWriter:
             self._prefix,
             "roles",
             columns,
-            lambda: (num_sequences, int(offsets[-1]), table),
+            lambda _: (num_sequences, int(offsets[-1]), table),
             index_start_crc32=start_crc32_of(index),
             durable=durable,
         )

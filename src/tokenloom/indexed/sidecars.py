@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,6 @@ HASH_BYTES = 16
 RUN_BYTES = 24
 _MOST_TABLE_BYTES = 1 << 29
 """More is refused: room for some millions of input files."""
-_ROWS = 1 << 20
 
 Written = tuple[PendingFile | PendingObject, FileChecksum]
 """A file, written and without its name yet, and its checksum."""
@@ -127,7 +126,7 @@ def open_sidecar(pair: IndexedDataset, name: str, data: NDArray[np.uint8]) -> Si
     num_rows = len(pair) if kind.rows == "sequences" else pair.num_documents
     if rows != num_rows:
         raise _damaged(path, expected=f"the {num_rows} {kind.rows} of the pair", found=rows)
-    if start != index_start_crc32(pair.index.header, pair.index.arrays.lengths):
+    if start != index_start_crc32(pair.index.header, pair.index.sequence_lengths):
         message = f"`{path}` was written for another pair than the one that is there"
         raise DatasetFormatError(message, hint="if the data were replaced on purpose, remove it; else write them again")
     try:
@@ -142,7 +141,7 @@ def write_sidecar(
     prefix: str,
     name: str,
     columns: Iterable[NDArray[Any]],
-    describe: Callable[[], tuple[int, int, dict[str, Any]]],
+    describe: Callable[[int], tuple[int, int, dict[str, Any]]],
     *,
     index_start_crc32: int,
     durable: bool = True,
@@ -153,7 +152,7 @@ def write_sidecar(
         prefix: prefix of the pair.
         name: one of `SIDECARS`.
         columns: arrays that follow each other; they are not kept.
-        describe: called when all columns are written; returns rows, count and table, see `Sidecar`.
+        describe: takes the bytes of all columns, once they are written; returns rows, count and table, see `Sidecar`.
         index_start_crc32: that of the pair, as `PairFacts` has it.
         durable: whether the file survives a loss of power once it is published.
     """
@@ -164,7 +163,7 @@ def write_sidecar(
             data = np.ascontiguousarray(column).reshape(-1).view(np.uint8).data
             file.write(data)
             tally.add(data)
-        rows, count, content = describe()
+        rows, count, content = describe(tally.num_bytes)
         table = json.dumps(content, separators=(",", ":")).encode()
         _check_table(table, file.path)
         file.write(table)
@@ -230,20 +229,11 @@ def write_document_hashes(
         index_start_crc32: that of the pair, as `PairFacts` has it.
         durable: whether it survives a loss of power once it is published.
     """
-    num_rows = 0
-
-    def parts() -> Iterator[NDArray[np.uint64]]:
-        nonlocal num_rows
-        for part in hashes:
-            for begin in range(0, len(part), _ROWS):
-                yield part[begin : begin + _ROWS]
-            num_rows += len(part)
-
     return write_sidecar(
         prefix,
         "hashes",
-        parts(),
-        lambda: (num_rows, num_rows, {}),
+        hashes,
+        lambda num_bytes: (num_bytes // HASH_BYTES, num_bytes // HASH_BYTES, {}),
         index_start_crc32=index_start_crc32,
         durable=durable,
     )

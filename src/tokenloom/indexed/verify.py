@@ -69,12 +69,7 @@ class VerifyReport(HasFacts):
         }
 
 
-def verify_dataset(
-    prefix: str,
-    *,
-    multimodal: bool = False,
-    vocab_size: int | None = None,
-) -> VerifyReport:
+def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | None = None) -> VerifyReport:
     """Reads the whole pair, and what lies beside it, and reports the first defect of each array.
 
     Of a catalogue, all pairs that are missing or replaced are reported, and tokens are read only if there are none.
@@ -103,7 +98,7 @@ def verify_dataset(
         if section.num_bytes % dataset.dtype.itemsize:
             found_bytes = f"found {section.num_bytes} bytes"
             problems.append(f"`{section.path}`: expected a whole number of {dataset.dtype} tokens, {found_bytes}")
-    facts, has_images = None if manifest is None else manifest.pair, dataset.index.arrays.has_modes
+    facts, has_images = None if manifest is None else manifest.pair, dataset.index.has_modes
     tally = PairTally(dataset.dtype)
     smallest: int | float | None = None
     largest: int | float | None = None
@@ -264,26 +259,26 @@ def index_problems(dataset: IndexedDataset) -> Iterator[str]:
 
 
 def _row_problem(dataset: IndexedDataset) -> str | None:
-    arrays, itemsize = dataset.index.arrays, dataset.dtype.itemsize
+    index, itemsize = dataset.index, dataset.dtype.itemsize
     for section in dataset.sections:
         rows, stop = slice(section.rows.start, section.rows.stop), section.start + section.num_bytes
         number, expected = kernels.check_rows(
-            arrays.lengths[rows], arrays.pointers[rows], start=section.start, itemsize=itemsize
+            index.sequence_lengths[rows], index.sequence_pointers[rows], start=section.start, itemsize=itemsize
         )
         row = section.rows.start + number
         if number == len(section.rows):
             if expected != stop:
                 return f"the sequences of `{section.path}` to end at byte {stop}, found {expected}"
-        elif arrays.pointers[row] == expected:
-            return f"a length from 0 on, found {arrays.lengths[row]} for sequence {row}"
+        elif index.sequence_pointers[row] == expected:
+            return f"a length from 0 on, found {index.sequence_lengths[row]} for sequence {row}"
         else:
             before = "the start of its pair" if number == 0 and section.start else "the end of the sequence before"
-            return f"pointer {expected} ({before}), found {arrays.pointers[row]} for sequence {row}"
+            return f"pointer {expected} ({before}), found {index.sequence_pointers[row]} for sequence {row}"
     return None
 
 
 def _boundary_problem(dataset: IndexedDataset) -> str | None:
-    boundaries = dataset.index.arrays.boundaries
+    boundaries = dataset.index.document_indices
     for section in dataset.sections:
         if (first := int(boundaries[section.documents.start])) != section.rows.start:
             document = f"document {section.documents.start}, the first of `{section.path}`,"

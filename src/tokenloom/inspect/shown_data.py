@@ -55,7 +55,7 @@ class OpenPair:
         self.prefix = prefix
         self._object_storage = object_storage
         data = IndexedDataset(prefix, mmap=False, object_storage=object_storage)
-        if data.index.arrays.has_modes:
+        if data.index.has_modes:
             data = IndexedDataset(prefix, multimodal=True, mmap=False, object_storage=object_storage)
         self.data = data
 

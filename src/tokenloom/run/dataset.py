@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.blending.array_order import number_type
 from tokenloom.blending.blended import with_dataset_id
+from tokenloom.datasets.ledger import SlotCounts
 from tokenloom.datasets.outputs import (
     INTEGERS,
     TOKEN_DIGESTS,
@@ -26,7 +27,6 @@ from tokenloom.datasets.outputs import (
 from tokenloom.datasets.pair_samples import positions_and_fillers
 from tokenloom.datasets.protocols import Positions
 from tokenloom.datasets.shortcuts import HasHooks
-from tokenloom.datasets.slot_counts import SlotCounts
 from tokenloom.datasets.tensors import Sample, sample_batch
 from tokenloom.datasets.tokenizer import pad_token_id
 from tokenloom.errors import AmbiguousPadWarning, ConfigError

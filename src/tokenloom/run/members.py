@@ -27,7 +27,7 @@ from tokenloom.storage.settings import ObjectStorageSettings
 
 if TYPE_CHECKING:  # they import how conversations are tokenized, which a start of other runs does not wait for
     from tokenloom.datasets.conversations import ConversationSamples
-    from tokenloom.datasets.joined_conversations import TakenOfPairs
+    from tokenloom.datasets.exposure import TakenOfPairs
 
 Result = TypeVar("Result")
 

@@ -12,8 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tokenloom.datasets.data_match import Kind, misread
-from tokenloom.datasets.tokenizer_match import mismatch
+from tokenloom.datasets.data_match import Kind, mismatch, misread
 from tokenloom.errors import AccessDeniedError, ConfigError, DatasetFormatError, DatasetNotFoundError, TokenizerError
 from tokenloom.indexed.catalogue import catalogue_path, read_catalogue
 from tokenloom.indexed.dataset import IndexedDataset
@@ -126,7 +125,7 @@ def lock_pair(
     if pair.dtype.kind not in "iu":
         message = f"`{bin_path(prefix)}`: expected tokens of an integer dtype, found {pair.dtype.name}"
         raise ConfigError(message, hint="a run reads token ids")
-    if pair.index.arrays.has_modes:
+    if pair.index.has_modes:
         message = f"`{idx_path(prefix)}`: expected text alone, found a multimodal pair"
         raise ConfigError(message, hint="a run reads text; read it with `IndexedDataset(prefix, multimodal=True)`")
     if reads is not None and (found := misread(pair, reads, reads_roles=True)) is not None:
@@ -163,7 +162,7 @@ def facts_of(pair: IndexedDataset) -> LockedPair:
         num_tokens=pair.num_tokens,
         dtype=pair.dtype.name,
         idx_bytes=pair.index_source().num_bytes,
-        index_start_crc32=index_start_crc32(header, pair.index.arrays.lengths),
+        index_start_crc32=index_start_crc32(header, pair.index.sequence_lengths),
     )
 
 
@@ -221,7 +220,7 @@ def _lock_source(
     for pair in with_holdout(new, settings.holdout, by_blocks=by_blocks, after=kept):
         number, tokens = len(kept) + len(added), 0
         if pair.held_blocks or pair.held_documents:
-            lengths = IndexedDataset(pair.prefix, object_storage=object_storage).index.arrays.lengths
+            lengths = IndexedDataset(pair.prefix, object_storage=object_storage).index.sequence_lengths
             tokens = held_tokens(pair, lengths, key=key, number=number)
         added.append(replace(pair, held_tokens=tokens, since=at))
     if not sum(pair.num_tokens for pair in (*kept, *added)):

@@ -23,7 +23,7 @@ from tokenloom.blending.quota import normalize
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.conversations import ConversationSamples
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.datasets.slot_counts import NO_SLOTS, SlotCounts, count_windows
+from tokenloom.datasets.ledger import NO_SLOTS, SlotCounts, count_windows
 from tokenloom.distributed.steps import do_together
 from tokenloom.errors import ConfigError
 from tokenloom.forks import cached_property

@@ -16,7 +16,7 @@ from tests.preprocess.corpus import write_lines
 
 from tokenloom import IndexedDataset, build_catalogue, merge_datasets, verify_dataset
 from tokenloom.errors import ChangedFileError, ConfigError, OutputBusyError, OutputExistsError
-from tokenloom.indexed.opening import DatasetFiles
+from tokenloom.indexed.dataset import DatasetFiles
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.tokenizers.load import load_tokenizer
@@ -171,15 +171,15 @@ def test_a_catalogue_that_is_replaced_as_it_is_opened_is_no_mixture(tmp_path, mo
     prefix = str(tmp_path / "all")
     build_catalogue([str(tmp_path / "1")], prefix)
     calls: list[int] = []
-    open_index = DatasetFiles._open_index
+    index_file = DatasetFiles.index_file
 
     def replaced_before(self):
         if not calls:
             calls.append(1)
             build_catalogue([str(tmp_path / "2")], prefix, overwrite=True)
-        return open_index(self)
+        return index_file(self)
 
-    monkeypatch.setattr(DatasetFiles, "_open_index", replaced_before)
+    monkeypatch.setattr(DatasetFiles, "index_file", replaced_before)
     with pytest.raises(ChangedFileError, match=r"all\.catalogue` was replaced after it was opened"):
         IndexedDataset(prefix)
     assert token_of(IndexedDataset(prefix)) == 2

@@ -15,8 +15,7 @@ from tests.run.folders import HEAD, write_toml
 from tests.run.small_runs import lock, pair, random_locks, segment, source
 from tests.support import StandInTokenizer
 
-from tokenloom.datasets.ledger import Count
-from tokenloom.datasets.slot_counts import count_windows
+from tokenloom.datasets.ledger import Count, count_windows
 from tokenloom.errors import ConfigError, UntrainableWarning
 from tokenloom.run.audit.ledger import Dropped, LedgerRow, LedgerStage, RunLedger, summed
 from tokenloom.run.lock import LockedSource, RunLock

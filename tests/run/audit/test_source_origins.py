@@ -23,7 +23,7 @@ C = OriginFile(path="s3://bucket/table.parquet", num_bytes=100, unit="row", num_
 def put_origins(prefix: str, files, runs) -> None:
     """Writes origins beside a pair."""
     pair = IndexedDataset(prefix)
-    start = index_start_crc32(pair.index.header, pair.index.arrays.lengths)
+    start = index_start_crc32(pair.index.header, pair.index.sequence_lengths)
     pending, _ = write_runs(prefix, files, [np.array(runs, dtype=RUNS)], index_start_crc32=start)
     pending.publish()
 

@@ -91,7 +91,7 @@ def test_every_place_is_found_once_however_data_are_cut(tmp_path, rng, at_once, 
 def hash_pair(prefix: str, texts: list[str]) -> None:
     """Writes the hashes of the texts of a pair beside it."""
     pair = IndexedDataset(prefix)
-    start = index_start_crc32(pair.index.header, pair.index.arrays.lengths)
+    start = index_start_crc32(pair.index.header, pair.index.sequence_lengths)
     hashes = hash_documents([Texts(texts=texts)], len(texts))
     write_document_hashes(prefix, [hashes], index_start_crc32=start)[0].publish()
 

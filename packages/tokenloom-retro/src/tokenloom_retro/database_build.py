@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.identity import dataset_identity
+from tokenloom.indexed.dataset import IndexedDataset, dataset_identity
 from tokenloom.progress import task as shown_task
 from tokenloom_retro.block_files import planned_blocks
 from tokenloom_retro.block_job import Arrays, BlockTask, MakeBlock, make_output

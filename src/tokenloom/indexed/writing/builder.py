@@ -20,11 +20,13 @@ from tokenloom.indexed.checksums import PairTally
 from tokenloom.indexed.manifests import CopiedTokens, Manifest, PairFacts, manifest_bytes, manifest_of
 from tokenloom.indexed.roles import RolesWriter
 from tokenloom.indexed.writing.concatenate import open_checked, put_piece
-from tokenloom.indexed.writing.index_writer import write_records
+from tokenloom.indexed.writing.index_writer import IndexWriter
 from tokenloom.indexed.writing.kept_documents import byte_pieces
 from tokenloom.indexed.writing.outputs import PendingDataset, publish_datasets
 from tokenloom.kernels import RecordBuilder
 from tokenloom.setting_types import checked_path
+from tokenloom.storage.atomic import PendingFile
+from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.local import MappedFile
 from tokenloom.storage.publishing import OutputLock, canonical_name
 from tokenloom.storage.resolve import exists, open_pending
@@ -32,6 +34,7 @@ from tokenloom.storage.resolve import exists, open_pending
 _LOGGER = logging.getLogger(__name__)
 
 _FLUSH_BYTES = 4 << 20  # larger writes measured no faster
+_ROWS_PER_WRITE = 1 << 20
 _LONGEST = 2**31 - 1  # lengths are stored as int32
 
 
@@ -123,11 +126,7 @@ class IndexedDatasetBuilder:
         self._append(tensor, lengths, modes if self.multimodal else None, end_document=True)
 
     def add_documents(
-        self,
-        batch: Any,
-        modes: Sequence[int] | None = None,
-        eod_token: int | None = None,
-        chunk_size: int = 65536,
+        self, batch: Any, modes: Sequence[int] | None = None, eod_token: int | None = None, chunk_size: int = 65536
     ) -> None:
         """Appends a jagged batch, one document of one sequence per row.
 
@@ -208,14 +207,14 @@ class IndexedDatasetBuilder:
         """
         self._check_open()
         dataset = open_checked(os.fspath(path_prefix), multimodal=self.multimodal)
-        prefix, arrays = dataset.path_prefix, dataset.index.arrays
+        prefix, index = dataset.path_prefix, dataset.index
         if dataset.dtype != self.dtype:
             message = f"`{layout.idx_path(prefix)}`: expected tokens of dtype {self.dtype}, found {dataset.dtype}"
             hint = "datasets of one dtype only can be merged; tokenize one of them again"
             raise DatasetFormatError(message, hint=hint)
         if beside := [name for name in layout.SIDECARS if exists(layout.sidecar_path(prefix, name))]:
             _LOGGER.warning("the %s of `%s` are not appended with it: `merge_datasets` joins them", beside, prefix)
-        self._records.add_rows(arrays.lengths, arrays.boundaries[1:], arrays.modes)
+        self._records.add_rows(index.sequence_lengths, index.document_indices[1:], index.sequence_modes)
         self._flush()
         try:
             for piece in byte_pieces(dataset, 0, dataset.extents.num_bytes):
@@ -259,7 +258,7 @@ class IndexedDatasetBuilder:
             self._flush()
             index_file = open_pending(path, durable=self._durable)
             stack.callback(index_file.discard)
-            write_records(self._records, index_file, dtype_code=self._dtype_code, multimodal=self.multimodal)
+            self._write_index(index_file)
             self._bin_file.sync()
             pending = PendingDataset(prefix=layout.prefix_of(path), tokens=self._bin_file, index=index_file)
             stack.callback(pending.discard)
@@ -278,6 +277,23 @@ class IndexedDatasetBuilder:
                 exclusive=self._exclusive,
                 locks=self._locks.values(),
             )
+
+    def _write_index(self, file: PendingFile | PendingObject) -> None:
+        records, count = self._records, self._records.num_document_boundaries
+        header = layout.Header(dtype_code=self._dtype_code, num_sequences=records.num_sequences, num_boundaries=count)
+        rows = IndexWriter(file, header, multimodal=self.multimodal)
+        for begin in range(0, header.num_sequences, _ROWS_PER_WRITE):
+            lengths = np.empty(min(_ROWS_PER_WRITE, header.num_sequences - begin), dtype=np.int32)
+            records.copy_lengths(begin, lengths)
+            modes = np.empty(len(lengths), dtype=np.int8) if self.multimodal else None
+            if modes is not None:
+                records.copy_modes(begin, modes)
+            rows.add_rows(lengths, modes)
+        for begin in range(1, count, _ROWS_PER_WRITE):  # the first, 0, is there
+            ends = np.empty(min(_ROWS_PER_WRITE, count - begin), dtype=np.int64)
+            records.copy_document_ends(begin, ends)
+            rows.add_boundaries(ends)
+        rows.finish()
 
     def _facts(self, index: MappedFile) -> PairFacts:
         if self._tally is None:

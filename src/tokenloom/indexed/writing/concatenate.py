@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, overload
@@ -22,16 +22,15 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, StorageError
 from tokenloom.indexed.catalogue import Catalogue, CataloguePart, catalogue_path
 from tokenloom.indexed.checksums import PairTally, start_crc32_of
-from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.dataset import IndexedDataset, inputs_stay
 from tokenloom.indexed.layout import SIDECARS, DType, Header, bin_path, idx_path, prefix_of, sidecar_path
 from tokenloom.indexed.manifests import CopiedTokens, Manifest, PairFacts, combined_manifest, manifest_bytes
-from tokenloom.indexed.opening import inputs_stay
 from tokenloom.indexed.origins import OriginsPart, joined_origins, read_origins, write_runs
 from tokenloom.indexed.roles import RolesWriter, read_roles
 from tokenloom.indexed.sidecars import Written, read_document_hashes, write_document_hashes
 from tokenloom.indexed.verify import check_index, check_sidecars, check_tokens
 from tokenloom.indexed.writing.index_writer import IndexWriter
-from tokenloom.indexed.writing.kept_documents import ConcatenatedPart, FilePiece, Piece, Selection
+from tokenloom.indexed.writing.kept_documents import Block, ConcatenatedPart, FilePiece, Piece, Selection
 from tokenloom.indexed.writing.outputs import (
     MOST_LOCKED,
     PendingDataset,
@@ -244,17 +243,10 @@ def _write_all(
         dtype = check_inputs(prefixes, multimodal=multimodal, tokens=verify)
         new = []
         for target, parts in outputs.items():
+            joining = _Joining(parts, target, dtype, manifest(parts), multimodal=multimodal, durable=durable)
             if not overwrite:
-                _refuse_others(parts, target, dtype, multimodal=multimodal)
-            pending = write_pending(
-                parts,
-                target,
-                dtype=dtype,
-                multimodal=multimodal,
-                verify=verify,
-                manifest=manifest(parts),
-                durable=durable,
-            )
+                joining.refuse_others()
+            pending = joining.write_pair(verify=verify)
             stack.callback(pending.discard)
             if _is_new(pending, overwrite=overwrite, notice=notice):
                 if should_seal(len(outputs)):
@@ -298,19 +290,14 @@ def build_catalogue(
     Args:
         prefixes: prefixes of the inputs, in the order wanted.
         output_prefix: prefix of the catalogue.
-        multimodal: whether the datasets hold modes.
+        multimodal, notice: see `merge_datasets`.
         overwrite: replace a catalogue that is there and lists something else; never a pair.
-        notice: called with a sentence where there is nothing to do.
         verify: read all tokens and compare them with the manifests. Without, the manifest of the result says that
             they were not.
 
     Raises:
-        ConfigError: there are no inputs, the output is one of them or a pair, the dtypes or, as manifests tell, the
-            tokenizers differ, only some have roles, or a catalogue in object storage would name local files.
-        OutputExistsError: there is another catalogue, and no `overwrite`.
-        OutputBusyError: another process writes the same output.
-        DatasetNotFoundError, DatasetFormatError: of an input that is missing or damaged.
-        StorageError: reading or writing fails, or an input changes meanwhile.
+        ConfigError: as `merge_datasets`, or a pair is there, or a catalogue in object storage would name local files.
+        OutputExistsError, OutputBusyError, DatasetFormatError, StorageError: as `merge_datasets`.
     """
     chosen = list(map(prefix_of, checked_paths("prefixes", prefixes, example='such as ["books", "web"]')))
     target = prefix_of(output_prefix)
@@ -335,34 +322,17 @@ def _write_catalogue(prefixes: Sequence[str], target: str, *, multimodal: bool, 
             dtype, recorded[dataset.path_prefix] = dataset.dtype, list(_recorded(dataset))
             advance()
     named = [each for prefix in prefixes for each in recorded[prefix]]
-    catalogue, parts = Catalogue([part for part, _ in named]), [part for _, part in named]
-    header = Header(
-        dtype_code=DType.code_from_dtype(dtype),
-        num_sequences=catalogue.num_sequences,
-        num_boundaries=catalogue.num_documents + 1,
-    )
-    content = catalogue.pack(target)
-    opened = partial(IndexedDataset, multimodal=multimodal)
+    catalogue = Catalogue([part for part, _ in named])
+    content, opened = catalogue.pack(target), partial(IndexedDataset, multimodal=multimodal)
     manifest = combined_manifest(map(opened, prefixes), copied_tokens="compared" if verify else "inherited")
-    sidecars = _joined_names(parts, multimodal=multimodal)
-    with ExitStack() as stack:
-        file = open_pending(catalogue_path(target))
-        stack.callback(file.discard)
+    joining = _Joining([part for _, part in named], target, dtype, manifest, multimodal=multimodal)
+    with _opened(target, catalogue_path(target)) as (pending, file, index):
         file.write(content)
-        index = open_pending(idx_path(target))
-        stack.callback(index.discard)
-        _write_rows(parts, index, header, multimodal=multimodal, starts=catalogue.extents.starts.tolist())
-        tally = None if manifest is None else PairTally(dtype)
-        if tally is not None:
+        joining.write_rows(index, starts=catalogue.extents.starts.tolist())
+        if joining.tally is not None:
             for pair in map(opened, prefixes):
-                tally.add_pair(pair)
-        pending = PendingDataset(prefix=target, tokens=file, index=index)
-        stack.callback(pending.discard)
-        tokens = catalogue.source(target, mmap=True)
-        _add_sidecars(
-            pending, parts, sidecars, tokens, multimodal=multimodal, durable=True, tally=tally, manifest=manifest
-        )
-        stack.pop_all()
+                joining.tally.add_pair(pair)
+        joining.add_sidecars(pending, catalogue.source(target, mmap=True))
     return pending
 
 
@@ -389,118 +359,230 @@ def _is_new(pending: PendingDataset, *, overwrite: bool, notice: Callable[[str],
     return False
 
 
-def _refuse_others(
-    parts: Sequence[ConcatenatedPart], target: str, dtype: np.dtype[np.generic], *, multimodal: bool
-) -> None:
-    """Refuses to write where something is that cannot be the same, which sizes tell before the first byte is copied."""
-    if (path := existing_path(target)) is None:
-        return
-    try:
-        found = IndexedDataset(target, multimodal=multimodal)
-    except (DatasetFormatError, DatasetNotFoundError) as error:
-        raise exists_error(path) from error
-    header, num_bytes = _sizes(parts, dtype, multimodal=multimodal)
-    if found.catalogue is not None or (found.index.header, found.byte_source.num_bytes) != (header, num_bytes):
-        raise exists_error(path)
-
-
 def write_pending(
     parts: Sequence[ConcatenatedPart],
     target: str,
     *,
     dtype: np.dtype[np.generic],
     multimodal: bool,
-    verify: bool = False,
     manifest: MakeManifest | None = None,
-    durable: bool = True,
 ) -> PendingDataset:
     """Writes what `write_concatenated` does, with inputs that `check_inputs` has checked and given the dtype of.
 
     Nothing has a name yet: `publish_datasets` makes it appear.
     """
-    sidecars = _joined_names(parts, multimodal=multimodal)
-    tally = None if manifest is None else PairTally(dtype)
-    header, num_bytes = _sizes(parts, dtype, multimodal=multimodal)
-    with ExitStack() as stack:
-        tokens = open_pending(bin_path(target), durable=durable)
-        stack.callback(tokens.discard)
-        index = open_pending(idx_path(target), durable=durable)
-        stack.callback(index.discard)
-        with task(f"writing {target}", unit="bytes", total=num_bytes) as advance:
+    return _Joining(parts, target, dtype, manifest, multimodal=multimodal).write_pair()
 
-            def copy(part: ConcatenatedPart, piece: Piece) -> None:
-                put_piece(piece, tokens, advance=advance)
-                if tally is not None and not part.is_whole:
+
+@contextmanager
+def _opened(
+    target: str, tokens_path: str, *, durable: bool = True
+) -> Iterator[tuple[PendingDataset, PendingFile, PendingFile]]:
+    """Yields a dataset to be written, its tokens and its index; it is given up if that fails."""
+    tokens, index = open_pending(tokens_path, durable=durable), open_pending(idx_path(target), durable=durable)
+    pending = PendingDataset(prefix=target, tokens=tokens, index=index)
+    try:
+        yield pending, tokens, index
+    except BaseException:
+        pending.discard()
+        raise
+
+
+class _Joining:
+    """Documents of many datasets as those of one: its rows, its tokens, and what lies beside it."""
+
+    def __init__(
+        self,
+        parts: Sequence[ConcatenatedPart],
+        target: str,
+        dtype: np.dtype[np.generic],
+        manifest: MakeManifest | None,
+        *,
+        multimodal: bool,
+        durable: bool = True,
+    ) -> None:
+        self._parts = parts
+        self._target = target
+        self._dtype = dtype
+        self._manifest = manifest
+        self._multimodal = multimodal
+        self._durable = durable
+        self.tally: PairTally | None = None if manifest is None else PairTally(dtype)
+        self._sidecars = self._joined_names()
+
+    def write_pair(self, *, verify: bool = False) -> PendingDataset:
+        """Returns all of it as a pair, which has no name yet."""
+        _, num_bytes = self._sizes()
+        with _opened(self._target, bin_path(self._target), durable=self._durable) as (pending, tokens, index):
+            with task(f"writing {self._target}", unit="bytes", total=num_bytes) as advance:
+                expected = self.write_rows(index, tokens=tokens, advance=advance)
+            tokens.sync()
+            with storage_errors("read", tokens.path):
+                found = tokens.stream.seek(0, 2)
+            if found != expected:
+                message = f"`{tokens.path}`: expected {expected} bytes, which the index needs, but {found} were copied"
+                raise StorageError(message, hint="an input changed while it was read")
+            if verify:
+                with task(f"comparing {tokens.path}", unit="bytes", total=num_bytes) as advance:
+                    wrong = first_difference(tokens.readable_path, self._contents(advance))
+                if wrong is not None:
+                    message = f"`{tokens.path}`: byte {wrong} is not that of the inputs after copying"
+                    hint = "the disk or the memory is faulty, or an input changed while it was read"
+                    raise StorageError(message, hint=hint)
+            self.add_sidecars(pending, MappedFile(tokens.readable_path))
+        return pending
+
+    def refuse_others(self) -> None:
+        """Refuses to write where something is that cannot be the same, as sizes tell."""
+        if (path := existing_path(self._target)) is None:
+            return
+        try:
+            found = self._open(self._target)
+        except (DatasetFormatError, DatasetNotFoundError) as error:
+            raise exists_error(path) from error
+        if found.catalogue is not None or (found.index.header, found.byte_source.num_bytes) != self._sizes():
+            raise exists_error(path)
+
+    def write_rows(
+        self,
+        index: PendingFile,
+        *,
+        starts: Sequence[int] | None = None,
+        tokens: PendingFile | None = None,
+        advance: Callable[[int], None] | None = None,
+    ) -> int:
+        """Writes the index, and returns where the bytes of tokens end.
+
+        Args:
+            index: empty.
+            starts: where the bytes of each part begin; None for where those of the part before end.
+            tokens: file that these bytes are copied to; None to copy none.
+            advance: called with the bytes that were copied.
+        """
+        rows = IndexWriter(index, self._sizes()[0], multimodal=self._multimodal)
+        for number, part in enumerate(self._parts):
+            dataset = self._open(part.prefix)
+            rows.pointer = rows.pointer if starts is None else starts[number]
+            for block in Selection(dataset, part).blocks():
+                rows.add_boundaries(rows.num_rows + np.cumsum(block.counts))
+                rows.add_rows(block.lengths, block.modes)
+                if tokens is not None:
+                    self._copy(part, block, tokens, advance)
+            if tokens is not None and self.tally is not None and part.is_whole:
+                self.tally.add_pair(dataset)
+            dataset.check_index()
+        rows.finish()
+        return rows.pointer
+
+    def _copy(
+        self,
+        part: ConcatenatedPart,
+        block: Block,
+        tokens: PendingFile,
+        advance: Callable[[int], None] | None,
+    ) -> None:
+        for piece in block.pieces():
+            put_piece(piece, tokens, advance=advance)
+            if self.tally is not None and not part.is_whole:
+                for data in _read(piece):
+                    self.tally.add_tokens(data)
+
+    def add_sidecars(self, pending: PendingDataset, tokens: ByteSource) -> None:
+        """Writes what lies beside a dataset whose tokens and index are complete, and its manifest.
+
+        Memory: the table of origins, and for roles 8 bytes per sequence.
+        """
+        index = MappedFile(pending.index.readable_path)
+        options: dict[str, Any] = {"index_start_crc32": start_crc32_of(index), "durable": self._durable}
+        written: dict[str, Written] = {}
+        if "roles" in self._sidecars:
+            written["roles"] = self._join_roles(tokens, index)
+            pending.sidecars["roles"] = written["roles"][0]
+        if "origins" in self._sidecars:
+            written["origins"] = write_runs(self._target, *joined_origins(self._origins()), **options)
+            pending.sidecars["origins"] = written["origins"][0]
+        if "hashes" in self._sidecars:
+            written["hashes"] = write_document_hashes(self._target, self._hashes(), **options)
+            pending.sidecars["hashes"] = written["hashes"][0]
+        if self._manifest is not None and self.tally is not None:
+            checksums: dict[str, Any] = {name: checksum for name, (_, checksum) in written.items()}
+            pending.manifest = manifest_bytes(self._manifest(replace(self.tally.facts(index), **checksums)))
+
+    def _open(self, prefix: str) -> IndexedDataset:
+        return IndexedDataset(prefix, multimodal=self._multimodal)
+
+    def _sizes(self) -> tuple[Header, int]:
+        """Returns the header of the index, and the bytes of all tokens."""
+        found = [Selection(self._open(part.prefix), part).count() for part in self._parts]
+        documents, sequences, num_tokens = (sum(each[column] for each in found) for column in range(3))
+        code = DType.code_from_dtype(self._dtype)
+        header = Header(dtype_code=code, num_sequences=sequences, num_boundaries=documents + 1)
+        return header, num_tokens * self._dtype.itemsize
+
+    def _contents(self, advance: Callable[[int], None]) -> Iterator[memoryview]:
+        """Yields the bytes that parts are made of, in order."""
+        for part in self._parts:
+            for block in Selection(self._open(part.prefix), part).blocks():
+                for piece in block.pieces():
                     for data in _read(piece):
-                        tally.add_tokens(data)
+                        yield data
+                        advance(len(data))
 
-            def end(part: ConcatenatedPart, dataset: IndexedDataset) -> None:
-                if tally is not None and part.is_whole:
-                    tally.add_pair(dataset)
+    def _joined_names(self) -> set[str]:
+        """Returns which files will lie beside it: roles and hashes if all inputs have them, origins if any has."""
+        prefixes = list(dict.fromkeys(prefix_of(part.prefix) for part in self._parts))
+        lacking = {name: [each for each in prefixes if not exists(sidecar_path(each, name))] for name in SIDECARS}
+        for name, without in lacking.items():
+            if not 0 < len(without) < len(prefixes):
+                continue
+            if name == "roles":
+                having = next(prefix for prefix in prefixes if prefix not in without)
+                message = f"there are roles beside `{having}`, but none beside `{without[0]}`"
+                hint = "join conversations with conversations, or move the `.roles` files away"
+                raise ConfigError(message, hint=hint)
+            _LOGGER.warning(_LOST[name], without[0])
+        if not lacking["roles"]:
+            tokenizers = {prefix: read_roles(self._open(prefix)).tokenizer_sha256 for prefix in prefixes}
+            for prefix, found in tokenizers.items():
+                if found != (expected := tokenizers[prefixes[0]]):
+                    message = f"the roles of `{prefix}` come from the tokenizer {found}, "
+                    message += f"those of `{prefixes[0]}` from {expected}"
+                    raise ConfigError(message, hint="tokenize the conversations with one tokenizer")
+        return {name for name in SIDECARS if len(lacking[name]) < (len(prefixes) if name == "origins" else 1)}
 
-            expected = _write_rows(parts, index, header, multimodal=multimodal, copy=copy, end=end)
-        tokens.sync()
-        with storage_errors("read", tokens.path):
-            found = tokens.stream.seek(0, 2)
-        if found != expected:
-            message = f"`{tokens.path}`: expected {expected} bytes, which the index needs, but {found} were copied"
-            raise StorageError(message, hint="an input changed while it was read")
-        if verify:
-            _compare(tokens, parts, num_bytes)
-        pending = PendingDataset(prefix=target, tokens=tokens, index=index)
-        stack.callback(pending.discard)
-        written = MappedFile(tokens.readable_path)
-        _add_sidecars(
-            pending, parts, sidecars, written, multimodal=multimodal, durable=durable, tally=tally, manifest=manifest
-        )
-        stack.pop_all()
-    return pending
+    def _documents_of(self, part: ConcatenatedPart) -> range:
+        return range(self._open(part.prefix).num_documents) if part.documents is None else part.documents
 
+    def _origins(self) -> Iterator[OriginsPart]:
+        for part in self._parts:
+            yield read_origins(part.prefix), self._documents_of(part), part.kept_documents
 
-def _sizes(parts: Sequence[ConcatenatedPart], dtype: np.dtype[np.generic], *, multimodal: bool) -> tuple[Header, int]:
-    """Returns the header of the index of all parts, and the bytes of their tokens."""
-    found = [Selection(IndexedDataset(part.prefix, multimodal=multimodal), part).count() for part in parts]
-    documents, sequences, num_tokens = (sum(each[column] for each in found) for column in range(3))
-    code = DType.code_from_dtype(dtype)
-    header = Header(dtype_code=code, num_sequences=sequences, num_boundaries=documents + 1)
-    return header, num_tokens * dtype.itemsize
+    def _hashes(self) -> Iterator[NDArray[np.uint64]]:
+        for part in self._parts:
+            documents = self._documents_of(part)
+            is_first = not documents.start  # of the parts of a pair: one look at all of its hashes is enough
+            found = read_document_hashes(part.prefix, is_checked=is_first)
+            assert found is not None
+            for first in range(documents.start, documents.stop, _ROWS):
+                rows = slice(first, min(first + _ROWS, documents.stop))
+                yield found[rows] if part.kept_documents is None else found[rows][part.kept_documents[rows]]
 
-
-def _write_rows(
-    parts: Sequence[ConcatenatedPart],
-    index: PendingFile,
-    header: Header,
-    *,
-    multimodal: bool,
-    starts: Sequence[int] | None = None,
-    copy: Callable[[ConcatenatedPart, Piece], None] | None = None,
-    end: Callable[[ConcatenatedPart, IndexedDataset], None] | None = None,
-) -> int:
-    """Writes the index of all parts, and returns where the bytes of their tokens end.
-
-    Args:
-        parts: what it is of.
-        index: empty.
-        header: header with the final counts.
-        multimodal: whether there are modes.
-        starts: where the bytes of each part begin; None for where those of the part before end.
-        copy: called with each piece of tokens, in order.
-        end: called after each part.
-    """
-    rows = IndexWriter(index, header, multimodal=multimodal)
-    for number, part in enumerate(parts):
-        dataset = IndexedDataset(part.prefix, multimodal=multimodal)
-        rows.pointer = rows.pointer if starts is None else starts[number]
-        for block in Selection(dataset, part).blocks():
-            rows.add_boundaries(rows.num_rows + np.cumsum(block.counts))
-            rows.add_rows(block.lengths, block.modes)
-            for piece in block.pieces() if copy is not None else ():
-                copy(part, piece)  # type: ignore[misc]
-        if end is not None:
-            end(part, dataset)
-        dataset.check_index()
-    rows.finish()
-    return rows.pointer
+    def _join_roles(self, tokens: ByteSource, index: ByteSource) -> Written:
+        writer, num_sequences = RolesWriter(self._target), 0
+        for part in self._parts:
+            dataset = self._open(part.prefix)
+            roles = read_roles(dataset)
+            writer.tokenizer_sha256 = roles.tokenizer_sha256
+            for block in Selection(dataset, part).blocks():
+                offsets = roles.offsets[block.rows.start : block.rows.stop + 1]
+                counts, chosen = np.diff(offsets), slice(int(offsets[0]), int(offsets[-1]))
+                stops, kinds = roles.stops[chosen], roles.kinds[chosen]
+                if not block.kept_rows.all():
+                    is_kept = np.repeat(block.kept_rows, counts)
+                    counts, stops, kinds = counts[block.kept_rows], stops[is_kept], kinds[is_kept]
+                writer.append(counts, stops, kinds)
+                num_sequences += len(counts)
+        return writer.write(num_sequences, tokens, index, durable=self._durable)
 
 
 def put_piece(piece: Piece, target: PendingFile, *, advance: Callable[[int], None] | None = None) -> None:
@@ -524,23 +606,6 @@ def put_piece(piece: Piece, target: PendingFile, *, advance: Callable[[int], Non
     )
 
 
-def _compare(tokens: PendingFile, parts: Sequence[ConcatenatedPart], num_bytes: int) -> None:
-    """Compares what was written with the inputs."""
-    with task(f"comparing {tokens.path}", unit="bytes", total=num_bytes) as advance:
-
-        def contents() -> Iterator[memoryview]:
-            for part in parts:
-                for block in Selection(IndexedDataset(part.prefix), part).blocks():
-                    for data in (data for piece in block.pieces() for data in _read(piece)):
-                        yield data
-                        advance(len(data))
-
-        wrong = first_difference(tokens.readable_path, contents())
-    if wrong is not None:
-        message = f"`{tokens.path}`: byte {wrong} is not that of the inputs after copying"
-        raise StorageError(message, hint="the disk or the memory is faulty, or an input changed while it was read")
-
-
 def _read(piece: Piece) -> Iterator[memoryview]:
     """Yields the bytes of a piece, all of one version of its file."""
     if not isinstance(piece, FilePiece):
@@ -558,118 +623,6 @@ def _read(piece: Piece) -> Iterator[memoryview]:
             yield data
             left -= len(data)
         check_version(file.fileno(), piece.version, piece.path)
-
-
-def _joined_names(parts: Sequence[ConcatenatedPart], *, multimodal: bool) -> set[str]:
-    """Returns which files will lie beside the result: roles and hashes if all inputs have them, origins if any has."""
-    prefixes = list(dict.fromkeys(prefix_of(part.prefix) for part in parts))
-    lacking = {name: [each for each in prefixes if not exists(sidecar_path(each, name))] for name in SIDECARS}
-    for name, without in lacking.items():
-        if not 0 < len(without) < len(prefixes):
-            continue
-        if name == "roles":
-            having = next(prefix for prefix in prefixes if prefix not in without)
-            message = f"there are roles beside `{having}`, but none beside `{without[0]}`"
-            raise ConfigError(message, hint="join conversations with conversations, or move the `.roles` files away")
-        _LOGGER.warning(_LOST[name], without[0])
-    if not lacking["roles"]:
-        tokenizers = {
-            prefix: read_roles(IndexedDataset(prefix, multimodal=multimodal)).tokenizer_sha256 for prefix in prefixes
-        }
-        for prefix, found in tokenizers.items():
-            if found != (expected := tokenizers[prefixes[0]]):
-                message = f"the roles of `{prefix}` come from the tokenizer {found}, "
-                message += f"those of `{prefixes[0]}` from {expected}"
-                raise ConfigError(message, hint="tokenize the conversations with one tokenizer")
-    return {name for name in SIDECARS if len(lacking[name]) < (len(prefixes) if name == "origins" else 1)}
-
-
-def _add_sidecars(
-    pending: PendingDataset,
-    parts: Sequence[ConcatenatedPart],
-    names: set[str],
-    tokens: ByteSource,
-    *,
-    multimodal: bool,
-    durable: bool,
-    tally: PairTally | None,
-    manifest: MakeManifest | None,
-) -> None:
-    """Writes what lies beside a dataset whose tokens and index are complete, and its manifest."""
-    index = MappedFile(pending.index.readable_path)
-    checksums: dict[str, Any] = {}
-    for name, (file, checksum) in _joined_sidecars(
-        pending.prefix, parts, names, tokens, index, multimodal=multimodal, durable=durable
-    ):
-        pending.sidecars[name], checksums[name] = file, checksum
-    if manifest is not None and tally is not None:
-        pending.manifest = manifest_bytes(manifest(replace(tally.facts(index), **checksums)))
-
-
-def _joined_sidecars(
-    prefix: str,
-    parts: Sequence[ConcatenatedPart],
-    names: set[str],
-    tokens: ByteSource,
-    index: ByteSource,
-    *,
-    multimodal: bool,
-    durable: bool,
-) -> Iterator[tuple[str, Written]]:
-    """Yields the files beside a dataset, by name. Memory: the table of origins, and for roles 8 bytes per sequence."""
-    start = start_crc32_of(index)
-
-    def documents_of(part: ConcatenatedPart) -> range:
-        if part.documents is not None:
-            return part.documents
-        return range(IndexedDataset(part.prefix, multimodal=multimodal).num_documents)
-
-    def origins() -> Iterator[OriginsPart]:
-        for part in parts:
-            yield read_origins(part.prefix), documents_of(part), part.kept_documents
-
-    def hashes() -> Iterator[NDArray[np.uint64]]:
-        for part in parts:
-            documents = documents_of(part)
-            is_first = not documents.start  # of the parts of a pair: one look at all of its hashes is enough
-            found = read_document_hashes(part.prefix, is_checked=is_first)
-            assert found is not None
-            for first in range(documents.start, documents.stop, _ROWS):
-                rows = slice(first, min(first + _ROWS, documents.stop))
-                yield found[rows] if part.kept_documents is None else found[rows][part.kept_documents[rows]]
-
-    if "roles" in names:
-        yield "roles", _join_roles(prefix, parts, tokens, index, multimodal=multimodal, durable=durable)
-    if "origins" in names:
-        yield "origins", write_runs(prefix, *joined_origins(origins()), index_start_crc32=start, durable=durable)
-    if "hashes" in names:
-        yield "hashes", write_document_hashes(prefix, hashes(), index_start_crc32=start, durable=durable)
-
-
-def _join_roles(
-    prefix: str,
-    parts: Sequence[ConcatenatedPart],
-    tokens: ByteSource,
-    index: ByteSource,
-    *,
-    multimodal: bool,
-    durable: bool,
-) -> Written:
-    writer, num_sequences = RolesWriter(prefix), 0
-    for part in parts:
-        dataset = IndexedDataset(part.prefix, multimodal=multimodal)
-        roles = read_roles(dataset)
-        writer.tokenizer_sha256 = roles.tokenizer_sha256
-        for block in Selection(dataset, part).blocks():
-            offsets = roles.offsets[block.rows.start : block.rows.stop + 1]
-            counts, chosen = np.diff(offsets), slice(int(offsets[0]), int(offsets[-1]))
-            stops, kinds = roles.stops[chosen], roles.kinds[chosen]
-            if not block.kept_rows.all():
-                is_kept = np.repeat(block.kept_rows, counts)
-                counts, stops, kinds = counts[block.kept_rows], stops[is_kept], kinds[is_kept]
-            writer.append(counts, stops, kinds)
-            num_sequences += len(counts)
-    return writer.write(num_sequences, tokens, index, durable=durable)
 
 
 def _cut(prefixes: Sequence[str], part_bytes: int) -> Iterator[list[ConcatenatedPart]]:
@@ -733,14 +686,12 @@ def check_output(output_prefix: str, prefixes: Sequence[str]) -> None:
     target = prefix_of(output_prefix)
     owned = _identities(target)
     for prefix in map(prefix_of, prefixes):
-        if canonical_path(target) == canonical_path(prefix) or not owned.isdisjoint(_identities(prefix)):
+        inputs = [prefix]
+        if owned and (catalogue := IndexedDataset(prefix).catalogue) is not None:
+            inputs += [part.prefix for part in catalogue.parts]
+        if canonical_path(target) == canonical_path(prefix) or any(owned & _identities(each) for each in inputs):
             message = f"the output `{target}` is also an input"
             raise ConfigError(message, hint="choose another output prefix")
-    for dataset in (IndexedDataset(prefix) for prefix in dict.fromkeys(prefixes) if owned):
-        for section in dataset.sections if dataset.catalogue is not None else ():
-            if not owned.isdisjoint(_identities(section.prefix)):
-                message = f"the output `{target}` is a pair of the catalogue `{dataset.path_prefix}`, an input"
-                raise ConfigError(message, hint="choose another output prefix")
 
 
 def _identities(prefix: str) -> set[tuple[int, int]]:

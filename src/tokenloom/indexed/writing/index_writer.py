@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,8 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import StorageError
 from tokenloom.indexed.layout import Header
-from tokenloom.kernels import RecordBuilder
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.locks import write_at
-
-_ROWS_PER_WRITE = 1 << 20
 
 
 class IndexWriter:
@@ -73,30 +69,3 @@ class IndexWriter:
         if len(values):
             with storage_errors("write", self._file.path):
                 write_at(self._file.stream.fileno(), np.ascontiguousarray(values).view(np.uint8).data, offset)
-
-
-def write_records(records: RecordBuilder, file: PendingFile, *, dtype_code: int, multimodal: bool) -> None:
-    """Writes the index of all sequences that a builder took note of."""
-    header = Header(
-        dtype_code=dtype_code, num_sequences=records.num_sequences, num_boundaries=records.num_document_boundaries
-    )
-    rows = IndexWriter(file, header, multimodal=multimodal)
-    for begin, lengths in _blocks(records.copy_lengths, header.num_sequences, np.int32):
-        modes = None
-        if multimodal:
-            modes = np.empty(len(lengths), dtype=np.int8)
-            records.copy_modes(begin, modes)
-        rows.add_rows(lengths, modes)
-    for begin, ends in _blocks(records.copy_document_ends, header.num_boundaries, np.int64):
-        rows.add_boundaries(ends[1:] if begin == 0 else ends)  # the first, 0, is there
-    rows.finish()
-
-
-def _blocks(
-    copy: Callable[[int, NDArray[Any]], None], count: int, dtype: type[Any]
-) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yields the rows of a record array in bounded pieces, each with its first row."""
-    for begin in range(0, count, _ROWS_PER_WRITE):
-        block = np.empty(min(_ROWS_PER_WRITE, count - begin), dtype=dtype)
-        copy(begin, block)
-        yield begin, block

@@ -135,7 +135,7 @@ class Block:
     @property
     def modes(self) -> NDArray[np.int8] | None:
         """int8[kept sequences] of a multimodal dataset."""
-        modes = self._dataset.index.arrays.modes
+        modes = self._dataset.index.sequence_modes
         return None if modes is None else modes[self.rows][self.kept_rows]
 
     def pieces(self) -> Iterator[Piece]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -110,16 +110,16 @@ def publish_datasets(
     locks: Iterable[OutputLock] = (),
 ) -> None:
     """Makes datasets appear, all or none; what they replace stays whole until all are complete, and then goes."""
-    own: list[OutputLock] = []
-    try:
+    with ExitStack() as own, ExitStack() as written:  # given up before others may write
+        for dataset in datasets:
+            written.callback(dataset.discard)
         local = [dataset for dataset in datasets if not is_remote(dataset.index.path)]
         held = {canonical_name(lock.key) for lock in locks}
         keys = [dataset.index.path for dataset in local]
         locked = {key for key in keys if not exclusive or canonical_name(key) in held}
-        for dataset in local[:MOST_LOCKED]:
-            if dataset.index.path not in locked:
-                own.append(OutputLock(dataset.index.path))
-                locked.add(dataset.index.path)
+        for key in [key for key in keys[:MOST_LOCKED] if key not in locked]:
+            own.enter_context(OutputLock(key))
+            locked.add(key)
         groups = [
             FileGroup(key=each.index.path, files=each.files(durable=durable), names=each.names()) for each in local
         ]
@@ -127,11 +127,6 @@ def publish_datasets(
             if is_remote(dataset.index.path):
                 _upload(dataset, overwrite=overwrite)
         publish_together(groups, replace=overwrite, durable=durable, locked=locked)
-    finally:
-        for dataset in datasets:
-            dataset.discard()
-        for lock in own:
-            lock.release()
 
 
 def is_same_file(file: PendingFile) -> bool:
@@ -139,10 +134,9 @@ def is_same_file(file: PendingFile) -> bool:
     file.sync()
     there, data = open_source(file.path), MappedFile(file.readable_path).mapped
     return there.num_bytes == len(data) and all(
-        np.array_equal(
-            there.read(begin, min(_COMPARED_BYTES, len(data) - begin)), data[begin : begin + _COMPARED_BYTES]
-        )
+        np.array_equal(there.read(begin, len(piece)), piece)
         for begin in range(0, len(data), _COMPARED_BYTES)
+        for piece in [data[begin : begin + _COMPARED_BYTES]]
     )
 
 
@@ -150,12 +144,8 @@ def is_published(pending: PendingDataset) -> bool:
     """Whether a dataset with the same bytes is there already, the manifest aside, which also says who wrote it."""
     if (path := existing_path(pending.prefix)) is None:
         return False
-    files = [
-        pending.index,
-        pending.tokens,
-        *(pending.sidecars[name] for name in ("roles",) if name in pending.sidecars),
-    ]
-    if not all(exists(file.path) and is_same_file(file) for file in files):
+    files = (pending.index, pending.tokens, pending.sidecars.get("roles"))
+    if not all(file is None or (exists(file.path) and is_same_file(file)) for file in files):
         raise exists_error(path)
     return True
 

@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.datasets.exposure import Exposure
-from tokenloom.datasets.joined_conversations import TakenOfPairs
-from tokenloom.datasets.ledger import NOTHING, Count
-from tokenloom.datasets.slot_counts import NO_SLOTS, SlotCounts, count_conversations, count_windows
+from tokenloom.datasets.exposure import Exposure, TakenOfPairs
+from tokenloom.datasets.ledger import NO_SLOTS, NOTHING, Count, SlotCounts, count_conversations, count_windows
 from tokenloom.rendering.card import HasFacts
 from tokenloom.run.audit.occurrences import OccurrenceSearch
 from tokenloom.run.dataset import RunDataset

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
+from typing import IO, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError, TokenRangeError
 from tokenloom.indexed import dataset as plain
-from tokenloom.indexed.later import SetLater
-from tokenloom.indexed.layout import HEADER_BYTES, DType, Header, Index, IndexArrays, parse_header, parse_index
+from tokenloom.indexed.dataset import DatasetFiles, SetLater
+from tokenloom.indexed.layout import HEADER_BYTES, DType, Header, Index, parse_header, parse_index
 from tokenloom.indexed.layout import MAGIC as _INDEX_HEADER
 from tokenloom.indexed.layout import bin_path as _bin_path
 from tokenloom.indexed.layout import idx_path as _idx_path
 from tokenloom.indexed.layout import prefix_of as _prefix_of
-from tokenloom.indexed.opening import DatasetFiles
 from tokenloom.indexed.writing.concatenate import open_checked
 from tokenloom.indexed.writing.index_writer import IndexWriter as _RowsWriter
 from tokenloom.indexed.writing.outputs import dataset_paths
@@ -102,13 +101,14 @@ class _IndexReader(Index):
             if expected != (found := (header.num_sequences, header.num_boundaries, header.dtype_code)):
                 message = f"`{idx_path}`: expected sequences, documents and dtype code {expected}, found {found}"
                 raise DatasetFormatError(message, hint="the data changed after its counts were recorded")
-        super().__init__(header, parse_index(data, header, path=idx_path, bin_bytes=None, multimodal=multimodal))
+        index = parse_index(data, header, path=idx_path, bin_bytes=None, multimodal=multimodal)
+        super().__init__(**_fields_of(index))
 
     @classmethod
-    def _over(cls, header: Header, arrays: IndexArrays) -> Self:
+    def _over(cls, index: Index) -> Self:
         """Returns a reader of an index that is open."""
         reader = cls.__new__(cls)
-        Index.__init__(reader, header, arrays)
+        Index.__init__(reader, **_fields_of(index))
         return reader
 
     @property
@@ -133,8 +133,12 @@ class _IndexReader(Index):
 
     def __getitem__(self, idx: int) -> tuple[np.int64, np.int32, np.int8 | None]:
         """Returns pointer, length and mode of a sequence."""
-        arrays = self.arrays
-        return arrays.pointers[idx], arrays.lengths[idx], None if arrays.modes is None else arrays.modes[idx]
+        mode = None if self.sequence_modes is None else self.sequence_modes[idx]
+        return self.sequence_pointers[idx], self.sequence_lengths[idx], mode
+
+
+def _fields_of(index: Index) -> dict[str, Any]:
+    return {field.name: getattr(index, field.name) for field in fields(Index)}
 
 
 class _IndexWriter:
@@ -315,11 +319,8 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset):  # type: i
 
     opened_names: ClassVar[frozenset[str]] = plain.IndexedDataset.opened_names | {"_reader", "_source"}
 
-    if TYPE_CHECKING:
-        index: Any
-        _reader: Any
-    else:
-        _reader = SetLater("_open", when="_counts")
+    index: Any
+    _reader: Any = SetLater("_open", when="_counts")
 
     _storage: ObjectStorageSettings | None = None
     _pickled_files: DatasetFiles | None = None
@@ -386,8 +387,8 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset):  # type: i
         files, self._pickled_files = self._pickled_files, None
         return files or super()._make_files()
 
-    def _make_index(self, header: Header, arrays: IndexArrays) -> Any:
-        return _IndexReader._over(header, arrays)
+    def _make_index(self, index: Index) -> Any:
+        return _IndexReader._over(index)
 
     def _make_reader(self, source: ByteSource) -> Any:
         """Returns the reader of the tokens: of the class that this module names now."""
@@ -438,8 +439,8 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset):  # type: i
 
     def set_document_indices(self, document_indices: NDArray[np.int64]) -> None:
         """Replaces `document_indices`, for this object alone."""
-        arrays = replace(self.index.arrays, boundaries=document_indices)
-        self.index = self._make_index(self.index.header, arrays)
+        index = Index(**_fields_of(self.index) | {"document_indices": document_indices})
+        self.index = self._make_index(index)
 
 
 def _unpickled(
@@ -555,13 +556,14 @@ class IndexedDatasetBuilder:
             message = f"`{dataset.idx_path}`: expected tokens of dtype {np.dtype(self.dtype)}, found {dataset.dtype}"
             hint = "datasets of one dtype only can be merged; tokenize one of them again"
             raise DatasetFormatError(message, hint=hint)
-        first, arrays = len(self.sequence_lengths), dataset.index.arrays
+        first, index = len(self.sequence_lengths), dataset.index
         for number, offset, count in dataset.extents.pieces(0, dataset.extents.num_bytes):
             begin = dataset.sections[number].start + offset
             for at in range(begin, begin + count, _COPIED_BYTES):
                 self.data_file.write(dataset.byte_source.read(at, min(_COPIED_BYTES, begin + count - at)).data)
-        self._add_rows(arrays.lengths.tolist(), None if arrays.modes is None else arrays.modes.tolist())
-        self.document_indices.extend((arrays.boundaries[1:] + first).tolist())
+        modes = None if index.sequence_modes is None else index.sequence_modes.tolist()
+        self._add_rows(index.sequence_lengths.tolist(), modes)
+        self.document_indices.extend((index.document_indices[1:] + first).tolist())
 
     def finalize(self, idx_path: str) -> None:
         """Closes the tokens, and writes the index; what an earlier pair had beside it goes.

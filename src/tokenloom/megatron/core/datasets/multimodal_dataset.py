@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tokenloom.datasets import multimodal
+from tokenloom.datasets import mock as multimodal
 from tokenloom.datasets.tensors import Sample
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig, MockGPTDataset
 
