@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import orjson
 
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
-from tokenloom.inputs.parsing import parse_block
+from tokenloom.inputs.records import parse_block
 
 BLOCK_BYTES = 4 << 20
 UNUSUAL = (

@@ -13,7 +13,7 @@ from tokenloom import cli
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifests import index_start_crc32
 from tokenloom.indexed.sidecars import write_document_hashes
-from tokenloom.inputs.parsing import Texts
+from tokenloom.inputs.records import Texts
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.run.run import Run
 

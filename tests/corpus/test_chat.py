@@ -153,10 +153,10 @@ def test_bad_lines_are_set_aside_with_their_reasons(tmp_path, tokenizer):
 
 def test_nothing_but_bad_lines_is_an_error(tmp_path, tokenizer):
     with pytest.raises(
-        InputError, match=r"holds no conversations: 1 blank lines, 1 bad lines; the first is `.*` line 1: "
+        InputError, match=r"holds no conversations: 1 blank lines, 1 bad records; the first is `.*` line 1: "
     ):
         run(tmp_path, tokenizer, [{"messages": []}, b""], skip_bad_lines=True)
-    with pytest.raises(InputError, match="holds no conversations: 0 blank lines, 0 bad lines"):
+    with pytest.raises(InputError, match="holds no conversations: 0 blank lines, 0 bad records"):
         run(tmp_path, tokenizer, [])
     with pytest.raises(ConfigError, match="expected columns of one of the schemas"):
         run(tmp_path, tokenizer, [{"body": "x"}])
@@ -292,7 +292,7 @@ def test_a_conversation_of_nothing_is_a_bad_record_and_its_neighbours_stay_whole
         [("prompt", "More"), ("answer", f" No {EOD}")],
     ]
     assert summary.num_rejected == 1
-    with pytest.raises(InputError, match="holds no conversations: 0 blank lines, 2 bad lines; the first is"):
+    with pytest.raises(InputError, match="holds no conversations: 0 blank lines, 2 bad records; the first is"):
         run(tmp_path, tokenizer, [lines[1], lines[1]], chat_template=template, skip_bad_lines=True)
 
 

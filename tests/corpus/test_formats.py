@@ -18,8 +18,7 @@ from tests.inputs.corpora import (
 from tests.preprocess.corpus import EOD
 
 from tokenloom.errors import InputError
-from tokenloom.inputs.cut import cut_inputs
-from tokenloom.inputs.find import find_inputs
+from tokenloom.inputs.find import cut_inputs, find_inputs
 
 TEXTS = [
     f"document {number} " + ("def f(x):\t return é中 " * (number % 9)) + EOD * (number % 2) for number in range(400)

@@ -93,14 +93,6 @@ def test_an_interrupted_job_goes_on(folder, name, caplog):
     assert not (folder / "out.job").exists()
 
 
-def test_shards_whose_images_changed_meanwhile_are_done_again(folder):
-    interrupt_after(60, folder, "pairs.jsonl", "out", shard_bytes=1000)
-    (folder / "pairs" / "002.jpg").write_bytes(b"another image")
-    run(folder, "pairs.jsonl", "out", shard_bytes=1000)
-    run(folder, "pairs.jsonl", "whole")
-    assert outputs(folder / "out") == outputs(folder / "whole")
-
-
 def test_what_is_finished_is_compared_with_the_images_of_now(folder):
     assert not run(folder, "pairs.jsonl", "out", shard_bytes=1000).was_complete
     files = {path: path.stat().st_mtime_ns for path in folder.glob("out.*")}

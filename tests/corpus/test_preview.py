@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tests.preprocess.corpus import EOD, byte_level_json, make_sentencepiece, make_tokenizer
 
-from tokenloom.preprocess.document_tokens import DocumentTokens
+from tokenloom.preprocess.blocks import DocumentTokens
 from tokenloom.preprocess.preview import DocumentPreview, preview_documents
 from tokenloom.tokenizers.plain import ByteTokenizer
 

@@ -17,11 +17,9 @@ import pyarrow.parquet as pq
 import zstandard
 
 from tokenloom.inputs import InputSlice
-from tokenloom.inputs.cut import whole_file
-from tokenloom.inputs.detect import inspect_input
-from tokenloom.inputs.parsing import ParsedBlock, parse_block
-from tokenloom.inputs.reading import open_slice
-from tokenloom.inputs.record_format import SliceReader
+from tokenloom.inputs.find import inspect_input, whole_file
+from tokenloom.inputs.record_format import SliceReader, open_slice
+from tokenloom.inputs.records import ParsedBlock, parse_block
 
 COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,

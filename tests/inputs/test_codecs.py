@@ -9,8 +9,7 @@ import pytest
 from tests.inputs.corpora import documents, parse_file
 
 from tokenloom.inputs.codecs import CODECS, Codec
-from tokenloom.inputs.detect import inspect_input, split_suffix
-from tokenloom.inputs.find import find_inputs
+from tokenloom.inputs.find import find_inputs, inspect_input, split_suffix
 
 
 class Member:

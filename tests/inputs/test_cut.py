@@ -20,10 +20,8 @@ from tests.inputs.corpora import (
 
 from tokenloom.errors import InputError
 from tokenloom.inputs import InputFile, InputSlice
-from tokenloom.inputs.cut import Shard, cut_inputs, whole_file
-from tokenloom.inputs.detect import inspect_input
-from tokenloom.inputs.find import find_inputs
-from tokenloom.inputs.reading import open_slice
+from tokenloom.inputs.find import Shard, cut_inputs, find_inputs, inspect_input, whole_file
+from tokenloom.inputs.record_format import open_slice
 
 
 def input_file(path: str, num_bytes: int, **changes: object) -> InputFile:

@@ -18,8 +18,8 @@ import pytest
 from tests.inputs.corpora import bad, documents, parse_file, parse_slices, write_arrow
 
 from tokenloom.inputs import InputSlice
-from tokenloom.inputs.detect import inspect_input
-from tokenloom.inputs.reading import open_slice
+from tokenloom.inputs.find import inspect_input
+from tokenloom.inputs.record_format import open_slice
 
 
 def repeated(open_file: Callable[[Path], Any], path: Path, piece: bytes, num_bytes: int) -> Path:
@@ -81,10 +81,10 @@ import json, re, sys
 from contextlib import closing
 from pathlib import Path
 import pyarrow.compute, pyarrow.parquet, zstandard
-from tokenloom.inputs.cut import whole_file
-from tokenloom.inputs.detect import inspect_input
-from tokenloom.inputs.reading import open_slice
-from tokenloom.inputs.parsing import parse_block
+from tokenloom.inputs.find import whole_file
+from tokenloom.inputs.find import inspect_input
+from tokenloom.inputs.record_format import open_slice
+from tokenloom.inputs.records import parse_block
 
 def most_kilobytes():  # of this program; what `getrusage` tells begins with the program that started it
     return int(re.search(r"VmHWM:\\s+([0-9]+)", Path("/proc/self/status").read_text())[1])

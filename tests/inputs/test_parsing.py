@@ -12,7 +12,7 @@ from tests.inputs.corpora import (
 )
 
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
-from tokenloom.inputs.parsing import parse_block
+from tokenloom.inputs.records import parse_block
 from tokenloom.inputs.utf8_texts import Utf8Texts
 
 

@@ -21,10 +21,8 @@ from tests.inputs.corpora import (
 
 from tokenloom.errors import InputError
 from tokenloom.inputs import InputSlice
-from tokenloom.inputs.cut import cut_inputs, whole_file
-from tokenloom.inputs.detect import inspect_input
-from tokenloom.inputs.find import find_inputs
-from tokenloom.inputs.reading import open_slice
+from tokenloom.inputs.find import cut_inputs, find_inputs, inspect_input, whole_file
+from tokenloom.inputs.record_format import open_slice
 
 ROWS = [{"id": number, "text": f"text {number}"} for number in range(300)]
 
@@ -95,10 +93,10 @@ def test_a_file_that_is_another_one_now_is_refused(tmp_path: Path, name: str, ch
 
 PROGRAM = """
 import sys
-from tokenloom.inputs.cut import cut_inputs
+from tokenloom.inputs.find import cut_inputs
 from tokenloom.inputs.find import find_inputs
-from tokenloom.inputs.reading import open_slice
-from tokenloom.inputs.parsing import parse_block
+from tokenloom.inputs.record_format import open_slice
+from tokenloom.inputs.records import parse_block
 
 [[slice_]] = cut_inputs(find_inputs(["-"], input_format=sys.argv[1]).files, shard_bytes=1)
 reader = open_slice(slice_, block_bytes=100, keys=["text"])

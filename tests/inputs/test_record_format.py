@@ -12,7 +12,7 @@ from tests.support import small_shards
 
 from tokenloom.errors import ConfigError
 from tokenloom.inputs import TEXT_KEY, InputFile, InputSlice
-from tokenloom.inputs.detect import formats_by_name, inspect_input
+from tokenloom.inputs.find import formats_by_name, inspect_input
 from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.formats.text import FileBlock
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat, SliceReader

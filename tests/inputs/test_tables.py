@@ -18,7 +18,7 @@ from tests.inputs.corpora import (
 )
 
 from tokenloom.errors import InputError
-from tokenloom.inputs.parsing import parse_block
+from tokenloom.inputs.records import parse_block
 from tokenloom.inputs.tables import TableBlock
 from tokenloom.inputs.utf8_texts import Utf8Texts
 

@@ -9,7 +9,7 @@ from tests.preprocess.corpus import byte_level_json, make_tokenizer
 from tests.preprocess.talks import TWO_TURNS, parts_of, talk
 
 from tokenloom.errors import MissingExtraError, TokenizerError
-from tokenloom.inputs.parsing import UnusableLineError
+from tokenloom.inputs.records import UnusableLineError
 from tokenloom.preprocess.chat_templates import load_chat_template
 
 CHATML = (

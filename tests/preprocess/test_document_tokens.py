@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom.errors import MissingTokenError
-from tokenloom.preprocess.document_tokens import DocumentTokens
+from tokenloom.preprocess.blocks import DocumentTokens
 from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
 
 BOS, EOD = 90, 91

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokenloom.inputs.parsing import UnusableLineError
+from tokenloom.inputs.records import UnusableLineError
 from tokenloom.preprocess.schemas import detect_schema, read_record
 
 SYSTEM = {"role": "system", "content": "s"}

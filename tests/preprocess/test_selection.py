@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from tokenloom.errors import ConfigError
-from tokenloom.inputs.parsing import Texts
+from tokenloom.inputs.records import Texts
 from tokenloom.preprocess.selection import first_occurrences, hash_documents, hash_of_text, split_of
 
 hash_rows = st_numpy.arrays(np.uint64, st.tuples(st.integers(0, 30), st.just(2)))
@@ -120,13 +120,8 @@ def test_first_occurrences_over_many_passes(tmp_path: Path):
     pool = rng.integers(0, 2**64, (2000, 2), dtype=np.uint64)
     shards = [pool[rng.integers(0, 2000, size)] for size in (3000, 0, 500)]
     np.save(tmp_path / "hashes.npy", shards[0])
-    out = [
-        np.lib.format.open_memmap(tmp_path / "mask.npy", "w+", np.bool_, (3000,)),
-        *(np.zeros(n, bool) for n in (0, 500)),
-    ]
     mapped = [np.load(tmp_path / "hashes.npy", mmap_mode="r"), *shards[1:]]
-    made = first_occurrences(mapped, memory_bytes=96 * 100, out=out)
-    assert made[0] is out[0]
+    made = first_occurrences(mapped, memory_bytes=96 * 100)
     assert [mask.tolist() for mask in made] == slow_first_occurrences(shards)
 
 

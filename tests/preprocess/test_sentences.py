@@ -5,8 +5,8 @@ import nupunkt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom.inputs.parsing import Texts
-from tokenloom.preprocess.sentences import SentenceSplitter, split_texts
+from tokenloom.inputs.records import Texts
+from tokenloom.preprocess.blocks import SentenceSplitter, split_texts
 
 TEXT = ' He met Dr. Smith at 3.15 p.m. on Monday.\n\nWas it late?  No! "Not at all."\tEnd without a stop\n'
 SENTENCES = [

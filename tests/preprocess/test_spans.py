@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer
 
-from tokenloom.preprocess.conversation_blocks import SpanEncoder
+from tokenloom.preprocess.chat import SpanEncoder
 from tokenloom.tokenizers.engines import choose_engine
 
 PARTS = st.lists(st.lists(st.text(st.sampled_from("ab é👍\n\t1한"), max_size=8) | st.just(EOD), max_size=5), max_size=4)

@@ -6,7 +6,7 @@ import pytest
 from tests.preprocess.corpus import EOD, byte_level_json, documents_of, make_tokenizer, write_lines
 
 from tokenloom.errors import TokenizerError
-from tokenloom.preprocess.document_tokens import TemplateTokens
+from tokenloom.preprocess.blocks import TemplateTokens
 from tokenloom.preprocess.preview import preview_corpus
 from tokenloom.preprocess.settings import CorpusSettings
 from tokenloom.preprocess.text import preprocess_corpus

@@ -9,13 +9,18 @@ import pytest
 from tests.corpus.jobs import preprocess
 from tests.preprocess.corpus import byte_level_json, make_tokenizer, write_lines
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+from tools.sweep_tokenizers import sweep, swept_tokenizers
 
 from tokenloom.errors import TokenizerError
-from tokenloom.tokenizers import certificates
-from tokenloom.tokenizers.certificates import find_certificate, installed_libraries, read_table
-from tokenloom.tokenizers.engines import GigatokenEngine, choose_engine
+from tokenloom.tokenizers import engines
+from tokenloom.tokenizers.engines import (
+    GigatokenEngine,
+    choose_engine,
+    find_certificate,
+    installed_libraries,
+    read_table,
+)
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
-from tokenloom.tokenizers.sweep import sweep, swept_tokenizers
 
 LLAMA3 = "|".join(
     (
@@ -79,15 +84,14 @@ def test_the_manifest_names_the_certificate(tmp_path: Any):
 
 
 def test_versions_that_were_not_compared_are_not_used(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(certificates, "version", lambda _: "99.0")
+    monkeypatch.setattr(engines, "version", lambda _: "99.0")
     tokenizer = make_tokenizer(byte_level_json())
     choice = choose_engine("auto", tokenizer, ["some text"])
     assert (choice.name, choice.recorded, choice.fell_back) == ("tokenizers", "tokenizers", True)
-    assert choice.reason == (
-        "`gigatoken 99.0` and `tokenizers 99.0` were not compared on all code points, which "
-        "`python -m tokenloom.tokenizers.sweep` does"
-    )
-    with pytest.raises(TokenizerError, match="run that once, or use the engine `tokenizers`"):
+    assert choice.reason == "`gigatoken 99.0` and `tokenizers 99.0` were not compared on all code points"
+    with pytest.raises(
+        TokenizerError, match=r"install gigatoken 0\.\S+ with tokenizers 0\.\S+, or use the engine `tok"
+    ):
         choose_engine("gigatoken", tokenizer, [])
 
 

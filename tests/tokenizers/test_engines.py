@@ -33,8 +33,7 @@ from tokenloom.tokenizers.engines import (
     recheck,
     require_equal,
 )
-from tokenloom.tokenizers.failures import require_sound
-from tokenloom.tokenizers.text_tokenizer import Encoded
+from tokenloom.tokenizers.text_tokenizer import Encoded, require_sound
 
 TEXTS = ["", "def f(x): return x", " ", "naïve 中文 👍", f"a{EOD}b", "\x00\x1f", "a" * 500]
 

@@ -10,8 +10,7 @@ from tests.preprocess.corpus import byte_level_json, sentencepiece_model
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.megatron.versions import reference_version
 from tokenloom.tokenizers.reference_types import TYPES, ReferenceTokenizerOptions, load_reference_tokenizer
-from tokenloom.tokenizers.tiktoken_patterns import REFERENCE_PATTERNS
-from tokenloom.tokenizers.tiktoken_ranks import TiktokenTokenizer
+from tokenloom.tokenizers.tiktoken_ranks import REFERENCE_PATTERNS, TiktokenTokenizer
 
 ROLES = ["<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>"]
 TEXTS = ["Hello  world's\n\nÄpfel 12", "", " a", "naïve 中文 x</s>y"]

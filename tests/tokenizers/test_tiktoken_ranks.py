@@ -14,8 +14,14 @@ from tiktoken_ext import openai_public
 
 from tokenloom.errors import TokenizerError
 from tokenloom.tokenizers.engines import hard_texts
-from tokenloom.tokenizers.tiktoken_patterns import GIGATOKEN_SCHEMES, PATTERNS, PUBLISHED
-from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer, read_description
+from tokenloom.tokenizers.tiktoken_ranks import (
+    GIGATOKEN_SCHEMES,
+    PATTERNS,
+    PUBLISHED,
+    TiktokenDescription,
+    TiktokenTokenizer,
+    read_description,
+)
 
 
 @functools.cache

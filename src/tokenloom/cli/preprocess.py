@@ -169,7 +169,7 @@ def _shortened(text: str) -> str:
 
 
 def _show_trials(options: Options, tokenizer: TextTokenizer) -> int:
-    from tokenloom.preprocess.tuning import find_optimal_workers
+    from tokenloom.preprocess.preview import find_optimal_workers
 
     def tell(number: int, total: int) -> None:
         print(f"trial {number + 1} of {total}", file=sys.stderr)

@@ -107,7 +107,7 @@ def _refuse_template(options: Options, tokenizer: TextTokenizer) -> None:
     Raises:
         ConfigError: it is one, and nobody has said that they are to be left out.
     """
-    from tokenloom.preprocess.document_tokens import TemplateTokens
+    from tokenloom.preprocess.blocks import TemplateTokens
 
     if options.has_template and TemplateTokens.of(tokenizer) != TemplateTokens():
         message = f"the template of `{tokenizer.path}` puts special tokens around texts, which this command does not"

@@ -108,7 +108,7 @@ class ReferencePreprocessing:
 
 def format_of(names: Sequence[str]) -> str | None:
     """Returns JSON lines for files whose names tell no other format: what Megatron's tool takes any file for."""
-    from tokenloom.inputs.detect import formats_by_name
+    from tokenloom.inputs.find import formats_by_name
 
     by_name = [formats_by_name(name) for name in names]
     told = {formats[0] for formats in by_name if len(formats) == 1}

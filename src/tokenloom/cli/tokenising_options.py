@@ -26,7 +26,7 @@ class TokenizerOptions(ReferenceTokenizer):
             folder with one; byte: bytes are ids; null:N: texts are lists of ids below N.
         tokenizer_kind: kind of tokenizer; auto: told from the file's content.
         tiktoken_pattern: how tiktoken cuts texts into words: r50k, p50k, cl100k, o200k or an expression (default: what
-            PATH.json or PATH.toml says, or what belongs to a published file); v1 or v2 of TikTokenizer.
+            PATH.json says, or what belongs to a published file); v1 or v2 of TikTokenizer.
         eod_token: token that ends a document, where the tokenizer does not say.
     """
 

@@ -1,21 +1,25 @@
-"""From what users name (files, globs, folders, prefixes of object stores, lists, standard input) to input files."""
+"""From what users name (files, globs, folders, prefixes of object stores, lists, stdin) to files, slices and shards."""
 
 from __future__ import annotations
 
 import glob
+import itertools
 import logging
 import os
 import posixpath
+import stat
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 
-from tokenloom.errors import ConfigError, InputError, MissingObjectError
-from tokenloom.inputs import STDIN, InputFile
-from tokenloom.inputs.detect import check_format, formats_by_name, inspect_input, split_suffix
+from tokenloom.errors import ConfigError, InputError, MissingObjectError, StorageError
+from tokenloom.inputs import STDIN, InputFile, InputSlice
+from tokenloom.inputs.codecs import compression_by_suffix, compression_of, magic_bytes
 from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.patterns import is_pattern, literal_folder, matches
+from tokenloom.inputs.streams import version_of
 from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile
@@ -23,11 +27,215 @@ from tokenloom.storage.resolve import did_you_mean, objects_below, read_start, s
 from tokenloom.storage.secrets import admit, redacted
 
 _LOGGER = logging.getLogger(__name__)
+
+Shard = tuple[InputSlice, ...]
+
 _NUM_THREADS = 16
 """Threads that open files at the same time: each costs a few round trips where files are far away."""
 
 _METADATA_SUFFIX = ".json"
 """Suffix of files that say something about the data, in folders of other formats."""
+
+
+def check_format(input_format: str | None) -> None:
+    """Refuses what is no format.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if input_format is not None and input_format not in FORMATS:
+        message = f"expected an input format out of {', '.join(FORMATS)}, got {input_format!r}"
+        raise ConfigError(message)
+
+
+def split_suffix(path: str) -> tuple[str, str]:
+    """Returns a name without the suffix of its compression, and the compression.
+
+    Example:
+        >>> split_suffix("a/part-0.jsonl.gz")
+        ('a/part-0.jsonl', 'gzip')
+    """
+    stem, suffix = os.path.splitext(path)
+    compression = compression_by_suffix(suffix)
+    return (path if compression == "none" else stem), compression
+
+
+def formats_by_name(path: str) -> tuple[str, ...]:
+    """Returns the formats that a name may stand for, none where it tells nothing."""
+    suffix = os.path.splitext(split_suffix(path)[0])[1].lower()
+    return _formats_by_suffix(tuple(FORMATS)).get(suffix, ())
+
+
+@cache
+def _formats_by_suffix(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    suffixes = {suffix for name in names for suffix in FORMATS[name].suffixes}
+    return {suffix: tuple(name for name in names if suffix in FORMATS[name].suffixes) for suffix in suffixes}
+
+
+def inspect_input(
+    path: str,
+    *,
+    input_format: str | None = None,
+    default_format: str | None = None,
+    version: ObjectVersion | None = None,
+) -> InputFile:
+    """Returns what a file is, as it is now.
+
+    The name tells format and compression; the first bytes tell what it does not, and which format a name for several
+    (`.txt`) is, the caller. Standard input, and a pipe, are JSON lines unless the caller says otherwise.
+
+    Args:
+        path: path of a file (not a folder), an address in object storage, or `-`.
+        input_format: format of the file; None to tell.
+        default_format: where nothing tells; None to refuse.
+        version: version of the object, where it is known.
+
+    Raises:
+        ConfigError: its format cannot be told, or is not what `input_format` says, or is compressed twice.
+        StorageError: it cannot be opened.
+    """
+    check_format(input_format)
+    if not is_remote(path) and (stream := _stream(path, input_format)) is not None:
+        return stream
+    compression = split_suffix(path)[1]
+    names = formats_by_name(path)
+    chosen = input_format or (names[0] if len(names) == 1 else None)
+    is_told = compression != "none" or (chosen is not None and FORMATS[chosen].compresses_inside)
+    num_bytes, change, head = _look(path, version, with_head=not is_told)
+    by_head = next((name for name, found in FORMATS.items() if head.startswith(found.magics)), None)
+    if chosen is None:
+        chosen = by_head or default_format
+    if chosen is None:
+        raise _unknown(path, names)
+    title = FORMATS[chosen].title
+    if by_head not in (None, chosen) and not FORMATS[chosen].may_begin_with_anything:
+        message = f"expected {title} in `{path}`, found {FORMATS[by_head].title} by its first bytes"
+        raise ConfigError(message, hint=f"name the format {by_head}")
+    if not FORMATS[chosen].compresses_inside:
+        compression = compression_of(head) if compression == "none" else compression
+    elif compression != "none":
+        message = f"expected {title} that compresses inside, found a whole file in {compression}: `{path}`"
+        raise ConfigError(message, hint="decompress the file")
+    return InputFile(path=path, format=chosen, compression=compression, num_bytes=num_bytes, version=change)
+
+
+def _unknown(path: str, names: tuple[str, ...]) -> ConfigError:
+    if names:
+        message = f"`{path}` is text: expected to be told whether a document is a line or a file"
+        return ConfigError(message, hint=f"name the format: {' or '.join(names)}")
+    message = f"neither the name nor the first bytes of `{path}` tell its format"
+    return ConfigError(message, hint=f"name the format: {', '.join(FORMATS)}")
+
+
+def _stream(path: str, input_format: str | None) -> InputFile | None:
+    """Returns what can be read once only; None for other files."""
+    if path != STDIN:
+        try:
+            with storage_errors("open", path):
+                mode = os.stat(path).st_mode
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise StorageError(error.message, hint=did_you_mean(path)) from error.__cause__
+            raise
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            return None
+    found = input_format or "jsonl"
+    if FORMATS[found].begins_at_the_end:
+        message = f"`{path}` can be read once only, and {FORMATS[found].title} is read from its end"
+        raise ConfigError(message, hint="save it as a file first")
+    return InputFile(path=path, format=found, compression="none", num_bytes=0, version="", is_stream=True)
+
+
+def _look(path: str, version: ObjectVersion | None, *, with_head: bool) -> tuple[int, str, bytes]:
+    """Returns the size of a file, what tells its version, and its first bytes if they are asked for."""
+    if is_remote(path):
+        remote = RemoteFile(path, version=version)
+        head = remote.read(0, min(_head_bytes(tuple(FORMATS)), remote.num_bytes)).tobytes() if with_head else b""
+        return *version_of(remote.version), head
+    with storage_errors("open", path), open(path, "rb", buffering=0) as file:  # those that cannot be read fail here
+        status = os.fstat(file.fileno())
+        return status.st_size, str(status.st_mtime_ns), file.read(_head_bytes(tuple(FORMATS)))
+
+
+@cache
+def _head_bytes(names: tuple[str, ...]) -> int:
+    """Returns how many first bytes of a file tell its compression, and which of these formats it has."""
+    return max(magic_bytes(), *(len(magic) for name in names for magic in FORMATS[name].magics))
+
+
+def cut_inputs(files: Sequence[InputFile], *, shard_bytes: int) -> tuple[Shard, ...]:
+    """Returns the shards of a corpus: slices that together are all its records, in their order.
+
+    A function of the files (their order, formats, sizes and, where they have units, such as the row groups of Parquet,
+    these) and `shard_bytes` alone. Lines that are not compressed are cut into equal ranges of bytes, others between
+    their units; what has none is never cut.
+    Consecutive slices are one shard as long as they do not exceed `shard_bytes` together. What can be read once only
+    is a shard by itself.
+
+    Args:
+        files: files of the corpus.
+        shard_bytes: size of a shard, at most, unless it is a single slice that cannot be cut: bytes of the files as
+            they are, of units as they are decoded.
+
+    Raises:
+        ConfigError: `shard_bytes` is not above 0.
+        InputError, StorageError: the units of a file cannot be read.
+    """
+    if shard_bytes < 1:
+        message = f"expected shard_bytes of at least 1, got {shard_bytes!r}"
+        raise ConfigError(message)
+    shards: list[Shard] = []
+    current: list[InputSlice] = []
+    num_bytes = 0
+    for slice_, size in _slices(files, shard_bytes):
+        if current and (num_bytes + size > shard_bytes or slice_.file.is_stream or current[-1].file.is_stream):
+            shards.append(tuple(current))
+            current, num_bytes = [], 0
+        current.append(slice_)
+        num_bytes += size
+    if current:
+        shards.append(tuple(current))
+    return tuple(shards)
+
+
+def whole_file(file: InputFile) -> InputSlice:
+    """Returns a file as one slice.
+
+    Raises:
+        InputError, StorageError: the units of a file cannot be read.
+    """
+    if file.is_cut_by_bytes:
+        return InputSlice(file=file, start=0, stop=file.num_bytes)
+    return InputSlice(file=file, start=0, stop=len(_unit_bytes(file)))
+
+
+def _slices(files: Sequence[InputFile], shard_bytes: int) -> Iterator[tuple[InputSlice, int]]:
+    """Yields the slices of all files, each with its size."""
+    opened = [file for file in files if FORMATS[file.format].opens_to_cut]
+    with ThreadPoolExecutor(min(_NUM_THREADS, max(1, len(opened)))) as executor:
+        sizes = dict(zip(opened, executor.map(_unit_bytes, opened), strict=True))
+    for file in files:
+        if not file.is_cut_by_bytes:
+            yield from _of_units(file, sizes[file] if file in sizes else _unit_bytes(file), shard_bytes)
+            continue
+        parts = max(1, -(-file.num_bytes // shard_bytes))
+        bounds = [file.num_bytes * number // parts for number in range(parts + 1)]
+        for start, stop in itertools.pairwise(bounds):
+            yield InputSlice(file=file, start=start, stop=stop), stop - start
+
+
+def _unit_bytes(file: InputFile) -> Sequence[int]:
+    return FORMATS[file.format].unit_bytes(file)
+
+
+def _of_units(file: InputFile, sizes: Sequence[int], shard_bytes: int) -> Iterator[tuple[InputSlice, int]]:
+    start = num_bytes = 0
+    for number, size in enumerate(sizes):
+        if number > start and num_bytes + size > shard_bytes:
+            yield InputSlice(file=file, start=start, stop=number), num_bytes
+            start, num_bytes = number, 0
+        num_bytes += size
+    yield InputSlice(file=file, start=start, stop=len(sizes)), num_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +252,7 @@ class FoundInputs:
     ignored: tuple[str, ...]
 
 
-def find_inputs(
-    names: Sequence[str], *, input_format: str | None = None, suffixes: Sequence[str] | None = None
-) -> FoundInputs:
+def find_inputs(names: Sequence[str], *, input_format: str | None = None) -> FoundInputs:
     """Returns the files that names stand for, with what each is.
 
     A name is a file; a folder, taken with all folders in it; a glob (`**` for any folders); the same of object storage
@@ -60,8 +266,6 @@ def find_inputs(
         names: names, at least one.
         input_format: format of all files; None to tell that of each. Text is never told: a document may be a line or a
             file.
-        suffixes: suffixes of the files in a folder that are input, whatever their compression; None for those of the
-            format. An empty one is any.
 
     Raises:
         ConfigError: a format is unknown or cannot be told, or a folder mixes several; a file is named twice.
@@ -69,7 +273,7 @@ def find_inputs(
         StorageError: something cannot be opened or listed.
     """
     check_format(input_format)
-    finder = _Finder(input_format=input_format, suffixes=None if suffixes is None else tuple(suffixes))
+    finder = _Finder(input_format=input_format)
     for name in names:
         finder.add(name)
     finder.skip_links()
@@ -78,7 +282,7 @@ def find_inputs(
         listed = ", ".join(f"`{redacted(name)}`" for name in names) or "nothing"
         what = "input files" if input_format is None else f"files of {input_format}"
         message = f"expected {what}, found none in {listed}; {_described(finder.ignored)}"
-        raise InputError(message, hint="name the format, or the suffixes of the files")
+        raise InputError(message, hint="name the format")
     with ThreadPoolExecutor(min(_NUM_THREADS, len(finder.paths))) as executor:
         files = tuple(executor.map(finder.inspect, finder.paths))
     return FoundInputs(files=files, ignored=tuple(sorted(finder.ignored)))
@@ -111,7 +315,6 @@ class _Finder:
     """Collects paths; `versions` of objects that a listing told, `met` are those that nobody named one by one."""
 
     input_format: str | None
-    suffixes: tuple[str, ...] | None
     paths: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     met: set[str] = field(default_factory=set)
@@ -208,19 +411,14 @@ class _Finder:
 
     def _saved_files(self, folder: str, names: Sequence[str]) -> Sequence[str] | None:
         """Returns the input files of a folder that says itself which these are; else None."""
-        if self.suffixes is not None:
-            return None
         formats = FORMATS if self.input_format is None else (self.input_format,)
         found = (FORMATS[name].saved_files(folder, names, _read) for name in formats)
         return next((files for files in found if files is not None), None)
 
     def _is_input(self, path: str) -> bool:
-        stem = split_suffix(path)[0]
-        if self.suffixes is not None:
-            return stem.endswith(self.suffixes) or path.endswith(self.suffixes)
         formats = formats_by_name(path)
         if self.input_format is None:
-            return len(formats) == 1 and not stem.endswith(_METADATA_SUFFIX)
+            return len(formats) == 1 and not split_suffix(path)[0].endswith(_METADATA_SUFFIX)
         return self.input_format in formats or (not formats and FORMATS[self.input_format].takes_any_name)
 
 

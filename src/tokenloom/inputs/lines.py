@@ -11,22 +11,25 @@ import numpy as np
 
 from tokenloom.errors import InputError
 from tokenloom.inputs import InputSlice
-from tokenloom.inputs.blocks import HEAD_BYTES, Block
-from tokenloom.inputs.left_out import left_out_of
-from tokenloom.inputs.parsing import ParsedBlock
 from tokenloom.inputs.record_format import ReadOptions, SliceReader
 from tokenloom.inputs.records import (
+    HEAD_BYTES,
     MARK_BYTES,
     NOT_UTF16,
+    Block,
     NumberedRecord,
+    ParsedBlock,
     UnusableLineError,
     begins_as_utf16,
+    left_out_of,
     without_mark,
 )
 from tokenloom.inputs.streams import SliceStream
 from tokenloom.storage.resolve import open_source
 
 _COUNT_BYTES = 16 << 20
+_END_BYTES = 64 << 10
+"""Read at once behind a slice, for the end of its last line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +38,11 @@ class LineBlock(Block):
 
     Attributes:
         data: the bytes of the lines; the last line of the file may lack its newline.
+        drops_mark: whether a byte order mark at the beginning of a file is no part of its first line.
     """
 
     unit: ClassVar[str] = "line"
+    drops_mark: ClassVar[bool] = False
 
     data: bytes
 
@@ -118,18 +123,15 @@ class LineReader(SliceReader):
         slice_: slice of lines.
         options: options of reading; a block ends with the last line that fits.
         block: the class of its blocks.
-        drops_mark: whether a byte order mark at the beginning of the file is no part of its first line.
 
     Raises:
         StorageError: the file cannot be opened.
     """
 
-    def __init__(
-        self, slice_: InputSlice, options: ReadOptions, *, block: type[LineBlock], drops_mark: bool = False
-    ) -> None:
+    def __init__(self, slice_: InputSlice, options: ReadOptions, *, block: type[LineBlock]) -> None:
         super().__init__(slice_, options)
         self._new_block = block
-        self._drops_mark = drops_mark
+        self._is_behind = False  # whether nothing but the rest of a line that began before will be read
         self._stream = SliceStream(slice_, max_window_bytes=options.max_window_bytes)
 
     def close(self) -> None:
@@ -145,14 +147,19 @@ class LineReader(SliceReader):
         """Yields the blocks; text in UTF-16 is an `InputError`."""
         pending: list[bytes] = []  # the beginning of a line whose end is not read yet
         num_pending = 0
-        chunk = self._first_chunk()
-        while chunk:
+        chunks = self._without_mark(self._chunks())
+        for chunk in chunks:
             end = chunk.find(b"\n")
             if num_pending + (len(chunk) if end < 0 else end) > self._max_record_bytes:
                 yield self._block(b"".join([*pending, chunk])[:HEAD_BYTES], num_lines=1, too_long=True)
                 pending, num_pending = [], 0
-                chunk = self._after_line(chunk)
-                continue
+                # Of a line that goes on behind the slice, the rest is the next slices' to read: it is not read twice.
+                while chunk and end < 0 and not self._is_behind:
+                    chunk = next(chunks, b"")
+                    end = chunk.find(b"\n")
+                if end < 0:
+                    break
+                chunk = chunk[end + 1 :]
             cut = chunk.rfind(b"\n") + 1
             if cut:
                 data = b"".join([*pending, memoryview(chunk)[:cut]])  # copied once, not twice
@@ -160,7 +167,6 @@ class LineReader(SliceReader):
                 pending, num_pending = [], 0
             pending.append(chunk[cut:])
             num_pending += len(chunk) - cut
-            chunk = self._chunk()
         if num_pending:
             yield self._block(b"".join(pending), num_lines=1)
 
@@ -175,33 +181,44 @@ class LineReader(SliceReader):
             too_long=too_long,
         )
 
-    def _first_chunk(self) -> bytes:
-        chunk = self._chunk()
-        if self._slice.numbers_records_from_its_start:
-            return chunk
-        while 0 < len(chunk) < MARK_BYTES and (more := self._chunk()):
-            chunk += more
-        if begins_as_utf16(chunk):
-            message = f"`{self._path}`: {NOT_UTF16}"
-            raise InputError(message, hint="convert it: `iconv -f UTF-16 -t UTF-8`")
-        if self._drops_mark and (rest := without_mark(chunk)) != chunk:
-            return rest or self._chunk()
-        return chunk
+    def _without_mark(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yields all chunks, without the byte order mark at the beginning of a file."""
+        if not self._slice.numbers_records_from_its_start:
+            head = b""
+            while len(head) < MARK_BYTES and (chunk := next(chunks, b"")):
+                head += chunk
+            if begins_as_utf16(head):
+                message = f"`{self._path}`: {NOT_UTF16}"
+                raise InputError(message, hint="convert it: `iconv -f UTF-16 -t UTF-8`")
+            yield without_mark(head) if self._new_block.drops_mark else head
+        yield from chunks
 
-    def _after_line(self, chunk: bytes) -> bytes:
-        """Drops the rest of the current line, which `chunk` continues; returns what follows, b"" at the end.
+    def _chunks(self) -> Iterator[bytes]:
+        """Yields the bytes of the lines that begin in the slice, of all of the file if it is not cut by bytes."""
+        slice_ = self._slice
+        if not slice_.file.is_cut_by_bytes:
+            while chunk := self._read(self.block_bytes):
+                yield chunk
+            return
+        is_within_line = slice_.start > 0  # of the slice before
+        is_ours = not is_within_line
+        left = slice_.stop - max(0, slice_.start - 1)
+        while left > 0 and (chunk := self._read(min(left, self.block_bytes))):
+            left -= len(chunk)
+            if not is_ours:
+                _, newline, chunk = chunk.partition(b"\n")
+                is_ours, is_within_line = bool(newline), not newline
+            if is_ours and chunk:
+                is_within_line = not chunk.endswith(b"\n")
+                self._is_behind = left <= 0
+                yield chunk
+        while is_ours and is_within_line and (chunk := self._read(_END_BYTES)):
+            line, newline, _ = chunk.partition(b"\n")
+            is_within_line = not newline
+            yield line + newline
 
-        Of a line that goes on behind the slice, the rest is the next slices' to read: it is not read twice.
-        """
-        while chunk and not (self._stream.is_in_last_line and b"\n" not in chunk):
-            _, newline, rest = chunk.partition(b"\n")
-            if newline:
-                return rest or self._chunk()
-            chunk = self._chunk()
-        return b""
-
-    def _chunk(self) -> bytes:
-        chunk = self._stream.read(min(self.block_bytes, self._max_record_bytes))
+    def _read(self, count: int) -> bytes:
+        chunk = self._stream.read(min(count, self._max_record_bytes))
         self.num_text_bytes += len(chunk)
         return chunk
 

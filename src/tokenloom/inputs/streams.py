@@ -1,4 +1,4 @@
-"""The bytes of an input file, decompressed: from its beginning, or from the first line of a slice on."""
+"""The bytes of an input file, decompressed, and whether it is still the file that was planned with."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.resolve import open_stream
 
 _BUFFER_BYTES = 256 << 10
-_SKIP_BYTES = 64 << 10
-"""Read at once where only the end of a line is looked for."""
 
 
 def version_of(version: ObjectVersion) -> tuple[int, str]:
@@ -29,15 +27,17 @@ def object_version(file: InputFile) -> ObjectVersion:
 
 
 class SliceStream:
-    """The text of a slice, decompressed: of lines, those that begin in it, whole; of anything else, all of it.
+    """The text of a file, decompressed; of a slice of lines, from the byte before it on.
 
     Args:
         slice_: slice of a file of lines or text.
         max_window_bytes: see `decompressed`.
 
+    Attributes:
+        read: returns at most so many bytes, b"" at the end of the file.
+
     Raises:
         StorageError: it cannot be opened.
-        InputError: its compressed data is damaged at the very beginning.
     """
 
     def __init__(self, slice_: InputSlice, *, max_window_bytes: int) -> None:
@@ -52,10 +52,6 @@ class SliceStream:
                 with storage_errors("read", file.path):
                     compression = compression_of(self._file.peek(magic_bytes()))
             self.read: Read = decompressed(self._file, file.path, compression, max_window_bytes=max_window_bytes)
-            self._lines: _LinesWithin | None = None
-            if by_bytes and (slice_.start > 0 or slice_.stop < file.num_bytes):
-                self._lines = _LinesWithin(self.read, slice_.start, slice_.stop)
-                self.read = self._lines.read
         except BaseException:
             self._file.close()
             raise
@@ -66,11 +62,6 @@ class SliceStream:
         if self._end is not None:
             return self._end
         return self._file.tell() - self._start if self._file.seekable() else 0
-
-    @property
-    def is_in_last_line(self) -> bool:
-        """Whether nothing but the rest of a line that began before will be read."""
-        return self._lines is not None and self._lines.is_behind_slice
 
     def close(self) -> None:
         """Closes the file; the position stays."""
@@ -84,66 +75,6 @@ def _opened(file: InputFile, *, start: int, stop: int | None) -> io.BufferedRead
         return io.BufferedReader(io.FileIO(0, closefd=False), _BUFFER_BYTES)
     version = object_version(file) if is_remote(file.path) else None
     return open_stream(file.path, buffer_bytes=_BUFFER_BYTES, start=start, stop=stop, version=version)[0]
-
-
-class _LinesWithin:
-    """Reads the lines that begin in [start, stop), from a file that is positioned a byte before `start`."""
-
-    def __init__(self, read: Read, start: int, stop: int) -> None:
-        self._read_file = read
-        self._stop = stop
-        self._position = max(0, start - 1)  # of the next byte to come from the file
-        self._has_begun = start == 0
-        self._rest = b""  # read behind the end of the line before
-        self._is_within_line = False
-        self._has_ended = start >= stop
-
-    def read(self, count: int) -> bytes:
-        """Returns up to `count` bytes; b"" behind the last line."""
-        if not self._has_begun:
-            self._has_begun = True
-            self._rest = self._first_line()
-        if self._rest:
-            chunk, self._rest = self._rest[:count], self._rest[count:]
-            return self._noted(chunk)
-        if self._has_ended:
-            return b""
-        if self._position < self._stop:
-            return self._noted(self._chunk(min(count, self._stop - self._position)))
-        return self._rest_of_line(count) if self._is_within_line else b""
-
-    @property
-    def is_behind_slice(self) -> bool:
-        """Whether no line begins from here on."""
-        return not self._rest and (self._has_ended or self._position >= self._stop)
-
-    def _first_line(self) -> bytes:
-        """Skips to where a line begins; returns what was read of the slice with it."""
-        while (
-            left := self._stop - 1 - self._position
-        ) > 0:  # a newline behind that ends no line before the slice's stop
-            chunk = self._chunk(min(_SKIP_BYTES, left))
-            if not chunk:
-                break
-            _, newline, rest = chunk.partition(b"\n")
-            if newline:
-                return rest
-        self._has_ended = True
-        return b""
-
-    def _rest_of_line(self, count: int) -> bytes:
-        line, newline, _ = self._chunk(min(count, _SKIP_BYTES)).partition(b"\n")
-        self._has_ended = bool(newline)
-        return line + newline
-
-    def _chunk(self, count: int) -> bytes:
-        chunk = self._read_file(count)
-        self._position += len(chunk)
-        return chunk
-
-    def _noted(self, chunk: bytes) -> bytes:
-        self._is_within_line = bool(chunk) and not chunk.endswith(b"\n")
-        return chunk
 
 
 def check_unchanged(file: InputFile) -> None:

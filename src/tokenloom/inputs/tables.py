@@ -14,11 +14,18 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import InputError, StorageError
 from tokenloom.inputs import STDIN, InputFile, InputSlice
-from tokenloom.inputs.blocks import HEAD_BYTES, Block
 from tokenloom.inputs.formats import FORMATS
-from tokenloom.inputs.parsing import ParsedBlock, Texts
 from tokenloom.inputs.record_format import ReadOptions, SliceReader
-from tokenloom.inputs.records import NumberedRecord, UnusableLineError, data_of, not_utf8
+from tokenloom.inputs.records import (
+    HEAD_BYTES,
+    Block,
+    NumberedRecord,
+    ParsedBlock,
+    Texts,
+    UnusableLineError,
+    data_of,
+    not_utf8,
+)
 from tokenloom.inputs.streams import object_version
 from tokenloom.inputs.utf8_texts import Utf8Texts
 from tokenloom.optional import require

@@ -30,8 +30,8 @@ from tokenloom.indexed.writing.outputs import (
     should_seal,
 )
 from tokenloom.inputs.formats import FORMATS
-from tokenloom.inputs.left_out import documents_between
-from tokenloom.preprocess.bad_records import json_line, rejected_path
+from tokenloom.inputs.records import documents_between
+from tokenloom.preprocess.blocks import json_line, rejected_path
 from tokenloom.preprocess.folder import JobFolder
 from tokenloom.preprocess.part import DonePart, ShardReport, part_hashes, part_left_out, part_pair
 from tokenloom.preprocess.plan import JobPlan, PlannedOutput
@@ -152,11 +152,7 @@ class BesidePair:
 
 
 def _runs_of(part: DonePart, slices: Sequence[tuple[int, int]]) -> Runs:
-    """Returns the origins of all documents of a part.
-
-    Raises:
-        StorageError: the report and the files of the part do not fit together.
-    """
+    """Returns the origins of all documents of a part."""
     left_out = part_left_out(part.prefix, part.report)
     parts = [np.empty(0, dtype=RUNS)]
     start = 0
@@ -250,7 +246,8 @@ def _require_documents(plan: JobPlan, folder: JobFolder, parts: Sequence[DonePar
     first = next((f"; the first is {record}" for record in map(_in_words, _rejected(parts))), "")
     if not num_documents:
         folder.remove()  # there is nothing to go on with
-        raise plan.recipe.nothing_found(name, num_blank=num_blank, num_bad=num_bad, first=first)
+        message = f"{name} holds no {plan.recipe.documents}: {num_blank} blank lines, {num_bad} bad records{first}"
+        raise InputError(message, hint=plan.recipe.expected)
     if budget.is_exceeded(num_bad, num_documents + num_bad):
         message = f"{name}: expected at most {budget} bad records, found {num_bad} of {num_documents + num_bad}"
         raise InputError(message + first, hint=f"{ALLOW_MORE}; nothing is done twice")
@@ -267,8 +264,13 @@ def _output_files(plan: JobPlan, output: PlannedOutput, parts: Sequence[DonePart
             for part in parts
         ]
         ledger = _ledger(parts, split)
-        make = plan.recipe.manifest_maker(
-            output.files, key=planned.key, split=planned.split, ledger=ledger, engine=engines
+        make = partial(
+            plan.recipe.manifest,
+            files=output.files,
+            key=planned.key,
+            split=planned.split,
+            ledger=ledger,
+            engine=engines,
         )
         beside = BesidePair(planned, parts, origins=origins, has_hashes=plan.settings.document_hashes)
         try:

@@ -1,24 +1,327 @@
-"""Blocks of records into arrays that only wait to be written. This is what the worker threads do."""
+"""Blocks of records into arrays that only wait to be written. This is what the worker threads do.
+
+One bad record is one bad record: libraries are given many texts at a time, so that a failure names none of them; the
+records are then tried again in halves, down to the one that is to blame, which costs nothing while all goes well.
+Sentences are told by `nupunkt`, pure Python: 10 to 20 MB/s in one thread, and only processes make it faster.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from itertools import pairwise
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError
-from tokenloom.inputs.blocks import Block
-from tokenloom.inputs.left_out import joined_left_out
-from tokenloom.inputs.parsing import ParsedBlock, RecordsDone, Texts, parse_block
+from tokenloom.errors import ConfigError, RefusedTextError
+from tokenloom.indexed.writing.outputs import REJECTED_SUFFIX
+from tokenloom.inputs.records import (
+    BadLine,
+    Block,
+    ParsedBlock,
+    RecordsDone,
+    Texts,
+    bad_line,
+    joined_left_out,
+    left_out_of,
+    parse_block,
+    records_of,
+)
 from tokenloom.inputs.utf8_texts import joined_texts
-from tokenloom.preprocess.document_tokens import DocumentTokens, TemplateTokens
+from tokenloom.kernels import insert_items
+from tokenloom.optional import require
 from tokenloom.preprocess.selection import DocumentHashes, hash_documents
-from tokenloom.preprocess.sentences import SentenceSplitter, split_texts
+from tokenloom.storage.atomic import PendingFile
+from tokenloom.storage.copies import PendingObject
+from tokenloom.storage.resolve import open_pending, remove
 from tokenloom.tokenizers.engines import EngineChoice, EnginePool
-from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer
+from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
+from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, refusals
+
+
+class Isolating:
+    """Works on blocks, and sets apart the records on which the work fails; as safe from several threads as the work.
+
+    Args:
+        work: work on some blocks together; what it makes of several is what it makes of each, one after the other.
+    """
+
+    def __init__(self, work: Callable[[Sequence[Block]], TokenizedBlock]) -> None:
+        self._work = work
+
+    def rejected(self, bad: BadLine) -> TokenizedBlock:
+        """Returns what comes out of a block with nothing but a bad record."""
+        return replace(self._work([]), bad_lines=[bad], left_out=left_out_of([0]))
+
+    def __call__(self, bundle: Sequence[Block]) -> list[TokenizedBlock]:
+        """Returns what is made of some blocks, at least one, in their order; in several pieces if a record is bad."""
+        try:
+            return [self._work(bundle)]
+        except RefusedTextError as error:
+            reason = error.message
+        halves = halved(bundle)
+        if halves is None:
+            return [self.rejected(sole_record(bundle, reason))]
+        return [made for half in halves for made in self(half)]
+
+
+def halved(bundle: Sequence[Block]) -> tuple[list[Block], list[Block]] | None:
+    """Returns the first and the last records of some blocks; None if there is one record only."""
+    if len(bundle) > 1:
+        middle = len(bundle) // 2
+        return list(bundle[:middle]), list(bundle[middle:])
+    [block] = bundle
+    halves = block.halves()
+    return None if halves is None else ([halves[0]], [halves[1]])
+
+
+def singles(bundle: Sequence[Block]) -> Iterator[list[Block]]:
+    """Yields the records of some blocks, in order, each as a block of its own."""
+    halves = halved(bundle)
+    if halves is None:
+        yield list(bundle)
+        return
+    for half in halves:
+        yield from singles(half)
+
+
+def sole_record(bundle: Sequence[Block], reason: str) -> BadLine:
+    """Returns the only record of some blocks, as one that a tokenizer refuses."""
+    [block] = bundle
+    record = next(iter(records_of(block)))
+    return replace(bad_line(block, record, reason), error=RefusedTextError)
+
+
+def rejected_path(prefix: str) -> str:
+    """Returns where the bad records of a prefix are."""
+    return f"{prefix}{REJECTED_SUFFIX}"
+
+
+def json_line(record: dict[str, object]) -> bytes:
+    """Returns a record as a line of JSON in UTF-8; what of a path is not UTF-8 is escaped."""
+    return json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+
+
+class RejectedLines:
+    """The records of a corpus that were set aside in `PREFIX.rejected.jsonl`.
+
+    Args:
+        prefix: prefix of the outputs.
+        skip: whether bad records are set aside; an error otherwise.
+    """
+
+    def __init__(self, prefix: str, *, skip: bool) -> None:
+        self._target = rejected_path(prefix)
+        self._skip = skip
+        self._file: PendingFile | PendingObject | None = None
+        self.count: int = 0
+
+    def add(self, bad_line: BadLine) -> None:
+        """Sets a record aside.
+
+        Raises:
+            InputError: bad records are not to be skipped.
+        """
+        unit = bad_line.unit
+        number = {} if unit == "file" else {unit: bad_line.line}
+        if not self._skip:
+            message = f"{bad_line.place}: {bad_line.reason}"
+            hint = f"correct the {unit}, or let bad {unit}s be skipped: they are then set aside in a file"
+            raise bad_line.error(message, hint=hint)
+        if self._file is None:
+            self._file = open_pending(self._target)
+        record: dict[str, object] = {"file": bad_line.path, **number, "reason": bad_line.reason}
+        try:
+            record["text"] = bad_line.data.decode("utf-8")
+        except UnicodeDecodeError:
+            record["base64"] = base64.b64encode(bad_line.data).decode("ascii")
+        self._file.write(json_line(record))
+        self.count += 1
+
+    def publish(self) -> None:
+        """Makes the file appear; without bad records, removes that of an earlier run."""
+        if self._file is not None:
+            self._file.publish()
+        else:
+            remove(self._target)
+
+    def close(self) -> None:
+        """Removes what is not published."""
+        if self._file is not None:
+            self._file.discard()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentTokens:
+    """What is added to each document that has tokens; a document without any stays without.
+
+    Attributes:
+        bos: the id in front of the first token, or None for none.
+        eod: the id behind the last token, or None for none.
+    """
+
+    bos: int | None = None
+    eod: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, number in (("bos", self.bos), ("eod", self.eod)):
+            if number is not None and number < 0:
+                message = f"expected an id of at least 0 for `{name}`, got {number!r}"
+                raise ConfigError(message)
+
+    @classmethod
+    def of(cls, tokenizer: TextTokenizer, *, prepend_bos: bool = False, append_eod: bool = False) -> Self:
+        """Returns the policy with the ids of a tokenizer.
+
+        Raises:
+            MissingTokenError: it does not have one of them.
+        """
+        return cls(bos=tokenizer.bos if prepend_bos else None, eod=tokenizer.eod if append_eod else None)
+
+    @property
+    def num_added(self) -> int:
+        """Tokens added to each document that has any."""
+        return (self.bos is not None) + (self.eod is not None)
+
+    def add(
+        self, tokens: NDArray[Any], lengths: NDArray[np.int32], document_ends: NDArray[np.int64]
+    ) -> tuple[NDArray[Any], NDArray[np.int32], int]:
+        """Returns the tokens with those added, the new lengths, and how many documents now begin or end with two.
+
+        A document gets two where its own text spells the token out. Nothing is taken away: what the text says stays.
+
+        Args:
+            tokens: tokens of all sequences, back to back; ids as they will be stored.
+            lengths: int32[num_sequences], tokens per sequence, none of them 0.
+            document_ends: int64[num_documents], the number of sequences before each document's end.
+        """
+        if not self.num_added:
+            return tokens, lengths, 0
+        begins = np.concatenate([np.zeros(1, dtype=np.int64), document_ends[:-1]])
+        used = document_ends > begins[: len(document_ends)]
+        first, last = begins[: len(document_ends)][used], document_ends[used] - 1
+        stops = np.cumsum(lengths, dtype=np.int64)
+        places = np.stack([stops[first] - lengths[first], stops[last]], axis=1)
+        doubled = np.zeros(len(first), dtype=bool)
+        lengths = lengths.copy()
+        if self.bos is not None:
+            doubled |= tokens[places[:, 0]] == self.bos
+            lengths[first] += 1
+        if self.eod is not None:
+            doubled |= tokens[places[:, 1] - 1] == self.eod
+            lengths[last] += 1
+        ids = [self.bos, self.eod]
+        wanted = [number is not None for number in ids]
+        # At one place the end of a document comes before the beginning of the next, as it does in this order.
+        values = np.tile(np.array([number for number in ids if number is not None], dtype=tokens.dtype), len(first))
+        return insert_items(tokens, places[:, wanted].ravel(), values), lengths, int(doubled.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateTokens:
+    """What stands around each text, an empty one too.
+
+    Attributes:
+        before: ids in front of the first token.
+        after: ids behind the last one.
+    """
+
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, tokenizer: TextTokenizer) -> TemplateTokens:
+        """Returns those of a tokenizer; none where it has no template.
+
+        Raises:
+            TokenizerError: its template puts them elsewhere.
+        """
+        return cls(*tokenizer.template()) if isinstance(tokenizer, HuggingFaceTokenizer) else cls()
+
+    def add(self, encoded: Encoded) -> Encoded:
+        """Returns the ids of texts with these around each."""
+        added = np.array([*self.before, *self.after], dtype=encoded.tokens.dtype)
+        if not len(added):
+            return encoded
+        stops = np.cumsum(encoded.lengths)
+        starts = stops - encoded.lengths
+        places = np.stack([starts] * len(self.before) + [stops] * len(self.after), axis=1).ravel()
+        tokens = np.insert(encoded.tokens, places, np.tile(added, len(stops)))
+        return replace(encoded, tokens=tokens, lengths=encoded.lengths + len(added))
+
+
+# A run of this many characters without white space is no prose. `nupunkt` looks ahead from each full stop in it to its
+# end: 30 kB of "x.)" take it half a second, 60 kB two. It is shown the ends of such a run.
+_LONGEST_WORD = 1000
+_SHOWN_OF_LONG_WORDS = 200
+_LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
+
+
+class SentenceSplitter:
+    """Splits texts into sentences; safe from several threads; picklable.
+
+    Args:
+        keep_newlines: whether the white space behind a sentence belongs to it, as with the reference's option of that
+            name, so that the sentences put together are the text; else each sentence stands without any around it.
+
+    Raises:
+        MissingExtraError: `nupunkt` is not installed.
+
+    Example:
+        >>> SentenceSplitter().split("It rains. Dr. Who stays in.")
+        ['It rains.', 'Dr. Who stays in.']
+        >>> SentenceSplitter(keep_newlines=True).split("It rains.\\n\\nHe stays in.")
+        ['It rains.\\n\\n', 'He stays in.']
+    """
+
+    def __init__(self, *, keep_newlines: bool = False) -> None:
+        self.keep_newlines = keep_newlines
+        # Not `sentence_spans`, which also ends sentences at blank lines: it takes three times as long, and the
+        # reference's splitter does not. The model is shared by all who load it.
+        self._model: Any = require("nupunkt", extra="sentences").load("default")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(SentenceSplitter, keep_newlines=self.keep_newlines), ()
+
+    def split(self, text: str) -> list[str]:
+        """Returns the sentences of a text; none if it has nothing but white space, which only `keep_newlines` keeps."""
+        spans = list(self._model.span_tokenize(_without_long_words(text)))
+        if not self.keep_newlines:
+            return [sentence for start, stop in spans if (sentence := text[start:stop].strip())]
+        starts = [0, *(start for start, _ in spans[1:]), len(text)]
+        return [text[start:stop] for start, stop in pairwise(starts) if start < stop]
+
+
+def split_texts(texts: Texts, splitter: SentenceSplitter) -> Texts:
+    """Returns the sentences of documents; a document of several texts has the sentences of each of them in turn.
+
+    Raises:
+        RefusedTextError: the splitter fails on a text.
+    """
+    with refusals("the splitter of sentences"):
+        rows = [splitter.split(text) for text in texts.texts]
+    ends = np.cumsum([len(row) for row in rows], dtype=np.int64)
+    if texts.document_ends is not None:
+        ends = np.concatenate([np.zeros(1, dtype=np.int64), ends])[texts.document_ends]
+    return Texts(texts=[sentence for row in rows for sentence in row], document_ends=ends)
+
+
+def _without_long_words(text: str) -> str:
+    """Returns a text of the same length in which the inside of very long words holds nothing that ends a sentence."""
+    if len(text) <= _LONGEST_WORD or max(map(len, text.split()), default=0) <= _LONGEST_WORD:
+        return text
+    return _LONG_WORD.sub(_masked, text)
+
+
+def _masked(match: re.Match[str]) -> str:
+    word = match[0]
+    return word[:_SHOWN_OF_LONG_WORDS] + "x" * (len(word) - 2 * _SHOWN_OF_LONG_WORDS) + word[-_SHOWN_OF_LONG_WORDS:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,11 @@ end. A template for which that does not hold (one that drops reasoning from earl
 from __future__ import annotations
 
 import json
-import math
 import os
 import pickle
-import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,14 +24,14 @@ from tokenloom.inputs.records import UnusableLineError, checked_text, records_of
 from tokenloom.optional import require
 from tokenloom.preprocess.processes import error_of, errors_told
 from tokenloom.preprocess.schemas import Conversation, Message, Schema, read_record
-from tokenloom.tokenizers.failures import in_words, shortened
+from tokenloom.tokenizers.text_tokenizer import in_words, shortened
 
 if TYPE_CHECKING:
-    from tokenloom.inputs.blocks import Block
+    from tokenloom.inputs.records import Block
     from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 BUILT_IN = "chatml"
-_MOST_SECONDS = 1e6  # as much as a poll can wait
+_MOST_SECONDS = 1e6  # of a timer
 _TEMPLATE_FILE = "chat_template.jinja"
 _BEGIN, _END = "\ufdd0", "\ufdd1"
 """Noncharacters of Unicode, for use inside a program: they mark what `{% generation %}` encloses."""
@@ -172,27 +169,16 @@ def first_texts(
         return [text for texts in _texts_of(block, render, schema) for text in texts]
     command = [sys.executable, "-c", "from tokenloom.preprocess.chat_templates import main; main()"]
     order = pickle.dumps((block, template, schema, timeout_seconds))
-    is_late = False
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
-        assert process.stdout is not None
-        try:
-            process.stdout.read(1)  # to start is no work of the template's
-            told, _ = process.communicate(order, timeout=min(timeout_seconds, _MOST_SECONDS))
-        except subprocess.TimeoutExpired:
-            is_late = True
-            process.kill()
-            told, _ = process.communicate()
-        finally:
-            process.kill()
-    news = [json.loads(line) for line in told.splitlines(keepends=True) if line.endswith(b"\n")]
+    done = subprocess.run(command, input=order, stdout=subprocess.PIPE, check=False)
+    news = [json.loads(line) for line in done.stdout.splitlines(keepends=True) if line.endswith(b"\n")]
     if news and "error" in news[-1]:
         raise error_of(news[-1]["error"])
     texts = [text for each in news for text in each["texts"]]
-    if is_late and not texts:
+    if done.returncode == -signal.SIGALRM and not texts:
         message = f"{template.name} takes longer than {timeout_seconds:g} seconds for the first record{_of(block)}"
         raise StuckRecordError(message, hint="correct the template, or raise `record_timeout_seconds`")
-    if process.returncode and not texts:  # for want of memory, say
-        message = f"{template.name} ended its process ({process.returncode}) at the first record{_of(block)}"
+    if done.returncode and not texts:  # for want of memory, say
+        message = f"{template.name} ended its process ({done.returncode}) at the first record{_of(block)}"
         raise WorkerError(message, hint="correct the template")
     return texts
 
@@ -206,10 +192,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the parent too, which ends us
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever is printed must not be taken for news
-    out.write("\n")
     block, template, schema, timeout_seconds = pickle.load(sys.stdin.buffer)
-    most = math.ceil(min(timeout_seconds, _MOST_SECONDS) + time.process_time()) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (most, most))  # so that it ends without its parent too
+    signal.setitimer(signal.ITIMER_REAL, min(timeout_seconds, _MOST_SECONDS))  # which ends it, whatever it is at
 
     def send(news: dict[str, Any]) -> None:
         print(json.dumps(news), file=out)

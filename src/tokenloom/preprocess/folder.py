@@ -141,11 +141,7 @@ class JobFolder:
             file.write(json.dumps(expected, indent=1).encode() + b"\n")
 
     def _require_continuation(self, found: dict[str, Any], expected: dict[str, Any]) -> None:
-        """Checks that an unfinished job may go on as this one, which takes nothing away from it.
-
-        Raises:
-            ConfigError: it has other settings, or an input that this job does not have.
-        """
+        """Checks that an unfinished job may go on as this one, which takes nothing away from it."""
         hint = "finish that job as it was, or give it up with `restart=True`, which removes what it has done"
         if found["settings"] != expected["settings"]:
             names = differences_of(found["settings"], expected["settings"])
@@ -405,12 +401,7 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 @contextmanager
 def _touched(descriptor: int | None, timeout_seconds: float) -> Iterator[None]:
-    """Touches an open file again and again, from a thread of its own; None for no file.
-
-    Args:
-        descriptor: descriptor of the file.
-        timeout_seconds: time after which its holder is taken for frozen.
-    """
+    """Touches an open file again and again, from a thread of its own; None for no file."""
     if descriptor is None:
         yield
         return

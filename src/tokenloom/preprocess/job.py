@@ -13,7 +13,7 @@ from tokenloom.indexed.layout import bin_path
 from tokenloom.preprocess.assembly import assemble
 from tokenloom.preprocess.folder import FolderGoneError, JobFolder
 from tokenloom.preprocess.part import ShardReport, damaged_parts
-from tokenloom.preprocess.plan import JobPlan, PlannedShard
+from tokenloom.preprocess.plan import JobPlan
 from tokenloom.preprocess.processes import local_runner
 from tokenloom.preprocess.sharded import JobProgress, ProgressBook, Runner, do_and_assemble
 from tokenloom.preprocess.summary import CorpusSummary, corpus_summary, finished_summary, require_own_outputs
@@ -108,7 +108,11 @@ def _work(
     started: float,
 ) -> JobResult:
     """Does what of a job is missing, in its folder, which is joined; `looks` first whether others have finished it."""
-    num_reused = sum(_is_reusable(plan, folder, shard, book) for shard in plan.shards)
+    num_reused = 0
+    for shard in plan.shards:
+        if (report := folder.report(shard)) is not None:
+            num_reused += 1
+            book.tell(shard.number, plan.counts_of(report, shard), is_done=True)
     if looks and not num_reused and (found := _finished(plan, started)) is not None:
         return found
     _LOGGER.info("%d of %d shards were done before", num_reused, len(plan.shards))
@@ -137,19 +141,6 @@ def _work(
     return JobResult(summary=summary, reports=tuple(reports))
 
 
-def _is_reusable(plan: JobPlan, folder: JobFolder, shard: PlannedShard, book: ProgressBook) -> bool:
-    """Whether a shard is done, of what its records lead to now; if they led to something else, it will be done anew."""
-    report = folder.report(shard)
-    if report is None:
-        return False
-    if plan.recipe.is_current(shard.slices, report.numbers):
-        book.tell(shard.number, plan.counts_of(report, shard), is_done=True)
-        return True
-    _LOGGER.warning("shard %d is done again: what its records lead to has changed", shard.number)
-    folder.forget(shard)
-    return False
-
-
 def _finished(plan: JobPlan, started: float) -> JobResult | None:
     summary = finished_summary(plan, seconds=time.monotonic() - started)
     return None if summary is None else JobResult(summary=summary)
@@ -170,12 +161,7 @@ def corpus_runner(plan: JobPlan, *, num_processes: int | None, num_workers: int 
 
 
 def _check_output_folder(plan: JobPlan) -> None:
-    """Looks before the work whether the datasets can be written; their folder is made, where there is none.
-
-    Raises:
-        ConfigError: the prefix ends in no name.
-        StorageError: the folder cannot be made, or nothing can be written there.
-    """
+    """Looks before the work whether the datasets can be written; their folder is made, where there is none."""
     if is_remote(plan.prefix):
         return
     if os.path.basename(plan.prefix) in (".", ".."):  # else hidden files would be written

@@ -2,52 +2,353 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 import os
+import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
+from pathlib import PurePath
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenloom.errors import InputError
+from tokenloom.indexed.images import IMAGE_MODE, TEXT_MODE, check_image_size, image_to_item
 from tokenloom.inputs import InputFile, InputSlice
-from tokenloom.inputs.blocks import Block
-from tokenloom.inputs.detect import inspect_input
-from tokenloom.inputs.reading import open_within
+from tokenloom.inputs.find import inspect_input
 from tokenloom.inputs.record_format import ReadOptions, SliceReader
-from tokenloom.inputs.records import records_of
-from tokenloom.preprocess.bad_records import Isolating, singles
-from tokenloom.preprocess.document_tokens import DocumentTokens
-from tokenloom.preprocess.image_blocks import (
-    FILE_NUMBERS,
-    ImageTokenizer,
-    PairBlock,
-    PairReader,
-    cut_folder,
-    forget_folder,
+from tokenloom.inputs.records import (
+    BadLine,
+    Block,
+    NumberedRecord,
+    Texts,
+    UnusableLineError,
+    bad_line,
+    checked_text,
+    kind_of,
+    left_out_of,
+    records_of,
+    too_long,
 )
+from tokenloom.preprocess.blocks import Column, DocumentTokens, TokenizedBlock, singles
 from tokenloom.preprocess.job import run_job
 from tokenloom.preprocess.plan import plan_job
 from tokenloom.preprocess.recipe import Making, Recipe, input_record
+from tokenloom.preprocess.selection import hash_documents
 from tokenloom.preprocess.settings import MultimodalSettings
 from tokenloom.preprocess.sharded import JobProgress, Runner
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.json_files import UnusableJsonError, parse_json
 from tokenloom.storage.publishing import write_report
 from tokenloom.storage.secrets import admit
-from tokenloom.tokenizers.text_tokenizer import TextTokenizer
+from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, in_words, refusals, require_sound
+
+_TEXT_SUFFIX = ".txt"
+
 
 _BLOCK_BYTES = 1 << 18
 _FOLDER_SHARE = 256
 """A shard of a folder holds the bytes of the images, one of records only leads to them."""
 
-_SAMPLE = 64
-_BYTES_AT_ONCE = 256 << 10
-_MOST_AT_ONCE = 16
+_PAIRS_AT_ONCE = 8
+"""Pairs that a thread takes at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePair:
+    """A text and an image, by the paths of their files."""
+
+    text_path: str
+    image_path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairBlock(Block):
+    """A pair of a folder, numbered in the order of the names.
+
+    Attributes:
+        stem: stem of the names.
+        names: names of all files with this stem.
+    """
+
+    unit: ClassVar[str] = "pair"
+
+    stem: str
+    names: tuple[str, ...]
+
+    @property
+    def num_text_bytes(self) -> int:
+        """Nothing is known of its text."""
+        return 0
+
+    def beginning(self) -> bytes:
+        """Returns the stem."""
+        return os.fsencode(self.stem)
+
+    def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
+        """Yields the pair, as a `FilePair`."""
+        texts = [name for name in self.names if PurePath(name).suffix == _TEXT_SUFFIX]
+        images = [name for name in self.names if PurePath(name).suffix != _TEXT_SUFFIX]
+        if len(texts) == len(images) == 1:
+            text_path, image_path = (os.path.join(self.path, name) for name in (*texts, *images))
+            value: Any = FilePair(text_path=text_path, image_path=image_path)
+        else:
+            expected = f"expected `{self.stem}{_TEXT_SUFFIX}` and one image of that name"
+            value = UnusableLineError(f"{expected}, found {', '.join(self.names)}")
+        yield NumberedRecord(self.first_record, value, self.beginning())
+
+
+class ImageTokenizer:
+    """Tokenizes a text and reads its image; safe from several threads.
+
+    Args:
+        tokenizer: names the ids.
+        text_key, image_key: keys of text and path in a record.
+        folder: folder that paths in records start from.
+        eod: ends each text that has tokens; None for nothing.
+        pad_length: texts are cut off, or filled up with `eod`, to have so many tokens; None to leave them.
+        max_text_bytes: longer texts in files of their own are bad ones.
+        hash_texts: whether to hash each text.
+    """
+
+    def __init__(
+        self,
+        tokenizer: TextTokenizer,
+        *,
+        text_key: str,
+        image_key: str,
+        folder: str,
+        eod: int | None,
+        pad_length: int | None,
+        max_text_bytes: int,
+        hash_texts: bool = False,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = tokenizer.vocab_size
+        self._text_key = text_key
+        self._image_key = image_key
+        self._folder = folder
+        self._eod = eod
+        self._pad_length = pad_length
+        self._max_text_bytes = max_text_bytes
+        self._hash_texts = hash_texts
+
+    def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
+        """Returns both sequences of each record of some blocks, or why there are none."""
+        sequences: list[NDArray[np.int32]] = []
+        texts: list[str] = []
+        bad_lines: list[BadLine] = []
+        left_out: list[int] = []
+        numbers = Counter[str]()
+        largest_token = -1
+        records = ((block, record) for block in bundle for record in records_of(block, loads=json.loads))
+        for number, (block, record) in enumerate(records):
+            left_out.append(number)
+            if record.is_blank:
+                continue
+            try:
+                text, tokens, item = self._pair(record.value, numbers)
+            except UnusableLineError as error:
+                bad_lines.append(bad_line(block, record, str(error)))
+            except InputError as error:
+                bad_lines.append(replace(bad_line(block, record, error.message), error=type(error)))
+            else:
+                left_out.pop()
+                sequences += [tokens, item]
+                texts += [text] if self._hash_texts else []
+                largest_token = max(largest_token, int(tokens.max(initial=-1)))
+        num_documents = len(sequences) // 2
+        hashes = hash_documents([Texts(texts=texts)], num_documents) if self._hash_texts else None
+        column = Column(
+            tokens=np.concatenate(sequences) if sequences else np.empty(0, dtype=np.int32),
+            lengths=np.array([len(sequence) for sequence in sequences], dtype=np.int32),
+            document_ends=np.arange(2, 2 * num_documents + 1, 2, dtype=np.int64),
+            modes=np.array([TEXT_MODE, IMAGE_MODE] * num_documents, dtype=np.int8),
+            hashes=hashes,
+        )
+        return TokenizedBlock(
+            columns=(column,),
+            num_documents=num_documents,
+            bad_lines=bad_lines,
+            left_out=left_out_of(left_out),
+            largest_token=None if largest_token < 0 else largest_token,
+            numbers=numbers,
+        )
+
+    def _image_path(self, value: Any) -> str:
+        if isinstance(value, FilePair):
+            return value.image_path
+        if isinstance(value, UnusableLineError):
+            raise value
+        if not isinstance(value, dict):
+            reason = f"expected an object, found {kind_of(value)}"
+            raise UnusableLineError(reason)
+        for key in (self._text_key, self._image_key):
+            if not isinstance(value.get(key), str):
+                found = f"found {kind_of(value[key])}" if key in value else "found none"
+                reason = f"expected a string under {key!r}, {found}"
+                raise UnusableLineError(reason)
+        return os.path.join(self._folder, value[self._image_key])
+
+    def _pair(self, value: Any, numbers: Counter[str]) -> tuple[str, NDArray[np.int32], NDArray[np.int32]]:
+        """Returns the text of a record, its tokens and its image, and counts them."""
+        image_path = self._image_path(value)
+        is_file = isinstance(value, FilePair)
+        text = (
+            _read_text(value.text_path, self._max_text_bytes)
+            if is_file
+            else checked_text(value[self._text_key], repr(self._text_key))
+        )
+        item = image_to_item(image := _read(image_path, "image", check_image_size))
+        tokens = self._tokenize(text)
+        length = len(tokens)
+        if tokens and self._eod is not None:
+            wanted = length + 1 if self._pad_length is None else self._pad_length
+            tokens = tokens[:wanted] + [self._eod] * (wanted - length)
+        numbers["num_text_tokens"] += len(tokens)
+        numbers["num_image_bytes"] += len(image)
+        numbers["num_truncated"] += self._pad_length is not None and length > self._pad_length
+        return text, np.array(tokens, dtype=np.int32), item
+
+    def _tokenize(self, text: str) -> list[int]:
+        with refusals(f"tokenizer `{self._tokenizer.path}`"):
+            tokens = list(self._tokenizer.tokenize(text))
+        lengths = np.array([len(tokens)], dtype=np.int64)
+        require_sound(Encoded(np.array(tokens, dtype=np.int64), lengths), num_texts=1, vocab_size=self._vocab_size)
+        return tokens
+
+
+def _read_text(path: str, max_bytes: int) -> str:
+    def check_size(num_bytes: int) -> None:
+        if num_bytes > max_bytes:
+            raise InputError(str(too_long(max_bytes)))
+
+    try:
+        return _read(path, "text", check_size).decode()
+    except UnicodeDecodeError as error:
+        message = f"cannot read the text `{path}`: {error}"
+        raise InputError(message) from error
+
+
+def _read(path: str, what: str, check_size: Callable[[int], None]) -> bytes:
+    """Returns the bytes of a file; does not wait for somebody to write to a pipe."""
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise InputError("expected a file, found something else")  # noqa: TRY301, EM101 - worded below
+            check_size(status.st_size)
+            return stream.read(status.st_size)
+    except InputError as error:
+        message = f"{what} `{path}`: {error.message}"
+        raise InputError(message) from error
+    except OSError as error:
+        message = f"cannot read the {what} `{path}`: {error.strerror or error}"
+        raise InputError(message) from error
+    except (ValueError, MemoryError) as error:  # a path that there cannot be, or an image larger than memory
+        message = f"cannot read the {what} {path!r}: {in_words(error)}"
+        raise InputError(message) from error
+
+
+class PairReader(SliceReader):
+    """Reads the pairs of a slice of a folder.
+
+    Args:
+        slice_: a slice from `cut_folder`.
+        options: options of reading.
+
+    Raises:
+        InputError: one of the files is not the one that was planned with any more.
+        StorageError: the folder cannot be read.
+    """
+
+    def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
+        super().__init__(slice_, options)
+        self._pairs = _pairs_in(self._path)[slice_.start : slice_.stop]
+        if _described(self._path, self._pairs)[1] != slice_.file.version:
+            message = f"`{self._path}` changed after the job was planned: other files, or some were written to"
+            raise InputError(message, hint="let nothing write to the input while it is read, and plan the job anew")
+
+    @property
+    def position(self) -> int:
+        """Bytes of the files read so far, in proportion to the pairs."""
+        return self.num_bytes * self.num_rows // len(self._pairs)
+
+    def blocks(self) -> Iterator[Block]:
+        """Yields the pairs, one by one."""
+        for pair in self._pairs:
+            self.num_rows += 1
+            yield pair
+
+    read_blocks = blocks
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def cut_folder(folder: str, *, shard_bytes: int) -> Iterator[tuple[InputSlice, ...]]:
+    """Yields the shards of a folder: pairs in the order of their names, as many as have so many bytes together.
+
+    Raises:
+        StorageError: the folder cannot be read.
+    """
+    forget_folder()
+    pairs = _pairs_in(folder)
+    first = num_bytes = 0
+    for number, pair in enumerate(pairs):
+        size = _described(folder, [pair])[0]
+        if number > first and num_bytes + size > shard_bytes:
+            yield (_slice(folder, pairs, first, number),)
+            first, num_bytes = number, 0
+        num_bytes += size
+    yield (_slice(folder, pairs, first, len(pairs)),)
+
+
+def _slice(folder: str, pairs: Sequence[PairBlock], start: int, stop: int) -> InputSlice:
+    num_bytes, version = _described(folder, pairs[start:stop])
+    file = InputFile(path=folder, format="text-files", compression="none", num_bytes=num_bytes, version=version)
+    return InputSlice(file=file, start=start, stop=stop)
+
+
+def _described(folder: str, pairs: Sequence[PairBlock]) -> tuple[int, str]:
+    """Returns the bytes of the files of some pairs, and what changes when one of them does."""
+    num_bytes = 0
+    digest = hashlib.sha256()
+    for name in (name for pair in pairs for name in pair.names):
+        with suppress(OSError):
+            status = os.stat(os.path.join(folder, name))
+            num_bytes += status.st_size
+            digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
+    return num_bytes, digest.hexdigest()
+
+
+def _pairs_in(folder: str) -> tuple[PairBlock, ...]:
+    with storage_errors("list", folder):
+        return _listed(folder, os.stat(folder).st_mtime_ns)
+
+
+def forget_folder() -> None:
+    """Forgets the names in the folder that was looked at last, which may be many."""
+    _listed.cache_clear()
+
+
+@functools.lru_cache(maxsize=1)  # for each of its shards
+def _listed(folder: str, _changed: int) -> tuple[PairBlock, ...]:
+    files: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(name for name in os.listdir(folder) if not name.startswith(".")):
+        files[PurePath(name).stem].append(name)
+    return tuple(
+        PairBlock(path=folder, first_record=number, stem=stem, names=tuple(files[stem]))
+        for number, stem in enumerate(sorted(files), 1)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,17 +358,17 @@ class ImageRecipe(Recipe):
     Attributes:
         path: path of the input.
         is_folder: whether that is a folder of pairs, and not a file of records.
-        pairs_at_once: number of pairs that a thread takes at once, after the first.
     """
 
     settings: MultimodalSettings
     path: str
     is_folder: bool
-    pairs_at_once: int = 1
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
     is_multimodal = True
     compares_bytes = True
+    documents = "pairs"
+    expected = "expected JSON lines, or a folder of texts and images with equal names"
 
     @property
     def unit(self) -> str | None:
@@ -101,23 +402,10 @@ class ImageRecipe(Recipe):
         return Making(
             engine="",
             engine_reason="",
-            open=self.open,
-            bundles=self._bundled,
-            work=Isolating(work),
+            open=partial(self.open, block_bytes=_BLOCK_BYTES),
+            bundles=_bundled,
+            work=work,
         )
-
-    def is_current(self, slices: Sequence[InputSlice], numbers: Mapping[str, int]) -> bool:
-        """Whether the images of a shard are as they were; those of a folder are in its key."""
-        if self.is_folder:
-            return True
-        work = self.work()
-        found = 0
-        for slice_ in slices:
-            with closing(self.open(slice_)) as reader:
-                for block in reader.blocks():
-                    for record in records_of(block, loads=json.loads):  # `orjson` crashes if it is interrupted early
-                        found += work.file_number(record.value)
-        return found == numbers.get(FILE_NUMBERS)
 
     def work(self) -> ImageTokenizer:
         """Returns what the threads work with."""
@@ -132,43 +420,18 @@ class ImageRecipe(Recipe):
             hash_texts=self.settings.document_hashes,
         )
 
-    def open(self, slice_: InputSlice) -> SliceReader:
+    def open(self, slice_: InputSlice, *, block_bytes: int) -> SliceReader:
         """Returns the reader of a slice."""
         if self.is_folder:
-            return PairReader(slice_, ReadOptions(block_bytes=1))
-        return open_within(slice_, self.settings, block_bytes=_BLOCK_BYTES)
-
-    def _bundled(self, blocks: Iterable[Block]) -> Iterator[list[Block]]:
-        """Yields records as blocks of their own, one by one at first, and then a few at once if images are small."""
-        bundle: list[Block] = []
-        for number, single in enumerate(single for block in blocks for single in singles([block])):
-            bundle += single
-            if number < _SAMPLE or len(bundle) >= self.pairs_at_once:
-                yield bundle
-                bundle = []
-        if bundle:
-            yield bundle
-
-    def nothing_found(self, inputs: str, *, num_blank: int, num_bad: int, first: str) -> InputError:
-        """Returns the error for an input without pairs."""
-        message = f"{inputs} holds no pairs: {num_bad} bad {'pair' if self.is_folder else 'line'}s{first}"
-        return InputError(message, hint="expected JSON lines, or a folder of texts and images with equal names")
+            return PairReader(slice_, ReadOptions(block_bytes=block_bytes))
+        return Recipe.open(self, slice_, block_bytes=block_bytes)
 
 
-def sampled_pairs_at_once(recipe: ImageRecipe, file: InputFile) -> int:
-    """Returns how many pairs a thread should take at once, by the first of them: the same in every process.
-
-    What a thread takes begins at the same records after a death, so that the one to blame is found.
-    """
-    if file.is_stream:
-        return 1
-    work = recipe.work()
-    [first, *_] = recipe.cut([file])
-    with closing(recipe.open(first[0])) as reader:
-        block = next(iter(reader.blocks()), None)
-    values = [] if block is None else [record.value for record in islice(records_of(block, loads=json.loads), _SAMPLE)]
-    sizes = [size for size in map(work.image_bytes, values) if size]
-    return min(_MOST_AT_ONCE, max(1, _BYTES_AT_ONCE * len(sizes) // max(1, sum(sizes))))  # more of small ones
+def _bundled(blocks: Iterable[Block]) -> Iterator[list[Block]]:
+    """Yields records as blocks of their own, a few at once."""
+    records = chain.from_iterable(singles([block]) for block in blocks)
+    while bundle := list(chain.from_iterable(islice(records, _PAIRS_AT_ONCE))):
+        yield bundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,9 +482,8 @@ def preprocess_multimodal(
     texts and images of now.
 
     This is a job as `preprocess_corpus` is: of shards, in `PREFIX.job`, which the same call goes on with after whatever
-    ended an earlier one, and which processes and machines that share the folder share. Shards whose images have changed
-    since are done again. In memory are the images of `num_workers` + 1 pairs per process, or of so many
-    times some 256 kB of small ones.
+    ended an earlier one, and which processes and machines that share the folder share. Images must
+    stay as they are until it is done. In memory are the images of 8 × (`num_workers` + 2) pairs per process.
 
     Args:
         input_path: path of JSON lines, or a table, with a text and the path of an image, from the file's folder on; or
@@ -233,15 +495,10 @@ def preprocess_multimodal(
         overwrite: replace a dataset that is there and holds something else; it stays whole until the new one is.
 
     Raises:
-        ConfigError: a setting is wrong, or an unfinished job with other settings or inputs is in the folder.
-        OutputExistsError: there is another dataset under the output prefix, and no `overwrite`.
-        OutputBusyError: another process writes the same output.
         InputError: a line or pair is bad (no text, an image that is missing, empty or larger than int32 can count), or
             there is none at all.
-        TokenizerError: there is no `eod` to append.
         StuckRecordError: a thread does not come to an end with some of the pairs in ten minutes.
-        WorkerError: processes keep dying.
-        StorageError: reading or writing failed.
+        TokenloomError: see `preprocess_corpus`.
     """
     started = time.monotonic()
     settings = settings or MultimodalSettings()
@@ -260,7 +517,6 @@ def preprocess_multimodal(
         is_folder=is_folder,
         document_tokens=DocumentTokens(eod=tokenizer.eod if settings.append_eod else None),
     )
-    recipe = replace(recipe, pairs_at_once=sampled_pairs_at_once(recipe, file))
     try:
         result = run_job(
             plan_job(recipe, admit(os.fspath(output_prefix)), [file]),

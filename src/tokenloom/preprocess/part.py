@@ -16,12 +16,12 @@ from tokenloom.errors import StorageError, TokenloomError
 from tokenloom.indexed.checksums import pair_facts, path_checksum
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import sidecar_path
-from tokenloom.indexed.manifests import manifest_of
+from tokenloom.indexed.manifests import PairFacts, manifest_of
 from tokenloom.indexed.roles import read_roles
-from tokenloom.inputs.left_out import LeftOut, none_left_out
+from tokenloom.inputs.records import LeftOut, none_left_out
 from tokenloom.machine import boot_id
 from tokenloom.numbers import check_count
-from tokenloom.preprocess.bad_records import rejected_path
+from tokenloom.preprocess.blocks import rejected_path
 from tokenloom.preprocess.recipe import Mask, Recipe
 from tokenloom.preprocess.selection import DocumentHashes
 from tokenloom.storage.json_files import (
@@ -54,8 +54,8 @@ class ShardReport:
         num_text_bytes: read, after decompression.
         num_tokens: number of tokens under all keys.
         hashes_crc32: checksum of the hashes of its documents, see `part_hashes`; None without.
-        records_crc32: checksum of the list of its records that gave no document, see `part_left_out`; None without:
-            there are none such, or the version that did the shard kept no list.
+        records_crc32: checksum of the list of its records that gave no document, see `part_left_out`; None without
+            such.
         text_hashes_crc32: checksums of the hashes of the texts under each key; None without.
         engine, engine_reason: what tokenized, and why.
         seconds: the shard took.
@@ -189,62 +189,44 @@ def damaged_parts(plan: JobPlan, folder: JobFolder) -> list[tuple[PlannedShard, 
     Sizes are compared for all; the bytes are read only of parts that this machine, as it runs now, did not write: what
     it wrote it still has in memory, or on disk.
     """
-    here = boot_id()
-    problems = ((shard, _problem(plan, folder, shard, here)) for shard in plan.shards)
-    return [(shard, problem) for shard, problem in problems if problem is not None]
+    damaged: list[tuple[PlannedShard, str]] = []
+    for shard in plan.shards:
+        try:
+            _check_part(plan, folder, shard)
+        except TokenloomError as error:
+            damaged.append((shard, error.message))
+    return damaged
 
 
-def _problem(plan: JobPlan, folder: JobFolder, shard: PlannedShard, here: str) -> str | None:
-    report = folder.report(shard)
-    if report is None:
-        return "its report is missing"
-    try:
-        for number in range(len(plan.columns)):
-            prefix = part_pair(folder.part_prefix(shard), number)
-            problem = _pair_problem(prefix, plan.recipe, reads=report.boot_id != here)
-            if problem is not None:
-                return problem
-        return _problem_beside(plan, report, folder.part_prefix(shard))
-    except TokenloomError as error:
-        return error.message
-
-
-def _problem_beside(plan: JobPlan, report: ShardReport, prefix: str) -> str | None:
-    """Returns what is wrong with the files beside the pairs; None for nothing.
-
-    Raises:
-        StorageError: one of them is missing.
-    """
-    expected: dict[str, int | None] = {
-        part_hashes_path(prefix): report.hashes_crc32,
-        records_path(prefix): report.records_crc32,
-    }
-    for number, text_crc32 in enumerate(report.text_hashes_crc32 or ()):
-        expected[part_hashes_path(prefix, number)] = text_crc32
-    for path, crc32 in expected.items():
-        if crc32 is not None and zlib.crc32(map_file(path).data) != crc32:
-            return f"`{path}` does not hold what its report says"
-    has_records = report.records_crc32 is not None or not (report.num_blank_lines or report.num_rejected)
-    if plan.settings.origins and not has_records:  # the version that did the shard kept no such list
-        return "which of its records gave no document was not noted"
-    if report.num_rejected and not os.path.exists(rejected_path(prefix)):
-        return f"`{rejected_path(prefix)}` is missing"
-    return None
-
-
-def _pair_problem(prefix: str, recipe: Recipe, *, reads: bool) -> str | None:
-    dataset = IndexedDataset(prefix, multimodal=recipe.is_multimodal)
-    manifest = manifest_of(dataset)
-    if manifest is None:
-        return f"`{prefix}` has no manifest"
-    if recipe.has_roles:
-        read_roles(dataset)
-    if reads:
-        facts = pair_facts(dataset)
+def _check_part(plan: JobPlan, folder: JobFolder, shard: PlannedShard) -> None:
+    if (report := folder.report(shard)) is None:
+        message = "its report is missing"
+        raise StorageError(message)
+    prefix, recipe, reads = folder.part_prefix(shard), plan.recipe, report.boot_id != boot_id()
+    for number in range(len(plan.columns)):
+        pair = part_pair(prefix, number)
+        dataset = IndexedDataset(pair, multimodal=recipe.is_multimodal)
+        manifest = manifest_of(dataset)
         if recipe.has_roles:
-            facts = replace(facts, roles=path_checksum(sidecar_path(prefix, "roles")))
-        if recipe.is_multimodal:  # of the texts alone
-            facts = replace(facts, largest_token=manifest.pair.largest_token)
-        if facts != manifest.pair:
-            return f"`{prefix}` does not hold what its manifest says"
-    return None
+            read_roles(dataset)
+        if manifest is None or (reads and _facts(dataset, recipe, manifest.pair) != manifest.pair):
+            message = f"`{pair}` does not hold what its manifest says"
+            raise StorageError(message)
+    checksums = {part_hashes_path(prefix): report.hashes_crc32, records_path(prefix): report.records_crc32}
+    for number, text_crc32 in enumerate(report.text_hashes_crc32 or ()):
+        checksums[part_hashes_path(prefix, number)] = text_crc32
+    for path, crc32 in checksums.items():
+        if crc32 is not None and zlib.crc32(map_file(path).data) != crc32:
+            message = f"`{path}` does not hold what its report says"
+            raise StorageError(message)
+    if report.num_rejected and not os.path.exists(rejected_path(prefix)):
+        message = f"`{rejected_path(prefix)}` is missing"
+        raise StorageError(message)
+
+
+def _facts(dataset: IndexedDataset, recipe: Recipe, noted: PairFacts) -> PairFacts:
+    """Returns what the files of a pair hold, which are read for that."""
+    facts = pair_facts(dataset)
+    if recipe.has_roles:
+        facts = replace(facts, roles=path_checksum(sidecar_path(dataset.path_prefix, "roles")))
+    return replace(facts, largest_token=noted.largest_token) if recipe.is_multimodal else facts  # of the texts alone

@@ -7,14 +7,13 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.metadata import version
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import InputError
+from tokenloom.indexed.layout import DType
 from tokenloom.indexed.manifests import (
     DocumentLedger,
     InputRecord,
@@ -25,11 +24,10 @@ from tokenloom.indexed.manifests import (
     identity_of,
 )
 from tokenloom.inputs import STDIN, InputFile, InputSlice
-from tokenloom.inputs.blocks import Block
-from tokenloom.inputs.cut import cut_inputs
-from tokenloom.inputs.record_format import SliceReader
-from tokenloom.preprocess.bad_records import Isolating
-from tokenloom.preprocess.document_tokens import DocumentTokens
+from tokenloom.inputs.find import cut_inputs
+from tokenloom.inputs.record_format import SliceReader, open_within
+from tokenloom.inputs.records import Block
+from tokenloom.preprocess.blocks import DocumentTokens, TokenizedBlock
 from tokenloom.preprocess.selection import DocumentHashes
 from tokenloom.preprocess.settings import JobSettings
 from tokenloom.storage.addresses import is_remote
@@ -40,42 +38,6 @@ from tokenloom.tokenizers.kinds import KINDS
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 
-def manifest_of_run(
-    pair: PairFacts,
-    *,
-    tokenizer: TextTokenizer,
-    added: DocumentTokens,
-    options: Mapping[str, Any],
-    ledger: DocumentLedger,
-    inputs: Iterable[InputRecord],
-    engine: str | None = None,
-) -> Manifest:
-    """Returns the manifest of a pair that was just written.
-
-    Args:
-        pair: what its files hold, from `IndexedDatasetBuilder.finalize`.
-        tokenizer: tokenizer that made the tokens.
-        added: the ids that were put before and after each document.
-        options: all that decided the bytes besides tokenizer and input, by name: values of JSON.
-        ledger: what became of each document.
-        inputs: the files that were read.
-        engine: name of the engine that tokenized.
-    """
-
-    def special(number: int | None) -> SpecialToken | None:
-        return None if number is None else SpecialToken(id=number, text=tokenizer.detokenize([number]))
-
-    return Manifest(
-        pair=pair,
-        tokenizer=_located(identity_of(tokenizer, bos=special(added.bos), eod=special(added.eod))),
-        options=options,
-        ledger=ledger,
-        inputs=tuple(inputs),
-        engine=engine,
-        tokenloom_version=_version(),
-    )
-
-
 def _located(identity: TokenizerIdentity) -> TokenizerIdentity:
     """Returns an identity that names its file wherever it is read; what is no file, such as `byte`, as it was named."""
     path = identity.path
@@ -83,15 +45,6 @@ def _located(identity: TokenizerIdentity) -> TokenizerIdentity:
     if path is None or not is_file or not os.path.isfile(path):
         return identity
     return replace(identity, path=os.path.abspath(path))
-
-
-def is_of_same_run(found: Manifest, expected: Manifest) -> bool:
-    """Whether two manifests tell of the same inputs, tokenized in the same way."""
-    return (expected.tokenizer.fingerprint, expected.options, expected.inputs) == (
-        found.tokenizer.fingerprint,
-        found.options,
-        found.inputs,
-    )
 
 
 @functools.cache
@@ -161,7 +114,7 @@ class Making:
     engine_reason: str
     open: Callable[[InputSlice], SliceReader]
     bundles: Callable[[Iterable[Block]], Iterator[list[Block]]]
-    work: Isolating
+    work: Callable[[Sequence[Block]], TokenizedBlock]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +136,8 @@ class Recipe(ABC):
             what the job makes now, byte by byte, instead of being taken for it because the inputs are the same.
         threads_per_process: most threads that one process feeds.
         unit: what a record is, where the format of its file does not say.
+        keys: keys of the texts in a record, so that only their columns are read; None for all columns.
+        documents: what the documents are called, and `expected`, what an input with any looks like.
     """
 
     settings: JobSettings
@@ -193,10 +148,12 @@ class Recipe(ABC):
     is_multimodal: ClassVar[bool] = False
     has_roles: ClassVar[bool] = False
     compares_bytes: ClassVar[bool] = False
+    documents: ClassVar[str] = "documents"
+    expected: ClassVar[str] = "expected one JSON object per line, or another format with its own suffix"
 
     @property
-    @abstractmethod
-    def dtype(self) -> np.dtype[Any]: ...
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(DType.optimal_dtype(self.tokenizer.vocab_size))
 
     @property
     def hashes_documents(self) -> bool:
@@ -208,6 +165,10 @@ class Recipe(ABC):
 
     @property
     def unit(self) -> str | None:
+        return None
+
+    @property
+    def keys(self) -> tuple[str, ...] | None:
         return None
 
     @abstractmethod
@@ -228,6 +189,10 @@ class Recipe(ABC):
         """Returns the shards of some files, in order: a function of the files and `shard_bytes` alone."""
         return cut_inputs(files, shard_bytes=self.settings.shard_bytes)
 
+    def open(self, slice_: InputSlice, *, block_bytes: int) -> SliceReader:
+        """Returns the reader of a slice, within the limits of the settings; see `open_slice`."""
+        return open_within(slice_, self.settings, block_bytes=block_bytes, keys=self.keys)
+
     @abstractmethod
     def making(self, first: InputSlice, *, num_workers: int) -> Making:
         """Returns what one process works with, for so many threads.
@@ -236,15 +201,6 @@ class Recipe(ABC):
             first: slice of the job, by which engines are compared: the same in every process.
             num_workers: threads that will work.
         """
-
-    def is_current(self, slices: Sequence[InputSlice], numbers: Mapping[str, int]) -> bool:
-        """Whether what the records of a shard lead to, beside the inputs, is still what it was made of.
-
-        Args:
-            slices: slices of the shard.
-            numbers: numbers of the recipe, from the shard's report.
-        """
-        return True
 
     def select(
         self, hashes: Sequence[DocumentHashes]
@@ -255,43 +211,41 @@ class Recipe(ABC):
         """
         raise NotImplementedError
 
-    @abstractmethod
-    def nothing_found(self, inputs: str, *, num_blank: int, num_bad: int, first: str) -> InputError:
-        """Returns the error for inputs without a single document.
-
-        Args:
-            inputs: the inputs, in words.
-            num_blank, num_bad: blank lines, and bad records.
-            first: first of the bad records, in words, or nothing.
-        """
-
     def recorded(self, files: Sequence[InputFile]) -> tuple[InputRecord, ...]:
         """Returns what the manifest says of the files of an output."""
         return input_records(files) if self.inputs is None else self.inputs
 
-    def manifest_maker(
+    def manifest(
         self,
-        files: Sequence[InputFile],
+        pair: PairFacts,
         *,
+        files: Sequence[InputFile],
         key: str,
         split: str | None,
         ledger: DocumentLedger,
         engine: str,
-    ) -> Callable[[PairFacts], Manifest]:
-        """Returns what makes the manifest of a dataset once its files are written.
+    ) -> Manifest:
+        """Returns the manifest of a dataset that was just written.
 
         Args:
+            pair: what its files hold, from `IndexedDatasetBuilder.finalize`.
             files: files that were read for it, in order.
             key, split: key and split of the dataset.
-            ledger: ledger of its documents.
+            ledger: what became of each document.
             engine: name of the engine that tokenized.
         """
-        return partial(
-            manifest_of_run,
-            tokenizer=self.tokenizer,
-            added=self.document_tokens,
+
+        def special(number: int | None) -> SpecialToken | None:
+            return None if number is None else SpecialToken(id=number, text=self.tokenizer.detokenize([number]))
+
+        added = self.document_tokens
+        identity = identity_of(self.tokenizer, bos=special(added.bos), eod=special(added.eod))
+        return Manifest(
+            pair=pair,
+            tokenizer=_located(identity),
             options=self.options(key, split),
             ledger=ledger,
             inputs=self.recorded(files),
             engine=engine or None,
+            tokenloom_version=_version(),
         )

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.inputs.parsing import Texts
+from tokenloom.inputs.records import Texts
 from tokenloom.inputs.utf8_texts import encodable, utf8_of
 
 DocumentHashes = NDArray[np.uint64]
@@ -133,10 +133,7 @@ def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def first_occurrences(
-    hash_arrays: Sequence[DocumentHashes],
-    *,
-    memory_bytes: int = 256 << 20,
-    out: Sequence[NDArray[np.bool_]] | None = None,
+    hash_arrays: Sequence[DocumentHashes], *, memory_bytes: int = 256 << 20
 ) -> list[NDArray[np.bool_]]:
     """Returns for each shard which of its documents are the first of their hash, in the order of the corpus.
 
@@ -146,7 +143,6 @@ def first_occurrences(
     Args:
         hash_arrays: uint64[num_documents, 2] of each shard, in the order of the corpus; may be mapped files.
         memory_bytes: memory beside the result and one million hashes.
-        out: bool[num_documents] for each shard, to be filled, such as mapped files; None for new arrays.
 
     Raises:
         ConfigError: an array has another shape or dtype, or the memory does not suffice.
@@ -158,12 +154,7 @@ def first_occurrences(
     """
     for hashes in hash_arrays:
         _check_hashes(hashes)
-    masks = [np.empty(len(hashes), dtype=np.bool_) for hashes in hash_arrays] if out is None else list(out)
-    if [(mask.shape, mask.dtype) for mask in masks] != [((len(each),), np.dtype(np.bool_)) for each in hash_arrays]:
-        message = "expected in `out` an array of booleans for each shard, with one for each of its documents"
-        raise ConfigError(message)
-    for mask in masks:
-        mask[:] = True
+    masks = [np.ones(len(hashes), dtype=np.bool_) for hashes in hash_arrays]
     num_bits = _num_bits(sum(map(len, hash_arrays)), memory_bytes)
     for number in range(1 << num_bits):
         _mark_pass(hash_arrays, masks, number, num_bits, min(_ROWS_AT_ONCE, max(1, memory_bytes // _BYTES_PER_ROW)))

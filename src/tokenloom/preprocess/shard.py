@@ -14,35 +14,33 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import threading
 import time
 import zlib
-from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from tokenloom.errors import StuckRecordError
 from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifests import DocumentLedger, Manifest, PairFacts
 from tokenloom.indexed.roles import RolesWriter
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
-from tokenloom.inputs.blocks import Block
-from tokenloom.inputs.left_out import LeftOut, joined_left_out
 from tokenloom.inputs.lines import count_lines_before
 from tokenloom.inputs.record_format import SliceReader
-from tokenloom.inputs.records import BadLine
+from tokenloom.inputs.records import BadLine, Block, LeftOut, joined_left_out
 from tokenloom.machine import boot_id
-from tokenloom.preprocess.bad_records import Isolating, RejectedLines, singles, sole_record
-from tokenloom.preprocess.blocks import TokenizedBlock
+from tokenloom.preprocess.blocks import Isolating, RejectedLines, TokenizedBlock, singles, sole_record
 from tokenloom.preprocess.folder import journal_path
 from tokenloom.preprocess.part import ShardReport, part_hashes_path, part_pair, records_path
 from tokenloom.preprocess.recipe import Making
 from tokenloom.preprocess.selection import DocumentHashes
 from tokenloom.preprocess.sharded import Counts, RunShard
-from tokenloom.preprocess.threads import StuckError, WorkerThreads, in_order, worker_threads
 from tokenloom.storage.atomic import publish_bytes
 from tokenloom.storage.locks import write_at
 from tokenloom.tokenizers.engines import one_thread_per_call
@@ -50,10 +48,151 @@ from tokenloom.tokenizers.engines import one_thread_per_call
 if TYPE_CHECKING:
     from tokenloom.preprocess.plan import JobPlan, PlannedShard
 
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+_SECONDS_OF_A_LOOK = 1.0
+_Task = tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 _MOST_BYTES = 1 << 20
 
 Place = tuple[str, int]
 """The path of a file, and the number of a record as its block counts."""
+
+ALLOW_MORE = "allow more and run the same command again, or correct the input"
+
+
+class StuckError(Exception, Generic[Given]):
+    """A thread has not come to an end with what it was given."""
+
+    def __init__(self, given: Given) -> None:
+        super().__init__("a thread is stuck")
+        self.given = given
+
+
+class WorkerThreads(Executor):
+    """Threads that can be left behind: native code cannot be interrupted, and the end of Python must not wait for it.
+
+    Args:
+        count: number of threads.
+
+    Attributes:
+        count: likewise.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count: int = count
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._is_left = False
+        self._threads = [
+            threading.Thread(target=_work_off, args=(self._tasks,), name=f"tokenloom_{number}", daemon=True)
+            for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        """Has a thread call a function."""
+        future: Future[Any] = Future()
+        self._tasks.put((future, function, arguments, named))
+        return future
+
+    def leave(self) -> None:
+        """Notes that a thread will not end."""
+        self._is_left = True
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as in the base
+        """Ends the threads, without starting what waits; does not wait for them if one of them will not end."""
+        while cancel_futures or self._is_left:
+            try:
+                task = self._tasks.get_nowait()
+            except queue.Empty:
+                break
+            if task is not None:
+                task[0].cancel()
+        for _ in self._threads:
+            self._tasks.put(None)
+        if wait and not self._is_left:
+            for thread in self._threads:
+                thread.join()
+
+
+def _work_off(tasks: queue.SimpleQueue[_Task | None]) -> None:
+    while (task := tasks.get()) is not None:
+        future, function, arguments, named = task
+        del task
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(function(*arguments, **named))
+            except BaseException as error:  # noqa: BLE001 - told where the result is asked for, an interruption too
+                future.set_exception(error)
+        del future, function, arguments, named  # not held while waiting
+
+
+@contextmanager
+def worker_threads(count: int) -> Iterator[WorkerThreads]:
+    """Leaves without starting what waits; blocks being worked on are finished, and their results dropped."""
+    executor = WorkerThreads(count)
+    try:
+        yield executor
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def in_order(
+    executor: WorkerThreads,
+    work: Callable[[Given], Made],
+    blocks: Iterable[Given],
+    *,
+    num_ahead: int,
+    timeout_seconds: float,
+    pulse: Callable[[], object],
+) -> Iterator[Made]:
+    """Yields what is made of the blocks, in order; at most `num_ahead` are read and not yielded.
+
+    Args:
+        executor: whose threads work.
+        work: safe from several threads.
+        blocks: what it is given.
+        num_ahead: bounds the memory.
+        timeout_seconds: time to wait for one block.
+        pulse: returns something else whenever a block makes progress, and the time begins anew.
+
+    Raises:
+        StuckError: the time has passed; the thread is left behind.
+    """
+    running: deque[tuple[Future[Made], Given]] = deque()
+
+    def next_result() -> Made:
+        future, block = running.popleft()
+        if not _is_done(future, timeout_seconds, pulse):
+            executor.leave()
+            raise StuckError(block)
+        return future.result()
+
+    for block in blocks:
+        running.append((executor.submit(work, block), block))
+        del block  # the thread's to drop
+        if len(running) > num_ahead:
+            yield next_result()
+    while running:
+        yield next_result()
+
+
+def _is_done(future: Future[Any], timeout_seconds: float, pulse: Callable[[], object]) -> bool:
+    """Waits until something is done; whether that is so. Time in which this process was stopped does not count."""
+    look = min(_SECONDS_OF_A_LOOK, timeout_seconds / 4)
+    waited, seen = 0.0, None
+    while not future.done():
+        began = time.monotonic()
+        try:
+            future.exception(timeout=look)
+        except TimeoutError:
+            waited += min(time.monotonic() - began, 2 * look)
+        if (now := pulse()) != seen:
+            waited, seen = 0.0, now
+        if waited > timeout_seconds:
+            return future.done()
+    return True
 
 
 class ShardJournal:
@@ -61,19 +200,22 @@ class ShardJournal:
 
     Args:
         path: path of the file. What an attempt before has left in it is read.
+
+    Attributes:
+        suspects: where the records begin that a process was at that died.
+        condemned: why a record is bad, by its place.
+        num_begun: how often something was begun.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
         found = _read(path)
-        self._suspects = {_place(each) for each in [*found.get("suspects", ()), *found.get("running", ())]}
+        self.suspects = {_place(each) for each in [*found.get("suspects", ()), *found.get("running", ())]}
         self.condemned: dict[Place, str] = {(each[0], each[1]): each[2] for each in found.get("condemned", ())}
+        self.num_begun: int = 0
         self._running: list[Place] = []
         self._alone: Place | None = None
-        self._state = threading.Condition()
-        self._num_shared = 0
-        self._is_taken = False
-        self.num_begun: int = 0
+        self._lock = threading.Lock()
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
 
     def close(self, *, keeps: bool) -> None:
@@ -84,42 +226,34 @@ class ShardJournal:
                 os.unlink(self._path)
 
     @contextmanager
-    def at(self, bundle: Sequence[Block]) -> Iterator[bool]:
-        """Notes that a thread is at a bundle; yields whether it is suspect, and then nobody else is at anything."""
-        place = (bundle[0].path, bundle[0].first_record)
-        alone = place in self._suspects
-        with self._state:
-            self._state.wait_for(lambda: not self._is_taken and not (alone and self._num_shared))
-            self._is_taken, self._num_shared = alone, self._num_shared + 1
+    def at(self, place: Place) -> Iterator[None]:
+        """Notes that a thread is at a bundle that begins there."""
+        with self._lock:
             self._running.append(place)
             self._write()
         try:
-            yield alone
-            self._suspects.discard(place)
+            yield
+            self.suspects.discard(place)
         finally:
-            with self._state:
-                self._is_taken, self._num_shared = False, self._num_shared - 1
+            with self._lock:
                 self._running.remove(place)
                 self._write()
-                self._state.notify_all()
 
-    def begin_alone(self, place: Place) -> None:
+    @contextmanager
+    def alone_at(self, place: Place) -> Iterator[None]:
         """Notes that a record is tokenized, and nothing else."""
-        with self._state:
+        with self._lock:
             self._alone = place
             self._write()
-
-    def end_alone(self) -> None:
-        """Notes that it survived."""
-        with self._state:
-            self._alone = None
+        yield
+        self._alone = None
 
     def _write(self) -> None:
         self.num_begun += 1
         condemned = [[*place, reason] for place, reason in self.condemned.items()]
         state = {
             "running": self._running,
-            "suspects": sorted(self._suspects),
+            "suspects": sorted(self.suspects),
             "alone": self._alone,
             "condemned": condemned,
         }
@@ -131,7 +265,7 @@ class JournaledWork:
 
     Args:
         work: work to be done.
-        journal: journal of the shard.
+        journal: journal of the shard. While it has suspects, nothing else may be worked on at the same time.
     """
 
     def __init__(self, work: Isolating, journal: ShardJournal) -> None:
@@ -140,8 +274,9 @@ class JournaledWork:
 
     def __call__(self, bundle: Sequence[Block]) -> list[TokenizedBlock]:
         """Returns what is made of some blocks."""
-        with self._journal.at(bundle) as alone:
-            if not alone:
+        place = (bundle[0].path, bundle[0].first_record)
+        with self._journal.at(place):
+            if place not in self._journal.suspects:
                 return self._work(bundle)
             return [made for single in singles(bundle) for made in self._alone(single)]
 
@@ -149,10 +284,8 @@ class JournaledWork:
         place = (single[0].path, single[0].first_record)
         if (reason := self._journal.condemned.get(place)) is not None:
             return [self._work.rejected(sole_record(single, reason))]
-        self._journal.begin_alone(place)
-        made = self._work(single)
-        self._journal.end_alone()
-        return made
+        with self._journal.alone_at(place):
+            return self._work(single)
 
 
 def condemn(path: str, reason: str) -> Place | None:
@@ -201,9 +334,6 @@ def _read(path: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-ALLOW_MORE = "allow more and run the same command again, or correct the input"
-
-
 @contextmanager
 def shard_worker(plan: JobPlan, *, num_workers: int) -> Iterator[RunShard]:
     """Yields what tokenizes shards, one after the other; its threads and engines live as long as the `with` block.
@@ -228,22 +358,7 @@ def _run(
     *,
     progress: Callable[[Counts], None] | None = None,
 ) -> ShardReport:
-    """Writes the part of a shard, and returns its report once that is written too.
-
-    Args:
-        plan: plan of the job.
-        making: what the shard is made with.
-        executor: its threads.
-        shard: shard to do.
-        part_prefix: what the names of its files begin with.
-        progress: called often, from the calling thread.
-
-    Raises:
-        InputError: the input is damaged, changed, or holds too many bad records.
-        StuckRecordError: a thread does not come to an end with some records.
-        TokenizerError: the engine asked for cannot be used, or engines disagree.
-        StorageError: reading or writing failed.
-    """
+    """Writes the part of a shard, and returns its report once that is written too."""
     started = time.monotonic()
     reading = _Reading(shard, making)
     with (
@@ -268,13 +383,13 @@ def _tokenized(
 ) -> Iterator[list[TokenizedBlock]]:
     """Yields what becomes of bundles, in order."""
     seconds = plan.settings.record_timeout_seconds
-    work = JournaledWork(making.work, journal)
+    work = JournaledWork(Isolating(making.work), journal)
     try:
         yield from in_order(
             executor,
             work,
             bundles,
-            num_ahead=executor.count + 1,
+            num_ahead=0 if journal.suspects else executor.count + 1,  # nothing beside a suspect
             timeout_seconds=seconds,
             pulse=lambda: journal.num_begun,
         )
@@ -442,7 +557,7 @@ class _Part:
         files = tuple(slice_.file for slice_ in self.shard.slices)
         for number, builder in enumerate(self.builders):
             key = self.plan.columns[number]
-            make = recipe.manifest_maker(files, key=key, split=None, ledger=ledger, engine=making.engine)
+            make = partial(recipe.manifest, files=files, key=key, split=None, ledger=ledger, engine=making.engine)
             if recipe.is_multimodal:
                 make = partial(_with_largest_token, make, None if self.largest_token < 0 else self.largest_token)
             roles = self.roles[number] if self.roles else None

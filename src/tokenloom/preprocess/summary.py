@@ -14,9 +14,9 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import idx_path, sidecar_path
 from tokenloom.indexed.manifests import DocumentLedger, Manifest, manifest_of
 from tokenloom.indexed.writing.outputs import existing_path
-from tokenloom.preprocess.bad_records import rejected_path
+from tokenloom.preprocess.blocks import rejected_path
 from tokenloom.preprocess.plan import JobPlan, PlannedOutput
-from tokenloom.preprocess.recipe import PlannedDataset, is_of_same_run
+from tokenloom.preprocess.recipe import PlannedDataset
 from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.publishing import exists_error, tidy
 from tokenloom.storage.resolve import exists
@@ -307,6 +307,16 @@ def own_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset) 
 
 
 def _is_of(plan: JobPlan, output: PlannedOutput, dataset: PlannedDataset, found: Manifest) -> bool:
-    key, split, engine = dataset.key, dataset.split, found.engine or ""
-    make = plan.recipe.manifest_maker(output.files, key=key, split=split, ledger=found.ledger, engine=engine)
-    return is_of_same_run(found, make(found.pair))
+    expected = plan.recipe.manifest(
+        found.pair,
+        files=output.files,
+        key=dataset.key,
+        split=dataset.split,
+        ledger=found.ledger,
+        engine=found.engine or "",
+    )
+    return (found.tokenizer.fingerprint, found.options, found.inputs) == (
+        expected.tokenizer.fingerprint,
+        expected.options,
+        expected.inputs,
+    )

@@ -14,23 +14,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, InputError
-from tokenloom.indexed.layout import DType
+from tokenloom.errors import ConfigError
 from tokenloom.inputs import STDIN, InputFile, InputSlice
-from tokenloom.inputs.detect import formats_by_name, split_suffix
-from tokenloom.inputs.find import find_inputs
-from tokenloom.inputs.parsing import parse_block
-from tokenloom.inputs.reading import open_slice
-from tokenloom.inputs.record_format import SliceReader
+from tokenloom.inputs.find import find_inputs, formats_by_name, split_suffix
+from tokenloom.inputs.records import parse_block
 from tokenloom.overrides import overrides
-from tokenloom.preprocess.bad_records import Isolating
-from tokenloom.preprocess.blocks import BlockTokenizer, bundled
-from tokenloom.preprocess.document_tokens import DocumentTokens, TemplateTokens
+from tokenloom.preprocess.blocks import (
+    BlockTokenizer,
+    DocumentTokens,
+    SentenceSplitter,
+    TemplateTokens,
+    bundled,
+)
 from tokenloom.preprocess.job import run_job
 from tokenloom.preprocess.plan import JobPlan, plan_job
 from tokenloom.preprocess.recipe import Making, Mask, PlannedDataset, Recipe
 from tokenloom.preprocess.selection import DocumentHashes, first_occurrences, split_of
-from tokenloom.preprocess.sentences import SentenceSplitter
 from tokenloom.preprocess.settings import CorpusSettings
 from tokenloom.preprocess.sharded import JobProgress, Runner
 from tokenloom.preprocess.summary import CorpusSummary
@@ -41,8 +40,6 @@ from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _SAMPLE_BYTES = 512 << 10
-_MOST_SAMPLE_BYTES = 16 << 20
-"""A longer record is not looked at before the run, since both engines would encode it."""
 
 _MOST_THREADS = 8
 """Threads that one process feeds: the thread that reads and writes for them needs about a sixth of the time of each."""
@@ -62,9 +59,9 @@ class TextRecipe(Recipe):
     settings: CorpusSettings
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the tokens."""
-        return np.dtype(DType.optimal_dtype(self.tokenizer.vocab_size))
+    def keys(self) -> tuple[str, ...]:
+        """Keys of the texts."""
+        return self.settings.keys
 
     @property
     def hashes_documents(self) -> bool:
@@ -116,17 +113,6 @@ class TextRecipe(Recipe):
                 name = "_".join(names)
                 yield PlannedDataset(prefix=name, key=key, column=column, split=split, split_number=split_number)
 
-    def open(self, slice_: InputSlice, *, block_bytes: int, max_record_bytes: int | None = None) -> SliceReader:
-        """Returns the reader of a slice, within the limits of the settings; see `open_slice`."""
-        return open_slice(
-            slice_,
-            block_bytes=block_bytes,
-            keys=self.settings.keys,
-            max_record_bytes=max_record_bytes or self.settings.max_record_bytes,
-            max_window_bytes=self.settings.max_window_bytes,
-            max_unit_bytes=self.settings.memory_bytes,
-        )
-
     def choose_engine(self, first: InputSlice) -> EngineChoice:
         """Returns the engine, checked on the beginning of the corpus: the same in every process.
 
@@ -134,7 +120,7 @@ class TextRecipe(Recipe):
         """
         texts: list[str] = []
         if not first.file.is_stream:
-            reader = self.open(first, block_bytes=_SAMPLE_BYTES, max_record_bytes=_MOST_SAMPLE_BYTES)
+            reader = self.open(first, block_bytes=_SAMPLE_BYTES)
             with closing(reader):
                 block = next(iter(reader.blocks()), None)
             columns = [] if block is None else parse_block(block, self.settings.keys).columns
@@ -162,7 +148,7 @@ class TextRecipe(Recipe):
             engine_reason=choice.reason,
             open=partial(self.open, block_bytes=block_bytes),
             bundles=partial(bundled, num_bytes=block_bytes),
-            work=Isolating(work),
+            work=work,
         )
 
     def select(
@@ -174,11 +160,6 @@ class TextRecipe(Recipe):
         kept = first_occurrences(hashes) if self.settings.drop_duplicates else none
         splits = [split_of(each, seed=self.settings.split_seed, shares=shares) for each in hashes] if shares else none
         return kept, splits
-
-    def nothing_found(self, inputs: str, *, num_blank: int, num_bad: int, first: str) -> InputError:
-        """Returns the error for inputs without documents."""
-        message = f"{inputs} holds no documents: {num_blank} blank lines, {num_bad} bad records{first}"
-        return InputError(message, hint="expected one JSON object per line, or another format with its own suffix")
 
 
 def plan_corpus(
@@ -214,11 +195,7 @@ def plan_corpus(
 
 
 def _names_of_own(files: Sequence[InputFile]) -> list[str]:
-    """Returns a name for the datasets of each file: that of the file, without what tells format and compression.
-
-    Raises:
-        ConfigError: two files have one name.
-    """
+    """Returns a name for the datasets of each file: that of the file, without what tells format and compression."""
     owners: dict[str, str] = {}
     for file in files:
         name = "stdin" if file.path == STDIN else PurePath(split_suffix(file.path)[0]).name
@@ -231,11 +208,7 @@ def _names_of_own(files: Sequence[InputFile]) -> list[str]:
 
 
 def _check_names(datasets: Iterable[PlannedDataset]) -> None:
-    """Refuses names that could not be written in the end, or twice.
-
-    Raises:
-        ConfigError: two datasets have one name, or a name is too long.
-    """
+    """Refuses names that could not be written in the end, or twice."""
     owners: dict[str, PlannedDataset] = {}
     for dataset in datasets:
         owner = owners.setdefault(dataset.prefix, dataset)

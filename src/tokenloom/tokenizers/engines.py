@@ -9,11 +9,16 @@ tokenizer's own library silently, nor the other way round.
 from __future__ import annotations
 
 import ctypes
+import functools
+import hashlib
+import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -24,10 +29,81 @@ from tokenloom.inputs.utf8_texts import Utf8Texts, utf8_texts
 from tokenloom.kernels import texts_with
 from tokenloom.machine import own_memory_bytes
 from tokenloom.optional import require
-from tokenloom.tokenizers.certificates import Certificate, find_certificate, installed_libraries, read_table
-from tokenloom.tokenizers.failures import is_failure, refusals, require_sound
 from tokenloom.tokenizers.kinds import ENGINES, EngineName
-from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, joined
+from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, is_failure, joined, refusals, require_sound
+
+TABLE = Path(__file__).with_name("certificates.json")
+FAST_LIBRARY = "gigatoken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """The result of a sweep.
+
+    Attributes:
+        name: name of the rules.
+        libraries: the two libraries, each as `name version`.
+        unicode: the version of Unicode that each of them knows, in the same order.
+        rules: the normalisers and expressions that cut a text, as `FastEncodable.cutting_rules` words them.
+        ranges: code points [start, stop) that the libraries treat differently, rising.
+        identity: first digits of the hash of all of that.
+    """
+
+    name: str
+    libraries: tuple[str, str]
+    unicode: tuple[str, str]
+    rules: tuple[str, ...]
+    ranges: tuple[tuple[int, int], ...]
+    identity: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        held = json.dumps([self.libraries, self.rules, self.ranges]).encode()
+        object.__setattr__(self, "identity", hashlib.sha256(held).hexdigest()[:12])
+
+    @property
+    def num_code_points(self) -> int:
+        """How many code points differ."""
+        return sum(stop - start for start, stop in self.ranges)
+
+    def as_array(self) -> NDArray[np.uint32]:
+        """Returns the ranges: uint32[num_ranges, 2], a copy."""
+        return np.array(self.ranges, dtype=np.uint32).reshape(-1, 2)
+
+
+def installed_libraries(truth: str) -> tuple[str, str]:
+    """Returns `gigatoken` and the library of a truth, each with its version."""
+    return _with_version(FAST_LIBRARY), _with_version(truth)
+
+
+def _with_version(library: str) -> str:
+    try:
+        return f"{library} {version(library)}"
+    except PackageNotFoundError:
+        return f"{library} of no known version"
+
+
+def find_certificate(libraries: tuple[str, str], rules: Sequence[str]) -> Certificate | None:
+    """Returns the certificate for two libraries and the rules that cut texts, None if there is none."""
+    found = (each for each in read_table() if (each.libraries, each.rules) == (libraries, tuple(rules)))
+    return next(found, None)
+
+
+@functools.cache
+def read_table() -> tuple[Certificate, ...]:
+    """Returns the certificates that tokenloom ships."""
+    return tuple(_from_row(row) for row in json.loads(TABLE.read_text(encoding="utf-8")))
+
+
+def _from_row(row: dict[str, Any]) -> Certificate:
+    bounds = [[int(bound, 16) for bound in each.split("-")] for each in row["ranges"]]
+    return Certificate(
+        name=row["name"],
+        libraries=tuple(row["libraries"]),
+        unicode=tuple(row["unicode"]),
+        rules=tuple(row["rules"]),
+        ranges=tuple((each[0], each[-1] + 1) for each in bounds),
+    )
+
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -261,11 +337,7 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
 
 
 def _certificate_of(tokenizer: TextTokenizer) -> Certificate:
-    """Returns the certificate for a tokenizer and the installed versions.
-
-    Raises:
-        TokenizerError: there is none.
-    """
+    """Returns the certificate for a tokenizer and the installed versions."""
     libraries = installed_libraries(tokenizer.engine_name)
     rules = tokenizer.cutting_rules if isinstance(tokenizer, FastEncodable) else ()
     found = find_certificate(libraries, rules)
@@ -274,11 +346,11 @@ def _certificate_of(tokenizer: TextTokenizer) -> Certificate:
     if any(each.libraries == libraries for each in read_table()):
         message = f"`{libraries[0]}` has no certificate for the rules by which `{tokenizer.path}` cuts texts: {rules}"
         raise TokenizerError(message, hint=f"use the engine `{tokenizer.engine_name}`")
-    message = (
-        f"`{libraries[0]}` and `{libraries[1]}` were not compared on all code points, which "
-        "`python -m tokenloom.tokenizers.sweep` does"
-    )
-    raise TokenizerError(message, hint=f"run that once, or use the engine `{tokenizer.engine_name}`")
+    message = f"`{libraries[0]}` and `{libraries[1]}` were not compared on all code points"
+    known = {each.libraries for each in read_table()}
+    certified = [" with ".join(pair) for pair in known if pair[1].split()[0] == tokenizer.engine_name]
+    hint = f"install {' or '.join(sorted(certified))}, or use the engine `{tokenizer.engine_name}`"
+    raise TokenizerError(message, hint=hint)
 
 
 def _check_request(requested: str, tokenizer: TextTokenizer) -> None:

@@ -17,7 +17,6 @@ from tokenloom.forks import cached_property
 from tokenloom.inputs.utf8_texts import encodable
 from tokenloom.optional import require
 from tokenloom.storage.json_files import read_json
-from tokenloom.tokenizers.failures import is_failure, refusals
 from tokenloom.tokenizers.kinds import TokenizerKind, TokenizerOptions
 from tokenloom.tokenizers.text_tokenizer import (
     WELL_KNOWN_EOD,
@@ -25,7 +24,9 @@ from tokenloom.tokenizers.text_tokenizer import (
     TextTokenizer,
     TokenRoles,
     describe_tokens,
+    is_failure,
     joined,
+    refusals,
 )
 
 TOKENIZER_FILE = "tokenizer.json"

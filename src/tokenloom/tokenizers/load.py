@@ -84,12 +84,11 @@ def load_tokenizer(
     return KINDS[found].load(file, data, options)
 
 
-def as_tokenizer(given: Any, *, name: str = "tokenizer") -> Any:
+def as_tokenizer(given: Any) -> Any:
     """Returns what a setting takes for a tokenizer as datasets see one: loaded from its path, or wrapped, or as it is.
 
     Args:
         given: what `load_tokenizer` takes, or any object with what datasets ask of a tokenizer; None for none.
-        name: name of the setting, for the message.
 
     Raises:
         ConfigError: it is certainly none, such as a number.
@@ -100,15 +99,15 @@ def as_tokenizer(given: Any, *, name: str = "tokenizer") -> Any:
     if isinstance(given, (str, os.PathLike)):
         return load_tokenizer(given)
     if isinstance(given, _NO_TOKENIZERS):
-        raise _not_a_tokenizer(given, name)
+        raise _not_a_tokenizer(given)
     if not _LIBRARIES & {each.__module__.partition(".")[0] for each in type(given).__mro__}:
         return given
     found = tokenizer_of_object(given)
     return given if found is None else found
 
 
-def _not_a_tokenizer(given: Any, name: str) -> ConfigError:
-    message = f"expected a tokenizer as `{name}`, found {given!r}"
+def _not_a_tokenizer(given: Any) -> ConfigError:
+    message = f"expected a tokenizer as `tokenizer`, found {given!r}"
     hint = 'the path of a tokenizer, a name such as "gpt2", or one that `tokenizers`, `transformers` or `tiktoken` '
     return ConfigError(message, hint=hint + "has loaded")
 
@@ -123,7 +122,7 @@ def _of_object(given: Any, kind: str, eod_token: str | None, bos_token: str | No
     if hasattr(given, "encode_texts") and hasattr(given, "sha256"):
         tokenizer: TextTokenizer = given
         return tokenizer
-    raise _not_a_tokenizer(given, "tokenizer")
+    raise _not_a_tokenizer(given)
 
 
 def _kind_without_file(name: str, kind: str) -> str | None:

@@ -7,8 +7,6 @@ import os
 import re
 import tempfile
 
-from tokenloom.tokenizers.tiktoken_patterns import PUBLISHED
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 _FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 """What a snapshot of a model holds its tokenizer in, in the order of preference."""
@@ -47,6 +45,8 @@ def where_sought(name: str) -> str | None:
 
 def _cached_ranks(name: str) -> str | None:
     """Returns the copy of a rank file that `tiktoken` has made."""
+    from tokenloom.tokenizers.tiktoken_ranks import PUBLISHED  # which takes longer to import than most names need
+
     if not any(encoding.name == name for encoding in PUBLISHED.values()):
         return None
     named = (os.environ.get(variable) for variable in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -13,14 +13,22 @@ from tokenloom.tokenizers.huggingface import load_gpt2, load_wordpiece, read_fil
 from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.plain import NullTokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
-from tokenloom.tokenizers.tiktoken_patterns import REFERENCE_PATTERNS
-from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer
+from tokenloom.tokenizers.tiktoken_ranks import REFERENCE_PATTERNS, TiktokenDescription, TiktokenTokenizer
 
 TYPES = (
     *("GPT2BPETokenizer", "GPT2BPE", "HuggingFaceTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer"),
     *("Llama2Tokenizer", "TikTokenizer", "BertWordPieceLowerCase", "BertWordPieceCase", "NullTokenizer"),
 )
 _NOT_FOR_TEXT = ("MultimodalTokenizer", "NullMultimodalTokenizer", "SFTTokenizer")
+_FILES = {
+    "GPT2BPETokenizer": ("vocab_file", "merge_file"),
+    "GPT2BPE": ("vocab_file", "merge_file"),
+    "BertWordPieceLowerCase": ("vocab_file",),
+    "BertWordPieceCase": ("vocab_file",),
+    "NullTokenizer": (),
+}
+"""The files that a type reads, if not a `tokenizer_model`."""
+
 _TIKTOKEN_ROLES = ("<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>")
 _TIKTOKEN_SIZE = 1 << 17
 _NUM_SENTINELS = 100
@@ -90,67 +98,43 @@ def load_reference_tokenizer(
     if name not in TYPES:
         message = f"expected a tokenizer type out of {', '.join(TYPES)}, found {name!r}"
         raise ConfigError(message)
+    _check_files(options, _FILES.get(name, ("tokenizer_model",)))
+    model, vocabulary = options.tokenizer_model or "", options.vocab_file or ""
+    added = options.special_tokens or ()
     if name == "NullTokenizer":
         return _null(options, has_own_eod=null_has_own_eod)
-    loaders: Mapping[str, tuple[tuple[str, ...], Callable[..., TextTokenizer]]] = {
-        "GPT2BPETokenizer": (("vocab_file", "merge_file"), _gpt2),
-        "GPT2BPE": (("vocab_file", "merge_file"), _gpt2),
-        "BertWordPieceLowerCase": (("vocab_file",), _bert),
-        "BertWordPieceCase": (("vocab_file",), _bert),
-        "TikTokenizer": (("tokenizer_model",), _tiktoken),
-    }
-    needed, load = loaders.get(name, (("tokenizer_model",), _loaded))
-    _check_files(options, needed)
-    return load(options, eod_token)
+    if name == "TikTokenizer":
+        return _tiktoken(options, model, eod_token)
+    if name in ("GPT2BPETokenizer", "GPT2BPE"):
+        return load_gpt2(vocabulary, options.merge_file or "", added=added, eod_token=eod_token)
+    if name == "BertWordPieceLowerCase":
+        return load_wordpiece(vocabulary, lowercase=True, added=added, eod_token=eod_token)
+    if name == "BertWordPieceCase":
+        sentinels = tuple(f"<extra_id_{number}>" for number in range(_NUM_SENTINELS))
+        return load_wordpiece(vocabulary, lowercase=False, added=sentinels, eod_token=eod_token)
+    if added:
+        message = f"special tokens cannot be added to a tokenizer of the type {name}"
+        raise ConfigError(message, hint="keep them in its own files")
+    is_hugging_face = name == "HuggingFaceTokenizer"
+    if not is_hugging_face and not options.sentencepiece_ignores_white_space:
+        message = "white space is read as the SentencePiece model says, found that it is to be kept"
+        raise ConfigError(message, hint="train the model without `remove_extra_whitespaces`")
+    return load_tokenizer(model, kind="auto" if is_hugging_face else "sentencepiece", eod_token=eod_token)
 
 
 def _check_files(options: ReferenceTokenizerOptions, needed: tuple[str, ...]) -> None:
     """Refuses files that are missing, or that this type does not read."""
-    given = {
-        "tokenizer_model": options.tokenizer_model,
-        "vocab_file": options.vocab_file,
-        "merge_file": options.merge_file,
-    }
-    flags = {name: f"--{name.replace('_', '-')}" for name in given}
-    if missing := [flags[name] for name in needed if given[name] is None]:
+    flags = {name: f"--{name.replace('_', '-')}" for name in ("tokenizer_model", "vocab_file", "merge_file")}
+    if missing := [flags[name] for name in needed if getattr(options, name) is None]:
         message = f"expected {' and '.join(missing)} with --tokenizer-type {options.tokenizer_type}, found none"
         raise ConfigError(message, hint="nothing is downloaded: name files that are there")
-    if useless := [flags[name] for name, path in given.items() if path is not None and name not in needed]:
+    if useless := [flags[name] for name in flags if getattr(options, name) is not None and name not in needed]:
         read = " and ".join(flags[name] for name in needed)
         message = f"--tokenizer-type {options.tokenizer_type} reads {read}, found {' and '.join(useless)} too"
         raise ConfigError(message, hint="leave it out")
 
 
-def _gpt2(options: ReferenceTokenizerOptions, eod_token: str | None) -> TextTokenizer:
-    assert options.vocab_file is not None
-    assert options.merge_file is not None
-    return load_gpt2(options.vocab_file, options.merge_file, added=options.special_tokens or (), eod_token=eod_token)
-
-
-def _bert(options: ReferenceTokenizerOptions, eod_token: str | None) -> TextTokenizer:
-    assert options.vocab_file is not None
-    lowercase = options.tokenizer_type == "BertWordPieceLowerCase"
-    sentinels = tuple(f"<extra_id_{number}>" for number in range(_NUM_SENTINELS))
-    added = options.special_tokens or () if lowercase else sentinels
-    return load_wordpiece(options.vocab_file, lowercase=lowercase, added=added, eod_token=eod_token)
-
-
-def _loaded(options: ReferenceTokenizerOptions, eod_token: str | None) -> TextTokenizer:
-    """Returns a tokenizer of Hugging Face or SentencePiece."""
-    assert options.tokenizer_model is not None
-    if options.special_tokens:
-        message = f"special tokens cannot be added to a tokenizer of the type {options.tokenizer_type}"
-        raise ConfigError(message, hint="keep them in its own files")
-    is_hugging_face = options.tokenizer_type == "HuggingFaceTokenizer"
-    if not is_hugging_face and not options.sentencepiece_ignores_white_space:
-        message = "white space is read as the SentencePiece model says, found that it is to be kept"
-        raise ConfigError(message, hint="train the model without `remove_extra_whitespaces`")
-    kind = "auto" if is_hugging_face else "sentencepiece"
-    return load_tokenizer(options.tokenizer_model, kind=kind, eod_token=eod_token)
-
-
 def _null(options: ReferenceTokenizerOptions, *, has_own_eod: bool) -> TextTokenizer:
-    _check_files(options, ())
     if options.vocab_size is None:
         message = "expected --vocab-size with --tokenizer-type NullTokenizer, found none"
         raise ConfigError(message)
@@ -161,10 +145,8 @@ def _null(options: ReferenceTokenizerOptions, *, has_own_eod: bool) -> TextToken
     return tokenizer
 
 
-def _tiktoken(options: ReferenceTokenizerOptions, eod_token: str | None) -> TextTokenizer:
+def _tiktoken(options: ReferenceTokenizerOptions, path: str, eod_token: str | None) -> TextTokenizer:
     """Returns the tokenizer of a list of tokens in JSON; ids of special tokens come first."""
-    assert options.tokenizer_model is not None
-    path = options.tokenizer_model
     name = options.tiktoken_pattern or "v2"
     if name not in REFERENCE_PATTERNS:
         message = f"expected v1 or v2 as --tiktoken-pattern, found {name!r}"

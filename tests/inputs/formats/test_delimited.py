@@ -15,8 +15,7 @@ from tests.preprocess.corpus import documents_of
 from tests.support import small_shards
 
 from tokenloom.errors import InputError
-from tokenloom.inputs.parsing import parse_block
-from tokenloom.inputs.records import records_of
+from tokenloom.inputs.records import parse_block, records_of
 from tokenloom.preprocess.settings import CorpusSettings
 from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.tokenizers.plain import ByteTokenizer

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.inputs.corpora import bad, documents
 
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
-from tokenloom.inputs.parsing import parse_block, parse_carefully
-from tokenloom.inputs.records import records_of
+from tokenloom.inputs.records import parse_block, parse_carefully, records_of
 from tokenloom.inputs.utf8_texts import Utf8Texts
 
 

@@ -14,7 +14,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifests import index_start_crc32
 from tokenloom.indexed.sidecars import write_document_hashes
-from tokenloom.inputs.parsing import Texts
+from tokenloom.inputs.records import Texts
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.run.audit.token_search import Match, find_ids, find_text, find_whole_texts, places_of_ids
 from tokenloom.run.locking import lock_run

@@ -23,64 +23,40 @@ class ArrowReader(TableReader):
     """Reads an Arrow file or stream. Memory: a record batch, as large as its writer made it."""
 
     def _open(self, slice_: InputSlice, keys: Sequence[str] | None) -> int:
+        ipc = require("pyarrow.ipc", extra="parquet")
+        is_pipe = slice_.file.is_stream
         self._num_done = 0  # record batches of a file, bytes of a stream
-        self._num_batches = 0
-        is_stream = slice_.file.is_stream
-        self._is_file = not is_stream and self._source.read_at(len(FILE_MAGIC), 0) == FILE_MAGIC
-        if self._is_file:
-            self._open_file(keys)
-        else:
-            if not is_stream:
-                _check_end(self._source, slice_.file)
-            self._open_stream(keys)
-        return 0
-
-    def _open_file(self, keys: Sequence[str] | None) -> None:
-        ipc = require("pyarrow.ipc", extra="parquet")
-        self._table = ipc.open_file(self._source)
-        if keys is not None:
-            options = self._options(ipc, columns_of(self._table.schema, keys, self._path))
-            self._table = ipc.open_file(self._source, options=options)
-        self._num_batches = self._table.num_record_batches
-
-    def _open_stream(self, keys: Sequence[str] | None) -> None:
-        ipc = require("pyarrow.ipc", extra="parquet")
-        if not self._slice.file.is_stream:
+        self._is_file = not is_pipe and self._source.read_at(len(FILE_MAGIC), 0) == FILE_MAGIC
+        if not is_pipe and not self._is_file:
+            _check_end(self._source, slice_.file)
             self._source.seek(0)
-        self._table = ipc.open_stream(self._source)
-        if keys is not None:
-            names = columns_of(self._table.schema, keys, self._path)
-            if not self._slice.file.is_stream:  # cannot begin anew
-                self._source.seek(0)
-                self._table = ipc.open_stream(self._source, options=self._options(ipc, names))
-
-    def _options(self, ipc: Any, names: Sequence[str]) -> Any:
-        """Returns the options that read the columns of these names or paths only."""
-        wanted = {value for name in names for value in (name, name.partition(".")[0])}
-        schema = self._table.schema
-        return ipc.IpcReadOptions(included_fields=[at for at, name in enumerate(schema.names) if name in wanted])
+        open_table = ipc.open_file if self._is_file else ipc.open_stream
+        self._table = open_table(self._source)
+        names = None if keys is None else columns_of(self._table.schema, keys, self._path)
+        if names is not None and not is_pipe:  # which cannot begin anew
+            wanted = {value for name in names for value in (name, name.partition(".")[0])}
+            fields = [at for at, name in enumerate(self._table.schema.names) if name in wanted]
+            self._source.seek(0)
+            self._table = open_table(self._source, options=ipc.IpcReadOptions(included_fields=fields))
+        return 0
 
     @property
     def position(self) -> int:
         """Bytes of the file read so far; of a file (not a stream), in proportion to its record batches."""
         if self._is_file:
-            return self.num_bytes * self._num_done // max(self._num_batches, 1)
+            num_done: int = self.num_bytes * self._num_done
+            return num_done // max(int(self._table.num_record_batches), 1)
         return min(self._num_done, self.num_bytes)
 
     def _batches(self) -> Iterator[Any]:
-        if self._is_file:
-            for number in range(self._num_batches):
-                yield _validated(self._table.get_batch(number), self._arrow)
-                self._num_done = number + 1
-            return
-        while True:
-            batch = next(iter(self._table), None)
-            if batch is None:
-                break
-            if not self._slice.file.is_stream:
+        count = self._table.num_record_batches if self._is_file else 0
+        for batch in map(self._table.get_batch, range(count)) if self._is_file else self._table:
+            if self._is_file:
+                self._num_done += 1
+            elif not self._slice.file.is_stream:
                 self._num_done = self._source.tell()
             yield _validated(batch, self._arrow)
-        self._num_done = self.num_bytes
+        self._num_done = count or self.num_bytes
 
 
 def _validated(batch: Any, arrow: Any) -> Any:
@@ -102,17 +78,7 @@ def _check_end(source: Any, file: InputFile) -> None:
 
 
 def _saved_files(folder: str, names: Iterable[str], read: Callable[[str], bytes]) -> list[str] | None:
-    """Returns the files of a saved dataset, in its order; None if a folder holds none.
-
-    Args:
-        folder: its path or address, without a slash at the end.
-        names: names of the files right in it.
-        read: returns the bytes of a file.
-
-    Raises:
-        ConfigError: it holds several splits.
-        InputError: it is incomplete, or its rows are chosen by indices.
-    """
+    """Returns the files of a saved dataset, in its order; None if a folder holds none."""
     found = set(names)
     if _SPLITS in found:
         splits = _json(f"{folder}/{_SPLITS}", read).get("splits") or []

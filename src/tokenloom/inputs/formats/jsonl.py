@@ -17,11 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.inputs import InputSlice
-from tokenloom.inputs.left_out import left_out_of
 from tokenloom.inputs.lines import LineBlock, LineReader
-from tokenloom.inputs.parsing import ParsedBlock, Texts, parse_carefully
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat
-from tokenloom.inputs.records import MARK, UnusableLineError, decoded, value_at
+from tokenloom.inputs.records import (
+    MARK,
+    ParsedBlock,
+    Texts,
+    UnusableLineError,
+    decoded,
+    left_out_of,
+    parse_carefully,
+    value_at,
+)
 from tokenloom.inputs.utf8_texts import Utf8Texts
 from tokenloom.kernels import json_texts
 from tokenloom.optional import require
@@ -119,15 +126,7 @@ def _getter(keys: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _parse_record(line: bytes, loads: Any) -> Any:
-    """Returns the value of a line of JSON.
-
-    Args:
-        line: its bytes.
-        loads: `orjson.loads`; what it refuses and the standard library accepts is read by the latter.
-
-    Raises:
-        UnusableLineError: it is not JSON, or too deep to be read.
-    """
+    """Returns the value of a line of JSON."""
     try:
         return loads(line)
     except (ValueError, RecursionError):

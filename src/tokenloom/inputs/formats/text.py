@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tokenloom.inputs import TEXT_KEY, InputSlice
-from tokenloom.inputs.blocks import HEAD_BYTES, Block
 from tokenloom.inputs.lines import LineBlock, LineReader
-from tokenloom.inputs.parsing import ParsedBlock, Texts, check_text_keys
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat, SliceReader
 from tokenloom.inputs.records import (
+    HEAD_BYTES,
     NOT_UTF16,
+    Block,
     NumberedRecord,
+    ParsedBlock,
+    Texts,
     UnusableLineError,
     begins_as_utf16,
+    check_text_keys,
     decoded,
     without_mark,
 )
@@ -28,6 +31,8 @@ class TextLineBlock(LineBlock):
     """Lines that are texts."""
 
     __slots__ = ()
+
+    drops_mark = True
 
     def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
         """Returns the lines, by a kernel that makes no Python objects of them."""
@@ -43,21 +48,26 @@ class TextLineBlock(LineBlock):
         return lambda line: {TEXT_KEY: decoded(line)}
 
 
-class TextLines(RecordFormat):
-    """Text, a document per line."""
+class _Text(RecordFormat):
+    """Text without keys."""
 
-    title = "lines of text"
     suffixes: tuple[str, ...] = (".txt", ".text")
     may_begin_with_anything = True
-    has_lines = True
 
     def check_keys(self, path: str, keys: Sequence[str]) -> None:
         """Refuses keys other than `text`; see `RecordFormat`."""
         check_text_keys(path, keys)
 
+
+class TextLines(_Text):
+    """Text, a document per line."""
+
+    title = "lines of text"
+    has_lines = True
+
     def open(self, slice_: InputSlice, options: ReadOptions) -> LineReader:
         """Returns the reader of some lines; see `RecordFormat`."""
-        return LineReader(slice_, options, block=TextLineBlock, drops_mark=True)
+        return LineReader(slice_, options, block=TextLineBlock)
 
 
 TEXT_LINES = TextLines()
@@ -141,18 +151,12 @@ class FileReader(SliceReader):
         yield FileBlock(path=self._path, data=data, max_record_bytes=self._max_record_bytes, too_long=too_long)
 
 
-class TextFiles(RecordFormat):
+class TextFiles(_Text):
     """Text, a document per file."""
 
     title = "text"
-    suffixes: tuple[str, ...] = (".txt", ".text")
-    may_begin_with_anything = True
     takes_any_name = True
     unit = "file"
-
-    def check_keys(self, path: str, keys: Sequence[str]) -> None:
-        """Refuses keys other than `text`; see `RecordFormat`."""
-        check_text_keys(path, keys)
 
     def open(self, slice_: InputSlice, options: ReadOptions) -> FileReader:
         """Returns the reader of a file; see `RecordFormat`."""

@@ -12,9 +12,8 @@ from tokenloom.errors import InputError, MissingObjectError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.origins import OriginFile
 from tokenloom.inputs import STDIN
-from tokenloom.inputs.cut import whole_file
-from tokenloom.inputs.detect import inspect_input
-from tokenloom.inputs.reading import open_slice
+from tokenloom.inputs.find import inspect_input, whole_file
+from tokenloom.inputs.record_format import open_slice
 from tokenloom.inputs.records import data_of, records_of
 from tokenloom.inputs.streams import size_and_version
 from tokenloom.run.audit.span_table import SpanTable

@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.sidecars import read_document_hashes
-from tokenloom.inputs.parsing import Texts
+from tokenloom.inputs.records import Texts
 from tokenloom.numbers import quoted
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.run.lock import RunLock

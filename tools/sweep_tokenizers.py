@@ -1,9 +1,10 @@
 """The sweep: all code points, in several contexts, by `gigatoken` and by a tokenizer's own library.
 
-    python -m tokenloom.tokenizers.sweep
+    python tools/sweep_tokenizers.py
 
 compares the installed versions under every set of rules that `gigatoken` supports, and writes the certificates of this
-pair of versions. Minutes of one core; needed when a version of one of the libraries changes.
+pair of versions into `src/tokenloom/tokenizers/certificates.json`. Minutes of one core; needed when a version of one of
+the libraries changes.
 """
 
 from __future__ import annotations
@@ -20,11 +21,17 @@ from typing import Any
 import numpy as np
 
 from tokenloom.errors import TokenizerError
-from tokenloom.tokenizers.certificates import Certificate, installed_libraries, read_table, write_table
-from tokenloom.tokenizers.engines import Engine, GigatokenEngine, ReferenceEngine
+from tokenloom.tokenizers.engines import (
+    TABLE,
+    Certificate,
+    Engine,
+    GigatokenEngine,
+    ReferenceEngine,
+    installed_libraries,
+    read_table,
+)
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
-from tokenloom.tokenizers.tiktoken_patterns import PATTERNS
-from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer
+from tokenloom.tokenizers.tiktoken_ranks import PATTERNS, TiktokenDescription, TiktokenTokenizer
 
 # Beside a letter, a capital, a digit, punctuation, white space, an apostrophe, itself; and between two marks, which
 # normalisation sorts by their combining classes.
@@ -208,6 +215,23 @@ def swept_tokenizers() -> dict[str, Callable[[], HuggingFaceTokenizer | Tiktoken
         if name in _NORMALISED:
             found[f"{name}, NFC"] = partial(_hugging_face, expressions, normalizer="NFC")
     return found | {f"{name}, tiktoken": partial(_tiktoken, PATTERNS[name]) for name in ("r50k", "cl100k", "o200k")}
+
+
+def write_table(certificates: Sequence[Certificate]) -> None:
+    """Writes the certificates that tokenloom ships."""
+    rows = [json.dumps(_to_row(each)) for each in certificates]
+    TABLE.write_text("[\n" + ",\n".join(rows) + "\n]\n", encoding="utf-8")
+
+
+def _to_row(certificate: Certificate) -> dict[str, Any]:
+    ends = [(start, stop - 1) for start, stop in certificate.ranges]
+    return {
+        "name": certificate.name,
+        "libraries": certificate.libraries,
+        "unicode": certificate.unicode,
+        "rules": certificate.rules,
+        "ranges": [f"{first:X}" if first == last else f"{first:X}-{last:X}" for first, last in ends],
+    }
 
 
 def main() -> None:
