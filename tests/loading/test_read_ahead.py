@@ -251,10 +251,13 @@ def test_blends_announce_to_their_remote_members_only(bucket, prefixes, tmp_path
 def test_workers_have_the_environment_of_now(bucket, prefixes, tmp_path, monkeypatch):
     """Also those of a fork server that was started before the credentials were set."""
     url = bucket.put_pair(prefixes[0], "data/books")
+    server = forkserver.ForkServer()  # that of this process serves other tests
+    monkeypatch.setattr(forkserver, "connect_to_new_process", server.connect_to_new_process)
     with monkeypatch.context() as before:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
             before.delenv(name)
-        forkserver._forkserver._stop()
-        forkserver.ensure_running()
+        server.ensure_running()
     loader = build_dataloader(build([url], tmp_path), [[0], [1]], num_workers=1)
     assert [len(batch["tokens"]) for batch in loader] == [1, 1]
+    del loader
+    server._stop()
