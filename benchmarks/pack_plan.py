@@ -21,9 +21,10 @@ import common
 import numpy as np
 from pack_lengths import MODELS, SHAPES, critical_path, reference_scheduler
 
-from tokenloom import CostBalancedScheduler, pack_report, scheduler_map
+from tokenloom import CostBalancedScheduler, scheduler_map
 from tokenloom.packing.balanced import Task, least_microbatches
 from tokenloom.packing.plan import padded_lengths
+from tokenloom_check import pack_report
 
 SCHEDULERS = ("cost_balanced", "hybrid_cost_balanced", "default_dynamic_cp")
 SIZES = ("64x2048", "256x8192")

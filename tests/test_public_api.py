@@ -77,9 +77,9 @@ assert not {"numpy", "lazy_loader", "tokenloom.datasets.gpt"} & set(sys.modules)
 assert "GPTDataset" not in vars(tokenloom)
 from tokenloom import *
 assert vars(tokenloom)["GPTDataset"] is GPTDataset is tokenloom.GPTDataset is tokenloom.datasets.GPTDataset
-assert "tokenloom.packing.report" not in sys.modules
-from tokenloom.packing import PackReport
-assert PackReport is tokenloom.PackReport
+assert "tokenloom.loading.json_lines" not in sys.modules
+from tokenloom.loading import JsonLinesWriter
+assert JsonLinesWriter is tokenloom.JsonLinesWriter
 """
     subprocess.run([sys.executable, "-c", script], check=True)
     with pytest.raises(AttributeError, match=r"module 'tokenloom' has no attribute 'GptDataset'"):

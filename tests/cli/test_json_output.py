@@ -20,7 +20,8 @@ from tests.cli.runs import write_run
 from tests.preprocess.corpus import byte_level_json, write_lines
 from tests.run.data import write_source
 
-from tokenloom import cli, demo
+from tokenloom import cli
+from tokenloom.cli import demo
 from tokenloom.cli.json_output import json_text
 
 
@@ -161,7 +162,7 @@ def test_every_command_prints_json():
 @pytest.mark.parametrize("command", CASES)
 def test_json_is_one_object_whose_keys_the_help_names(command, folder, capsys, monkeypatch):
     texts = [(str(number), f"def f{number}():\n    return {number}\n" * 20) for number in range(40)]
-    monkeypatch.setattr(demo, "source_texts", lambda: iter(texts))
+    monkeypatch.setattr(demo, "_source_texts", lambda: iter(texts))
     capsys.readouterr()
     assert cli.main([*_words(command, CASES[command], folder), "--json"]) == 0
     lines = capsys.readouterr().out.splitlines()

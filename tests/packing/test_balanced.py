@@ -15,7 +15,7 @@ from tokenloom import (
 )
 from tokenloom.packing.balanced import Task, least_microbatches
 from tokenloom.packing.bounds import least_slowest_cost
-from tokenloom.packing.report import rank_costs
+from tokenloom_check.packing import rank_costs
 
 
 def test_the_longest_share_a_microbatch():

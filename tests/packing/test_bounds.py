@@ -12,7 +12,8 @@ from tests.support import few_examples
 from tokenloom import (
     PolynomialCost,
 )
-from tokenloom.packing.bounds import least_slowest_cost, least_step_imbalance
+from tokenloom.packing.bounds import least_slowest_cost
+from tokenloom_check.packing import least_step_imbalance
 
 
 @few_examples

@@ -11,7 +11,7 @@ from tests.packing.plans import batches, check, plan_or_refusal
 from tokenloom import ConfigError, DefaultDynamicCPScheduler, HybridCostBalancedScheduler
 from tokenloom.packing.cost import PolynomialCost
 from tokenloom.packing.dynamic import dividing_sizes
-from tokenloom.packing.report import rank_costs
+from tokenloom_check.packing import rank_costs
 
 
 def test_short_ones_may_be_shared_where_that_frees_the_busiest_rank():

@@ -14,7 +14,7 @@ from tokenloom import (
     HybridCostBalancedScheduler,
     PolynomialCost,
 )
-from tokenloom.packing.report import rank_costs
+from tokenloom_check.packing import rank_costs
 
 
 def test_long_sub_samples_get_the_ranks_they_need():

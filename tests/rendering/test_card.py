@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.rendering.cards import tables_of, tags_of, text_of
 
-from tokenloom import pack_report
-from tokenloom.packing.report import PackingQuality
 from tokenloom.preprocess.summary import CorpusSummary, DatasetSummary
 from tokenloom.rendering.card import HasFacts, card
+from tokenloom_check import PackingQuality, pack_report
 
 PAIR = DatasetSummary(
     key="text", split="train", prefix="<b>out", num_documents=90, num_empty=1, num_sequences=90, num_tokens=1000,

@@ -1,4 +1,4 @@
-"""All commands in groups, each with what it is for; `pack-report` is declared by the module `pack_report`."""
+"""All commands in groups, each with what it is for; `prepare-cache` is declared by the module `prepare_cache`."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ SATELLITES = {
     "report": "look",
     "explore": "look",
     "doctor": "check",
+    "pack-report": "check",
     "verify-resume": "check",
 }
 """Commands of other distributions, such as `tokenloom-check`, by the extra that installs them."""

@@ -16,8 +16,6 @@ from .groups import ProcessGroups as ProcessGroups
 from .known_lengths import SizedDataset as SizedDataset
 from .known_lengths import wrap_dataset as wrap_dataset
 from .plan import PackPlan as PackPlan
-from .report import PackReport as PackReport
-from .report import pack_report as pack_report
 from .schedulers import BasePackingScheduler as BasePackingScheduler
 from .schedulers import CostBalancedScheduler as CostBalancedScheduler
 from .schedulers import DefaultDynamicCPScheduler as DefaultDynamicCPScheduler

@@ -7,7 +7,8 @@ import json
 import numpy as np
 from tests.support import write_corpus
 
-from tokenloom import cli, pack_report
+from tokenloom import cli
+from tokenloom_check import pack_report
 
 
 def run(capsys, *arguments):

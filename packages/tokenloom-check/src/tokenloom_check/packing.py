@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tokenloom.errors import ConfigError
-from tokenloom.packing.bounds import least_imbalance_of_costliest, least_slowest_cost, least_step_imbalance
+from tokenloom.packing.bounds import costliest_packs, least_slowest_cost, num_alone
 from tokenloom.packing.cost import CostModel, Float64s, PolynomialCost
 from tokenloom.packing.plan import Int64s, PackPlan, padded_lengths
 from tokenloom.packing.schedulers import BasePackingScheduler, DpBalancedScheduler, scheduler_map
@@ -249,5 +249,45 @@ def _bounds(lengths: Int64s, capacity: int, dp_size: int, cp_size: int, model: C
     """Returns below what the worst imbalance and the relative time cannot come, and how many steps are forced."""
     costs = model.cost(lengths, cp_size)
     least = least_slowest_cost(lengths, costs, capacity, dp_size) * dp_size / float(costs.sum())
-    forced = np.flatnonzero(least_imbalance_of_costliest(lengths, costs, capacity, dp_size) > BALANCED)
+    forced = np.flatnonzero(_least_imbalance_of_costliest(lengths, costs, capacity, dp_size) > BALANCED)
     return least_step_imbalance(lengths, costs, capacity, dp_size), least, int(forced.max(initial=-1)) + 1
+
+
+def least_step_imbalance(lengths: Int64s, costs: Int64s | Float64s, capacity: int, num_ranks: int) -> float:
+    """Returns a ratio below which the worst step, its costliest pack over its mean, cannot come.
+
+    No better than any t costliest steps together (`_least_imbalance_of_costliest`), nor than all steps together
+    (`least_slowest_cost`), nor than long sub-samples that do not divide evenly among steps allow.
+    """
+    of_costliest = _least_imbalance_of_costliest(lengths, costs, capacity, num_ranks)
+    together = least_slowest_cost(lengths, costs, capacity, num_ranks) * num_ranks / float(costs.sum())
+    return max(1.0, float(of_costliest.max()), together, _least_imbalance_at_cliff(lengths, costs, capacity, num_ranks))
+
+
+def _least_imbalance_of_costliest(lengths: Int64s, costs: Int64s | Float64s, capacity: int, num_ranks: int) -> Float64s:
+    """Returns ratios: what the costliest packs of the t + 1 costliest steps cost together, over their means, at least.
+
+    For as many steps as those above half a pack take, one at least: each such sub-sample has a pack of its own, so the
+    s-th step (from 0) has one no cheaper than the (s × ranks)-th; and t steps hold at most what the t × ranks costliest
+    packs that the cap allows could. The parameters are those of `least_slowest_cost`.
+    """
+    most = np.cumsum(np.sort(costliest_packs(lengths, costs, capacity))[::-1])
+    first = np.arange(0, max(num_alone(lengths, capacity), 1), num_ranks)
+    levels = np.cumsum(costs[first].astype(np.float64))
+    held = np.minimum(most[np.minimum(first + num_ranks, len(lengths)) - 1], float(costs.sum()))
+    ratios: Float64s = np.maximum(levels * num_ranks / held, 1.0)
+    return ratios
+
+
+def _least_imbalance_at_cliff(lengths: Int64s, costs: Int64s | Float64s, capacity: int, num_ranks: int) -> float:
+    """Returns a ratio below which the step with the fewest of the longest sub-samples cannot come.
+
+    The g longest, if above half a pack, have packs of their own in n = ⌈g / ranks⌉ steps or more, so one of these has
+    ⌊g / n⌋ of them at most. Its other packs cost no more than one without any of them can. The worst over all g.
+    """
+    count = np.arange(1, num_alone(lengths, capacity) + 1)
+    fewest = count // -(-count // num_ranks)
+    packs = np.append(costliest_packs(lengths, costs, capacity), 0.0)
+    without = np.maximum.accumulate(packs[::-1])[::-1][count]
+    cheap = np.minimum(without / costs[count - 1], 1.0)
+    return float((num_ranks / (fewest + (num_ranks - fewest) * cheap)).max(initial=1.0))

@@ -16,9 +16,9 @@ from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verify import check_index
 from tokenloom.packing.cost import PolynomialCost
-from tokenloom.packing.report import PackReport, pack_report
 from tokenloom.packing.schedulers import scheduler_map
 from tokenloom.setting_types import Count, Number
+from tokenloom_check.packing import PackReport, pack_report
 
 _SCHEDULERS = tuple(sorted(scheduler_map))
 _PLANS = Written(metavar="NAME", choices=_SCHEDULERS, help=f"ways to plan packs: {', '.join(_SCHEDULERS)}")

@@ -7,9 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tokenloom import ConfigError, PolynomialCost, pack_report, scheduler_map
+from tokenloom import ConfigError, PolynomialCost, scheduler_map
 from tokenloom.packing.plan import plan_of
-from tokenloom.packing.report import rank_costs
+from tokenloom_check import pack_report
+from tokenloom_check.packing import rank_costs
 
 
 def test_a_literal_report():
