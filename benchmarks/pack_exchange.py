@@ -131,7 +131,7 @@ def work(rank, folder, options, results):
                     packs, *_ = tokenloom.wrap_dataset(data, range(options.samples), config, groups)
             seconds = time.perf_counter() - started
             check = sum(int(pack["tokens"].sum()) for pack in packs)
-            bytes_sent = traffic.total_bytes + (sent if side == "documented" else 0)
+            bytes_sent = traffic.total() + (sent if side == "documented" else 0)
             told = torch.tensor([seconds, bytes_sent, check], dtype=torch.float64)
             everyone = [torch.empty_like(told) for _ in range(RANKS)]
             dist.all_gather(everyone, told)

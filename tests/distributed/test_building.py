@@ -9,9 +9,8 @@ import sys
 import pytest
 from tests.support import write_corpus
 
-from tokenloom.distributed.building import build_together
+from tokenloom.distributed.building import agree, build_together
 from tokenloom.distributed.ranks import current_ranks
-from tokenloom.distributed.steps import agree
 from tokenloom.errors import ConfigError
 
 pytest.importorskip("torch")
@@ -258,7 +257,7 @@ def test_ranks_with_other_batches_are_named(run):
 def test_without_torch_distributed_work_is_called_and_torch_stays_away(tmp_path):
     code = (
         "import sys\n"
-        "from tokenloom.distributed.steps import agree\n"
+        "from tokenloom.distributed.building import agree\n"
         "from tokenloom.distributed.building import build_together\n"
         "from tokenloom.distributed.ranks import current_ranks\n"
         "assert current_ranks() is None\n"

@@ -26,13 +26,13 @@ from tests.support import StandInTokenizer, make_config, wait_until
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
 import tokenloom
-from tokenloom.distributed.building import build_together
+from tokenloom.distributed.building import agree, build_together, do_together
 from tokenloom.distributed.meeting import Meeting
 from tokenloom.distributed.ranks import HOST_VARIABLE
-from tokenloom.distributed.steps import agree, do_together
 from tokenloom.errors import IndexCacheError, TokenloomError
 from tokenloom.loading.digest import check_same_batches
 from tokenloom.order.policies import ArrayOrder
+from tokenloom.packing.channels import Channel
 
 
 class Stub(dist.ProcessGroup):
@@ -249,7 +249,7 @@ def freeze_in_a_collective(me: Rank, victim: int) -> Any:
         dist.all_reduce(torch.zeros(1), group=group)
         return "reduced"
 
-    return do_together("reducing", work, groups=(group,))
+    return do_together("reducing", work, break_off=Channel(group).break_off)
 
 
 def never_come(me: Rank, who: int) -> Any:

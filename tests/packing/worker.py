@@ -18,10 +18,10 @@ from tests.reference.packing import round_up, sample
 from tests.support import wait_until
 from torch.distributed.device_mesh import init_device_mesh
 
-from tokenloom.distributed.collectives import measure_traffic
-from tokenloom.distributed.steps import agree
+from tokenloom.distributed.building import agree
 from tokenloom.errors import InputError
 from tokenloom.packing.batch import get_batch_on_this_rank_for_sequence_packing
+from tokenloom.packing.channels import measure_traffic
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.context_parallel import SourcedPackedSeqParams
 from tokenloom.packing.exchange import (
@@ -172,7 +172,7 @@ def wrap(me: Rank, run: Run, mode: str) -> dict[str, Any]:
         "sums": sums,
         "stages": stages,
         "read": data.read,
-        "sent_bytes": traffic.sent_bytes,
+        "sent_bytes": dict(traffic),
         "kept": None if iterators is None else type(iterators).__name__,
     }
 

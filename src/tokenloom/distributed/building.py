@@ -1,23 +1,23 @@
-"""Work that one rank does for all, once all are known to be set up alike."""
+"""Work of all ranks that ends well on all of them, or fails on all with one cause.
+
+One rank does it for all (`build_together`), or each does its part (`do_together`); `agree` compares. What must be the
+same on all ranks is compared by digests before anything is done with it, and told only where they differ.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
-import secrets
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from tokenloom.distributed.meeting import Attempt, all_well, meeting_of
+from tokenloom.distributed.meeting import Attempt, ConnectionLostError, ConsequenceError, all_well, meeting_of
 from tokenloom.distributed.membership import Decision, Record, holders_of
-from tokenloom.distributed.ranks import current_ranks, name_ranks
+from tokenloom.distributed.ranks import Ranks, current_ranks, name_ranks
 from tokenloom.errors import ConfigError, DivergenceError
-
-logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Builders = Literal["auto", "rank0", "node"]
@@ -42,7 +42,7 @@ class Do:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a rank reports next; the generator is sent the answer, or what `decide` raised is thrown into it."""
+    """What a rank reports next; the generator is sent the answer."""
 
     step: str
     record: Record
@@ -51,6 +51,64 @@ class Report:
 
 
 Steps = Generator[Do | Report, Any, T]
+
+
+def agree(name: str, value: str | Callable[[], str] | None) -> None:
+    """Compares a value, such as a digest, between all ranks; without `torch.distributed` there is nothing to compare.
+
+    Args:
+        name: says in messages what the value is.
+        value: this rank's value, or a function that computes it, whose failure then reaches every rank. None on a
+            rank that has none; it takes part without being compared.
+
+    Raises:
+        DivergenceError: the values differ; the message says which ranks hold which.
+        BuildError: a rank failed to compute its value, or died.
+    """
+    compute: Callable[[], str | None] = value if callable(value) else lambda: value
+    do_together(f"comparing {name}", compute, compare=lambda found: found, name=name)
+
+
+def do_together(
+    step: str,
+    work: Callable[[], T],
+    *,
+    break_off: Callable[[], None] = lambda: None,
+    breaks: tuple[type[Exception], ...] = (Exception,),
+    compare: Callable[[T], str | None] = lambda _: None,
+    name: str | None = None,
+) -> T:
+    """Returns what `work` returns on this rank, after it returned on every rank of `torch.distributed`.
+
+    If it raises on one rank, or a rank dies, all ranks raise. For this a rank that fails calls `break_off`, so that
+    ranks that wait for it in a collective fail too, and break off; then all meet, and each is told the first cause.
+
+    Args:
+        step: says in messages what is done.
+        work: this rank's part, which may use collectives.
+        break_off: closes the connections of these collectives; may be called twice.
+        breaks: the errors after which other ranks may wait for this one in a collective; a lost connection is one.
+        compare: what must be the same on all ranks, from the result; None where there is nothing to compare.
+        name: says in messages what that is.
+
+    Raises:
+        BuildError: `work` failed on some rank, or a rank died. Without `torch.distributed`, the error of `work` itself.
+        DivergenceError: the ranks hold different values, or are at different steps.
+    """
+
+    def steps() -> Steps[T]:
+        attempt: Attempt[T] = yield Do(work, step)
+        if isinstance(attempt.error, (*breaks, ConnectionLostError)):
+            break_off()
+        record = {"follows": True} if isinstance(attempt.error, ConsequenceError) else {}
+        value = None if attempt.error is not None else compare(attempt.result)  # type: ignore[arg-type]
+        topic = name or f"what they hold after {step}"
+        description = {} if value is None else {topic: {topic: repr(value)}}
+        yield from _report_alike(step, record, description, all_well(step), attempt)
+        return attempt.result  # type: ignore[return-value]
+
+    ranks = current_ranks()
+    return work() if ranks is None or ranks.world_size == 1 else _take(ranks, step, steps(), on_loss=break_off)
 
 
 def build_together(
@@ -76,8 +134,8 @@ def build_together(
         is_built_on_rank: whether this rank needs the result; the others get None, but wait for success too. The
             building rank is the lowest that needs it.
         folder: where the results are kept; None if nowhere, so that every rank builds for itself.
-        builders: who builds: one rank ("rank0"), one per host ("node"), or one for each group of hosts that see the
-            same folder ("auto", found out with a link that exists for a moment).
+        builders: who builds: one rank ("rank0"), one per host ("node"), or one rank first, then one rank of each host
+            what it does not find in its folder ("auto").
         describe: returns what must be the same on all ranks, by name, before anything is built; called after `look`,
             with whether this rank needs the result.
 
@@ -95,14 +153,26 @@ def build_together(
     steps = build_steps(
         work, look=look, is_built_on_rank=is_built_on_rank, folder=folder, builders=builders, describe=describe
     )
+    return _take(ranks, FIRST_STEP, steps)
+
+
+def _take(ranks: Ranks, first_step: str, steps: Steps[T], *, on_loss: Callable[[], None] = lambda: None) -> T:
+    """Takes the steps of this rank, and returns the result.
+
+    Args:
+        ranks: this rank.
+        first_step: says in messages what is done until the first step begins.
+        steps: what to do and to report.
+        on_loss: called where a rank is lost, perhaps from another thread, perhaps twice.
+    """
     meeting = meeting_of(ranks)
-    with meeting.attended(FIRST_STEP), closing(steps):
+    with meeting.attended(first_step, on_loss=on_loss), closing(steps):
         answer: Any = None
         while True:
             try:
                 step = steps.send(answer)
             except StopIteration as end:
-                result: T | None = end.value
+                result: T = end.value
                 return result
             if isinstance(step, Do):
                 meeting.begin(step.step)
@@ -130,96 +200,57 @@ def build_steps(
     if wanted.error is None and found.error is None:
         described = yield Do(lambda: describe(bool(wanted.result)), step)
     failed = next((attempt for attempt in (wanted, found, described) if attempt.error is not None), None)
-    description = described.result or {}
     has = may_look and (not wanted.result or found.result is not None)
     wish = {"wanted": bool(wanted.result), "has": has}
-    decide = _compare_settings(_choose_builders(kind, step.partition(" (")[0]))
-    role: Record = yield Report(step, wish | _digests_of(description), decide, failed)
-    if "kinds" in role:
-        told = {"description": description if role["describe"] else None}
-        yield Report("comparing settings", told, _tell_differences(role["kinds"]))
-    if role["has"]:
-        return found.result if wanted.result else None
-    if role["marks"]:
-        assert folder is not None
-        with _marked(folder) if wanted.result and not has else nullcontext() as mark:
-            role = yield Report("comparing folders", wish | {"folder": mark}, _choose_by_folder)
-    result: T | None = None
-    for first_round in (True, False):
-        if first_round or role["second_round"]:
-            mine = bool(wanted.result) and role["builder"] == first_round
-            step = "the build" if first_round else "loading what was built"
-            attempt = (yield Do(work, step)) if mine else None
-            yield Report(step, {}, all_well(step), attempt)
-            result = attempt.result if attempt is not None else result
+    decide = _choose_builders(kind, step.partition(" (")[0])
+    role: Record = yield from _report_alike(step, wish, described.result or {}, decide, failed)
+    result: T | None = found.result if has and wanted.result else None
+    for turn in range(role["num_turns"]):
+        step = "the build" if turn == 0 else "loading what was built"
+        attempt: Attempt[T] | None = (yield Do(work, step)) if role["turn"] == turn else None
+        yield Report(step, {}, all_well(step), attempt)
+        result = attempt.result if attempt is not None else result
     return result
 
 
-@contextmanager
-def _marked(folder: str) -> Iterator[str | None]:
-    """Yields what tells a folder from those of other hosts: the target of a link in it, made if need be."""
-    path, mine, found = os.path.join(folder, ".tokenloom-folder"), secrets.token_hex(8), None
-    try:
-        os.makedirs(folder, exist_ok=True)
-        with suppress(FileExistsError):
-            os.symlink(mine, path)
-        found = os.readlink(path)
-    except OSError as error:
-        logger.warning("cannot make a link in %s, so this rank builds for itself: %s", folder, error)
-    try:
-        yield found
-    finally:
-        if found == mine:
-            with suppress(OSError):
-                os.unlink(path)
-
-
 def _choose_builders(kind: str, step: str) -> Decision:
+    """Returns the decision in which turn each rank works; the ranks of a turn do so at the same time."""
+
     def decide(records: list[Record]) -> list[Record]:
         all_well(step)(records)
-        wanting = [rank for rank, record in enumerate(records) if record["wanted"]]
         if all(record["has"] for record in records):
-            return [{"has": True} for _ in records]
-        if kind == "every rank":
-            return _roles(records, wanting)
-        hosts = [record["host"] for record in records]
-        if kind == "node":
-            return _roles(records, _first_of_each(wanting, hosts))
-        if kind == "rank0" or len({hosts[rank] for rank in wanting}) <= 1:
-            return _roles(records, wanting[:1])
-        return [{"has": False, "marks": True} for _ in records]
+            return [{"turn": None, "num_turns": 0} for _ in records]
+        wanting = [rank for rank, record in enumerate(records) if record["wanted"]]
+        of_hosts = list({records[rank]["host"]: rank for rank in reversed(wanting)}.values())
+        first = wanting[:1]
+        builders = {"every rank": [wanting], "node": [of_hosts], "rank0": [first], "auto": [first, of_hosts]}[kind]
+        places: dict[int, int] = {}
+        for place, ranks in enumerate([*builders, wanting]):
+            places = dict.fromkeys(ranks, place) | places
+        turns = {place: turn for turn, place in enumerate(sorted(set(places.values())))}
+        return [{"turn": turns.get(places.get(rank, -1)), "num_turns": len(turns)} for rank in range(len(records))]
 
     return decide
 
 
-def _choose_by_folder(records: list[Record]) -> list[Record]:
-    missing = [rank for rank, record in enumerate(records) if record["wanted"] and not record["has"]]
-    return _roles(records, _first_of_each(missing, [record["folder"] or str(n) for n, record in enumerate(records)]))
-
-
-def _roles(records: Sequence[Record], builders: Sequence[int]) -> list[Record]:
-    second_round = any(record["wanted"] and rank not in builders for rank, record in enumerate(records))
-    role = {"has": False, "marks": False, "second_round": second_round}
-    return [role | {"builder": rank in builders} for rank in range(len(records))]
-
-
-def _first_of_each(ranks: Sequence[int], places: Sequence[str]) -> list[int]:
-    return list({places[rank]: rank for rank in reversed(ranks)}.values())
-
-
-# --- whether ranks are set up alike: digests travel with the first report, what is behind them where they differ ------
-
-
-def _digests_of(description: Description) -> Record:
+def _report_alike(
+    step: str, record: Record, description: Description, decide: Decision, attempt: Attempt[Any] | None
+) -> Generator[Report, Record, Record]:
+    """Reports, and returns the answer if all ranks that describe a topic describe it alike; else all raise."""
     texts = {topic: json.dumps(dict(values), sort_keys=True) for topic, values in description.items()}
-    return {"digests": {topic: hashlib.sha256(text.encode()).hexdigest()[:32] for topic, text in texts.items()}}
+    digests = {topic: hashlib.sha256(text.encode()).hexdigest()[:32] for topic, text in texts.items()}
+    answer = yield Report(step, record | {"digests": digests}, _compare(decide), attempt)
+    if "kinds" in answer:
+        told = {"description": description if answer["describes"] else None}
+        answer = yield Report("comparing settings", told, _tell_differences(answer["kinds"]))
+    return answer
 
 
-def _compare_settings(decide: Decision) -> Decision:
+def _compare(decide: Decision) -> Decision:
     """Returns a decision that comes before another: where digests differ, one rank of each kind is to describe."""
 
     def compare(records: list[Record]) -> list[Record]:
-        digests = [record.get("digests", {}) for record in records]
+        digests = [record["digests"] for record in records]
         kinds: dict[str, list[list[int]]] = {}
         for topic in dict.fromkeys(topic for each in digests for topic in each):
             holders = list(holders_of([each.get(topic) for each in digests]).values())
@@ -227,8 +258,8 @@ def _compare_settings(decide: Decision) -> Decision:
                 kinds[topic] = holders[:_LARGEST_NUMBER_OF_KINDS]
         if not kinds or any("error" in record for record in records):
             return decide(records)
-        askable = {ranks[0] for holders in kinds.values() for ranks in holders}
-        return [{"describe": rank in askable, "kinds": kinds} for rank in range(len(records))]
+        describing = {ranks[0] for holders in kinds.values() for ranks in holders}
+        return [{"describes": rank in describing, "kinds": kinds} for rank in range(len(records))]
 
     return compare
 
@@ -249,7 +280,7 @@ def _tell_differences(kinds: Mapping[str, Sequence[list[int]]]) -> Decision:
                     differences.append(f"{name}: {_show(holders)}")
         more = f"; and {len(differences) - _SHOWN_SETTINGS} further" if len(differences) > _SHOWN_SETTINGS else ""
         message = f"ranks differ in {'; '.join(differences[:_SHOWN_SETTINGS])}{more}"
-        raise DivergenceError(message, hint="nothing was built; give all ranks the same settings, data and packages")
+        raise DivergenceError(message, hint="compare the settings, the data and the package versions of these ranks")
 
     return decide
 

@@ -33,6 +33,14 @@ _FAREWELL_SECONDS = 0.5
 _NOTE_SECONDS = 1.0
 
 
+class ConsequenceError(BuildError):
+    """This rank cannot go on because another one failed, whose own error is the cause."""
+
+
+class ConnectionLostError(ConsequenceError):
+    """A collective failed: some rank of the group died, or gave up and closed its connections."""
+
+
 class Attempt(Generic[T]):
     """A call, and what came of it: a result or an exception."""
 
@@ -110,7 +118,7 @@ class Meeting:
         self._num_turns = 0
         self._reason: str | None = None
         """Why this rank leaves; None as long as it stays."""
-        self._on_verdict: Callable[[], None] = lambda: None
+        self._on_loss: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="tokenloom-ranks", daemon=True)
         self._thread.start()
         threading.Thread(target=self._watch_store, name="tokenloom-store", daemon=True).start()
@@ -127,19 +135,19 @@ class Meeting:
         return self._member.verdict is not None
 
     @contextmanager
-    def attended(self, step: str, *, on_verdict: Callable[[], None] = lambda: None) -> Iterator[None]:
+    def attended(self, step: str, *, on_loss: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Takes part in a step, within a `with` statement: others may wait for this rank, and it for them.
 
         Args:
             step: says in messages what is done.
-            on_verdict: called from another thread where the meeting ends before the step does, because a rank is lost.
+            on_loss: called from another thread where the meeting ends before the step does, because a rank is lost.
 
         Raises:
             BuildError: the meeting of these ranks has ended before.
         """
         if self._member.verdict is not None:
             raise error_of(self._member.verdict)
-        self._on_verdict = on_verdict
+        self._on_loss = on_loss
         try:
             self.begin(step)
             yield
@@ -149,7 +157,7 @@ class Meeting:
             self.close(type(error).__name__)
             raise
         finally:
-            self._on_verdict = lambda: None
+            self._on_loss = lambda: None
             self._member.step = None
             while self._member.is_awaited and self._thread.is_alive():
                 self._wait()
@@ -269,7 +277,7 @@ class Meeting:
         if self._member.verdict is None:
             self._member.verdict = verdict(f"rank {self._ranks.rank} ended its meetings: {self._reason}")
         self._changed.set()
-        self._on_verdict()
+        self._on_loss()
 
 
 def _this_process(host: str) -> Record:

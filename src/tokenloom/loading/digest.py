@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets.protocols import Composed, KnowsLengths, Positions
 from tokenloom.datasets.shortcuts import batch_of, makes_batches, sample_of
-from tokenloom.distributed.steps import agree
+from tokenloom.distributed.building import agree
 from tokenloom.errors import ConfigError
 from tokenloom.kernels import DigestSums, digest_tokens
 from tokenloom.loading.read_ahead import Batch, announce_ahead

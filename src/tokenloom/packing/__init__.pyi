@@ -1,5 +1,6 @@
 from .batch import build_packed_microbatches as build_packed_microbatches
 from .batch import get_batch_on_this_rank_for_sequence_packing as get_batch_on_this_rank_for_sequence_packing
+from .channels import measure_traffic as measure_traffic
 from .config import PackingConfig as PackingConfig
 from .context_parallel import PackedSeqParams as PackedSeqParams
 from .context_parallel import SourcedPackedSeqParams as SourcedPackedSeqParams

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokenloom.distributed.collectives import Channel, ConsequenceError
-from tokenloom.distributed.meeting import Attempt
+from tokenloom.distributed.meeting import Attempt, ConsequenceError
 from tokenloom.errors import InputError
 from tokenloom.optional import require
 from tokenloom.packing.batch import METADATA, Pack
+from tokenloom.packing.channels import Channel
 from tokenloom.packing.config import PackingSettings
 from tokenloom.packing.plan import Int64s
 from tokenloom.packing.subsamples import SubSample, from_bytes, num_bytes, take_apart, to_bytes

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tokenloom.distributed.collectives import Channel
 from tokenloom.distributed.ranks import current_ranks
 from tokenloom.errors import ConfigError
 from tokenloom.optional import require
+from tokenloom.packing.channels import Channel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +119,10 @@ class Place:
     cp_of_size: Mapping[int, Any] | None
     given_device: Any = None
 
-    @property
-    def groups(self) -> tuple[Any, ...]:
-        """All groups whose collectives packing uses."""
-        return (self.dp.group, self.tp.group, self.pp.group)
+    def break_off(self) -> None:
+        """Closes the connections of all groups whose collectives packing uses."""
+        for channel in (self.dp, self.tp, self.pp):
+            channel.break_off()
 
     @property
     def num_ranks(self) -> int:

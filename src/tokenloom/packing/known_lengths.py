@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tokenloom.distributed.steps import do_together
+from tokenloom.distributed.building import do_together
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.overrides import overrides
 from tokenloom.packing.batch import Pack, build_packed_microbatches, pack_metadata

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tokenloom.distributed.building import do_together
 from tokenloom.distributed.meeting import Attempt
-from tokenloom.distributed.steps import do_together
 from tokenloom.errors import ConfigError
 from tokenloom.packing.batch import Pack, build_packed_microbatches, refuse_iterator
 from tokenloom.packing.config import PackingSettings, stages_with_tokens
@@ -82,14 +82,14 @@ def run_pipeline(
     scheduled = do_together(
         "scheduling a global batch",
         schedule,
-        groups=place.groups,
+        break_off=place.break_off,
         breaks=(),  # who fails to fetch says so in the gathering; plans fail on all alike
         compare=lambda result: None if result is None else _describe(result[0], result[2]),
     )
     return do_together(
         "exchanging sub-samples",
         exchange,
-        groups=place.groups,
+        break_off=place.break_off,
         compare=lambda result: f"{result[1]} microbatches of {result[2]} tokens",
     )
 

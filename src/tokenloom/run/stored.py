@@ -24,7 +24,7 @@ from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.conversations import ConversationSamples
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.ledger import NO_SLOTS, SlotCounts, count_windows
-from tokenloom.distributed.steps import do_together
+from tokenloom.distributed.building import do_together
 from tokenloom.errors import ConfigError
 from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 
-from tokenloom.distributed.collectives import Channel
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.core.datasets.data_schedule_utils import (  # the reference's module has these names, too
     NO_TARGETS,
@@ -45,6 +44,7 @@ from tokenloom.megatron.core.datasets.parallel_groups import (
 from tokenloom.numbers import checked_integer
 from tokenloom.packing import base, schedulers
 from tokenloom.packing.batch import batch_in, padding_mask_of
+from tokenloom.packing.channels import Channel
 from tokenloom.packing.dynamic import DefaultDynamicCPScheduler as _DefaultDynamicCPScheduler
 from tokenloom.packing.dynamic import dividing_sizes
 from tokenloom.packing.groups import place_in

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from tokenloom.distributed.collectives import Channel
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.core.datasets.parallel_groups import rerunnable
 from tokenloom.megatron.versions import reference_version
 from tokenloom.packing import batch as packs_of
 from tokenloom.packing import exchange
+from tokenloom.packing.channels import Channel
 from tokenloom.packing.context_parallel import context_parallel_indices
 from tokenloom.packing.exchange import broadcast_tensor
 from tokenloom.packing.subsamples import DTYPES, SubSample, take_apart

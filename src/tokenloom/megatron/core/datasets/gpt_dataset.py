@@ -428,3 +428,8 @@ _MASKS = _get_ltor_masks_and_position_ids
 
 class MockGPTDataset(mock.MockGPTDataset, GPTDataset):
     """GPT samples from made-up data; takes the place of `GPTDataset` when a config names no data."""
+
+    def __init__(
+        self, dataset: Any, dataset_path: str | None, indices: Any, num_samples: int, index_split: Any, config: Any
+    ) -> None:
+        super().__init__(dataset, dataset_path, indices, num_samples, index_split, config)

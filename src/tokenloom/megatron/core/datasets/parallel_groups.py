@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from tokenloom.distributed.collectives import Channel
 from tokenloom.distributed.ranks import current_ranks
 from tokenloom.errors import ConfigError
+from tokenloom.packing.channels import Channel
 from tokenloom.packing.groups import Place
 
 _NAMES = ("dp", "cp", "dp_cp", "tp", "pp")

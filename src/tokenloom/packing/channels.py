@@ -1,23 +1,22 @@
-"""Collectives of one process group, on the device that it works on, with its failures told apart and its bytes counted.
+"""Collectives of one process group, on its device; they count bytes and name the ranks that may have failed.
 
-torch is imported by whoever made the group; a group of None is this process alone, for which nothing is sent.
+Who made the group has imported torch. A group of None is this process alone: nothing is sent.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.distributed.meeting import ConnectionLostError
 from tokenloom.distributed.ranks import name_ranks
-from tokenloom.errors import BuildError
 from tokenloom.optional import require
 
 Int64s = NDArray[np.int64]
@@ -25,45 +24,27 @@ Int64s = NDArray[np.int64]
 _BREAK_TAG = 7_410_003  # nobody sends it
 
 
-class ConsequenceError(BuildError):
-    """This rank cannot go on because another one failed, whose own error is the cause."""
-
-
-class ConnectionLostError(ConsequenceError):
-    """A collective failed: some rank of the group died, or gave up and closed its connections."""
-
-
-@dataclass(slots=True)
-class Traffic:
-    """Bytes that this rank sent to other ranks, by purpose; what it kept for itself does not count."""
-
-    sent_bytes: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes sent for all purposes."""
-        return sum(self.sent_bytes.values())
-
-
-_traffic: ContextVar[Traffic | None] = ContextVar("traffic", default=None)
+_sent: Counter[str] = Counter()
+"""Bytes that this process sent to other ranks, by purpose."""
 
 
 @contextmanager
-def measure_traffic() -> Iterator[Traffic]:
-    """Counts what this rank sends in the collectives of packing, within a `with` statement.
+def measure_traffic() -> Iterator[Counter[str]]:
+    """Counts the bytes that this rank sends to others in the collectives of packing, by purpose.
+
+    The counts are there when the `with` statement ends.
 
     Example:
-        >>> with measure_traffic() as traffic:
+        >>> with measure_traffic() as sent_bytes:
         ...     pass  # wrap_data_iterator(...)
-        >>> traffic.total_bytes
+        >>> sent_bytes.total()
         0
     """
-    traffic = Traffic()
-    token = _traffic.set(traffic)
+    before, sent = _sent.copy(), Counter[str]()
     try:
-        yield traffic
+        yield sent
     finally:
-        _traffic.reset(token)
+        sent.update(_sent - before)
 
 
 class Channel:
@@ -120,7 +101,7 @@ class Channel:
         torch, sizes = self._torch, [len(chunk) for chunk in chunks]
         outgoing = torch.cat([chunk.to(self.device) for chunk in chunks])
         incoming = torch.empty(sum(received_bytes), dtype=torch.uint8, device=self.device)
-        self._count(purpose, sum(sizes) - sizes[self.rank])
+        _sent[purpose] += sum(sizes) - sizes[self.rank]
         self._try(self._dist.all_to_all_single, incoming, outgoing, list(received_bytes), sizes, group=self.group)
         return list(torch.split(incoming, list(received_bytes)))
 
@@ -130,7 +111,7 @@ class Channel:
             return tensor
         moved = tensor.to(self.device).contiguous()
         if self.rank == source:
-            self._count(purpose, moved.numel() * moved.element_size() * (self.size - 1))
+            _sent[purpose] += moved.numel() * moved.element_size() * (self.size - 1)
         self._try(self._dist.broadcast, moved, self.global_ranks[source], group=self.group)
         return moved
 
@@ -165,7 +146,7 @@ class Channel:
 
     def _all_gather(self, mine: Any, purpose: str) -> Any:
         """Returns the concatenation of equally long int64 vectors, on the CPU."""
-        self._count(purpose, mine.numel() * mine.element_size() * (self.size - 1))
+        _sent[purpose] += mine.numel() * mine.element_size() * (self.size - 1)
         moved = mine.to(self.device)
         gathered = [self._torch.empty_like(moved) for _ in range(self.size)]
         self._try(self._dist.all_gather, gathered, moved, group=self.group)
@@ -177,13 +158,3 @@ class Channel:
         except RuntimeError as error:
             message = f"one of {name_ranks(self.global_ranks)} died, ended or failed: {str(error).splitlines()[0]}"
             raise ConnectionLostError(message, hint="look at the logs of these ranks") from error
-
-    def _count(self, purpose: str, num_bytes: int) -> None:
-        if (traffic := _traffic.get()) is not None:
-            traffic.sent_bytes[purpose] = traffic.sent_bytes.get(purpose, 0) + num_bytes
-
-
-def break_off_all(groups: Iterable[Any]) -> None:
-    """Closes the connections of several groups; see `Channel.break_off`."""
-    for group in groups:
-        Channel(group).break_off()
