@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, namedtuple
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
-from typing import Any, Protocol, runtime_checkable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from tokenloom.blending.array_order import ArrayBlendOrder, number_type
+from tokenloom.blending.composite import Composite, Share, with_dataset_id
 from tokenloom.blending.quota import check_weights, normalize
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.outputs import (
     INTEGERS,
-    TOKEN_DIGESTS,
     BatchLayout,
-    MakeArray,
     Output,
-    integers_of,
     recycled_empty,
 )
-from tokenloom.datasets.protocols import Announces, KnowsLengths, KnowsOrder, Verifiable, is_remote_dataset
+from tokenloom.datasets.protocols import Announces, KnowsOrder, Verifiable, is_remote_dataset
 from tokenloom.datasets.shortcuts import (
-    HasHooks,
     as_arrays,
     check_hooks,
     fills_rows,
@@ -41,12 +37,9 @@ from tokenloom.order.arrays import ArrayStore
 from tokenloom.order.cache import index_cache
 from tokenloom.order.keys import describe
 from tokenloom.order.protocols import BlendOrder
-from tokenloom.rendering.card import HasFacts
-
-_NUMBER = "dataset_id"
 
 
-class BlendedDataset(HasFacts, HasHooks):
+class BlendedDataset(Composite):
     """Samples of several datasets, mixed by weight in a fixed order.
 
     Position k belongs to dataset `dataset_index[k]`, of which it is sample `dataset_sample_index[k]`. Samples are those
@@ -198,18 +191,15 @@ class BlendedDataset(HasFacts, HasHooks):
 
     def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
         """Returns the `original_seq_len` of samples of datasets like `VarlenDataset`; None for all positions."""
-        return self._ask_each(lambda dataset, samples: dataset.lengths(samples), positions)
+        return self._numbers_at(positions, lambda dataset, samples: dataset.lengths(samples))
 
     def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
         """Returns the `padded_seq_len` of samples of datasets like `VarlenDataset`; None for all positions."""
-        return self._ask_each(lambda dataset, samples: dataset.padded_lengths(samples), positions)
+        return self._numbers_at(positions, lambda dataset, samples: dataset.padded_lengths(samples))
 
-    def _ask_each(
-        self,
-        ask: Callable[[KnowsLengths, NDArray[np.int64]], NDArray[np.int64]],
-        positions: NDArray[np.integer[Any]] | None,
+    def _numbers_at(
+        self, positions: NDArray[np.integer[Any]] | None, ask: Callable[[Any, Any], NDArray[np.int64]]
     ) -> NDArray[np.int64]:
-        """Returns a number for each position, from the datasets behind them: one call of each dataset."""
         numbers, samples = self._everything() if positions is None else self.order.locate(np.asarray(positions))
         self.order.check()
         answers = np.empty(len(numbers), dtype=np.int64)
@@ -218,14 +208,18 @@ class BlendedDataset(HasFacts, HasHooks):
             answers[chosen] = ask(self.datasets[number], samples[chosen])
         return answers
 
+    def _share(self, number: int, samples: Any, rows: NDArray[np.int64]) -> Share:
+        dataset = self.datasets[number]
+        return Share(number, samples, rows, lambda question: question(dataset))
+
     def __getitems__(self, positions: Sequence[int | None]) -> Sequence[dict[str, Any]]:
         """Returns many samples as torch tensors; torch's DataLoader calls this for a batch."""
         if not must_be_asked(self) or is_within_item(self):
             if "batch" in self._overrides.found:
                 return sample_batch(self.batch(positions), len(positions))
-            groups = self._by_dataset(positions)
-            if all(makes_batches(self.datasets[number]) for number, _, _ in groups):
-                return sample_batch(self._batch(groups, positions), len(positions))
+            shares = self._by_dataset(positions)
+            if all(makes_batches(self.datasets[share.number]) for share in shares):
+                return sample_batch(self._batch(shares, positions), len(positions))
         return self._items(positions)
 
     @property
@@ -247,15 +241,8 @@ class BlendedDataset(HasFacts, HasHooks):
             raise ConfigError(message, hint="ask for batches without `out`")
         outputs = self.datasets[0].layout.outputs
         if self._layout is None or self._layout[0] is not outputs:
-            number = Output(name="dataset_id", shape=(), dtype=np.dtype(self._number_type))
-            self._layout = outputs, BatchLayout((number, *outputs))
+            self._layout = outputs, self._with_number(outputs)
         return self._layout[1]
-
-    def allocate_batch(
-        self, count: int, *, integer_dtype: DTypeLike = np.int64, empty: MakeArray = np.empty
-    ) -> dict[str, Any]:
-        """Returns arrays for `batch(positions, out=…)`, see `GPTDataset.allocate_batch`."""
-        return self.layout.allocate((count,), integers=integers_of(integer_dtype), empty=empty)
 
     @property
     def digests_tokens(self) -> bool:
@@ -282,12 +269,13 @@ class BlendedDataset(HasFacts, HasHooks):
 
     def _batch(
         self,
-        groups: Sequence[tuple[int, list[int | None], list[int]]],
+        shares: Sequence[Share],
         positions: Sequence[int | None] | NDArray[np.integer[Any]],
         out: dict[str, Any] | None = None,
         digests: NDArray[np.uint64] | None = None,
     ) -> dict[str, Any]:
-        members = [self.datasets[number] for number, _, _ in groups] or self.datasets[:1]
+        shares = shares or [self._share(0, [], np.empty(0, dtype=np.int64))]
+        members = [self.datasets[share.number] for share in shares]
         if out is not None:
             for dataset in members:
                 check_hooks(dataset, "fill_rows")
@@ -297,39 +285,18 @@ class BlendedDataset(HasFacts, HasHooks):
         elif any(map(must_be_asked, members)):
             return stack(self._items(positions), name=type(self).__name__)
         else:
-            return self._joined(groups, len(positions))
-        filled = out if digests is None else {**out, TOKEN_DIGESTS: digests}
-        for number, samples, rows in groups:
-            chosen = np.array(rows, dtype=np.int64)
-            out["dataset_id"][chosen] = number
-            self.datasets[number].fill_rows(samples, filled, chosen)
-        return out
+            return self._join(shares, len(positions))
+        return self._fill(shares, out, digests)
 
-    def _joined(self, groups: Sequence[tuple[int, list[int | None], list[int]]], count: int) -> dict[str, Any]:
-        """Returns a batch of datasets that make the arrays themselves, sorted back into the order asked for."""
-        parts = [self.datasets[number].batch(samples) for number, samples, _ in groups]
-        if not parts:
-            parts = [self.datasets[0].batch([])]
-        numbers = np.empty(count, dtype=self._number_type)
-        for number, _, rows in groups:
-            numbers[rows] = number
-        order = [row for _, _, rows in groups for row in rows]
-        back = np.empty(len(order), dtype=np.int64)
-        back[order] = np.arange(len(order))
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        return {"dataset_id": numbers, **{name: array[back] for name, array in joined.items()}}
-
-    def _by_dataset(
-        self, positions: Sequence[int | None] | NDArray[np.integer[Any]]
-    ) -> list[tuple[int, list[int | None], list[int]]]:
-        """Returns (dataset, samples of it, their rows in the batch) for each dataset in a batch, by rising number."""
+    def _by_dataset(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> list[Share]:
+        """Returns the samples of a batch by dataset, by rising number."""
         groups: dict[int, tuple[list[int | None], list[int]]] = {}
         for row, (number, sample) in enumerate(self._located(positions)):
             samples, rows = groups.setdefault(number, ([], []))
             samples.append(sample)
             rows.append(row)
         self.order.check()
-        return [(number, *groups[number]) for number in sorted(groups)]
+        return [self._share(number, groups[number][0], np.array(groups[number][1])) for number in sorted(groups)]
 
     def _located(self, positions: Sequence[int | None] | NDArray[np.integer[Any]]) -> Iterable[tuple[int, int | None]]:
         """Returns what `locate` does of each position; looks all of them up at once where nothing is amiss."""
@@ -367,53 +334,6 @@ class BlendedDataset(HasFacts, HasHooks):
 
     def will_need(self, positions: Sequence[int | None]) -> None:
         """Announces samples that will be read, in this order, see `GPTDataset.will_need`."""
-        for number, samples, _ in self._by_dataset(positions):
-            dataset = self.datasets[number]
-            if is_remote_dataset(dataset):
-                dataset.will_need(samples)
-
-
-def with_dataset_id(number: Any, sample: Any) -> Any:
-    """Returns a sample with the number of its dataset in front.
-
-    Example:
-        >>> with_dataset_id(3, {"text": "a"}), with_dataset_id(3, ("a", "b"))
-        ({'dataset_id': 3, 'text': 'a'}, (3, 'a', 'b'))
-
-    Args:
-        number: the dataset's number in its blend.
-        sample: named fields, as a dict or a named tuple; a tuple; or a list.
-
-    Raises:
-        ConfigError: it is something else, which has no place for the number.
-    """
-    if isinstance(sample, Mapping):
-        return {_NUMBER: number, **sample}
-    if isinstance(sample, tuple) and isinstance(sample, _Named):
-        return _numbered(type(sample).__name__, tuple(sample._fields), (number, *sample))
-    if isinstance(sample, (tuple, list)):
-        return type(sample)((number, *sample)) if type(sample) in (tuple, list) else (number, *sample)
-    message = f"expected samples of a blend to be dicts, tuples or lists, found {type(sample).__name__}"
-    raise ConfigError(message, hint=f"give each sample a name, such as {{'image': …}}; `{_NUMBER}` comes beside it")
-
-
-@runtime_checkable
-class _Named(Protocol):
-    """Whatever `collections.namedtuple` or `typing.NamedTuple` has made."""
-
-    _fields: tuple[str, ...]
-
-
-def _numbered(name: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> Any:
-    return _type_of(name, fields)._make(values)
-
-
-@cache
-def _type_of(name: str, fields: tuple[str, ...]) -> Any:
-    """Returns the type of named tuples with one field more, whose objects any process can unpickle."""
-
-    def reduced(self: Any) -> tuple[Any, ...]:
-        return _numbered, (name, fields, tuple(self))
-
-    kind = namedtuple(name, (_NUMBER, *fields))  # type: ignore[misc]
-    return type(name, (kind,), {"__slots__": (), "__reduce__": reduced})
+        for share in self._by_dataset(positions):
+            if is_remote_dataset(self.datasets[share.number]):
+                self.datasets[share.number].will_need(share.samples)

@@ -4,40 +4,34 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from tokenloom.blending.array_order import number_type
-from tokenloom.blending.blended import with_dataset_id
+from tokenloom.blending.composite import Composite, Share, with_dataset_id
 from tokenloom.datasets.ledger import SlotCounts
 from tokenloom.datasets.outputs import (
     INTEGERS,
-    TOKEN_DIGESTS,
     BatchLayout,
-    MakeArray,
-    Output,
-    integers_of,
     recycled_empty,
 )
 from tokenloom.datasets.pair_samples import positions_and_fillers
 from tokenloom.datasets.protocols import Positions
-from tokenloom.datasets.shortcuts import HasHooks
 from tokenloom.datasets.tensors import Sample, sample_batch
 from tokenloom.datasets.tokenizer import pad_token_id
 from tokenloom.errors import AmbiguousPadWarning, ConfigError
 from tokenloom.forks import READING_LOCK
 from tokenloom.kernels import WINDOW_BITS, sample_numbers
 from tokenloom.order.windows import Spans
-from tokenloom.rendering.card import HasFacts
 from tokenloom.run.digest import order_digest, position_of_state, run_identity
 from tokenloom.run.held_out import DeniedDocuments
 from tokenloom.run.lock import MOST_SAMPLES, RunLock
-from tokenloom.run.members import Member, Reading, Result, SourceData, run_config
+from tokenloom.run.members import Member, Reading, SourceData, run_config
 from tokenloom.run.sample_settings import CONVERSATIONS
 from tokenloom.run.timeline import Located, Timeline, bounds_of
 from tokenloom.storage.addresses import is_remote
@@ -84,7 +78,7 @@ def place_at(timeline: Timeline, position: int) -> Place:
     )
 
 
-class RunDataset(HasFacts, HasHooks):
+class RunDataset(Composite):
     """The samples of a run by position: those of its sources, with the number of the source as `dataset_id` in front.
 
     A position may count from the end where the run has one; None gives a sample with an all-zero `loss_mask`. Nothing
@@ -164,7 +158,7 @@ class RunDataset(HasFacts, HasHooks):
 
     def groups_of(
         self, positions: NDArray[np.int64], segments: NDArray[np.int32] | None = None
-    ) -> Iterator[tuple[NDArray[np.int64], SourceGroup]]:
+    ) -> Iterator[tuple[NDArray[np.int64], Share]]:
         """Yields samples by segment and source, and which of the positions they stand at: int64[count].
 
         Args:
@@ -176,7 +170,7 @@ class RunDataset(HasFacts, HasHooks):
         for segment in np.unique(segments).tolist():
             rows = np.flatnonzero(segments == segment)
             for group in self._groups.of(positions[rows]):
-                yield rows[group.rows], group
+                yield rows[group.places], group
 
     def _position(self, idx: int) -> int:
         position, count = operator.index(idx), len(self)
@@ -185,7 +179,7 @@ class RunDataset(HasFacts, HasHooks):
             raise IndexError(message)
         return position if position >= 0 else position + count
 
-    def _group(self, idx: int | None) -> SourceGroup:
+    def _group(self, idx: int | None) -> Share:
         [group] = self._groups.of(np.array([0 if idx is None else self._position(idx)], dtype=np.int64))
         return group
 
@@ -194,21 +188,19 @@ class RunDataset(HasFacts, HasHooks):
     def __getitem__(self, idx: int | None) -> Sample:
         """Returns a sample as torch tensors, with `dataset_id` in front; None gives one without loss."""
         group = self._group(idx)
-        number = int(group.numbers[0])
-        item = group.member.ask(lambda dataset: dataset[number])
+        item = group.ask(lambda dataset, numbers: dataset[int(numbers[0])])
         if idx is None:
             item["loss_mask"] = item["loss_mask"] * 0
-        numbered: Sample = with_dataset_id(self._number_type(group.source), item)
+        numbered: Sample = with_dataset_id(self._number_type(group.number), item)
         return numbered
 
     def sample(self, idx: int | None) -> Sample:
         """Returns a sample as NumPy arrays, with `dataset_id` in front; None gives one without loss."""
         group = self._group(idx)
-        number = int(group.numbers[0])
-        arrays = group.member.ask(lambda dataset: dataset.sample(number))
+        arrays = group.ask(lambda dataset, numbers: dataset.sample(int(numbers[0])))
         if idx is None:
             arrays["loss_mask"] = np.zeros_like(arrays["loss_mask"])
-        return {"dataset_id": np.array(group.source, dtype=self._number_type), **arrays}
+        return {"dataset_id": np.array(group.number, dtype=self._number_type), **arrays}
 
     def __getitems__(self, positions: Sequence[int | None]) -> list[Sample]:
         """Returns many samples as torch tensors; torch's DataLoader calls this for a batch."""
@@ -232,18 +224,13 @@ class RunDataset(HasFacts, HasHooks):
                 f"expected documents as samples of one length, for filling given arrays, found {found} in this run"
             )
             raise ConfigError(message, hint="ask for batches without `out`")
-        return self._layouts.get(self._lengths[0]) or self._layout_of(self._group(0).member)
+        return self._layouts.get(self._lengths[0]) or self._group(0).call(self._layout_of)
 
-    def _layout_of(self, member: Member) -> BatchLayout:
-        length = member.dataset.config.sequence_length
+    def _layout_of(self, dataset: Any) -> BatchLayout:
+        length = dataset.config.sequence_length
         if (layout := self._layouts.get(length)) is None:
-            number = Output(name="dataset_id", shape=(), dtype=np.dtype(self._number_type))
-            layout = self._layouts[length] = BatchLayout((number, *member.dataset.layout.outputs))
+            layout = self._layouts[length] = self._with_number(dataset.layout.outputs)
         return layout
-
-    def allocate_batch(self, count: int, *, integer_dtype: DTypeLike = np.int64, empty: MakeArray = np.empty) -> Sample:
-        """Returns arrays for `batch(positions, out=…)`, see `GPTDataset.allocate_batch`."""
-        return self.layout.allocate((count,), integers=integers_of(integer_dtype), empty=empty)
 
     @property
     def digests_tokens(self) -> bool:
@@ -267,34 +254,17 @@ class RunDataset(HasFacts, HasHooks):
         known, fillers = self._known(positions)
         groups = self._groups.of(known)
         if self.lock.dataset in CONVERSATIONS and out is None:
-            out = self._joined(groups, len(known))
-            if fillers:
-                out["loss_mask"][fillers] = 0
-            return out
-        if out is not None:
-            self.layout.check(out, len(known), name=repr(self))
+            out = self._join(groups, len(known))
         else:
-            layout = self._layout_of(groups[0].member) if groups else self.layout
-            out = layout.allocate((len(known),), integers=INTEGERS[0], empty=recycled_empty)
-        filled = out if digests is None else {**out, TOKEN_DIGESTS: digests}
-        for group in groups:
-            out["dataset_id"][group.rows] = group.source
-            group.fill(filled)
+            if out is not None:
+                self.layout.check(out, len(known), name=repr(self))
+            else:
+                layout = groups[0].call(self._layout_of) if groups else self.layout
+                out = layout.allocate((len(known),), integers=INTEGERS[0], empty=recycled_empty)
+            self._fill(groups, out, digests)
         if fillers:
             out["loss_mask"][fillers] = 0
         return out
-
-    def _joined(self, groups: Sequence[SourceGroup], count: int) -> Sample:
-        """Returns a batch of datasets that make the arrays themselves, sorted back into the order asked for."""
-        parts: list[Sample] = [group.ask(lambda dataset, numbers: dataset.batch(numbers)) for group in groups]
-        joined: Sample = {"dataset_id": np.empty(count, dtype=self._number_type)}
-        for group, part in zip(groups, parts, strict=True):
-            joined["dataset_id"][group.rows] = group.source
-            for name, array in part.items():
-                if name not in joined:
-                    joined[name] = np.empty((count, *array.shape[1:]), dtype=array.dtype)
-                joined[name][group.rows] = array
-        return joined
 
     def lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
         """Returns the tokens of samples, int64[num_positions], without reading them; None for all positions.
@@ -347,7 +317,7 @@ class RunDataset(HasFacts, HasHooks):
         counts: dict[int, SlotCounts] = {}
         for group in self._groups.of(self._known(positions)[0]):
             found: SlotCounts = group.ask(lambda dataset, numbers: dataset.slot_counts(numbers))
-            counts[group.source] = counts.get(group.source, SlotCounts()) + found
+            counts[group.number] = counts.get(group.number, SlotCounts()) + found
         return counts
 
     # --- reading ahead ----------------------------------------------------------------------------------------
@@ -420,35 +390,6 @@ def lock_facts(lock: RunLock) -> dict[str, Any]:
     }
 
 
-_ALL = slice(None)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceGroup:
-    """The samples of a batch that one source gives.
-
-    Attributes:
-        member: gives them.
-        source: number of the source.
-        numbers: int64[count], which samples of it they are.
-        rows: their rows in the batch, int64[count]; all rows in order where the batch has no others.
-    """
-
-    member: Member
-    source: int
-    numbers: NDArray[np.int64]
-    rows: NDArray[np.int64] | slice
-
-    def fill(self, out: Sample) -> None:
-        """Fills its rows of a batch."""
-        rows = None if isinstance(self.rows, slice) else self.rows
-        self.member.ask(lambda dataset: dataset.fill_rows(self.numbers, out, rows))
-
-    def ask(self, question: Callable[[Any, NDArray[np.int64]], Result]) -> Result:
-        """Returns what the dataset of the source answers about its samples."""
-        return self.member.ask(lambda dataset: question(dataset, self.numbers))
-
-
 class SourceGroups:
     """The datasets of the sources of a run, and who gives which samples of a batch. Safe from several threads.
 
@@ -480,7 +421,7 @@ class SourceGroups:
         """How many pairs are open."""
         return sum(data.pairs.num_open for data in self._data.values())
 
-    def of(self, positions: NDArray[np.int64]) -> list[SourceGroup]:
+    def of(self, positions: NDArray[np.int64]) -> list[Share]:
         """Returns the samples of a batch by source, in the order of their numbers.
 
         Raises:
@@ -494,7 +435,7 @@ class SourceGroups:
                 rows.setdefault(key, []).append(row)
         elif sources and sources.count(sources[0]) == len(sources):
             member = self._member(sources[0], located.length, 0, set((numbers >> WINDOW_BITS).tolist()))
-            return [SourceGroup(member, sources[0], numbers, _ALL)]
+            return [Share(sources[0], numbers, None, member.ask)]
         else:
             for row, source in enumerate(sources):
                 rows.setdefault((source, 0), []).append(row)
@@ -503,7 +444,7 @@ class SourceGroups:
             at = np.array(chosen, dtype=np.int64)
             own = numbers[at]
             walks = set((own >> WINDOW_BITS).tolist())
-            groups.append(SourceGroup(self._member(source, located.length, level, walks), source, own, at))
+            groups.append(Share(source, own, at, self._member(source, located.length, level, walks).ask))
         return groups
 
     def _member(self, source: int, length: int, level: int, walks: set[int]) -> Member:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -106,11 +105,11 @@ def _trace_computed(dataset: RunDataset, asked: Int64s) -> SpanTable:
     passes = passes_of(dataset.timeline, located)
     parts = []
     for samples, group in dataset.groups_of(asked, located.segments):
-        spans, slots = group.member.ask(partial(_spans_of, numbers=group.numbers))
+        spans, slots = group.ask(_spans_of)
         parts.append(
             Traced(
                 samples=samples,
-                source=group.source,
+                source=group.number,
                 passes=passes[samples],
                 walks=located.walks[samples],
                 windows=located.windows[samples],

@@ -1,0 +1,136 @@
+"""Samples of several datasets or sources as those of one: what a blend and a run share."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from tokenloom.datasets.outputs import TOKEN_DIGESTS, BatchLayout, MakeArray, Output, integers_of
+from tokenloom.datasets.shortcuts import HasHooks
+from tokenloom.errors import ConfigError
+from tokenloom.rendering.card import HasFacts
+
+Result = TypeVar("Result")
+
+_NUMBER = "dataset_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The samples of a batch that one dataset gives.
+
+    Attributes:
+        number: number of the dataset or source, the `dataset_id` of these samples.
+        samples: which samples of the dataset they are; None stands for one without loss.
+        rows: int64[count], their rows in the batch; None for all rows in order.
+        call: calls a function with the dataset, and returns what that returns.
+    """
+
+    number: int
+    samples: Any
+    rows: NDArray[np.int64] | None
+    call: Callable[[Callable[[Any], Any]], Any]
+
+    def ask(self, question: Callable[[Any, Any], Result]) -> Result:
+        """Returns what the dataset answers about these samples."""
+        found: Result = self.call(lambda dataset: question(dataset, self.samples))
+        return found
+
+    @property
+    def places(self) -> NDArray[np.int64] | slice:
+        """The rows, as an index of an array."""
+        return slice(None) if self.rows is None else self.rows
+
+
+class Composite(HasFacts, HasHooks):
+    """Samples of several datasets by position, with the number of their dataset as `dataset_id` in front."""
+
+    _number_type: Any
+    """The dtype of `dataset_id`."""
+
+    @property
+    def layout(self) -> BatchLayout:
+        """The arrays of a sample."""
+        raise NotImplementedError
+
+    def _with_number(self, outputs: Iterable[Output]) -> BatchLayout:
+        """Returns the layout of samples with these arrays behind `dataset_id`."""
+        return BatchLayout((Output(name=_NUMBER, shape=(), dtype=np.dtype(self._number_type)), *outputs))
+
+    def allocate_batch(
+        self, count: int, *, integer_dtype: DTypeLike = np.int64, empty: MakeArray = np.empty
+    ) -> dict[str, Any]:
+        """Returns arrays for `batch(positions, out=…)`, see `GPTDataset.allocate_batch`."""
+        return self.layout.allocate((count,), integers=integers_of(integer_dtype), empty=empty)
+
+    def _fill(self, shares: Iterable[Share], out: dict[str, Any], digests: NDArray[np.uint64] | None) -> dict[str, Any]:
+        """Returns a batch whose rows the datasets have filled: one kernel call each."""
+        filled = out if digests is None else {**out, TOKEN_DIGESTS: digests}
+        for share in shares:
+            out[_NUMBER][share.places] = share.number
+            rows = share.rows
+            share.ask(lambda dataset, samples, rows=rows: dataset.fill_rows(samples, filled, rows))  # type: ignore[misc]
+        return out
+
+    def _join(self, shares: Iterable[Share], count: int) -> dict[str, Any]:
+        """Returns a batch of datasets that make the arrays themselves."""
+        joined: dict[str, Any] = {_NUMBER: np.empty(count, dtype=self._number_type)}
+        for share in shares:
+            joined[_NUMBER][share.places] = share.number
+            for name, array in share.ask(lambda dataset, samples: dataset.batch(samples)).items():
+                if name not in joined:
+                    joined[name] = np.empty((count, *array.shape[1:]), dtype=array.dtype)
+                joined[name][share.places] = array
+        return joined
+
+
+def with_dataset_id(number: Any, sample: Any) -> Any:
+    """Returns a sample with the number of its dataset in front.
+
+    Example:
+        >>> with_dataset_id(3, {"text": "a"}), with_dataset_id(3, ("a", "b"))
+        ({'dataset_id': 3, 'text': 'a'}, (3, 'a', 'b'))
+
+    Args:
+        number: the dataset's number in its blend.
+        sample: named fields, as a dict or a named tuple; a tuple; or a list.
+
+    Raises:
+        ConfigError: it is something else, which has no place for the number.
+    """
+    if isinstance(sample, Mapping):
+        return {_NUMBER: number, **sample}
+    if isinstance(sample, tuple) and isinstance(sample, _Named):
+        return _numbered(type(sample).__name__, tuple(sample._fields), (number, *sample))
+    if isinstance(sample, (tuple, list)):
+        return type(sample)((number, *sample)) if type(sample) in (tuple, list) else (number, *sample)
+    message = f"expected samples of a blend to be dicts, tuples or lists, found {type(sample).__name__}"
+    raise ConfigError(message, hint=f"give each sample a name, such as {{'image': …}}; `{_NUMBER}` comes beside it")
+
+
+@runtime_checkable
+class _Named(Protocol):
+    """Whatever `collections.namedtuple` or `typing.NamedTuple` has made."""
+
+    _fields: tuple[str, ...]
+
+
+def _numbered(name: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    return _type_of(name, fields)._make(values)
+
+
+@cache
+def _type_of(name: str, fields: tuple[str, ...]) -> Any:
+    """Returns the type of named tuples with one field more, whose objects any process can unpickle."""
+
+    def reduced(self: Any) -> tuple[Any, ...]:
+        return _numbered, (name, fields, tuple(self))
+
+    kind = namedtuple(name, (_NUMBER, *fields))  # type: ignore[misc]
+    return type(name, (kind,), {"__slots__": (), "__reduce__": reduced})
