@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <exception>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "../attention.hpp"
 #include "../gpt.hpp"
 #include "arrays.hpp"
 #include "modules.hpp"
@@ -276,6 +278,48 @@ void gather_spans(const Array<const std::uint8_t>& bytes, const Array<const std:
   });
 }
 
+// Rows of any shape; those of `rows`, or all, are filled from boundaries of the same rows.
+using Int32s = nb::ndarray<std::int32_t, nb::c_contig, nb::device::cpu>;
+
+void fill_attention(const nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>& cu_seqlens,
+                    std::int64_t num_bounds, std::int64_t block, std::int64_t window,
+                    const std::optional<Array<const std::int64_t>>& rows, const Int32s& document_ids,
+                    const std::optional<Int32s>& num_partial, const std::optional<Int32s>& partial,
+                    const std::optional<Int32s>& num_full, const std::optional<Int32s>& full) {
+  if (num_bounds < 2 || block < 1 || window < 0 || cu_seqlens.size() % static_cast<std::size_t>(num_bounds) != 0)
+    throw nb::value_error("expected rows of two boundaries or more, blocks of one token or more");
+  const auto num_rows = static_cast<std::int64_t>(cu_seqlens.size()) / num_bounds;
+  const std::int64_t length = num_rows == 0 ? 0 : static_cast<std::int64_t>(document_ids.size()) / num_rows;
+  const std::int64_t num_blocks = (length + block - 1) / block;
+  const auto fits = [&](const Int32s& array, std::int64_t width) {
+    return static_cast<std::int64_t>(array.size()) == num_rows * width;
+  };
+  bool ok = fits(document_ids, length);
+  if (num_partial) {
+    ok = ok && partial && num_full && full && fits(*num_partial, num_blocks) && fits(*num_full, num_blocks) &&
+         fits(*partial, num_blocks * num_blocks) && fits(*full, num_blocks * num_blocks);
+  }
+  if (!ok) throw nb::value_error("an output has the wrong shape, or is missing");
+  const std::int64_t count = rows ? static_cast<std::int64_t>(rows->size()) : num_rows;
+  const WithoutLock unlocked;
+  std::vector<std::int32_t> columns(static_cast<std::size_t>(num_partial ? num_blocks : 0));
+  std::iota(columns.begin(), columns.end(), 0);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t row = rows ? rows->data()[i] : i;
+    if (row < 0 || row >= num_rows) throw std::out_of_range("a row is not in the batch");
+    const Boundaries bounds(cu_seqlens.data() + row * num_bounds, static_cast<std::size_t>(num_bounds));
+    if (!rise(bounds, length))
+      throw std::invalid_argument("expected boundaries that rise from 0 to " + std::to_string(length) + " in row " +
+                                  std::to_string(row));
+    fill_document_ids(bounds, document_ids.data() + row * length);
+    if (!num_partial) continue;
+    const std::int64_t at = row * num_blocks;
+    fill_block_lists(bounds, block, window, columns,
+                     {num_partial->data() + at, partial->data() + at * num_blocks, num_full->data() + at,
+                      full->data() + at * num_blocks});
+  }
+}
+
 }  // namespace
 
 void bind_samples(nb::module_& module) {
@@ -301,6 +345,10 @@ void bind_samples(nb::module_& module) {
            "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(), "max_seqlen"_a.noconvert().none(),
            "digests"_a.noconvert().none() = nb::none());
 
+  module.def("fill_attention", &fill_attention, "cu_seqlens"_a.noconvert(), "num_bounds"_a, "block"_a, "window"_a,
+             "rows"_a.noconvert().none(), "document_ids"_a.noconvert(), "num_partial"_a.noconvert().none() = nb::none(),
+             "partial"_a.noconvert().none() = nb::none(), "num_full"_a.noconvert().none() = nb::none(),
+             "full"_a.noconvert().none() = nb::none());
   module.def("gather_spans", &gather_spans, "bytes"_a.noconvert(), "pointers"_a.noconvert(), "dtype_code"_a,
              "sequences"_a.noconvert(), "starts"_a.noconvert(), "lengths"_a.noconvert(), "out"_a.noconvert(),
              "watch"_a.none() = nb::none());

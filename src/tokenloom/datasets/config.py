@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from tokenloom.datasets.attention import ATTENTION, Attention, check_window
 from tokenloom.datasets.blends import Blend, BlendLike, checked_blend, warn_of_duplicates
 from tokenloom.datasets.inherited_settings import ShowsSettings
 from tokenloom.datasets.splits import Split, SplitMatrix, parse_and_normalize_split, split_matrix, split_text
@@ -229,6 +230,12 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             longer than a sample are cut, and no token is dropped. Every pack counts, in every split. Best with
             `inter_document_masking`, so that packed documents do not attend to each other. Or the name of a policy
             that another module has registered.
+        attention: what samples say of their documents, for attention that keeps them apart; implies
+            `inter_document_masking`. "cu_seqlens" adds nothing to its boundaries; "document_ids" adds the number of the
+            document of each token, int32[S]; "block_mask" also the blocks of the mask that FlexAttention works on, see
+            `flex_block_mask`. All arrays have one shape for all samples.
+        attention_block_size: tokens of a block of the mask.
+        attention_window: how many tokens a token sees, itself included; None for all of its document before it.
     """
 
     reset_position_ids: bool | None = False
@@ -248,6 +255,9 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
     _: KW_ONLY
     window_policy: str = "concat"
     block_shuffle: BlockShuffle | None = None
+    attention: Attention | None = None
+    attention_block_size: int = 128
+    attention_window: int | None = None
 
     @property
     def storage_settings(self) -> ObjectStorageSettings:
@@ -288,6 +298,15 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         if self.block_shuffle is not None and self.mock:
             message = "expected data for `block_shuffle`, found none"
             raise ConfigError(message, hint="made-up data has no blocks")
+        if self.attention not in (None, *ATTENTION):
+            message = f"expected `attention` to be one of {', '.join(map(repr, ATTENTION))}, found {self.attention!r}"
+            raise ConfigError(message)
+        checked_integer("attention_block_size", self.attention_block_size, at_least=1)
+        check_window("attention_window", self.attention_window)
+        if self.attention_window is not None and self.attention != "block_mask":
+            message = f'expected `attention="block_mask"` with `attention_window`, found {self.attention!r}'
+            raise ConfigError(message, hint="other samples say nothing of a window: give it to attention itself")
+        self.inter_document_masking |= self.attention is not None
         for name in ("reset_position_ids", "reset_attention_mask", "eod_mask_loss"):
             if getattr(self, name) is None:
                 message = f"expected `{name}` to be True or False, found None"

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom.datasets.attention import attention_outputs, fill_attention
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.chat_config import SFTDatasetConfig, as_chat_config
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
@@ -173,6 +174,11 @@ class ConversationSamples(PairSamples):
             sample["max_seqlen"] = np.empty(count, dtype=np.int32)
         self._taken.fill(sequences, row_offsets, fill_id=self._fill_id, out=sample)
         self._check_read()
+        size, window = self.config.attention_block_size, self.config.attention_window
+        outputs = attention_outputs(self.config.attention, length=width, block_size=size) if with_boundaries else []
+        sample |= {each.name: recycled_empty((count, *each.shape), each.dtype) for each in outputs}
+        if outputs:
+            fill_attention(sample, block_size=size, window=window)
         return sample
 
     def _check_read(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from tokenloom.datasets.attention import attention_outputs, fill_attention
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.data_match import check_eod, check_kind, check_tokenizer
@@ -39,7 +40,6 @@ from tokenloom.indexed.dataset import IndexedDataset, SetLater
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.token_source import check_source, mapped_bytes
 from tokenloom.kernels import GptFiller, MappedSamples
-from tokenloom.order.block_shuffle import Mixing, mixing_of
 from tokenloom.order.epochs import EpochPlan, Epochs
 from tokenloom.order.packs import PackEpochs
 from tokenloom.order.policies import ArrayOrder, OrderPolicy
@@ -67,8 +67,8 @@ class GPTDataset(PairSamples):
 
     A sample holds tokens int64[S], labels int64[S], loss_mask float32[S], position_ids int64[S], and
     attention_mask bool[1, S, S] (True = masked) with `create_attention_mask`, or cu_seqlens int32[S + 1] (document
-    starts in the sample, filled up with S) and max_seqlen int32 with `inter_document_masking`. Only a mask that does
-    not depend on the sample is shared between samples; everything else is the caller's to change.
+    starts in the sample, filled up with S) and max_seqlen int32 with `inter_document_masking`, and what `attention`
+    adds. Only a mask that does not depend on the sample is shared between samples; all else is the caller's.
 
     Args:
         indexed_dataset: the low-level dataset.
@@ -260,10 +260,6 @@ class GPTDataset(PairSamples):
             raise ConfigError(message)
         return arrays[name]
 
-    def mixing(self) -> Mixing:
-        """Returns how far the order of documents in the first epoch is from that in the file."""
-        return mixing_of(np.searchsorted(np.sort(self.indices), self.document_index[: len(self.indices)]))
-
     def _sample_facts(self) -> dict[str, Any]:
         is_built, plan = "order" in self.__dict__, self.__dict__.get("epoch_plan")
         return {
@@ -363,6 +359,7 @@ class GPTDataset(PairSamples):
                 self._sample_filler().fill_one(source, position, *_outputs(sample)[:-1])
             except IndexError as error:
                 raise self._reworded(error) from error
+            self._tell_attention(sample, None)
         if not self._all_filled and "max_seqlen" in sample:
             sample["max_seqlen"] = sample["max_seqlen"][()]
         return sample
@@ -460,6 +457,7 @@ class GPTDataset(PairSamples):
         if config.inter_document_masking:
             outputs.append(Output(name="cu_seqlens", shape=(length + 1,), dtype=int32))
             outputs.append(Output(name="max_seqlen", shape=(), dtype=int32))
+            outputs += attention_outputs(config.attention, length=length, block_size=config.attention_block_size)
         return BatchLayout(tuple(outputs))
 
     @cached_property
@@ -533,6 +531,12 @@ class GPTDataset(PairSamples):
                 self._fill_from_runs(*self._runs(positions), out, rows)
         except (IndexError, OverflowError) as error:
             raise self._reworded(error) from error
+        self._tell_attention(out, rows)
+
+    def _tell_attention(self, out: Sample, rows: Int64s | None) -> None:
+        config = self.config
+        if config.attention not in (None, "cu_seqlens"):
+            fill_attention(out, block_size=config.attention_block_size, window=config.attention_window, rows=rows)
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Int64s, Int64s]:
         """Returns the text of a sample and its documents, as the reference does; a class may override it.

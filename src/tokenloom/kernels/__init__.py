@@ -37,7 +37,7 @@ from tokenloom.kernels.mixture import MixedStage, Mixture, smallest_weights
 from tokenloom.kernels.order import LegacyRandom, build_sample_index
 from tokenloom.kernels.packs import add_pieces, count_packs, next_fit, pack_documents, pack_to_levels
 from tokenloom.kernels.permutation import Key, Permutation, Purpose, derive
-from tokenloom.kernels.samples import gather_spans, make_masker
+from tokenloom.kernels.samples import fill_attention, gather_spans, make_masker
 from tokenloom.kernels.storage import NUM_FACTS, Facts, Watch, map_extents, map_file
 from tokenloom.kernels.walks import (
     NOT_KNOWN,
@@ -90,6 +90,7 @@ __all__ = [
     "crc32",
     "derive",
     "digest_tokens",
+    "fill_attention",
     "first_fall",
     "gather_spans",
     "insert_items",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,6 +45,31 @@ def make_masker(
         whole_words=whole_words,
         permute=permute,
     )
+
+
+def fill_attention(
+    cu_seqlens: NDArray[np.int32],
+    document_ids: NDArray[np.int32],
+    block_lists: Sequence[NDArray[np.int32]],
+    *,
+    block_size: int,
+    window: int | None,
+    rows: Int64s | None,
+) -> None:
+    """Fills the document of each token, and the blocks of the mask, from where documents begin.
+
+    Args:
+        cu_seqlens: int32[..., num_bounds], boundaries from 0 to the tokens of a row.
+        document_ids: int32[..., tokens], filled.
+        block_lists: int32[..., blocks] and [..., blocks, blocks] of partial blocks, and of full ones, filled; or none.
+        block_size: tokens of a block.
+        window: how many tokens a token sees; None for all of its document before it.
+        rows: int64[count], the rows to fill; None for all.
+
+    Raises:
+        ValueError: boundaries do not rise from 0 to the end of their row.
+    """
+    _native.fill_attention(cu_seqlens, cu_seqlens.shape[-1], block_size, window or 0, rows, document_ids, *block_lists)
 
 
 def gather_spans(

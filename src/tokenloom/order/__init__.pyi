@@ -1,6 +1,5 @@
 from .arrays import ArrayStore as ArrayStore
 from .block_shuffle import BlockShuffle as BlockShuffle
-from .block_shuffle import Mixing as Mixing
 from .documents import Documents as Documents
 from .epochs import Epochs as Epochs
 from .epochs import WindowEpochs as WindowEpochs

@@ -2,7 +2,7 @@
 
 A full shuffle reads each block of a file as often as it holds samples, a piece at a time. Here a window of blocks is
 open at a time: each block is read once per epoch, as a whole, and samples mix within the window. The larger the window,
-the nearer to a full shuffle, see `mixing_of`; what it costs is window_blocks * block_bytes of cache, twice that while
+the nearer to a full shuffle; what it costs is window_blocks * block_bytes of cache, twice that while
 one window follows another. The order of an epoch depends on the seed and the number of the epoch alone.
 """
 
@@ -96,42 +96,3 @@ def build_block_shuffle_index(plan: EpochPlan, blocks: BlockShuffle, *, sample_b
 
 def _random(seed: int, epoch: int) -> LegacyRandom:
     return LegacyRandom(int(np.random.SeedSequence([seed, epoch + 1]).generate_state(1)[0]))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mixing:
-    """How far an order moves documents from where they were, as shares of the number of documents.
-
-    A full shuffle has 1/3 in all of the first three, and no shuffle at all next to 0.
-
-    Attributes:
-        mean_displacement: mean distance between a document's place in the file and its place in the order.
-        mean_neighbour_distance: mean distance in the order between documents that are neighbours in the file.
-        median_neighbour_distance: the same; 1 - sqrt(1/2), or 0.29, for a full shuffle.
-    """
-
-    mean_displacement: float
-    mean_neighbour_distance: float
-    median_neighbour_distance: float
-
-
-def mixing_of(order: NDArray[Any]) -> Mixing:
-    """Returns how far an order mixes.
-
-    Example:
-        >>> mixing_of(np.arange(1000))
-        Mixing(mean_displacement=0.0, mean_neighbour_distance=0.001, median_neighbour_distance=0.001)
-
-    Args:
-        order: integers[num_documents], distinct; of one epoch.
-    """
-    count = len(order)
-    if count < 2:
-        return Mixing(mean_displacement=0.0, mean_neighbour_distance=0.0, median_neighbour_distance=0.0)
-    places = np.argsort(order, kind="stable")
-    distances = np.abs(np.diff(places))
-    return Mixing(
-        mean_displacement=float(np.abs(places - np.arange(count)).mean() / count),
-        mean_neighbour_distance=float(distances.mean() / count),
-        median_neighbour_distance=float(np.median(distances) / count),
-    )

@@ -1,0 +1,136 @@
+"""What attention is told of documents, beside torch's own masks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.datasets.conversations import ANSWER, PROMPT, conversation, make_sft, write_conversations
+from tests.support import few_examples, make_config, make_dataset, write_corpus
+
+import tokenloom
+from tokenloom.datasets.attention import BLOCK_LISTS, block_mask_arrays, flex_block_mask
+from tokenloom.errors import ConfigError
+
+torch = pytest.importorskip("torch")
+flex = pytest.importorskip("torch.nn.attention.flex_attention")
+
+
+def expected_mask(document_ids, block_size, window):
+    """Returns what torch makes of a mask that it looks at token by token: document_ids int32[batch, tokens]."""
+    ids = torch.as_tensor(document_ids)
+    length = ids.shape[1]
+
+    def sees(row, _head, query, key):
+        seen = (key <= query) & (ids[row, query] == ids[row, key])
+        return seen if window is None else seen & (query - key < window)
+
+    return flex.create_block_mask(sees, len(ids), 1, length, length, device="cpu", BLOCK_SIZE=block_size)
+
+
+def assert_same_lists(arrays, mask):
+    for name in BLOCK_LISTS:
+        assert np.array_equal(np.asarray(arrays[name]), getattr(mask, name).numpy()), name
+
+
+def test_blocks_of_two_documents():
+    arrays = block_mask_arrays([0, 5, 8], block_size=2)
+    assert arrays["document_ids"].tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
+    assert arrays["kv_num_blocks"].tolist() == [[1, 1, 3, 2]]
+    assert arrays["kv_indices"].tolist() == [[[0, 1, 2, 3], [1, 0, 2, 3], [0, 1, 2, 3], [2, 3, 0, 1]]]
+    assert arrays["full_kv_num_blocks"].tolist() == [[0, 1, 0, 0]]
+    assert arrays["full_kv_indices"].tolist() == [[[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]]]
+
+
+@few_examples
+@given(
+    lengths=st.lists(st.integers(0, 12), min_size=1, max_size=8).filter(sum),
+    block_size=st.integers(1, 9),
+    window=st.none() | st.integers(1, 14),
+)
+@pytest.mark.draws
+def test_blocks_are_those_of_torch(lengths, block_size, window):
+    bounds = np.cumsum([0, *lengths])
+    arrays = block_mask_arrays(bounds[None], block_size=block_size, window=window)
+    assert arrays["document_ids"][0].tolist() == np.repeat(np.arange(len(lengths)), lengths).tolist()
+    assert_same_lists(arrays, expected_mask(arrays["document_ids"], block_size, window))
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("attention")
+    return write_corpus(folder / "a", [list(range(1, 2 + row % 23)) for row in range(400)])
+
+
+SETTINGS = {"attention": "block_mask", "attention_block_size": 8, "attention_window": 20}
+
+
+def test_samples_have_the_masks_of_their_documents(prefix):
+    dataset = make_dataset(prefix, sequence_length=60, **SETTINGS)
+    plain = make_dataset(prefix, sequence_length=60, inter_document_masking=True)
+    batch, rows = dataset.batch(range(6)), plain.batch(range(6))
+    assert_same_lists(batch, expected_mask(batch["document_ids"], 8, 20))
+    assert all(np.array_equal(batch[name], rows[name]) for name in rows)
+    for number in range(6):
+        sample = dataset.sample(number)
+        assert list(sample) == list(batch)
+        assert all(np.array_equal(sample[name], batch[name][number]) for name in batch)
+    out = dataset.allocate_batch(2, integer_dtype=np.int32)
+    dataset.batch([5, 0], out=out)
+    assert np.array_equal(out["kv_indices"], batch["kv_indices"][[5, 0]])
+    assert np.array_equal(out["document_ids"], batch["document_ids"][[5, 0]])
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_attention_over_the_lists_keeps_documents_apart(prefix, tmp_path):
+    other = write_corpus(tmp_path / "other", [list(range(100, 101 + row % 31)) for row in range(400)])
+    blend = tokenloom.load([prefix, other], sequence_length=64, tokenizer=make_config(prefix).tokenizer, **SETTINGS)
+    loader = tokenloom.build_dataloader(blend, [[0, 1, 2], [3, 4, 5]])
+    for batch in loader:
+        mask = flex_block_mask(batch, block_size=8, window=20)
+        query = torch.randn(3, 1, 64, 16, generator=torch.Generator().manual_seed(1))
+        found = flex.flex_attention(query, query, query, block_mask=mask)
+        ids, at = batch["document_ids"], torch.arange(64)
+        near = (at[:, None] >= at) & (at[:, None] - at < 20)
+        dense = (ids[:, None, :, None] == ids[:, None, None, :]) & near
+        expected = torch.nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=dense)
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"attention": "flash"}, "expected `attention` to be one of 'cu_seqlens', 'document_ids', 'block_mask'"),
+        (
+            {"attention": "block_mask", "attention_block_size": 0},
+            "expected attention_block_size of at least 1, found 0",
+        ),
+        ({"attention_window": 5}, 'expected `attention="block_mask"` with `attention_window`, found None'),
+        ({"attention": "document_ids", "reset_position_ids": True}, "exclude each other"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(prefix, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        make_config(prefix, **settings)
+
+
+@pytest.mark.parametrize("bounds", [[1, 4], [0, 5, 3], [0], [[]], 7])
+def test_boundaries_that_do_not_rise_are_refused(bounds):
+    with pytest.raises(ConfigError, match="boundaries"):
+        block_mask_arrays(bounds)
+
+
+def test_a_batch_without_lists_is_refused(prefix):
+    batch = make_dataset(prefix, inter_document_masking=True).batch([0])
+    with pytest.raises(ConfigError, match="expected lists of blocks in a batch, found none under document_ids"):
+        flex_block_mask({name: torch.as_tensor(array) for name, array in batch.items()})
+
+
+def test_packed_conversations_have_the_masks_of_theirs(tmp_path):
+    rows = [conversation((PROMPT, [11] * (1 + row % 5)), (ANSWER, [12] * (1 + row % 3))) for row in range(40)]
+    dataset = make_sft(write_conversations(tmp_path / "chat", rows), sequence_length=16, attention="block_mask")
+    batch = dataset.batch(range(4))
+    assert_same_lists(batch, expected_mask(batch["document_ids"], 128, None))
+    assert (np.diff(batch["document_ids"], axis=1) == 1).sum() == (batch["position_ids"][:, 1:] == 0).sum()
+    assert all(np.array_equal(dataset.sample(3)[name], batch[name][3]) for name in batch)
