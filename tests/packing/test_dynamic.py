@@ -10,7 +10,6 @@ from tests.packing.plans import batches, check, plan_or_refusal
 
 from tokenloom import ConfigError, DefaultDynamicCPScheduler, HybridCostBalancedScheduler
 from tokenloom.packing.cost import PolynomialCost
-from tokenloom.packing.dynamic import dividing_sizes
 from tokenloom_check.packing import rank_costs
 
 
@@ -20,55 +19,10 @@ def test_short_ones_may_be_shared_where_that_frees_the_busiest_rank():
     assert (plan.assignments, plan.cp_sizes.tolist()) == ((((0,), (0,), (1,), (1,)),), [[2, 2, 2, 2]])
 
 
-def newest(capacity, cp_size, dp_size, group=None, **options):
-    """Returns the scheduler of the reference's newest version."""
-    sizes = dividing_sizes(cp_size * dp_size)
-    return DefaultDynamicCPScheduler(capacity, cp_size, dp_size, group, cp_group_sizes=sizes, **options)
-
-
-@pytest.mark.parametrize(
-    ("num_ranks", "sizes"),
-    [(1, [1]), (2, [1, 2]), (6, [1, 2, 6]), (7, [1, 7]), (8, [1, 2, 4, 8]), (12, [1, 2, 4, 12]), (14, [1, 2, 14])],
-)
-def test_groups_are_powers_of_two_that_divide_the_ranks_or_all(num_ranks, sizes):
-    assert dividing_sizes(num_ranks) == sizes
-    for size in range(1, num_ranks + 2):
-        if size in sizes:
-            assert newest(8, num_ranks, 1, min_cp_size=size).plan([1] * 20).cp_sizes.min() == size
-        else:
-            with pytest.raises(ValueError, match=rf"min_cp_size={size} .*: expected one of \[1"):
-                newest(8, num_ranks, 1, min_cp_size=size)
-
-
-@pytest.mark.parametrize(
-    ("length", "least", "old", "new"), [(8, 1, 1, 1), (9, 1, 2, 2), (17, 1, 4, 6), (33, 1, 6, 6), (1, 2, 2, 2)]
-)
-def test_a_sub_sample_gets_the_smallest_group_that_holds_it(length, least, old, new):
-    for kind, size in ((DefaultDynamicCPScheduler, old), (newest, new)):
-        plan = kind(8, 6, 1, min_cp_size=least).plan([length, *[1] * 40])
-        assert plan.cp_sizes[0, 0] == size
-
-
-def test_ranks_that_are_no_power_of_two():
-    """Literal plans of the reference's newest version."""
-    assert newest(100, 14, 1).plan([50, 50]).assignments == (((0, 1),) * 14,)
-    three = newest(8, 3, 2).plan([9, 9, 9, 4])
-    assert three.assignments == (((0, 3), (0, 3), (1,), (1,), (2,), (2,)),)
-    assert newest(8, 2, 3).plan([17, 8, 8]).assignments == (((0, 1, 2),) * 6,)
-    with pytest.raises(ConfigError, match=r"6 ranks cannot share 2 groups of \[2, 2\] ranks"):
-        newest(8, 2, 3, 2).plan([16, 16, 16])
-
-
-@given(batch=batches())
-def test_all_groups_have_a_size_that_there_is(batch):
-    (capacity, cp_size, dp_size, group), lengths = batch
-    scheduler = newest(capacity, cp_size, dp_size, group)
-    plan, refused = plan_or_refusal(scheduler, lengths)
-    if plan is None:
-        assert group is not None, refused
-        return
-    check(plan, lengths, (capacity, cp_size, dp_size, group))
-    assert set(plan.cp_sizes.ravel().tolist()) <= set(scheduler.cp_group_sizes)
+@pytest.mark.parametrize(("length", "least", "size"), [(8, 1, 1), (9, 1, 2), (17, 1, 4), (33, 1, 6), (1, 2, 2)])
+def test_a_sub_sample_gets_the_smallest_group_that_holds_it(length, least, size):
+    plan = DefaultDynamicCPScheduler(8, 6, 1, min_cp_size=least).plan([length, *[1] * 40])
+    assert plan.cp_sizes[0, 0] == size
 
 
 @given(batch=batches(), share=st.sampled_from([1, 1, 2, 4]))

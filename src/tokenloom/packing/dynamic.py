@@ -69,8 +69,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
     """Plans as the scheduler `default_dynamic_cp` of the reference's development branch does.
 
     Where that fails or never ends, numbers of ranks that are no power of two, this one has plans: sub-samples that need
-    more ranks than the largest power of two among them are shared by all. With `dividing_sizes`, plans are those of the
-    reference's newest version.
+    more ranks than the largest power of two among them are shared by all.
 
     Example:
         >>> plan = DefaultDynamicCPScheduler(8, cp_size=2, dp_size=2).plan([16, 8, 7, 1])
@@ -80,8 +79,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
     The settings are those of `BasePackingScheduler`, and:
 
     Args:
-        min_cp_size: the fewest ranks that share a pack, one of the sizes of groups.
-        cp_group_sizes: the numbers of ranks that can share a pack; None for powers of two, and all dp × cp.
+        min_cp_size: the fewest ranks that share a pack: a power of two up to dp × cp, or all of these.
     """
 
     is_dynamic_cp = True
@@ -95,17 +93,17 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
         max_num_seqs: int | None = None,
         *,
         min_cp_size: int = 1,
-        cp_group_sizes: Sequence[int] | None = None,
         cost_model: CostModel | None = None,
     ) -> None:
         settings = (max_seqlen_per_dp_cp_rank, cp_size, dp_size, microbatch_group_size_per_vp_stage, max_num_seqs)
         super().__init__(*settings, cost_model=cost_model)
         self.min_cp_size: int = checked_integer("min_cp_size", min_cp_size, at_least=1)
-        known = [*powers_of_two(self.num_ranks), self.num_ranks] if cp_group_sizes is None else cp_group_sizes
-        if self.min_cp_size not in known:
-            message = f"min_cp_size={self.min_cp_size} is no size of a group: expected one of {sorted(set(known))}"
+        known = [2**k for k in range(self.num_ranks.bit_length())]
+        if self.min_cp_size not in (*known, self.num_ranks):
+            expected = sorted({*known, self.num_ranks})
+            message = f"min_cp_size={self.min_cp_size} is no size of a group: expected one of {expected}"
             raise ConfigError(message)
-        self.cp_group_sizes: tuple[int, ...] = tuple(powers_of_two(self.num_ranks) if cp_group_sizes is None else known)
+        self._sizes = [size for size in known if size >= self.min_cp_size]
 
     @property
     def max_tokens(self) -> int:
@@ -115,7 +113,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
     def _plan(self, lengths: Int64s) -> PackPlan:
         order = stable_order(int(lengths.max()) - lengths)
         left = list(zip(order.tolist(), lengths[order].tolist(), strict=True))
-        sizes = [size for size in self.cp_group_sizes if size >= self.min_cp_size]
+        sizes = self._sizes
         microbatches: list[list[Group]] = []
         while left:
             groups, left = next_microbatch(left, self.num_ranks, self.max_seqlen_per_dp_cp_rank, sizes)
@@ -125,21 +123,6 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
             message = f"expected at most {self.max_num_seqs} sub-samples in a pack, found {most}"
             raise ConfigError(message, hint="plan with `hybrid_cost_balanced`, or raise `thd_max_packed_sequences`")
         return _plan_of_groups(cut_to_multiple(microbatches, self.microbatch_multiple, sizes), self.num_ranks)
-
-
-def powers_of_two(num_ranks: int) -> list[int]:
-    """Returns the powers of two up to a number of ranks, rising."""
-    return [2**k for k in range(num_ranks.bit_length())]
-
-
-def dividing_sizes(num_ranks: int) -> list[int]:
-    """Returns the sizes of groups of the reference's newest version, rising: powers of two that divide all, and all.
-
-    Example:
-        >>> dividing_sizes(8), dividing_sizes(6), dividing_sizes(14)
-        ([1, 2, 4, 8], [1, 2, 6], [1, 2, 14])
-    """
-    return sorted({*(size for size in powers_of_two(num_ranks) if num_ranks % size == 0), num_ranks})
 
 
 def next_microbatch(

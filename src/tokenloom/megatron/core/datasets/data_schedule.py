@@ -5,17 +5,13 @@ Groups, settings and numbers of microbatches that are not given are those of Meg
 
 from __future__ import annotations
 
-import dataclasses
 import enum
-import inspect
-import math
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 import torch
-from torch.nn.functional import pad
 
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.core.datasets.data_schedule_utils import (  # the reference's module has these names, too
@@ -27,9 +23,7 @@ from tokenloom.megatron.core.datasets.data_schedule_utils import (  # the refere
     create_data_iterator,
     get_batch_and_global_seqlens,
     get_global_seqlens_and_ids,
-    is_newest,
     reroute_samples_to_dcp_ranks,
-    unpack_batch,
 )
 from tokenloom.megatron.core.datasets.parallel_groups import (
     as_megatrons_params,
@@ -41,12 +35,10 @@ from tokenloom.megatron.core.datasets.parallel_groups import (
     rerunnable,
     tells_gaps,
 )
-from tokenloom.numbers import checked_integer
 from tokenloom.packing import base, schedulers
 from tokenloom.packing.batch import batch_in, padding_mask_of
 from tokenloom.packing.channels import Channel
 from tokenloom.packing.dynamic import DefaultDynamicCPScheduler as _DefaultDynamicCPScheduler
-from tokenloom.packing.dynamic import dividing_sizes
 from tokenloom.packing.groups import place_in
 from tokenloom.packing.pipeline import run_pipeline
 from tokenloom.packing.static_shapes import max_num_sequences as _get_scheduler_max_real_num_seqs  # noqa: F401
@@ -68,7 +60,6 @@ __all__ = [
     "create_data_iterator",
     "get_batch_and_global_seqlens",
     "get_batch_on_this_rank_for_sequence_packing",
-    "get_packed_sequence_alignment",
     "reroute_samples_to_dcp_ranks",
     "scheduler_map",
     "wrap_data_iterator",
@@ -84,20 +75,18 @@ Wrapped = tuple[Any, int, float, float]
 
 
 class _Watched:
-    """An iterator that remembers whether it ended; in the newest version, one over lists of sub-samples."""
+    """An iterator that remembers whether it ended."""
 
     def __init__(self, iterator: Any) -> None:
         self._iterator = iterator
-        self._kinds: set[str] = set()
         self.ended = False
 
     def __next__(self) -> Any:
         try:
-            item = next(self._iterator)
+            return next(self._iterator)
         except StopIteration:
             self.ended = True
             raise
-        return unpack_batch(item if isinstance(item, list) else [item], self._kinds) if is_newest() else item
 
 
 class BasePackingScheduler(base.BasePackingScheduler):
@@ -170,11 +159,6 @@ class DefaultDynamicCPScheduler(DpBalancedScheduler, _DefaultDynamicCPScheduler)
 
     _plan = _DefaultDynamicCPScheduler._plan
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        scheduler = inspect.signature(_DefaultDynamicCPScheduler).bind(*arguments, **options).arguments
-        sizes = dividing_sizes(scheduler["cp_size"] * scheduler["dp_size"]) if is_newest() else None
-        super().__init__(*arguments, **{"cp_group_sizes": sizes, **options})
-
     @property
     def max_seq_len_per_rank(self) -> int:
         """What a rank holds of a pack."""
@@ -235,9 +219,8 @@ def wrap_data_iterator(
     name = config.sequence_packing_scheduler
     if name not in scheduler_map and isinstance(name, str) and name.lower() in scheduler_map:
         name = name.lower()
-    settings = _with_aligned_capacity(config, place.tp.size) if is_newest() else config
     scheduler = schedulers.make_scheduler(
-        settings, cp_size=place.cp.size, dp_size=place.dp.size, schedulers=scheduler_map, name=name
+        config, cp_size=place.cp.size, dp_size=place.dp.size, schedulers=scheduler_map, name=name
     )
     wrapped: Wrapped = scheduler.run(
         data_iterator, num_microbatches, dp_group, tp_group, pp_group, dp_cp_group, place.device, config
@@ -314,79 +297,6 @@ class HybridCPDataLoaderWrapper:
         return {number: {name: sample[name] for name in DTYPES} for number, sample in found.items()}, plan
 
 
-# --- packs of a shape -------------------------------------------------------------------------------------------------
-
-
-class _Changed:
-    """Settings some of which are others."""
-
-    def __init__(self, config: Any, **changes: Any) -> None:
-        self._config = config
-        self.__dict__.update(changes)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._config, name)
-
-
-def get_packed_sequence_alignment(config: Any, tp_size: int) -> tuple[int, bool]:
-    """Returns what the tokens of a rank are made a multiple of, and whether packs are filled up.
-
-    Raises:
-        ConfigError: the alignment is not positive.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> get_packed_sequence_alignment(SimpleNamespace(fp8="hybrid", fp8_recipe="mxfp8", sequence_parallel=True), 4)
-        (128, True)
-    """
-    requested = getattr(config, "pad_packed_seq_alignment", None)
-    in_blocks = getattr(config, "fp8", None) is not None and getattr(config, "fp8_recipe", None) == "mxfp8"
-    shares = tp_size if getattr(config, "sequence_parallel", False) else 1
-    alignment = math.lcm(2 * shares, 32 * shares if in_blocks else 1)
-    if requested not in (None, "max"):
-        alignment = math.lcm(alignment, checked_integer("pad_packed_seq_alignment", requested, at_least=1))
-    return alignment, requested is not None or in_blocks
-
-
-def _with_aligned_capacity(config: Any, tp_size: int) -> Any:
-    """Returns settings in which a rank holds a multiple of what packs are filled up to."""
-    alignment, enabled = get_packed_sequence_alignment(config, tp_size)
-    if not enabled:
-        return config
-    limit = config.max_seqlen_per_dp_cp_rank
-    if limit < alignment:
-        message = f"expected max_seqlen_per_dp_cp_rank of at least the alignment {alignment}, found {limit}"
-        raise ConfigError(message)
-    return _Changed(config, max_seqlen_per_dp_cp_rank=limit // alignment * alignment)
-
-
-def _filled_to(config: Any, alignment: int) -> Any:
-    """Returns settings by which packs are filled up as the newest version does."""
-    if getattr(config, "pad_packed_seq_alignment", None) != "max":
-        return _Changed(config, pad_packed_seq_alignment=alignment)
-    if (limit := config.max_seqlen_per_dp_cp_rank) % alignment:
-        message = f"expected max_seqlen_per_dp_cp_rank to be a multiple of {alignment}, found {limit}"
-        raise ConfigError(message)
-    return config
-
-
-def _align_sequences(pack: dict[str, Any], cp_size: int) -> None:
-    """Pads each sequence of a pack to a multiple of 2 × cp, in place of its tensors and boundaries."""
-    physical = pack["cu_seqlens_padded"]
-    lengths = physical.diff()
-    padded = lengths + -lengths % (2 * cp_size if cp_size > 1 else 1)
-    if torch.equal(padded, lengths):
-        return
-    bounds = pad(padded.cumsum(0, dtype=physical.dtype), (1, 0))
-    places = torch.arange(int(physical[-1]), device=physical.device)
-    places += torch.repeat_interleave(bounds[:-1] - physical[:-1], lengths)
-    for name in DTYPES:
-        if pack.get(name) is not None:
-            pack[name] = pack[name].new_zeros(int(bounds[-1])).index_copy(0, places, pack[name])
-    pack["cu_seqlens_padded"] = bounds
-    pack["max_seqlen"] = padded.max().to(torch.int32)
-
-
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
@@ -414,41 +324,24 @@ def get_batch_on_this_rank_for_sequence_packing(
         raise ConfigError(message, hint="take a batch of each layout, with `cp_partition_mode` in `config`")
     place = place_of_run(pg_collection, "tp", "pp", "cp")
     stages = None if vp_stage is None else vpp_size
-    fills = False
-    if is_newest() and config is not None:
-        alignment, fills = get_packed_sequence_alignment(config, place.tp.size)
-        config = _filled_to(config, alignment) if fills else config
-    packs = data_iterator
-    if data_iterator is not None:
-        packs = _Packs(data_iterator, None if dynamic_cp else place.cp.size, aligns=fills)
-    gaps = is_newest() or tells_gaps()
+    packs = _SharedPacks(data_iterator) if dynamic_cp and data_iterator is not None else data_iterator
     *tensors, params, mask = batch_in(
-        place, packs, stages, vp_stage, mtp=mtp_on_this_rank, config=config, tells_gaps=gaps
+        place, packs, stages, vp_stage, mtp=mtp_on_this_rank, config=config, tells_gaps=tells_gaps()
     )
-    if is_newest():
-        logical, physical = params.cu_seqlens_q, params.cu_seqlens_q_padded
-        has_gaps = not torch.equal(logical, physical)
-        params = dataclasses.replace(params, total_tokens=int(physical[-1]), pad_between_seqs=has_gaps)
     return *tensors, as_megatrons_params(params), mask
 
 
-class _Packs:
-    """Packs as batches are cut out of them.
+class _SharedPacks:
+    """Packs that say how many ranks share them."""
 
-    They say how many ranks share them where `cp_size` is None. With `aligns`, sequences are padded so that ranks can.
-    """
-
-    def __init__(self, iterator: Any, cp_size: int | None, *, aligns: bool) -> None:
-        self._iterator, self._cp_size, self._aligns = iterator, cp_size, aligns
+    def __init__(self, iterator: Any) -> None:
+        self._iterator = iterator
 
     def __next__(self) -> Any:
         pack = next(self._iterator)
-        if self._cp_size is None and "local_cp_size" not in pack:
+        if "local_cp_size" not in pack:
             message = "expected `local_cp_size` in a pack of dynamic context parallelism, found none"
             raise ConfigError(message, hint="plan with a scheduler that sets `is_dynamic_cp`")
-        if self._aligns:
-            pack = dict(pack)
-            _align_sequences(pack, int(pack["local_cp_size"]) if self._cp_size is None else self._cp_size)
         return pack
 
 

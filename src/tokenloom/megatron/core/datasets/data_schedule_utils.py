@@ -15,7 +15,6 @@ import torch
 
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.core.datasets.parallel_groups import rerunnable
-from tokenloom.megatron.versions import reference_version
 from tokenloom.packing import batch as packs_of
 from tokenloom.packing import exchange
 from tokenloom.packing.channels import Channel
@@ -36,15 +35,8 @@ __all__ = [
 
 _TRAVELS = {*DTYPES, "original_seq_len", "padded_seq_len", "dataset_id"}
 
-_NEWEST_SCHEDULER = (0, 20)
-
 NO_TARGETS = "packed global batch contains no sequences with supervised targets"
 """What is wrong with a global batch without a sub-sample that has loss."""
-
-
-def is_newest() -> bool:
-    """Whether the version that is followed has the reference's newest scheduler."""
-    return reference_version() >= _NEWEST_SCHEDULER
 
 
 def get_batch_and_global_seqlens(
@@ -69,26 +61,18 @@ def get_batch_and_global_seqlens(
     return batch, *gathered
 
 
-def unpack_batch(batch: Sequence[Any], kinds: set[str] | None = None) -> list[SubSample]:
-    """Returns the sub-samples of samples; in the newest version, those between boundaries only if they have loss.
-
-    Args:
-        batch: the samples.
-        kinds: by which of two names the samples before said how long they are.
+def unpack_batch(batch: Sequence[Any]) -> list[SubSample]:
+    """Returns the sub-samples of samples.
 
     Raises:
         ConfigError: some samples have boundaries and some lengths.
         InputError: a tensor is missing, or not one row.
     """
-    kinds = set() if kinds is None else kinds
-    for sample in batch:
-        kinds.update({"cu_seqlens", "padded_seq_len"} & set(sample) if isinstance(sample, Mapping) else ())
-    if len(kinds) > 1:
+    kinds = [{"cu_seqlens", "padded_seq_len"} & set(sample) for sample in batch if isinstance(sample, Mapping)]
+    if len(set().union(*kinds)) > 1:
         message = "expected either `padded_seq_len` in all samples or `cu_seqlens` in all, found both"
         raise ConfigError(message)
-    found = list(take_apart([list(batch)]))
-    drops = "cu_seqlens" in kinds and is_newest()
-    return [one for one in found if one["loss_mask"].any()] if drops else found
+    return list(take_apart([list(batch)]))
 
 
 def get_global_seqlens_and_ids(
