@@ -4,7 +4,6 @@ from .preprocess.blocks import SentenceSplitter as SentenceSplitter
 from .preprocess.chat import ChatSummary as ChatSummary
 from .preprocess.chat import preprocess_chat as preprocess_chat
 from .preprocess.preview import DocumentPreview as DocumentPreview
-from .preprocess.preview import find_optimal_workers as find_optimal_workers
 from .preprocess.preview import preview_corpus as preview_corpus
 from .preprocess.preview import preview_documents as preview_documents
 from .preprocess.ray_runner import RayRunner as RayRunner

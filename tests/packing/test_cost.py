@@ -18,28 +18,6 @@ def test_cost_counts_tokens_pairs_and_what_other_ranks_send():
     assert model.cost(lengths, 4).tolist() == [(3.5 + 6) / 4, (80 + 60) / 4, (5300 + 600) / 4]
 
 
-def test_timings_of_two_lengths_give_the_factors():
-    model = PolynomialCost.from_timings((1000, 0.003), (4000, 0.024))
-    assert model.linear == pytest.approx(2e-6)
-    assert model.quadratic == pytest.approx(1e-9)
-    assert model.cost(np.array([1000, 4000]), 1).tolist() == pytest.approx([0.003, 0.024])
-
-
-@pytest.mark.parametrize(
-    ("timings", "message"),
-    [
-        (((1000, 0.003), (4000, 0.006)), "do not fit a time that is linear and quadratic in tokens"),
-        (((1000, 0.001), (2000, 0.005)), "do not fit a time"),
-        (((1000, 0.001), (1000, 0.001)), "a short and a longer sub-sample, found 1000 and 1000 tokens"),
-        (((0, 0.001), (1000, 0.001)), "found 0 and 1000 tokens"),
-        (((1000, math.nan), (2000, 0.005)), "do not fit a time"),
-    ],
-)
-def test_timings_without_explanation_are_refused(timings, message):
-    with pytest.raises(ConfigError, match=message):
-        PolynomialCost.from_timings(*timings)
-
-
 @pytest.mark.parametrize("name", ["linear", "quadratic", "communication"])
 @pytest.mark.parametrize("value", [-1.0, math.inf, math.nan])
 def test_factors_must_be_finite_and_not_negative(name, value):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import os
 import re
 import shutil
@@ -26,7 +24,6 @@ _OTHER_FORMATS = (".csv", ".json", ".jsonl", ".orc", ".tsv", ".txt")
 _PART = re.compile(r"part-\d{5,}\.(parquet|arrow)")
 _LEAST_BYTES = 1 << 10
 ROW_GROUP_BYTES, PART_BYTES = 32 << 20, 1 << 30
-_HERE, _RENAME_EXCHANGE = -100, 2  # AT_FDCWD, and a flag of `renameat2`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,15 +209,12 @@ class _Target:
                 writer.is_open = False  # of `ParquetWriter`, which would close once more what cannot be closed
 
     def _publish_folder(self) -> None:
-        """Gives the hidden folder its name; what is there goes in the same step, where the system can do that."""
+        """Gives the hidden folder its name; what has it goes first, and comes back if a kill ends this in between."""
         sync_folder(self._new)
         with storage_errors("publish", self._path):
             if os.path.lexists(self._path):
-                if not _exchange(self._new, self._path):
-                    os.rename(self._path, self._old)
-                    os.rename(self._new, self._path)
-            else:
-                os.rename(self._new, self._path)
+                os.rename(self._path, self._old)
+            os.rename(self._new, self._path)
         sync_folder(os.path.dirname(self._path) or ".")
 
     def _recover(self) -> None:
@@ -247,16 +241,3 @@ class _Target:
         elif self._overwrite and self._is_file:
             return
         raise exists_error(self._path)
-
-
-def _exchange(path: str, other: str) -> bool:
-    """Swaps what two names stand for, in one step; returns False where the system or the filesystem cannot."""
-    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if rename is None:
-        return False
-    if rename(_HERE, os.fsencode(path), _HERE, os.fsencode(other), _RENAME_EXCHANGE) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-        raise OSError(number, os.strerror(number), other)
-    return False

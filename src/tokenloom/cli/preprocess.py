@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -53,7 +52,6 @@ class Options(TokenizerOptions, JobOptions, ReferencePreprocessing):
             Arrow and Hugging Face datasets; gzip, zstd, bz2, xz.
         bos_token: token that begins a document, where the tokenizer does not say.
         dry_run: show how the first N documents are tokenized, and write nothing.
-        find_optimal_workers: measure on the beginning of the input how many processes and threads are fastest.
         json: print one JSON object: num_files, num_ignored, num_shards, num_shards_reused, was_complete, num_documents,
             num_duplicates, num_doubled, num_blank_lines, num_rejected, rejected_paths, num_text_bytes, num_tokens,
             dtype, engine, engine_reason, seconds, and in datasets key, split, prefix, num_documents, num_empty,
@@ -66,9 +64,6 @@ class Options(TokenizerOptions, JobOptions, ReferencePreprocessing):
     settings: Annotated[CorpusSettings, _SETTINGS] = field(default_factory=CorpusSettings)
     bos_token: str | None = None
     dry_run: Count | None = None
-    find_optimal_workers: Annotated[bool, Written(names=("--find-optimal-workers", "--find-optimal-num-workers"))] = (
-        False
-    )
     json: bool = False
 
 
@@ -80,8 +75,6 @@ def run(options: Options) -> int:
     tokenizer = options.load_tokenizer(bos_token=options.bos_token)
     if options.dry_run is not None:
         return _show_documents(options, options.dry_run, tokenizer)
-    if options.find_optimal_workers:
-        return _show_trials(options, tokenizer)
     summary = preprocess_corpus(**options.job_arguments(preprocess_corpus, tokenizer=tokenizer))
     if options.json:
         print_json({**dataclasses.asdict(summary), "num_tokens": summary.num_tokens})
@@ -166,31 +159,6 @@ def _ids_in_words(document: DocumentPreview) -> str:
 def _shortened(text: str) -> str:
     half = _SHOWN_CHARACTERS // 2
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
-
-
-def _show_trials(options: Options, tokenizer: TextTokenizer) -> int:
-    from tokenloom.preprocess.preview import find_optimal_workers
-
-    def tell(number: int, total: int) -> None:
-        print(f"trial {number + 1} of {total}", file=sys.stderr)
-
-    trials = find_optimal_workers(options.inputs, options.output_prefix, tokenizer, options.settings, progress=tell)
-    if options.json:
-        print_json({"trials": trials})
-        return 0
-    console.print_table(
-        ("processes x threads", "MB/s", "tokens/s"),
-        [
-            (
-                f"--processes {trial.num_processes} --workers {trial.num_workers}",
-                f"{trial.bytes_per_second / 1e6:.1f}",
-                f"{trial.tokens_per_second:,.0f}",
-            )
-            for trial in trials
-        ],
-        title="the fastest first",
-    )
-    return 0
 
 
 def _work_rows(summary: CorpusSummary, reused: str) -> list[tuple[str, str]]:

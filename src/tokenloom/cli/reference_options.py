@@ -15,6 +15,7 @@ _TEMPLATED = ("HuggingFaceTokenizer", "GPT2BPETokenizer", "GPT2BPE", "BertWordPi
 """Types whose texts the reference puts into the tokenizer's own template, unless it is told not to."""
 
 _LANGUAGE = "english"
+_NO_TRIALS = "nothing is tried: a job has a thread per processor, and says its speed as it goes"
 _SAME = "the ids of texts do not depend on it"
 
 
@@ -89,8 +90,9 @@ class ReferencePreprocessing:
     WITHOUT_EFFECT: ClassVar[tuple[WithoutEffect, ...]] = (
         WithoutEffect(("--keep-sequential-samples",), "documents have the order of the input in any case", nargs=0),
         WithoutEffect(("--log-interval",), "progress is shown by time"),
-        WithoutEffect(("--workers-to-check",), "--find-optimal-workers chooses what to try", nargs="+"),
-        WithoutEffect(("--max-documents",), "trials read as much as they need"),
+        WithoutEffect(("--find-optimal-num-workers",), _NO_TRIALS, nargs=0),
+        WithoutEffect(("--workers-to-check",), _NO_TRIALS, nargs="+"),
+        WithoutEffect(("--max-documents",), _NO_TRIALS),
         WithoutEffect(("--chat-template",), "texts are no conversations: see preprocess-chat"),
     )
 

@@ -129,11 +129,6 @@ class Meeting:
         group = self._group()
         return group is not None and group is self._dist.group.WORLD
 
-    @property
-    def lost_a_rank(self) -> bool:
-        """Whether the meeting has ended, because a rank died, left or was silent."""
-        return self._member.verdict is not None
-
     @contextmanager
     def attended(self, step: str, *, on_loss: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Takes part in a step, within a `with` statement: others may wait for this rank, and it for them.
@@ -158,6 +153,8 @@ class Meeting:
             raise
         finally:
             self._on_loss = lambda: None
+            if self._member.verdict is not None:
+                on_loss()
             self._member.step = None
             while self._member.is_awaited and self._thread.is_alive():
                 self._wait()

@@ -1,3 +1,5 @@
+from .balanced import CostBalancedScheduler as CostBalancedScheduler
+from .base import BasePackingScheduler as BasePackingScheduler
 from .batch import build_packed_microbatches as build_packed_microbatches
 from .batch import get_batch_on_this_rank_for_sequence_packing as get_batch_on_this_rank_for_sequence_packing
 from .channels import measure_traffic as measure_traffic
@@ -6,6 +8,7 @@ from .context_parallel import PackedSeqParams as PackedSeqParams
 from .context_parallel import SourcedPackedSeqParams as SourcedPackedSeqParams
 from .context_parallel import context_parallel_indices as context_parallel_indices
 from .cost import PolynomialCost as PolynomialCost
+from .dynamic import DefaultDynamicCPScheduler as DefaultDynamicCPScheduler
 from .exchange import GlobalBatch as GlobalBatch
 from .exchange import broadcast_scalars as broadcast_scalars
 from .exchange import broadcast_tensor as broadcast_tensor
@@ -14,13 +17,10 @@ from .exchange import create_data_iterator as create_data_iterator
 from .exchange import get_batch_and_global_seqlens as get_batch_and_global_seqlens
 from .exchange import reroute_samples_to_dcp_ranks as reroute_samples_to_dcp_ranks
 from .groups import ProcessGroups as ProcessGroups
+from .hybrid import HybridCostBalancedScheduler as HybridCostBalancedScheduler
 from .known_lengths import SizedDataset as SizedDataset
 from .known_lengths import wrap_dataset as wrap_dataset
 from .plan import PackPlan as PackPlan
-from .schedulers import BasePackingScheduler as BasePackingScheduler
-from .schedulers import CostBalancedScheduler as CostBalancedScheduler
-from .schedulers import DefaultDynamicCPScheduler as DefaultDynamicCPScheduler
 from .schedulers import DpBalancedScheduler as DpBalancedScheduler
-from .schedulers import HybridCostBalancedScheduler as HybridCostBalancedScheduler
 from .schedulers import scheduler_map as scheduler_map
 from .schedulers import wrap_data_iterator as wrap_data_iterator

@@ -34,7 +34,7 @@ class PolynomialCost:
     """Time on each of c ranks for n tokens: (linear × n + quadratic × n²) / c + communication × n × (c - 1) / c.
 
     The default counts attention work alone, as the reference's schedulers do. For a transformer of hidden size h with
-    causal attention and a feed-forward width of 4h, linear / quadratic is about 12 h tokens; better, time two lengths.
+    causal attention and a feed-forward width of 4h, linear / quadratic is about 12 h tokens.
 
     Example:
         >>> PolynomialCost().cost(np.array([1, 2, 4]), 2).tolist()
@@ -60,30 +60,6 @@ class PolynomialCost:
         if self.linear == 0 and self.quadratic == 0:
             message = "`linear` and `quadratic` of a cost are both 0, so nothing costs anything"
             raise ConfigError(message)
-
-    @classmethod
-    def from_timings(cls, short: tuple[int, float], long: tuple[int, float]) -> PolynomialCost:
-        """Returns the costs that explain two timings of one rank with single sub-samples, each (tokens, seconds).
-
-        Raises:
-            ConfigError: no costs do: the longer one took less time per token.
-        """
-        (tokens, seconds), (more_tokens, more_seconds) = short, long
-        if not 0 < tokens < more_tokens:
-            message = (
-                f"expected timings of a short and a longer sub-sample, found {tokens!r} and {more_tokens!r} tokens"
-            )
-            raise ConfigError(message)
-        rate, more = seconds / tokens, more_seconds / more_tokens
-        quadratic = (more - rate) / (more_tokens - tokens)
-        linear = rate - quadratic * tokens
-        if not (quadratic >= 0 and linear >= 0):
-            message = (
-                f"{tokens} tokens in {seconds!r} s and {more_tokens} in {more_seconds!r} s do not fit a time that is "
-                "linear and quadratic in tokens"
-            )
-            raise ConfigError(message, hint="time longer runs, on lengths that are further apart")
-        return cls(linear=linear, quadratic=quadratic)
 
     def cost(self, lengths: Int64s, cp_size: int) -> Float64s:
         """Returns the time that each rank of a group of `cp_size` spends on each sub-sample."""

@@ -19,17 +19,6 @@ from tokenloom.packing.pipeline import run_pipeline
 from tokenloom.packing.plan import Int64s, PackPlan, uniform_plan
 from tokenloom.packing.static_shapes import max_num_sequences
 
-__all__ = [
-    "BasePackingScheduler",
-    "CostBalancedScheduler",
-    "DefaultDynamicCPScheduler",
-    "DpBalancedScheduler",
-    "HybridCostBalancedScheduler",
-    "make_scheduler",
-    "scheduler_map",
-    "wrap_data_iterator",
-]
-
 
 class DpBalancedScheduler(BasePackingScheduler):
     """Packs sub-samples in order until the next would not fit, as the reference does; costs play no part.

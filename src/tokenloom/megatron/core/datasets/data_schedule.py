@@ -35,7 +35,7 @@ from tokenloom.megatron.core.datasets.parallel_groups import (
     rerunnable,
     tells_gaps,
 )
-from tokenloom.packing import base, schedulers
+from tokenloom.packing import balanced, base, hybrid, schedulers
 from tokenloom.packing.batch import batch_in, padding_mask_of
 from tokenloom.packing.channels import Channel
 from tokenloom.packing.dynamic import DefaultDynamicCPScheduler as _DefaultDynamicCPScheduler
@@ -170,11 +170,11 @@ class DefaultDynamicCPScheduler(DpBalancedScheduler, _DefaultDynamicCPScheduler)
         return self.num_ranks
 
 
-class CostBalancedScheduler(BasePackingScheduler, schedulers.CostBalancedScheduler):
+class CostBalancedScheduler(BasePackingScheduler, balanced.CostBalancedScheduler):
     """Packs of equal cost; no scheduler of the reference."""
 
 
-class HybridCostBalancedScheduler(BasePackingScheduler, schedulers.HybridCostBalancedScheduler):
+class HybridCostBalancedScheduler(BasePackingScheduler, hybrid.HybridCostBalancedScheduler):
     """Packs of equal cost, with groups of several sizes, from the whole global batch; no scheduler of the reference."""
 
 
@@ -254,7 +254,7 @@ class BalancedCPScheduler:
         if self._theirs is not None:
             found: tuple[Ids, Ids] = self._theirs.get_groups_and_subsamples(sample_id_seqlens, config)
             return found
-        scheduler = schedulers.HybridCostBalancedScheduler(self.max_seq_len_per_rank, 1, self.total_hdp_gpus)
+        scheduler = hybrid.HybridCostBalancedScheduler(self.max_seq_len_per_rank, 1, self.total_hdp_gpus)
         ids, lengths = scheduler.get_groups_and_subsamples(sample_id_seqlens), dict(sample_id_seqlens)
         return [[[lengths[number] for number in rank] for rank in row] for row in ids], ids
 
