@@ -30,6 +30,8 @@ T = TypeVar("T")
 _TEXT_CHARACTERS = 2000
 _FAREWELL_SECONDS = 0.5
 """How long a rank that ends waits for others to learn of it."""
+_LONGEST_WAIT_SECONDS = 5.0
+"""How long rank 0 waits for others to read an outcome: no longer even where a call of the store does not return."""
 _NOTE_SECONDS = 1.0
 
 
@@ -156,7 +158,8 @@ class Meeting:
             if self._member.verdict is not None:
                 on_loss()
             self._member.step = None
-            while self._member.is_awaited and self._thread.is_alive():
+            stop = time.monotonic() + _LONGEST_WAIT_SECONDS
+            while self._member.is_awaited and self._thread.is_alive() and time.monotonic() < stop:
                 self._wait()
 
     def begin(self, step: str) -> None:
