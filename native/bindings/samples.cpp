@@ -282,19 +282,18 @@ void gather_spans(const Array<const std::uint8_t>& bytes, const Array<const std:
 using Int32s = nb::ndarray<std::int32_t, nb::c_contig, nb::device::cpu>;
 
 void fill_attention(const nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>& cu_seqlens,
-                    std::int64_t num_bounds, std::int64_t block, std::int64_t window,
-                    const std::optional<Array<const std::int64_t>>& rows, const Int32s& document_ids,
+                    std::int64_t num_bounds, std::int64_t length, std::int64_t block, std::int64_t window,
+                    const std::optional<Array<const std::int64_t>>& rows, const std::optional<Int32s>& document_ids,
                     const std::optional<Int32s>& num_partial, const std::optional<Int32s>& partial,
                     const std::optional<Int32s>& num_full, const std::optional<Int32s>& full) {
-  if (num_bounds < 2 || block < 1 || window < 0 || cu_seqlens.size() % static_cast<std::size_t>(num_bounds) != 0)
+  if (num_bounds < 2 || length < 0 || block < 1 || window < 0 || cu_seqlens.size() % static_cast<std::size_t>(num_bounds) != 0)
     throw nb::value_error("expected rows of two boundaries or more, blocks of one token or more");
   const auto num_rows = static_cast<std::int64_t>(cu_seqlens.size()) / num_bounds;
-  const std::int64_t length = num_rows == 0 ? 0 : static_cast<std::int64_t>(document_ids.size()) / num_rows;
   const std::int64_t num_blocks = (length + block - 1) / block;
   const auto fits = [&](const Int32s& array, std::int64_t width) {
     return static_cast<std::int64_t>(array.size()) == num_rows * width;
   };
-  bool ok = fits(document_ids, length);
+  bool ok = !document_ids || fits(*document_ids, length);
   if (num_partial) {
     ok = ok && partial && num_full && full && fits(*num_partial, num_blocks) && fits(*num_full, num_blocks) &&
          fits(*partial, num_blocks * num_blocks) && fits(*full, num_blocks * num_blocks);
@@ -311,7 +310,7 @@ void fill_attention(const nb::ndarray<const std::int32_t, nb::c_contig, nb::devi
     if (!rise(bounds, length))
       throw std::invalid_argument("expected boundaries that rise from 0 to " + std::to_string(length) + " in row " +
                                   std::to_string(row));
-    fill_document_ids(bounds, document_ids.data() + row * length);
+    if (document_ids) fill_document_ids(bounds, document_ids->data() + row * length);
     if (!num_partial) continue;
     const std::int64_t at = row * num_blocks;
     fill_block_lists(bounds, block, window, columns,
@@ -345,8 +344,8 @@ void bind_samples(nb::module_& module) {
            "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(), "max_seqlen"_a.noconvert().none(),
            "digests"_a.noconvert().none() = nb::none());
 
-  module.def("fill_attention", &fill_attention, "cu_seqlens"_a.noconvert(), "num_bounds"_a, "block"_a, "window"_a,
-             "rows"_a.noconvert().none(), "document_ids"_a.noconvert(), "num_partial"_a.noconvert().none() = nb::none(),
+  module.def("fill_attention", &fill_attention, "cu_seqlens"_a.noconvert(), "num_bounds"_a, "length"_a, "block"_a,
+             "window"_a, "rows"_a.noconvert().none(), "document_ids"_a.noconvert().none(), "num_partial"_a.noconvert().none() = nb::none(),
              "partial"_a.noconvert().none() = nb::none(), "num_full"_a.noconvert().none() = nb::none(),
              "full"_a.noconvert().none() = nb::none());
   module.def("gather_spans", &gather_spans, "bytes"_a.noconvert(), "pointers"_a.noconvert(), "dtype_code"_a,

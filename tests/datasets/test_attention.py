@@ -10,7 +10,7 @@ from tests.datasets.conversations import ANSWER, PROMPT, conversation, make_sft,
 from tests.support import few_examples, make_config, make_dataset, write_corpus
 
 import tokenloom
-from tokenloom.datasets.attention import BLOCK_LISTS, block_mask_arrays, flex_block_mask
+from tokenloom.datasets.attention import BLOCK_LISTS, block_mask_arrays, flex_block_mask, future_labels
 from tokenloom.errors import ConfigError
 
 torch = pytest.importorskip("torch")
@@ -36,7 +36,6 @@ def assert_same_lists(arrays, mask):
 
 def test_blocks_of_two_documents():
     arrays = block_mask_arrays([0, 5, 8], block_size=2)
-    assert arrays["document_ids"].tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
     assert arrays["kv_num_blocks"].tolist() == [[1, 1, 3, 2]]
     assert arrays["kv_indices"].tolist() == [[[0, 1, 2, 3], [1, 0, 2, 3], [0, 1, 2, 3], [2, 3, 0, 1]]]
     assert arrays["full_kv_num_blocks"].tolist() == [[0, 1, 0, 0]]
@@ -53,8 +52,8 @@ def test_blocks_of_two_documents():
 def test_blocks_are_those_of_torch(lengths, block_size, window):
     bounds = np.cumsum([0, *lengths])
     arrays = block_mask_arrays(bounds[None], block_size=block_size, window=window)
-    assert arrays["document_ids"][0].tolist() == np.repeat(np.arange(len(lengths)), lengths).tolist()
-    assert_same_lists(arrays, expected_mask(arrays["document_ids"], block_size, window))
+    document_ids = np.repeat(np.arange(len(lengths)), lengths)[None]
+    assert_same_lists(arrays, expected_mask(document_ids, block_size, window))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +69,9 @@ def test_samples_have_the_masks_of_their_documents(prefix):
     dataset = make_dataset(prefix, sequence_length=60, **SETTINGS)
     plain = make_dataset(prefix, sequence_length=60, inter_document_masking=True)
     batch, rows = dataset.batch(range(6)), plain.batch(range(6))
-    assert_same_lists(batch, expected_mask(batch["document_ids"], 8, 20))
+    ids = make_dataset(prefix, sequence_length=60, attention="document_ids").batch(range(6))["document_ids"]
+    assert_same_lists(batch, expected_mask(ids, 8, 20))
+    assert ids[3].tolist() == np.cumsum(np.isin(np.arange(60), rows["cu_seqlens"][3][1:])).tolist()
     assert all(np.array_equal(batch[name], rows[name]) for name in rows)
     for number in range(6):
         sample = dataset.sample(number)
@@ -79,7 +80,6 @@ def test_samples_have_the_masks_of_their_documents(prefix):
     out = dataset.allocate_batch(2, integer_dtype=np.int32)
     dataset.batch([5, 0], out=out)
     assert np.array_equal(out["kv_indices"], batch["kv_indices"][[5, 0]])
-    assert np.array_equal(out["document_ids"], batch["document_ids"][[5, 0]])
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -91,7 +91,7 @@ def test_attention_over_the_lists_keeps_documents_apart(prefix, tmp_path):
         mask = flex_block_mask(batch, block_size=8, window=20)
         query = torch.randn(3, 1, 64, 16, generator=torch.Generator().manual_seed(1))
         found = flex.flex_attention(query, query, query, block_mask=mask)
-        ids, at = batch["document_ids"], torch.arange(64)
+        ids, at = (batch["position_ids"] == 0).cumsum(1), torch.arange(64)
         near = (at[:, None] >= at) & (at[:, None] - at < 20)
         dense = (ids[:, None, :, None] == ids[:, None, None, :]) & near
         expected = torch.nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=dense)
@@ -123,7 +123,7 @@ def test_boundaries_that_do_not_rise_are_refused(bounds):
 
 def test_a_batch_without_lists_is_refused(prefix):
     batch = make_dataset(prefix, inter_document_masking=True).batch([0])
-    with pytest.raises(ConfigError, match="expected lists of blocks in a batch, found none under document_ids"):
+    with pytest.raises(ConfigError, match="expected lists of blocks in a batch, found none under kv_num_blocks"):
         flex_block_mask({name: torch.as_tensor(array) for name, array in batch.items()})
 
 
@@ -131,6 +131,32 @@ def test_packed_conversations_have_the_masks_of_theirs(tmp_path):
     rows = [conversation((PROMPT, [11] * (1 + row % 5)), (ANSWER, [12] * (1 + row % 3))) for row in range(40)]
     dataset = make_sft(write_conversations(tmp_path / "chat", rows), sequence_length=16, attention="block_mask")
     batch = dataset.batch(range(4))
-    assert_same_lists(batch, expected_mask(batch["document_ids"], 128, None))
-    assert (np.diff(batch["document_ids"], axis=1) == 1).sum() == (batch["position_ids"][:, 1:] == 0).sum()
+    assert_same_lists(batch, expected_mask(np.cumsum(batch["position_ids"] == 0, axis=1), 128, None))
     assert all(np.array_equal(dataset.sample(3)[name], batch[name][3]) for name in batch)
+
+
+def test_labels_further_on_stay_in_their_document():
+    batch = {"labels": [2, 3, 4, 8, 9, 10], "loss_mask": [1, 1, 0, 1, 1, 1], "position_ids": [0, 1, 2, 0, 1, 2]}
+    tensors = {name: torch.tensor([row] * 2) for name, row in batch.items()}
+    labels, loss_mask = future_labels(tensors, 2)
+    # The third label is of the next document and has no loss; of the last token nothing says where its label belongs.
+    assert labels.tolist() == [[[3, 0, 0, 9, 10, 0], [0, 0, 0, 10, 0, 0]]] * 2
+    assert loss_mask.tolist() == [[[1, 0, 0, 1, 1, 0], [0, 0, 0, 1, 0, 0]]] * 2
+    with pytest.raises(ConfigError, match="num_future"):
+        future_labels(tensors, 0)
+
+
+def test_labels_further_on_are_the_tokens_there(prefix):
+    dataset = make_dataset(prefix, sequence_length=60, inter_document_masking=True)
+    batch = {name: torch.as_tensor(array) for name, array in dataset.batch(range(4)).items()}
+    labels, loss_mask = future_labels(batch, 3)
+    tokens, starts = batch["tokens"], (batch["position_ids"] == 0).cumsum(1)
+    for ahead in range(1, 4):
+        for row in range(4):
+            for place in range(60):
+                target = place + ahead + 1
+                is_own = target < 60 and starts[row, target] == starts[row, place]
+                if target != 60:
+                    assert bool(loss_mask[row, ahead - 1, place]) == bool(is_own)
+                if is_own:
+                    assert labels[row, ahead - 1, place] == tokens[row, target]

@@ -1,5 +1,6 @@
 from .attention import block_mask_arrays as block_mask_arrays
 from .attention import flex_block_mask as flex_block_mask
+from .attention import future_labels as future_labels
 from .base import MegatronDataset as MegatronDataset
 from .bert import BERTMaskedWordPieceDataset as BERTMaskedWordPieceDataset
 from .bert import BERTMaskedWordPieceDatasetConfig as BERTMaskedWordPieceDatasetConfig

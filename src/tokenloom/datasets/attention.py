@@ -1,4 +1,4 @@
-"""What attention is told of the documents of samples: the document of each token, and the blocks of the mask.
+"""What models are told of the documents in samples: for attention the blocks of its mask, and labels further on.
 
 The lists of blocks are those of torch's FlexAttention, made of where documents begin: no mask is looked at.
 """
@@ -29,32 +29,40 @@ _INT32 = np.dtype(np.int32)
 
 def attention_outputs(attention: Attention | None, *, length: int, block_size: int) -> list[Output]:
     """Returns the arrays of a sample beside its boundaries."""
-    if attention in (None, "cu_seqlens"):
-        return []
-    shapes: dict[str, tuple[int, ...]] = {"document_ids": (length,)}
-    if attention == "block_mask":
+    shapes: dict[str, tuple[int, ...]] = {}
+    if attention == "document_ids":
+        shapes = {"document_ids": (length,)}
+    elif attention == "block_mask":
         count = -(-length // block_size)
-        shapes |= dict(zip(BLOCK_LISTS, ((1, count), (1, count, count)) * 2, strict=True))
+        shapes = dict(zip(BLOCK_LISTS, ((1, count), (1, count, count)) * 2, strict=True))
     return [Output(name=name, shape=shape, dtype=_INT32) for name, shape in shapes.items()]
 
 
-def fill_attention(out: Mapping[str, Any], *, block_size: int, window: int | None, rows: Int64s | None = None) -> None:
+def fill_attention(
+    out: Mapping[str, Any], *, length: int, block_size: int, window: int | None, rows: Int64s | None = None
+) -> None:
     """Fills what samples have beside their boundaries, in some rows of a batch, or in all."""
-    lists = [out[name] for name in BLOCK_LISTS] if "kv_indices" in out else []
+    lists = [out[name] for name in BLOCK_LISTS if name in out]
     kernels.fill_attention(
-        out["cu_seqlens"], out["document_ids"], lists, block_size=block_size, window=window, rows=rows
+        out["cu_seqlens"],
+        out.get("document_ids"),
+        lists,
+        length=length,
+        block_size=block_size,
+        window=window,
+        rows=rows,
     )
 
 
 def block_mask_arrays(
     cu_seqlens: ArrayLike, *, block_size: int = 128, window: int | None = None
 ) -> dict[str, NDArray[np.int32]]:
-    """Returns what `attention="block_mask"` adds to samples, from where documents begin: for packs made otherwise.
+    """Returns the blocks of a mask from where documents begin, as samples have them: for packs that are made otherwise.
 
     Example:
         >>> arrays = block_mask_arrays([0, 5, 8], block_size=2)
-        >>> arrays["document_ids"].tolist(), arrays["kv_num_blocks"].tolist(), arrays["full_kv_num_blocks"].tolist()
-        ([0, 0, 0, 0, 0, 1, 1, 1], [[1, 1, 3, 2]], [[0, 1, 0, 0]])
+        >>> arrays["kv_num_blocks"].tolist(), arrays["full_kv_num_blocks"].tolist()
+        ([[1, 1, 3, 2]], [[0, 1, 0, 0]])
 
     Args:
         cu_seqlens: integers[num_documents + 1] or [batch, n], where documents begin, from 0, and the end of all; a row
@@ -63,8 +71,8 @@ def block_mask_arrays(
         window: how many tokens a token sees, itself included; None for all of its document before it.
 
     Returns:
-        int32 arrays, with the batch axis that `cu_seqlens` has: document_ids [tokens], kv_num_blocks and
-        full_kv_num_blocks [1, blocks], kv_indices and full_kv_indices [1, blocks, blocks].
+        int32 arrays, with the batch axis that `cu_seqlens` has: kv_num_blocks and full_kv_num_blocks [1, blocks],
+        kv_indices and full_kv_indices [1, blocks, blocks].
 
     Raises:
         ConfigError: the boundaries do not rise from 0, or a setting is below 1.
@@ -73,12 +81,12 @@ def block_mask_arrays(
     if bounds.ndim not in (1, 2) or bounds.shape[-1] < 2 or not bounds.size:
         message = f"expected boundaries of documents, int32[num_documents + 1], found shape {list(bounds.shape)}"
         raise ConfigError(message, hint="such as [0, 5, 8] for two documents of 5 and 3 tokens")
-    size = checked_integer("block_size", block_size, at_least=1)
+    size, length = checked_integer("block_size", block_size, at_least=1), int(bounds.flat[-1])
     check_window("window", window)
-    outputs = attention_outputs("block_mask", length=int(bounds.flat[-1]), block_size=size)
+    outputs = attention_outputs("block_mask", length=length, block_size=size)
     out = {each.name: np.empty((*bounds.shape[:-1], *each.shape), dtype=_INT32) for each in outputs}
     try:
-        fill_attention(out | {"cu_seqlens": bounds}, block_size=size, window=window)
+        fill_attention(out | {"cu_seqlens": bounds}, length=length, block_size=size, window=window)
     except ValueError as error:
         raise ConfigError(str(error), hint="as `cu_seqlens` of a sample are") from error
     return out
@@ -98,23 +106,63 @@ def flex_block_mask(batch: Mapping[str, Any], *, block_size: int = 128, window: 
     require("torch", extra="torch")
     from torch.nn.attention.flex_attention import BlockMask
 
-    missing = [name for name in ("document_ids", *BLOCK_LISTS) if name not in batch]
+    missing = [name for name in ("position_ids", *BLOCK_LISTS) if name not in batch]
     if missing:
         message = f"expected lists of blocks in a batch, found none under {', '.join(missing)}"
         raise ConfigError(message, hint='make samples with `attention="block_mask"`')
-    documents = batch["document_ids"]
-    length, count = documents.shape[-1], batch["kv_indices"].shape[-1]
+    places = batch["position_ids"]  # from 0 in each document
+    length, count = places.shape[-1], batch["kv_indices"].shape[-1]
     if count != -(-length // block_size):
         message = f"expected {-(-length // block_size)} blocks of {block_size} for {length} tokens, found {count}"
         raise ConfigError(message, hint="give the `attention_block_size` of the samples as `block_size`")
 
     def sees(row: Any, _head: Any, query: Any, key: Any) -> Any:
-        seen = (key <= query) & (documents[row, query] == documents[row, key])
+        seen = (key <= query) & (query - key <= places[row, query])
         return seen if window is None else seen & (query - key < window)
 
     return BlockMask.from_kv_blocks(
         *(batch[name] for name in BLOCK_LISTS), BLOCK_SIZE=block_size, mask_mod=sees, seq_lengths=(length, length)
     )
+
+
+def future_labels(batch: Mapping[str, Any], num_future: int) -> tuple[Any, Any]:
+    """Returns labels of tokens further on, and their loss mask, for training with multi-token prediction.
+
+    None goes over the end of a document; there, and where no label is known, the label is 0 without loss. Packs have
+    to be labelled before their tokens are divided among context-parallel ranks.
+
+    Example:
+        >>> import torch
+        >>> batch = {"labels": [2, 3, 8, 9], "loss_mask": [1.0] * 4, "position_ids": [0, 1, 2, 0]}
+        >>> labels, loss_mask = future_labels({name: torch.tensor(row) for name, row in batch.items()}, 2)
+        >>> labels.tolist(), loss_mask.tolist()
+        ([[3, 0, 0, 0], [0, 0, 0, 0]], [[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+
+    Args:
+        batch: torch tensors [..., tokens]: labels, loss_mask, and position_ids from 0 in each document.
+        num_future: how many labels further than the next token.
+
+    Returns:
+        labels and loss mask, both [..., num_future, tokens]: entry k is the label of the token k + 1 places further on.
+
+    Raises:
+        ConfigError: the number is below 1.
+    """
+    torch = require("torch", extra="torch")
+    count = checked_integer("num_future", num_future, at_least=1)
+    labels, loss_mask, places = (batch[name] for name in ("labels", "loss_mask", "position_ids"))
+    own = torch.ones_like(loss_mask)  # whether a label is of the document of its token; of the last one nothing says no
+    own[..., :-1] = (places[..., 1:] == places[..., :-1] + 1).to(own.dtype)
+    found = []
+    for ahead in range(1, count + 1):
+        same = places[..., ahead:] == places[..., :-ahead] + ahead
+        mask = torch.zeros_like(loss_mask)
+        mask[..., :-ahead] = loss_mask[..., ahead:] * own[..., ahead:] * same
+        shifted = torch.zeros_like(labels)
+        shifted[..., :-ahead] = labels[..., ahead:]
+        found.append((torch.where(mask > 0, shifted, torch.zeros_like(shifted)), mask))
+    further, masks = zip(*found, strict=True)
+    return torch.stack(further, -2), torch.stack(masks, -2)
 
 
 def check_window(name: str, window: int | None) -> None:

@@ -232,7 +232,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             that another module has registered.
         attention: what samples say of their documents, for attention that keeps them apart; implies
             `inter_document_masking`. "cu_seqlens" adds nothing to its boundaries; "document_ids" adds the number of the
-            document of each token, int32[S]; "block_mask" also the blocks of the mask that FlexAttention works on, see
+            document of each token, int32[S]; "block_mask" adds the blocks of the mask that FlexAttention works on, see
             `flex_block_mask`. All arrays have one shape for all samples.
         attention_block_size: tokens of a block of the mask.
         attention_window: how many tokens a token sees, itself included; None for all of its document before it.

@@ -178,7 +178,7 @@ class ConversationSamples(PairSamples):
         outputs = attention_outputs(self.config.attention, length=width, block_size=size) if with_boundaries else []
         sample |= {each.name: recycled_empty((count, *each.shape), each.dtype) for each in outputs}
         if outputs:
-            fill_attention(sample, block_size=size, window=window)
+            fill_attention(sample, length=width, block_size=size, window=window)
         return sample
 
     def _check_read(self) -> None:

@@ -536,7 +536,8 @@ class GPTDataset(PairSamples):
     def _tell_attention(self, out: Sample, rows: Int64s | None) -> None:
         config = self.config
         if config.attention not in (None, "cu_seqlens"):
-            fill_attention(out, block_size=config.attention_block_size, window=config.attention_window, rows=rows)
+            size, window = config.attention_block_size, config.attention_window
+            fill_attention(out, length=config.sequence_length, block_size=size, window=window, rows=rows)
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Int64s, Int64s]:
         """Returns the text of a sample and its documents, as the reference does; a class may override it.

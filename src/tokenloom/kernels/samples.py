@@ -49,9 +49,10 @@ def make_masker(
 
 def fill_attention(
     cu_seqlens: NDArray[np.int32],
-    document_ids: NDArray[np.int32],
+    document_ids: NDArray[np.int32] | None,
     block_lists: Sequence[NDArray[np.int32]],
     *,
+    length: int,
     block_size: int,
     window: int | None,
     rows: Int64s | None,
@@ -60,8 +61,9 @@ def fill_attention(
 
     Args:
         cu_seqlens: int32[..., num_bounds], boundaries from 0 to the tokens of a row.
-        document_ids: int32[..., tokens], filled.
+        document_ids: int32[..., length], filled; or None.
         block_lists: int32[..., blocks] and [..., blocks, blocks] of partial blocks, and of full ones, filled; or none.
+        length: tokens of a row.
         block_size: tokens of a block.
         window: how many tokens a token sees; None for all of its document before it.
         rows: int64[count], the rows to fill; None for all.
@@ -69,7 +71,9 @@ def fill_attention(
     Raises:
         ValueError: boundaries do not rise from 0 to the end of their row.
     """
-    _native.fill_attention(cu_seqlens, cu_seqlens.shape[-1], block_size, window or 0, rows, document_ids, *block_lists)
+    _native.fill_attention(
+        cu_seqlens, cu_seqlens.shape[-1], length, block_size, window or 0, rows, document_ids, *block_lists
+    )
 
 
 def gather_spans(
