@@ -185,6 +185,33 @@ def test_one_loss_is_taken_document_by_document():
     assert "in its loss" in report.checks[1].words
 
 
+class ShiftsInItsLoss(Sound):
+    """Takes labels that are not shifted, as models of transformers do, and shifts them over the whole row."""
+
+    def forward(self, tokens, position_ids, cu_seqlens, labels):
+        logits = self.logits(tokens, position_ids, cu_seqlens)
+        return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+
+def test_labels_that_are_shifted_in_one_loss():
+    model, batch = made(ShiftsInItsLoss)
+    del batch["loss_mask"]
+    found = leaks_of(look(model, batch | {"labels": batch["tokens"]}, checks=["gradient", "change", "labels"]))
+    assert {name: leak.module for name, leak in found.items()} == {"gradient": "", "change": ""}
+
+
+def test_labels_that_tell_nothing_of_the_next_document():
+    model, batch, _ = models.make(models.BlockMask, 0)
+    starts = batch["position_ids"] == 0
+    batch["tokens"] = torch.where(starts, 5, batch["tokens"])
+    batch["labels"] = batch["tokens"].roll(-1, dims=1)
+    batch["loss_mask"] = torch.ones_like(batch["loss_mask"])
+    assert look(model, batch, checks=["labels"]).ok
+    batch["labels"] = batch["tokens"].clone()
+    batch["tokens"][0, 3:5] = 6
+    assert look(model, batch, checks=["labels"]).ok
+
+
 def test_what_has_no_gradient_is_checked_by_change():
     report = look(*made(GivesChoice), checks=["gradient", "change"], max_documents=4)
     assert results_of(report) == {"gradient": "not run", "change": "apart"}

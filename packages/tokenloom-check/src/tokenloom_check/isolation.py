@@ -139,8 +139,8 @@ class _Rounded(TorchFunctionMode):  # type: ignore[misc]  # torch has no types
         if getattr(func, "__name__", "") in _ROUNDED and is_tensor(value) and value.is_floating_point():
             self._seed += 1
             generator = torch.Generator(value.device).manual_seed(self._seed)
-            noise = torch.rand(value.shape, generator=generator, device=value.device)
-            value = value * (1 + torch.finfo(value.dtype).eps * (2 * noise - 1)).to(torch.float64).to(value.dtype)
+            noise = torch.rand(value.shape, generator=generator, device=value.device, dtype=torch.float64)
+            value = value * (1 + torch.finfo(value.dtype).eps * (2 * noise - 1)).to(value.dtype)
         return value
 
 
@@ -418,6 +418,8 @@ class _Search:
                 is_seen = one.shape == two.shape and (one.is_floating_point() or not is_alone)  # numbers of documents
                 if is_seen and _difference(one, two) > limit:
                     return replace(leak, module=old[0], before=old[1])
+        else:  # all modules gave the same: it is in the one loss that the model makes of that
+            leak = replace(leak, module="") if self.is_single and before else leak
         return leak
 
     def _events(
@@ -449,10 +451,8 @@ class _Search:
             ending.enter_context(_eager())
             if rounded is not None:
                 ending.enter_context(_Rounded(rounded))
-            inside = places[0][1]
-            is_whole = batch[self.packed.tokens].numel() == len(self.owner)
-            owner = None if is_whole else torch.zeros(inside.end, dtype=torch.int64, device=self.owner.device)
-            self.values(batch, owner)
+            tokens = batch[self.packed.tokens]
+            self.values(batch, self.owner if tokens.numel() == len(self.owner) else torch.zeros_like(tokens.flatten()))
         return found
 
 
@@ -472,8 +472,9 @@ def _part(value: Tensor, places: list[tuple[Any, Piece]]) -> Tensor | None:
 
 
 def _differences(one: Tensor, two: Tensor) -> Tensor:
-    """Returns float64[n], the largest difference in each row; infinity where one of two has no number."""
-    found = torch.where(one == two, 0.0, (one.double() - two.double()).abs())
+    """Returns float64[n], the largest difference in each row; infinity where one of two alone is NaN."""
+    is_same = (one == two) | (one.isnan() & two.isnan())
+    found = torch.where(is_same, 0.0, (one.double() - two.double()).abs())
     return found.nan_to_num(nan=torch.inf).flatten(1).amax(dim=1)
 
 

@@ -127,8 +127,12 @@ class PackedBatch:
                 has_loss = labels >= 0
                 if is_tensor(mask) and mask.numel() == tokens.numel():
                     has_loss = has_loss & (mask.flatten() > 0)
-                later, beyond = owner[ahead:], labels[:-ahead] == tokens.flatten()[ahead:]
-                beyond &= has_loss[:-ahead] & (owner[:-ahead] != later) & (owner[:-ahead] >= 0) & (later >= 0)
+                now, later = torch.where(has_loss, owner, PADDING)[:-ahead], owner[ahead:]
+                is_next = labels[:-ahead] == tokens.flatten()[ahead:]
+                inside = is_next[(now == later) & (now >= 0)]
+                if not len(inside) or float(inside.float().mean()) < 0.9:
+                    continue  # what is so far ahead is not what they are labels of
+                beyond = is_next & (now != later) & (now >= 0) & (later >= 0)
                 for index in beyond.nonzero().flatten().tolist():
                     own = tokens.flatten()[(owner == owner[index]) & (places == places[index + ahead])]
                     is_row = (index + ahead) // tokens.shape[-1] == index // tokens.shape[-1]
