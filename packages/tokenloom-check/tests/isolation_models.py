@@ -434,7 +434,7 @@ LEAKING = {
     ResetAtShards: ("alone", "blocks.0.mixer.conv"),
     FutureOverEnds: ("change", "future"),
     SegmentsUnused: ("gradient", "cross"),
-    CapacityShared: ("tail", "blocks.1.mlp"),
+    CapacityShared: ("alone", "blocks.1.mlp"),
     LabelsOverEnds: ("change", ""),
 }
 """By model, a check that finds its leak, and the module in which it begins; "" is the model itself."""

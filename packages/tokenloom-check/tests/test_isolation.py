@@ -228,6 +228,14 @@ def test_dropout_is_said():
     assert model.training
 
 
+def test_a_choice_at_the_edge_of_rounding_hides_no_leak():
+    model, batch, _ = models.make(models.CapacityShared, 4)
+    report = look(model, batch)
+    assert report.notes[0].startswith("other roundings change what the model chooses at 2 of 35 tokens")
+    assert set(leaks_of(report)) == {"change", "alone", "tail"}
+    assert "No gradient flows between them" in report.problems[0]
+
+
 def test_random_kernels_are_said():
     report = look(*made(Noisy), max_documents=4)
     assert report.ok

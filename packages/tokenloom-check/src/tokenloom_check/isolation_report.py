@@ -166,11 +166,11 @@ def leak_words(check: str, leak: IsolationLeak, *, limit: float, is_silent: bool
         text += f"The token that leaks most is {where[3:]}, with a gradient of {leak.size:.2g}."
     elif check == "alone":
         text = f"Document {leak.document} alone gives something else than in the batch: outputs differ by up to "
-        text += f"{leak.size:.2g}, most {where}; rounding explains {limit:.2g}."
+        text += f"{leak.size:.2g}, most {where}; up to {limit:.2g} would be rounding."
     else:
         what = "labels" if check == "labels" else "tokens"
         text = f"Document {leak.document} depends on {other}: other {what} there change its output by up to "
-        text += f"{leak.size:.2g}, most {where}; equal runs differ by {limit:.2g}."
+        text += f"{leak.size:.2g}, most {where}; up to {limit:.2g} would be none."
         if is_silent and check == "change":
             text += (
                 " No gradient flows between them: it is a label, a place in a capacity, or another choice that crosses."
