@@ -257,11 +257,10 @@ class _Search:
         self.typical = float(self.rounding[inside].min())
         if float(self.rounding[inside].max()) > 1000 * self.typical:
             count = int((self.rounding[inside] > 1000 * self.typical).sum())
-            note = (
-                f"other roundings change what the model chooses at {count} of {int(inside.sum())} tokens, such as an "
-            )
-            self.notes.append(f"{note}expert: differences there are taken for none, up to 4 times what roundings make")
-        dropped = [name for name, each in self.modules.items() if each.training and getattr(each, "p", 0) > 0]
+            note = f"other roundings change what the model chooses at {count} of {int(inside.sum())} tokens, such as "
+            self.notes.append(f"{note}experts: differences there are taken for none, up to 4 times what roundings make")
+        kinds = {name: each for name, each in self.modules.items() if "Dropout" in type(each).__name__}
+        dropped = [name for name, each in kinds.items() if each.training and getattr(each, "p", 0) > 0]
         if dropped:
             note = f"dropout is on, first in `{dropped[0]}`: all runs drew the same; `model.eval()` turns it off"
             self.notes.append(note)
@@ -270,9 +269,8 @@ class _Search:
         if self.spread:
             self.notes.append(f"equal runs differ by up to {self.spread:.2g}: by change, smaller leaks are not seen")
         if self.packed.num_documents <= self.packed.num_rows:
-            self.notes.append(
-                f"each row is one document, by `{self.packed.source}`: nothing within a row was told apart"
-            )
+            note = f"each row is one document, by `{self.packed.source}`: nothing within a row was told apart"
+            self.notes.append(note)
         if self.ignored:
             self.notes.append(f"not checked, as they have no value per token: {', '.join(self.ignored)}")
 
