@@ -15,6 +15,7 @@ DOCS = ROOT / "docs"
 LIBRARIES = {
     "README.md": ["torch"],
     "docs/quickstart.md": ["torch"],
+    "docs/guides/are-my-documents-apart.md": ["torch"],
     "docs/guides/extending.md": ["torch"],
     "docs/guides/from-text-to-training.md": ["torch"],
     "docs/guides/multi-node.md": ["torch"],
@@ -36,6 +37,15 @@ def verify_resume(text: str, printed: str, folder: Path) -> None:
     assert shown in printed
     assert re.findall(r", (\d+) failed; ", printed) == ["0", "4", "0"]
     assert printed.endswith("True\n")
+
+
+def are_my_documents_apart(text: str, printed: str, folder: Path) -> None:
+    leak, apart = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    assert re.search(re.sub(r"\d+", r"\\d+", leak.partition("\n")[0]), printed)
+    assert apart in printed
+    assert "It begins in `layers.0.conv`, the first module whose output differs" in re.sub(r"\s+", " ", printed)
+    assert "exit status 1" in printed
+    assert re.search(r"^True \d+\n$", printed, re.MULTILINE)
 
 
 def changing_a_run(text: str, printed: str, folder: Path) -> None:
@@ -120,6 +130,7 @@ ALSO: dict[str, Callable[[str, str, Path], None]] = {
     "README.md": readme,
     "docs/quickstart.md": quickstart,
     "docs/guides/retrieval.md": retrieval,
+    "docs/guides/are-my-documents-apart.md": are_my_documents_apart,
     "docs/guides/verify-resume.md": verify_resume,
     "docs/guides/changing-a-run.md": changing_a_run,
     "docs/guides/what-did-the-model-see.md": what_did_the_model_see,

@@ -32,6 +32,7 @@ COMMANDS: Groups = {
         "pack-report": "fill, padding and imbalance of packed microbatches",
         "stream": "read the batches of a run, and say how fast it was",
         "verify-resume": "kill and resume any loader; compare what it gives",
+        "check-isolation": "whether packed documents are apart in a model",
     },
     "what a run reads": {
         "trace": "which rows of input files stood at a step of a run",
@@ -53,6 +54,7 @@ SATELLITES = {
     "doctor": "check",
     "pack-report": "check",
     "verify-resume": "check",
+    "check-isolation": "check",
 }
 """Commands of other distributions, such as `tokenloom-check`, by the extra that installs them."""
 

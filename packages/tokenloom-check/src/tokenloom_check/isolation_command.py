@@ -1,0 +1,72 @@
+"""`tokenloom check-isolation`: whether the documents of a run's batch are apart in a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import Written
+from tokenloom.cli.run_common import RunPath
+from tokenloom.errors import ConfigError
+from tokenloom.optional import require
+from tokenloom.run.run import Run
+from tokenloom.setting_types import Count, Number
+from tokenloom_check.isolation_report import QUESTIONS
+from tokenloom_check.resume_factory import load_function
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(RunPath):
+    """Check that documents which are packed into one batch do not depend on each other in a model, nor on padding: by
+    gradient, by changing tokens, and by each document alone. Exits with 1 if they do, and names the first module whose
+    output differs.
+
+    MODEL is a function without arguments that makes the model: models.py:make_model or package.module:make_model. It is
+    called with the arrays of a batch that it names, or with the batch.
+
+    Attributes:
+        model: FILE.py:FUNCTION or MODULE:FUNCTION.
+        call: calls the model: takes it and a batch of tensors by name, and returns logits or losses.
+        position: first sample of the batch.
+        micro_batch_size: samples of the batch.
+        max_documents: documents to probe.
+        checks: what to check (default all).
+        json: print one JSON object: ok, model, num_documents, num_tokens, num_padding, source, checks, notes.
+    """
+
+    model: Annotated[str, Written(metavar="MODEL", is_positional=True)]
+    run_path: Annotated[str, Written(metavar="RUN", is_positional=True)] = "run.toml"
+    call: Annotated[str | None, Written(metavar="FUNCTION")] = None
+    position: Number = 0
+    micro_batch_size: Annotated[Count, Written(metavar="B")] = 2
+    max_documents: Count = 16
+    checks: Annotated[tuple[str, ...], Written(metavar="NAME", choices=tuple(QUESTIONS))] = tuple(QUESTIONS)
+    json: bool = False
+
+
+def run(options: Options) -> int:
+    """Prints the report; 1 if documents are not apart."""
+    require("torch", extra="torch")
+    from tokenloom_check.isolation import check_isolation
+    from tokenloom_check.isolation_batch import packed_batch
+
+    model = load_function(options.model)()
+    call = None if options.call is None else load_function(options.call)
+    dataset = Run.open(options.run_path).dataset()
+    end = min(options.position + options.micro_batch_size, len(dataset))
+    if end <= options.position:
+        message = f"expected a sample at position {options.position}, found {len(dataset)} samples in the run"
+        raise ConfigError(message)
+    batch = dataset.batch(range(options.position, end))
+    if packed_batch(batch).num_documents <= end - options.position:
+        message = "each sample of the batch is one document: its boundaries are not in it"
+        raise ConfigError(message, hint="set `inter_document_masking = true` in [samples] of run.toml")
+    report = check_isolation(
+        model, batch, call=call, checks=options.checks, max_documents=options.max_documents, raises=False
+    )
+    if options.json:
+        print_json(report.as_json())
+    else:
+        print(report)
+    return 0 if report.ok else 1

@@ -1,0 +1,16 @@
+"""The pytest fixture `isolation`, for tests of models; pytest finds it where tokenloom-check is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def isolation() -> Callable[..., Any]:
+    """Returns `check_isolation`: `isolation(model, batch)` fails a test where documents are not apart."""
+    from tokenloom_check.isolation import check_isolation
+
+    return check_isolation

@@ -1,0 +1,374 @@
+"""Whether documents of a batch are apart in a model: twelve leaks are named, sound models are not suspected."""
+
+from __future__ import annotations
+
+import json
+
+import isolation_models as models
+import pytest
+import torch
+from tests.support import write_corpus
+from torch import nn
+
+from tokenloom import cli
+from tokenloom.errors import ConfigError, ConformanceError
+from tokenloom_check import check_isolation
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Models are so small that threads only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def look(model, batch, **settings):
+    return check_isolation(model, batch, raises=False, **settings)
+
+
+def leaks_of(report):
+    return {check.name: check.leak for check in report.checks if check.result == "leak"}
+
+
+def results_of(report):
+    return {check.name: check.result for check in report.checks}
+
+
+def check_is_found(kind, seed, **settings):
+    model, batch, documents = models.make(kind, seed)
+    check, module = models.LEAKING[kind]
+    found = leaks_of(look(model, batch, documents=documents, **settings))
+    assert check in found, f"{kind.__name__}, seed {seed}: {found}"
+    assert found[check].module == module, f"{kind.__name__}, seed {seed}: {found[check]}"
+
+
+def check_is_trusted(kind, seed, **settings):
+    model, batch, documents = models.make(kind, seed)
+    report = look(model, batch, documents=documents, **settings)
+    assert report.ok, f"{kind.__name__}, seed {seed}: {report}"
+    assert report.notes == ()
+
+
+@pytest.mark.parametrize("kind", models.LEAKING)
+def test_a_leak_is_found_and_named_at_its_module(kind):
+    check_is_found(kind, 0)
+
+
+@pytest.mark.parametrize("kind", models.SOUND)
+def test_a_sound_model_is_not_suspected(kind):
+    for seed in range(3):
+        check_is_trusted(kind, seed, max_documents=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", models.SOUND)
+def test_a_sound_model_is_never_suspected(kind):
+    for seed in range(100):
+        check_is_trusted(kind, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", models.LEAKING)
+def test_a_leak_is_found_whatever_the_weights(kind):
+    for seed in range(20):
+        check_is_found(kind, seed)
+
+
+def test_a_leak_is_told_in_a_paragraph():
+    model, batch, _ = models.make(models.ConvOverEnds, 0)
+    with pytest.raises(ConformanceError) as caught:
+        check_isolation(model, batch, checks=["gradient", "change"])
+    text = " ".join(str(caught.value).split())
+    assert "ConvOverEnds: 8 documents of " in text
+    assert " depends on document " in text
+    assert "It begins in `blocks.1.mixer.conv`, the first module whose output differs." in text
+    assert all(len(line) <= 80 for line in str(caught.value).splitlines())
+
+
+def test_facts_and_json_are_plain():
+    model, batch, _ = models.make(models.NoDocumentMask, 0)
+    report = look(model, batch)
+    assert report.facts()["problems"] == report.problems
+    assert "<table>" in report._repr_html_()
+    found = json.loads(json.dumps(report.as_json()))
+    assert (found["ok"], found["checks"][0]["leak"]["module"]) == (False, "blocks.0.mixer")
+
+
+class Sound(models.BlockMask):
+    """A sound model, whose logits subclasses make something else of."""
+
+    def logits(self, tokens, position_ids, cu_seqlens):
+        return super().forward(tokens, position_ids, cu_seqlens)
+
+    def losses(self, labels, *given):
+        return nn.functional.cross_entropy(self.logits(*given).transpose(1, 2), labels, reduction="none")
+
+
+def made(kind, seed=0, **changes):
+    torch.manual_seed(seed)
+    return kind().eval(), models.make_batch(seed) | changes
+
+
+class GivesTuple(Sound):
+    def forward(self, tokens, position_ids, cu_seqlens):
+        return self.logits(tokens, position_ids, cu_seqlens), None
+
+
+class GivesDict(Sound):
+    def forward(self, tokens, position_ids, cu_seqlens):
+        logits = self.logits(tokens, position_ids, cu_seqlens)
+        return {"logits": logits, "auxiliary": logits.mean()}
+
+
+class GivesLosses(Sound):
+    def forward(self, labels, tokens, position_ids, cu_seqlens):
+        return self.losses(labels, tokens, position_ids, cu_seqlens)
+
+
+class GivesLoss(Sound):
+    def forward(self, batch):
+        losses = self.losses(*(batch[name] for name in ("labels", "tokens", "position_ids", "cu_seqlens")))
+        return (losses * batch["loss_mask"]).sum() / batch["loss_mask"].sum()
+
+
+class GivesLeakingLoss(GivesLoss):
+    def logits(self, tokens, position_ids, cu_seqlens):
+        return self.run(self.embed(tokens), None)
+
+
+class GivesMeanOfAll(Sound):
+    def forward(self, labels, tokens, position_ids, cu_seqlens):
+        return self.logits(tokens, position_ids, cu_seqlens).mean()
+
+
+class GivesChoice(Sound):
+    def forward(self, tokens, position_ids, cu_seqlens):
+        return self.logits(tokens, position_ids, cu_seqlens).argmax(dim=2).float()
+
+
+class GivesRows(Sound):
+    def forward(self, tokens, position_ids, cu_seqlens):
+        return self.logits(tokens, position_ids, cu_seqlens).mean(dim=1)
+
+
+class Noisy(Sound):
+    noise = torch.Generator().manual_seed(1)
+
+    def forward(self, tokens, position_ids, cu_seqlens):
+        logits = self.logits(tokens, position_ids, cu_seqlens)
+        return logits + 1e-4 * torch.rand(logits.shape, generator=self.noise)
+
+
+class WithDropout(Sound):
+    def __init__(self):
+        super().__init__()
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, tokens, position_ids, cu_seqlens):
+        return self.dropout(self.logits(tokens, position_ids, cu_seqlens))
+
+
+@pytest.mark.parametrize("kind", [GivesTuple, GivesDict, GivesLosses, GivesLoss])
+def test_what_models_give(kind):
+    report = look(*made(kind), max_documents=4)
+    assert set(results_of(report).values()) == {"apart"}, str(report)
+    assert report.notes == (("not checked, as they have no value per token: auxiliary",) if kind is GivesDict else ())
+
+
+def test_one_loss_is_taken_document_by_document():
+    report = look(*made(GivesLeakingLoss), max_documents=4)
+    found = leaks_of(report)
+    assert (found["gradient"].module, found["change"].module) == ("blocks.0.mixer",) * 2
+    assert found["change"].position is None
+    assert "in its loss" in report.checks[1].words
+
+
+class ShiftsInItsLoss(Sound):
+    """Takes labels that are not shifted, as models of transformers do, and shifts them over the whole row."""
+
+    def forward(self, tokens, position_ids, cu_seqlens, labels):
+        logits = self.logits(tokens, position_ids, cu_seqlens)
+        return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+
+def test_labels_that_are_shifted_in_one_loss():
+    model, batch = made(ShiftsInItsLoss)
+    del batch["loss_mask"]
+    found = leaks_of(look(model, batch | {"labels": batch["tokens"]}, checks=["gradient", "change", "labels"]))
+    assert {name: leak.module for name, leak in found.items()} == {"gradient": "", "change": ""}
+
+
+def test_labels_that_tell_nothing_of_the_next_document():
+    model, batch, _ = models.make(models.BlockMask, 0)
+    starts = batch["position_ids"] == 0
+    batch["tokens"] = torch.where(starts, 5, batch["tokens"])
+    batch["labels"] = batch["tokens"].roll(-1, dims=1)
+    batch["loss_mask"] = torch.ones_like(batch["loss_mask"])
+    assert look(model, batch, checks=["labels"]).ok
+    batch["labels"] = batch["tokens"].clone()
+    batch["tokens"][0, 3:5] = 6
+    assert look(model, batch, checks=["labels"]).ok
+
+
+def test_what_has_no_gradient_is_checked_by_change():
+    report = look(*made(GivesChoice), checks=["gradient", "change"], max_documents=4)
+    assert results_of(report) == {"gradient": "not run", "change": "apart"}
+    assert "has no gradient at the embeddings of its tokens" in report.checks[0].words
+
+
+def test_dropout_is_said():
+    model, batch = made(WithDropout)
+    model.train()
+    report = look(model, batch, max_documents=4)
+    assert report.notes == ("dropout is on, first in `dropout`: all runs drew the same; `model.eval()` turns it off",)
+    assert results_of(report) == dict.fromkeys(("gradient", "change", "tail", "labels"), "apart") | {"alone": "not run"}
+    assert "call `model.eval()`" in report.checks[2].words
+    assert model.training
+
+
+def test_a_choice_at_the_edge_of_rounding_hides_no_leak():
+    model, batch, _ = models.make(models.CapacityShared, 4)
+    report = look(model, batch)
+    assert report.notes[0].startswith("other roundings change what the model chooses at 2 of 35 tokens")
+    assert set(leaks_of(report)) == {"change", "alone", "tail"}
+    assert "No gradient flows between them" in report.problems[0]
+
+
+def test_random_kernels_are_said():
+    report = look(*made(Noisy), max_documents=4)
+    assert report.ok
+    assert "equal runs differ by up to " in report.notes[0]
+
+
+def test_half_precision_has_a_limit_that_is_measured():
+    model, batch, _ = models.make(models.BlockMask, 0)
+    report = look(model.bfloat16(), batch, max_documents=4)
+    assert report.ok, str(report)
+    limits = {check.name: check.limit for check in report.checks}
+    assert limits["change"] == 0
+    assert 1e-3 < limits["alone"] < 1
+    model, batch, _ = models.make(models.PositionsGoOn, 0)
+    assert leaks_of(look(model.bfloat16(), batch))["alone"].module == "positions"
+
+
+def test_documents_are_told_apart_by_what_there_is():
+    model, batch, _ = models.make(models.BlockMask, 0)
+
+    def logits(_, values):
+        return model(values["tokens"], values["position_ids"], batch["cu_seqlens"])
+
+    given = {name: value for name, value in batch.items() if name != "cu_seqlens"}
+    assert look(model, batch, checks=["change"]).source == "cu_seqlens"
+    assert look(model, given, call=logits, checks=["change"]).source == "position_ids"
+    owner = models.documents_of(batch["cu_seqlens"], models.LENGTH)
+    report = look(model, {name: value.numpy() for name, value in batch.items()}, documents=owner.numpy())
+    assert (report.source, report.num_documents, report.num_padding, report.ok) == ("documents=", 10, 0, True)
+
+
+def test_a_flat_pack_without_padding():
+    torch.manual_seed(0)
+    model = models.Varlen()
+    bounds = torch.tensor([0, 3, 4, 9, 16])
+    batch = {"tokens": torch.arange(1, 17), "cu_seqlens": bounds, "max_seqlen": torch.tensor(7)}
+
+    def logits(model, values):
+        positions = torch.cat([torch.arange(each) for each in values["cu_seqlens"].diff()])
+        return model(values["tokens"][None], positions[None], values["cu_seqlens"][None])[0]
+
+    report = look(model, batch, call=logits)
+    assert (report.num_documents, report.ok) == (4, True), str(report)
+    assert results_of(report)["tail"] == "not run"
+
+
+def test_labels_of_a_batch_that_cross_an_end():
+    model, batch, _ = models.make(models.BlockMask, 0)
+    batch["loss_mask"] = torch.ones_like(batch["loss_mask"])
+    batch["labels"] = batch["tokens"].roll(-1, dims=1)
+    report = look(model, batch, checks=["labels"], documents=models.documents_of(batch["cu_seqlens"], models.LENGTH))
+    assert "is a token of document" in report.problems[0]
+    assert "`eod_mask_loss=True`" in report.problems[0]
+    future = torch.stack([batch["labels"], batch["tokens"].roll(-2, dims=1)], dim=1)
+    batch["labels"] = torch.where(batch["labels"] > 0, -100, -100)
+    assert leaks_of(look(model, batch | {"labels_future": future}, checks=["labels"]))["labels"] is not None
+
+
+def fails(model, batch, text, **settings):
+    with pytest.raises(ConfigError) as caught:
+        check_isolation(model, batch, **settings)
+    assert text in str(caught.value)
+    assert caught.value.hint
+
+
+def test_what_cannot_be_checked_is_refused():
+    model, batch, _ = models.make(models.BlockMask, 0)
+    fails(model, [1, 2], "expected a batch as a dict of tensors by name, found list")
+    fails(model, {"text": "a"}, "expected `tokens` or `input_ids` in the batch, found text")
+    fails(
+        model,
+        {"tokens": torch.rand(2, 4)},
+        "expected `tokens` as integers [rows, positions] or [positions], found float32[2, 4]",
+    )
+    fails(model, {"tokens": batch["tokens"]}, "nothing in the batch tells documents apart")
+    one = {"tokens": torch.arange(4), "cu_seqlens": torch.tensor([0, 4])}
+    fails(model, one, "the batch has one document of 4 tokens, by `cu_seqlens`")
+    fails(
+        model, batch, "expected `documents` of the shape of `tokens`, int64[2, 24], found int64[3]", documents=[0, 1, 2]
+    )
+    apart = torch.arange(2 * models.LENGTH).view(2, -1) % 2
+    fails(model, batch, "found document 0 in several", documents=apart)
+    fails(
+        model, batch | {"cu_seqlens": torch.tensor([[0, 30], [0, 24]])}, "expected `cu_seqlens` that rise to 24 at most"
+    )
+    fails(nn.Bilinear(2, 2, 2), batch, "the model takes input1, input2, and the batch has tokens, labels, ")
+    fails(model, batch, "unknown check 'all'", checks=["all"])
+    fails(*made(GivesRows), "expected logits or losses of tokens [2, 24], or one loss, found output [2, 32]")
+    fails(*made(GivesMeanOfAll), "whichever document has one: it ignores `loss_mask`")
+    batch = models.make_batch(0)
+    model.head.weight.data *= 1e5
+    fails(model.half(), batch, "the model gives NaN or infinity for document 0, first at token 0 of row 0")
+
+
+def test_a_row_without_boundaries_is_said():
+    model, batch, _ = models.make(models.NoDocumentMask, 0)
+    positions = torch.arange(models.LENGTH).expand(2, -1)
+    report = look(model, {"tokens": batch["tokens"], "position_ids": positions}, checks=["change"])
+    assert report.notes == ("each row is one document, by `position_ids`: nothing within a row was told apart",)
+
+
+def test_the_fixture(isolation):
+    model, batch, _ = models.make(models.BlockMask, 0)
+    assert isolation(model, batch, checks=["gradient"]).ok
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_model_is_checked_as_it_runs():
+    model, batch, _ = models.make(models.ConvOverEnds, 0)
+    report = look(torch.compile(model, backend="aot_eager"), batch, max_documents=3)
+    assert {leak.module for leak in leaks_of(report).values()} == {"blocks.1.mixer.conv"}
+    model, batch, _ = models.make(models.BlockMask, 0)
+    assert look(torch.compile(model, backend="aot_eager"), batch, max_documents=3).ok
+
+
+def test_the_command(tmp_path, capsys, monkeypatch):
+    documents = [[2 + (7 * number + at) % 29 for at in range(3 + number % 5)] + [1] for number in range(60)]
+    write_corpus(tmp_path / "corpus", documents)
+    (tmp_path / "run.toml").write_text(
+        'order = 1\nseed = 1\ntokenizer = "byte"\n[samples]\ninter_document_masking = true\neod_mask_loss = true\n'
+        '[sources]\ncorpus = "corpus"\n[[stages]]\nsequence_length = 24\nsamples = 8\nweights = { corpus = 1 }\n'
+    )
+    model = f"{models.__file__}:"
+    words = [str(tmp_path / "run.toml"), "--checks", "gradient", "change", "alone"]
+    assert cli.main(["check-isolation", f"{model}BlockMask", *words]) == 0
+    out = capsys.readouterr().out
+    assert "BlockMask: " in out
+    assert "(by cu_seqlens)" in out
+    assert cli.main(["check-isolation", f"{model}NoDocumentMask", *words, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["checks"][0]["leak"]["module"] == "blocks.0.mixer"
+    (tmp_path / "run.lock").unlink()
+    text = (tmp_path / "run.toml").read_text().replace("inter_document_masking = true\neod_mask_loss = true\n", "")
+    (tmp_path / "run.toml").write_text(text)
+    assert cli.main(["check-isolation", f"{model}BlockMask", *words]) == 1
+    assert "hint: set `inter_document_masking = true` in [samples] of run.toml" in capsys.readouterr().err
