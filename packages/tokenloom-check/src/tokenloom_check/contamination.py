@@ -1,0 +1,519 @@
+"""Passages of benchmarks in tokenized data: all n-grams of words, searched in what the stored tokens decode to.
+
+A word is a run of letters, digits and marks after Unicode's NFKC and case folding. Apostrophes and invisible code
+points are dropped, everything else ends a word. In scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer,
+Burmese) each code point is a word, so n-grams are of characters. Hash hits are confirmed by comparing words, so there
+is no false match. Documents are never joined; a special token ends a word like a line break.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.inputs.find import find_inputs, whole_file
+from tokenloom.inputs.record_format import open_slice
+from tokenloom.inputs.records import parse_block
+from tokenloom.inputs.utf8_texts import utf8_texts
+from tokenloom.kernels import Folding, NgramIndex, TokenBytes
+from tokenloom.progress import task
+from tokenloom.run.audit.span_table import SpanTable
+from tokenloom.run.audit.token_search import Spans, stretches
+from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
+from tokenloom.tokenizers.plain import ByteTokenizer
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
+from tokenloom.tokenizers.tiktoken_ranks import TiktokenTokenizer
+
+Int64s = NDArray[np.int64]
+
+_BETWEEN, _DROPPED, _LETTER, _MARK, _ALONE, _FOLDED, _CAREFUL = range(7)
+"""The `CodePointKind` of `native/ngrams.hpp`."""
+
+_APOSTROPHES = frozenset("'\u2018\u2019\u02bc")
+_WITHOUT_SPACES = (
+    *((0x0E00, 0x0F00), (0x1000, 0x10A0), (0x1780, 0x1800)),  # Thai and Lao; Burmese; Khmer
+    *((0x3005, 0x3008), (0x3040, 0x3130), (0x31A0, 0x31C0), (0x31F0, 0x3200)),  # kana and bopomofo
+    *((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0x20000, 0x323B0)),  # ideographs
+)
+_ALIKE = ((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xAC00, 0xD7A4), (0x20000, 0x2F800), (0x30000, 0x323B0))
+"""Ideographs and Hangul syllables, which stand for themselves."""
+
+_JAMO = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
+"""Hangul vowels and finals, which merge with what stands before them by a rule and not by a table."""
+
+_LINE_BREAK = b"\n"
+_OVERLAP_TOKENS = 1 << 16
+"""Of a document that is searched in parts; a longer passage over the cut is not found."""
+
+_BLOCK_TOKENS = 1 << 21
+_MOST_RUNS = 10_000_000
+_BLOCK_BYTES = 1 << 20
+
+
+def words_of(text: str) -> list[str]:
+    """Returns the words of a text, as they are compared.
+
+    Example:
+        >>> words_of("Don’t PANIC:\\n“Ｆｕｌｌ-width”, 中文.")
+        ['dont', 'panic', 'full', 'width', '中', '文']
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    shown = "".join(letter for letter in folded if _kind_of(letter) != _DROPPED)
+    spaced = ""
+    for letter in unicodedata.normalize("NFKC", shown):
+        kind = _kind_of(letter)
+        if kind == _ALONE:
+            spaced += f" {letter} "
+        elif kind == _BETWEEN:
+            spaced += " "
+        elif kind == _LETTER or spaced[-1:].strip():  # a mark begins no word
+            spaced += letter
+    return spaced.split()
+
+
+def _kind_of(letter: str) -> int:
+    """Returns what a code point is to words, after folding."""
+    category = unicodedata.category(letter)
+    if letter in _APOSTROPHES or category == "Cf":
+        return _DROPPED
+    is_mark = category[0] == "M"
+    if not (is_mark or letter.isalnum()):
+        return _BETWEEN
+    if any(start <= ord(letter) < stop for start, stop in _WITHOUT_SPACES):
+        return _ALONE
+    return _MARK if is_mark else _LETTER
+
+
+@lru_cache(maxsize=1 << 16)
+def _normalised(stretch: bytes) -> bytes:
+    return " ".join(words_of(stretch.decode(errors="replace"))).encode()
+
+
+@cache
+def folding() -> Folding:
+    """Returns what all code points are to words; made in 0.2 s, and kept."""
+    kinds = np.full(0x110001, _BETWEEN, dtype=np.uint8)
+    for start, stop in _ALIKE:
+        kind = _LETTER if start == 0xAC00 else _ALONE
+        kinds[start:stop] = [kind if chr(point).isalnum() else _BETWEEN for point in range(start, stop)]
+    others = [*range(0x80, 0x3400), *range(0x4DC0, 0x4E00), *range(0xA000, 0xAC00), *range(0xD7A4, 0xD800)]
+    others += [*range(0xF900, 0x20000), *range(0x2F800, 0x2FA20), *range(0xE0000, 0xE0200)]
+    pairs = [unicodedata.decomposition(chr(point)).split() for point in others]
+    merging = {chr(int(pair[1], 16)) for pair in pairs if len(pair) == 2 and pair[0][0] != "<"} | set(map(chr, _JAMO))
+    points, texts = [], []
+    for point in others:
+        before = unicodedata.normalize("NFKC", chr(point))
+        text = unicodedata.normalize("NFKC", before.casefold())
+        found = {_kind_of(letter) for letter in text}
+        if any(letter in merging or unicodedata.combining(letter) for letter in before + text):
+            kinds[point] = _CAREFUL
+        elif text == chr(point) or found in ({_BETWEEN}, {_DROPPED}):
+            kinds[point] = found.pop()
+        else:
+            kinds[point] = _FOLDED
+            points.append(point)
+            texts.append(text)
+    folded = utf8_texts(texts)
+    return Folding(
+        kinds=kinds, points=np.array(points, dtype=np.uint32), offsets=folded.offsets, content=folded.content
+    )
+
+
+# --- benchmarks -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Benchmarks:
+    """The items of benchmark files, a record each; fields of an item are searched one by one.
+
+    Attributes:
+        names: path of each file.
+        files: int32[num_items], the file of each item.
+        records: int64[num_items], line or row of each item, from 1.
+        texts: the fields of all items, one item after the other.
+        items: int64[num_texts], the item of each text.
+        index: the n-grams of these texts.
+        num_grams: int64[num_items], n-grams of each item; 0 for one that is too short.
+    """
+
+    names: tuple[str, ...]
+    files: NDArray[np.int32]
+    records: Int64s
+    texts: Sequence[str]
+    items: Int64s
+    index: NgramIndex
+    num_grams: Int64s
+
+
+def read_benchmarks(
+    paths: Sequence[str],
+    *,
+    fields: Sequence[str] = ("text",),
+    words: int = 13,
+    least_words: int = 5,
+    input_format: str | None = None,
+) -> Benchmarks:
+    """Returns benchmarks with the index of their n-grams.
+
+    Args:
+        paths: files, folders or globs, of any format that `preprocess` reads.
+        fields: keys of the texts; "text" for files of text, whose items are lines.
+        words: words of an n-gram.
+        least_words: fields with fewer words than an n-gram are searched as a whole if they have as many as these.
+        input_format: format of all files; None to tell it by their names.
+
+    Raises:
+        ConfigError, InputError: a file cannot be read, or a record has no such field.
+    """
+    found = find_inputs(paths, input_format=input_format).files
+    texts: list[str] = []
+    items: list[int] = []
+    files: list[int] = []
+    records: list[int] = []
+    for number, file in enumerate(found):
+        reader = open_slice(whole_file(file), block_bytes=_BLOCK_BYTES, keys=fields)
+        try:
+            for block in reader.blocks():
+                parsed = parse_block(block, fields)
+                if parsed.bad_lines:
+                    message = f"{parsed.bad_lines[0].place}: {parsed.bad_lines[0].reason}"
+                    raise ConfigError(message, hint="name the fields of the benchmark with --field")
+                skipped = {first + i for first, count in parsed.left_out.tolist() for i in range(count)}
+                numbers = [block.first_record + i for i in range(parsed.num_records) if i not in skipped]
+                first_item = len(files)
+                files += [number] * parsed.num_documents
+                records += numbers
+                for column in parsed.columns:
+                    ends = range(1, len(column.texts) + 1) if column.document_ends is None else column.document_ends
+                    lengths = np.diff(np.array([0, *ends], dtype=np.int64))
+                    items += (first_item + np.repeat(np.arange(len(lengths)), lengths)).tolist()
+                    texts += column.texts
+        finally:
+            reader.close()
+    in_order = np.argsort(np.array(items, dtype=np.int64), kind="stable")
+    texts = [texts[number] for number in in_order.tolist()]
+    whole = utf8_texts(texts)
+    index = NgramIndex(whole.content, whole.offsets, folding(), _normalised, length=words, least=least_words)
+    of_texts = np.array(items, dtype=np.int64)[in_order]
+    num_grams = np.bincount(of_texts, np.diff(index.gram_offsets), minlength=len(files)).astype(np.int64)
+    return Benchmarks(
+        names=tuple(file.path for file in found),
+        files=np.array(files, dtype=np.int32),
+        records=np.array(records, dtype=np.int64),
+        texts=whole,
+        items=of_texts,
+        index=index,
+        num_grams=num_grams,
+    )
+
+
+# --- from tokens to text --------------------------------------------------------------------------------------------
+
+
+def token_bytes(tokenizer: TextTokenizer) -> TokenBytes | None:
+    """Returns the bytes of each token, special ones as a line break; None where texts are not these, back to back."""
+    table = [_LINE_BREAK] * tokenizer.vocab_size
+    if isinstance(tokenizer, ByteTokenizer):
+        table[:256] = [bytes([value]) for value in range(256)]
+    elif isinstance(tokenizer, TiktokenTokenizer):
+        for number in range(tokenizer.vocab_size):
+            try:
+                table[number] = tokenizer.backend.decode_single_token_bytes(number)
+            except KeyError:
+                continue  # an id that no text has
+    elif isinstance(tokenizer, HuggingFaceTokenizer):
+        if (json.loads(tokenizer.backend.to_str()).get("decoder") or {}).get("type") != "ByteLevel":
+            return None
+        values = _byte_level_values()
+        for spelling, number in tokenizer.vocab.items():
+            is_plain = all(letter in values for letter in spelling)
+            table[number] = bytes(values[letter] for letter in spelling) if is_plain else spelling.encode()
+        for number, added in tokenizer.backend.get_added_tokens_decoder().items():
+            table[number] = _LINE_BREAK if added.special else added.content.encode()
+    else:
+        return None
+    if isinstance(tokenizer, TiktokenTokenizer):
+        for number in tokenizer.special_tokens.values():
+            table[number] = _LINE_BREAK
+    return TokenBytes(table)
+
+
+def _byte_level_values() -> dict[str, int]:
+    """Returns the byte of each letter that GPT-2's vocabulary is written in."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [value for value in range(256) if value not in shown]
+    return {chr(value): value for value in shown} | {chr(256 + place): value for place, value in enumerate(hidden)}
+
+
+# --- the search -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchedSource:
+    """A name, and the pairs that are searched under it; documents are numbered over all of them, as in `run.lock`."""
+
+    name: str
+    prefixes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Passages:
+    """Passages of items in documents, by item, source, document and place.
+
+    Attributes:
+        items: int64[count].
+        sources: int32[count].
+        documents: int64[count], numbers in the source.
+        starts, stops: int64[count], tokens [start, stop) of the document.
+        first_grams: int64[count], the first n-gram of the item there, among those of all texts.
+        num_grams: int64[count], how many follow each other.
+    """
+
+    items: Int64s
+    sources: NDArray[np.int32]
+    documents: Int64s
+    starts: Int64s
+    stops: Int64s
+    first_grams: Int64s
+    num_grams: Int64s
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def longest(self) -> Int64s:
+        """Returns of each item and document the longest passage: int64[count], rising."""
+        order = np.lexsort((-self.num_grams, self.documents, self.sources, self.items))
+        keys = np.stack([self.items, self.sources, self.documents])[:, order]
+        is_first = np.concatenate([[True], (np.diff(keys, axis=1) != 0).any(axis=0)])[: len(order)]
+        return order[is_first]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Contamination:
+    """What was found of benchmarks.
+
+    Attributes:
+        benchmarks: them.
+        sources: what was searched.
+        coverage: float64[num_items], the share of the n-grams of each item that stand anywhere.
+        passages: where.
+        num_tokens: tokens that were searched.
+    """
+
+    benchmarks: Benchmarks
+    sources: tuple[SearchedSource, ...]
+    coverage: NDArray[np.float64]
+    passages: Passages
+    num_tokens: int
+
+
+def find_contamination(
+    benchmarks: Benchmarks, sources: Sequence[SearchedSource], tokenizer: TextTokenizer, *, num_threads: int = 1
+) -> Contamination:
+    """Searches all tokens of some sources, some million at a time.
+
+    Args:
+        benchmarks: what is looked for.
+        sources: where; a passage over two sequences of a pair is none.
+        tokenizer: the tokenizer of all of them.
+        num_threads: threads that search.
+
+    Raises:
+        ConfigError: the tokens are not of this tokenizer, or passages stand at too many places.
+        DatasetNotFoundError, DatasetFormatError, StorageError: data cannot be read.
+    """
+    table = token_bytes(tokenizer)
+    found: list[Int64s] = [np.empty((0, 7), dtype=np.int64)]
+    num_runs = num_tokens = 0
+    with task("search", unit="tokens") as advance, ThreadPoolExecutor(num_threads) as executor:
+        waiting: deque[Future[Int64s]] = deque()
+        for source, first, pair, span in _blocks(sources):
+            waiting.append(executor.submit(_search, benchmarks.index, source, first, pair, span, table, tokenizer))
+            count = int(span.lengths.sum())
+            num_tokens += count
+            while len(waiting) > num_threads or (waiting and waiting[0].done()):
+                found.append(waiting.popleft().result())
+                num_runs += len(found[-1])
+                if num_runs > _MOST_RUNS:
+                    message = f"expected passages at {_MOST_RUNS:,} places or fewer, found more"
+                    raise ConfigError(message, hint="search longer n-grams with --words, or fewer benchmarks")
+            advance(count)
+        found += [each.result() for each in waiting]
+    runs = np.concatenate(found)
+    grams = benchmarks.index.grams
+    is_found = np.zeros(benchmarks.index.num_grams + 1, dtype=np.int64)
+    np.add.at(is_found, runs[:, 4], 1)
+    np.add.at(is_found, runs[:, 4] + runs[:, 5], -1)
+    stands = np.cumsum(is_found)[:-1] > 0
+    of_grams = np.repeat(benchmarks.items, np.diff(benchmarks.index.gram_offsets))
+    counts = np.bincount(of_grams, stands[grams], minlength=len(benchmarks.files))
+    return Contamination(
+        benchmarks=benchmarks,
+        sources=tuple(sources),
+        coverage=counts / np.maximum(1, benchmarks.num_grams),
+        passages=_passages(runs, grams, of_grams),
+        num_tokens=num_tokens,
+    )
+
+
+def _blocks(sources: Sequence[SearchedSource]) -> Iterator[tuple[int, int, IndexedDataset, Spans]]:
+    """Yields the number of a source, that of the first document of a pair in it, the pair, and some sequences."""
+    for number, source in enumerate(sources):
+        first = 0
+        for prefix in source.prefixes:
+            pair = IndexedDataset(prefix)
+            for span in stretches(pair.sequence_lengths, overlap=_OVERLAP_TOKENS, at_once=_BLOCK_TOKENS):
+                yield number, first, pair, span
+            first += len(pair)
+
+
+def _search(
+    index: NgramIndex,
+    source: int,
+    first: int,
+    pair: IndexedDataset,
+    span: Spans,
+    table: TokenBytes | None,
+    tokenizer: TextTokenizer,
+) -> Int64s:
+    """Returns source, document, first token and the one behind the last, first n-gram, and how many, and 0."""
+    tokens = span.tokens_of(pair)
+    ends = np.cumsum(span.lengths)
+    last = int(span.starts[-1] + span.lengths[-1])
+    inside = {
+        "begins_inside": bool(span.starts[0]),
+        "ends_inside": last < int(pair.sequence_lengths[int(span.rows[-1])]),
+    }
+    try:
+        if table is not None:
+            runs = index.search(tokens.astype(np.uint32), ends, table, **inside)
+        else:
+            runs = _search_decoded(index, np.split(tokens, ends[:-1]), tokenizer, inside)
+    except IndexError as error:
+        message = f"`{pair.path_prefix}` has {error}, but `{tokenizer.path}` has {tokenizer.vocab_size:,} tokens"
+        raise ConfigError(message, hint="name the tokenizer that made the data with --tokenizer") from error
+    found = np.zeros((len(runs), 7), dtype=np.int64)
+    found[:, 0] = source
+    found[:, 1] = first + span.rows[runs[:, 0]]
+    found[:, 2:4] = runs[:, 1:3] + span.starts[runs[:, 0]][:, None]
+    found[:, 4:6] = runs[:, 3:]
+    return found
+
+
+_BYTES = TokenBytes([bytes([value]) for value in range(256)])
+
+
+def _search_decoded(
+    index: NgramIndex, rows: Sequence[NDArray[Any]], tokenizer: TextTokenizer, inside: dict[str, bool]
+) -> Int64s:
+    """Searches what the tokenizer makes of each document; what is found is traced back to tokens by decoding again."""
+    texts = [tokenizer.detokenize(row.tolist()).encode(errors="replace") for row in rows]
+    data = np.frombuffer(b"".join(texts), dtype=np.uint8)
+    runs = index.search(data.astype(np.uint32), np.array(list(accumulate(map(len, texts)))), _BYTES, **inside)
+    for run in runs:
+        ids, start, last = rows[run[0]].tolist(), int(run[1]), int(run[2]) - 1
+        run[1], run[2] = _num_tokens_within(ids, start, tokenizer), _num_tokens_within(ids, last, tokenizer) + 1
+    return runs
+
+
+def _num_tokens_within(ids: list[int], num_bytes: int, tokenizer: TextTokenizer) -> int:
+    """Returns how many of the first tokens have no more text than so many bytes."""
+    low, high = 0, len(ids)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if len(tokenizer.detokenize(ids[:middle]).encode(errors="replace")) <= num_bytes:
+            low = middle
+        else:
+            high = middle - 1
+    return min(low, len(ids) - 1)
+
+
+def _passages(runs: Int64s, grams: NDArray[np.uint32], of_grams: Int64s) -> Passages:
+    """Returns runs of numbers of n-grams as passages of all items that have them."""
+    by_number = np.argsort(grams, kind="stable")
+    numbers = grams[by_number]
+    counts = runs[:, 5]
+    run = np.repeat(np.arange(len(runs)), counts)
+    number = np.repeat(runs[:, 4] - (np.cumsum(counts) - counts), counts) + np.arange(len(run))
+    first, stop = np.searchsorted(numbers, number), np.searchsorted(numbers, number, side="right")
+    each = stop - first
+    if (total := int(each.sum())) > 10 * _MOST_RUNS:
+        message = f"expected n-grams at {10 * _MOST_RUNS:,} places or fewer, found {total:,}"
+        raise ConfigError(message, hint="search longer n-grams with --words, or fewer benchmarks")
+    run = np.repeat(run, each)
+    place = by_number[np.repeat(first - (np.cumsum(each) - each), each) + np.arange(len(run))]
+    order = np.lexsort((place, run, of_grams[place]))
+    run, place = run[order], place[order]
+    joins = (np.diff(run) == 0) & (np.diff(place) == 1) & (np.diff(of_grams[place]) == 0)
+    begins = np.flatnonzero(np.concatenate([[True], ~joins])[: len(run)])
+    run, first_grams = run[begins], place[begins]
+    lengths = np.diff(np.append(begins, len(order)))
+    columns = [of_grams[first_grams], *runs[run, :4].T]
+    rows = np.unique(np.stack([*columns, first_grams, lengths], axis=1), axis=0)  # what overlaps was found twice
+    return Passages(
+        items=rows[:, 0],
+        sources=rows[:, 1].astype(np.int32),
+        documents=rows[:, 2],
+        starts=rows[:, 3],
+        stops=rows[:, 4],
+        first_grams=rows[:, 5],
+        num_grams=rows[:, 6],
+    )
+
+
+def passages_read(passages: Passages, spans: SpanTable) -> tuple[Int64s, Int64s]:
+    """Returns which passages stand at which positions: their numbers and the positions, both int64[count].
+
+    Args:
+        passages: them.
+        spans: where their documents are read; denied ones do not count.
+    """
+    kept = spans.take(np.flatnonzero(~spans.denied))
+    keys = kept.sources.astype(np.int64) << 44 | kept.documents
+    order = np.argsort(keys, kind="stable")
+    wanted = passages.sources.astype(np.int64) << 44 | passages.documents
+    first, stop = (np.searchsorted(keys[order], wanted, side=side) for side in ("left", "right"))
+    each = stop - first
+    passage = np.repeat(np.arange(len(passages)), each)
+    span = order[np.repeat(first - (np.cumsum(each) - each), each) + np.arange(len(passage))]
+    begins, ends = kept.starts[span], kept.starts[span] + kept.lengths[span]
+    touches = (begins < passages.stops[passage]) & (passages.starts[passage] < ends)
+    return passage[touches], kept.positions[span[touches]]
+
+
+def item_text(benchmarks: Benchmarks, first_gram: int, num_grams: int) -> tuple[str, int, int]:
+    """Returns the text that n-grams are of, and the bytes [start, stop) of it that they cover."""
+    index = benchmarks.index
+    text = int(np.searchsorted(index.gram_offsets, first_gram, side="right")) - 1
+    first, end = index.word_offsets[text : text + 2].tolist()
+    total = int(index.gram_offsets[text + 1] - index.gram_offsets[text])
+    begin = first + first_gram - int(index.gram_offsets[text])
+    words = end - first - total + num_grams
+    ranges = index.word_ranges[begin : begin + words]
+    return benchmarks.texts[text], int(ranges[0, 0]), int(ranges[-1, 1])
+
+
+def passage_text(
+    sources: Sequence[SearchedSource], source: int, document: int, tokens: tuple[int, int], tokenizer: TextTokenizer
+) -> str:
+    """Returns what tokens [start, stop) of a document say."""
+    for prefix in sources[source].prefixes:
+        pair = IndexedDataset(prefix)
+        if document < len(pair):
+            start, stop = tokens
+            return decoded(pair.get(document, start, stop - start).tolist(), tokenizer)
+        document -= len(pair)
+    message = f"source {sources[source].name!r} has no such document"
+    raise IndexError(message)
