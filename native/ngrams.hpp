@@ -1,7 +1,7 @@
 // N-grams of words of some texts, such as benchmarks, and where they stand in tokenized documents.
 //
-// A word is a run of letters, digits and marks after NFKC and case folding; apostrophes are dropped, anything else ends a
-// word. In scripts without spaces each code point is a word. ASCII is read by a table, the rest by the kinds of code
+// A word is a run of letters, digits and marks after NFKC and case folding; apostrophes are dropped, anything else ends
+// a word. In scripts without spaces each code point is a word. ASCII is read by a table, the rest by the kinds of code
 // points; a stretch with a code point that may merge with its neighbours is returned to the caller, who normalises it
 // and calls again. An n-gram is found by a rolling hash of its words and confirmed by comparing the words themselves.
 #pragma once
@@ -35,7 +35,8 @@ enum CodePointKind : std::uint8_t {
 };
 
 constexpr std::size_t kMostNgramWords = 50;
-constexpr std::size_t kTokenPadding = 16;  // bytes behind those of all tokens
+constexpr std::size_t kTokenPadding = 16;   // bytes behind those of all tokens
+constexpr std::uint8_t kPassageEnd = 0xff;  // the byte that special tokens stand for
 
 // Texts back to back: text i is bytes [offsets[i], offsets[i + 1]).
 struct TextsView {
@@ -152,11 +153,11 @@ class WordScanner {
 
   std::uint8_t* bytes() { return normal_.data(); }
 
-  // Stretches that nobody has normalised yet; each ends what is before it.
+  // Stretches that nobody has normalised yet.
   std::vector<std::string>& unknown() { return unknown_; }
 
   // Calls `sink.word(start, stop, raw_start, raw_stop)` for each word, the places of its normal form and of the text it
-  // was made of, and `sink.interrupted()` for a stretch that is not known.
+  // was made of, and `sink.end_passage()` where no n-gram may go over: at kPassageEnd, which no text has.
   template <typename Sink>
   void scan(std::span<const std::uint8_t> text, Sink& sink) {
     text_ = text.data();
@@ -227,6 +228,7 @@ class WordScanner {
     }
     if (stop == at) {  // nothing but what ends a word
       end_word(at, sink);
+      if (*at == kPassageEnd) sink.end_passage();
       return at + detail::code_point(at, end_).size;
     }
     if (is_careful) {
@@ -284,7 +286,6 @@ class WordScanner {
     const auto found = learned_.find(stretch);
     if (found == learned_.end()) {
       unknown_.emplace_back(stretch);
-      sink.interrupted();
       return;
     }
     std::string_view words = found->second;
@@ -357,26 +358,37 @@ class NgramIndex {
     bool begins_inside, ends_inside;  // the first is not its beginning, the last not its end
   };
 
-  // Adds where n-grams stand to `runs`, in order. Returns the stretches that have to be learned; then what was added is
-  // not all. Throws std::out_of_range for a token that `table` has no bytes of.
-  std::vector<std::string> search(const Documents& documents, const TextsView& table, const Learned& learned,
-                                  std::vector<NgramRun>& runs) const {
+  // What a search found, by document, and what has to be learned before the rest can be searched.
+  struct Found {
+    std::vector<NgramRun> runs;
+    std::vector<std::int64_t> unfinished;  // documents without runs here, as they hold stretches that are not known
+    std::vector<std::string> unknown;
+  };
+
+  // Searches the documents whose numbers are `wanted`. Throws std::out_of_range for a token without bytes in `table`.
+  Found search(const Documents& documents, std::span<const std::int64_t> wanted, const TextsView& table,
+               const Learned& learned) const {
+    Found found;
     WordScanner scanner(folding_, learned);
     GrowingBytes text;
     std::vector<std::uint32_t> token_ends;
-    std::int64_t first = 0;
-    for (std::size_t i = 0; i < documents.ends.size(); ++i) {
-      const std::int64_t last = documents.ends[i];
-      const auto tokens =
-          documents.tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first));
+    for (const std::int64_t document : wanted) {
+      const auto i = static_cast<std::size_t>(document);
+      const auto first = static_cast<std::size_t>(i == 0 ? 0 : documents.ends[i - 1]);
+      const auto tokens = documents.tokens.subspan(first, static_cast<std::size_t>(documents.ends[i]) - first);
       std::size_t size = decode(tokens, table, text, token_ends);
       if (documents.ends_inside && i + 1 == documents.ends.size()) size = size_up_to_a_word(text.data(), size);
-      Finder finder(*this, scanner, token_ends, static_cast<std::int64_t>(i), runs);
+      const std::size_t num_runs = found.runs.size(), num_unknown = scanner.unknown().size();
+      Finder finder(*this, scanner, token_ends, document, found.runs);
       if (documents.begins_inside && i == 0) finder.skip_first();
       scanner.scan({text.data(), size}, finder);
-      first = last;
+      finder.finish();
+      if (scanner.unknown().size() == num_unknown) continue;
+      found.runs.resize(num_runs);
+      found.unfinished.push_back(document);
     }
-    return std::move(scanner.unknown());
+    found.unknown = std::move(scanner.unknown());
+    return found;
   }
 
  private:
@@ -409,7 +421,7 @@ class NgramIndex {
       size = stop + 1;
     }
 
-    void interrupted() {}
+    void end_passage() {}
 
     void end_text() {
       const std::size_t before = content.size() - size;
@@ -426,12 +438,16 @@ class NgramIndex {
     }
   };
 
-  // Numbers of some hashes in a few bits each: whether one may be there.
+  // Whether a key may be among some: two bits of a word of 64, where each has a word's half, so 1 in 200 others pass.
   struct Filter {
     explicit Filter(std::size_t count = 0)
         : shift(64 - std::bit_width(32 * count | 63)), bits((std::size_t{1} << (64 - shift)) / 64) {}
-    void add(std::uint64_t key) { bits[key >> shift >> 6] |= std::uint64_t{1} << (key >> shift & 63); }
-    bool may_have(std::uint64_t key) const { return bits[key >> shift >> 6] >> (key >> shift & 63) & 1; }
+    static std::uint64_t mask(std::uint64_t key) {
+      return std::uint64_t{1} << (key >> 8 & 63) | std::uint64_t{1} << (key >> 16 & 63);
+    }
+    void add(std::uint64_t key) { bits[key >> shift >> 6] |= mask(key); }
+    bool may_have(std::uint64_t key) const { return (~bits[key >> shift >> 6] & mask(key)) == 0; }
+    void prefetch(std::uint64_t key) const { __builtin_prefetch(&bits[key >> shift >> 6]); }
     int shift;
     std::vector<std::uint64_t> bits;
   };
@@ -554,10 +570,10 @@ class NgramIndex {
 
     void skip_first() { skips_ = true; }
 
-    void interrupted() {
-      skips_ = false;
-      hash_ = count_ = 0;
-      last_[0] = {};
+    void end_passage() {
+      finish();
+      count_ = 0;
+      words_[0] = {};
       run_ = kNoRun;
     }
 
@@ -566,54 +582,67 @@ class NgramIndex {
         skips_ = false;
         return;
       }
-      hash_ = hash_ * kBase + detail::word_hash(scanner_.bytes() + start, stop - start);
-      ++count_;
-      last_[count_ % kKept] = {hash_, start, raw_start};
-      stop_ = stop;
-      raw_stop_ = raw_stop;
-      if (count_ >= index_.length_)
-        if (const std::uint64_t key = key_of_last(index_.length_); index_.filter_.may_have(key))
-          look(key, index_.length_, true);
-      if (count_ < index_.shortest_) return;
-      const std::uint64_t tail = key_of_last(index_.shortest_);
-      if (index_.short_filter_.may_have(tail)) look_for_short(tail);
+      const Word& before = words_[count_ % kKept];
+      Word& word = words_[++count_ % kKept];
+      word.hash = before.hash * kBase + detail::word_hash(scanner_.bytes() + start, stop - start);
+      word.start = start;
+      word.stop = stop;
+      word.raw_start = raw_start;
+      word.raw_stop = raw_stop;
+      word.key = count_ >= index_.length_ ? key_of(count_, index_.length_) : 0;
+      word.tail = index_.shortest_ <= std::min(count_, kMostNgramWords) ? key_of(count_, index_.shortest_) : 0;
+      index_.filter_.prefetch(word.key);
+      if (count_ > kLater) look_at(count_ - kLater);
+    }
+
+    // Looks at the last words.
+    void finish() {
+      for (std::size_t at = count_ > kLater ? count_ - kLater + 1 : 1; at <= count_; ++at) look_at(at);
     }
 
    private:
     static constexpr std::size_t kKept = 64;
+    static constexpr std::size_t kLater = 12;  // words, in which memory answers: twice as fast with a million n-grams
+    static constexpr std::size_t kNoRun = ~std::size_t{0};
 
     struct Word {
-      std::uint64_t hash;  // of all up to it
-      std::size_t start, raw_start;
+      std::uint64_t hash = 0;  // of all words up to it
+      std::uint64_t key, tail;  // of the n-gram and of the shortest text that end with it, 0 for none
+      std::size_t start, stop, raw_start, raw_stop;
     };
 
-    std::uint64_t key_of_last(std::size_t num_words) const {
-      const std::uint64_t before = last_[(count_ - num_words) % kKept].hash;
-      return key_of(hash_ - before * index_.powers_[num_words], num_words);
+    // Returns the key of the words that end with a word.
+    std::uint64_t key_of(std::size_t last, std::size_t num_words) const {
+      const std::uint64_t before = words_[(last - num_words) % kKept].hash;
+      return NgramIndex::key_of(words_[last % kKept].hash - before * index_.powers_[num_words], num_words);
     }
 
-    // Looks for whole short texts that end here, of which the last words are known.
-    void look_for_short(std::uint64_t tail) {
-      const auto found = index_.short_lengths_.find(tail);
+    void look_at(std::size_t last) {
+      const Word& word = words_[last % kKept];
+      if (word.key && index_.filter_.may_have(word.key)) look(word.key, last, index_.length_);
+      if (!word.tail || !index_.short_filter_.may_have(word.tail)) return;
+      const auto found = index_.short_lengths_.find(word.tail);
       if (found == index_.short_lengths_.end()) return;
       for (std::uint64_t lengths = found->second; lengths; lengths &= lengths - 1) {
         const auto num_words = static_cast<std::size_t>(std::countr_zero(lengths));
-        if (num_words <= count_) look(key_of_last(num_words), num_words, false);
+        if (num_words <= last) look(key_of(last, num_words), last, num_words);
       }
     }
 
-    void look(std::uint64_t key, std::size_t num_words, bool may_join) {
-      const Word& first = last_[(count_ - num_words + 1) % kKept];
-      const std::uint32_t gram = index_.find(key, scanner_.bytes() + first.start, stop_ - first.start);
+    void look(std::uint64_t key, std::size_t last, std::size_t num_words) {
+      const Word& first = words_[(last - num_words + 1) % kKept];
+      const Word& word = words_[last % kKept];
+      const std::uint32_t gram = index_.find(key, scanner_.bytes() + first.start, word.stop - first.start);
       if (gram == kNone) return;
-      if (may_join && run_ != kNoRun && at_ + 1 == count_ && runs_[run_].gram + runs_[run_].num_grams == gram) {
-        runs_[run_].stop = token_of(raw_stop_ - 1) + 1;
+      const bool may_join = num_words == index_.length_;
+      if (may_join && run_ != kNoRun && at_ + 1 == last && runs_[run_].gram + runs_[run_].num_grams == gram) {
+        runs_[run_].stop = token_of(word.raw_stop - 1) + 1;
         ++runs_[run_].num_grams;
       } else {
         if (may_join) run_ = runs_.size();
-        runs_.push_back({document_, token_of(first.raw_start), token_of(raw_stop_ - 1) + 1, gram, 1});
+        runs_.push_back({document_, token_of(first.raw_start), token_of(word.raw_stop - 1) + 1, gram, 1});
       }
-      if (may_join) at_ = count_;
+      if (may_join) at_ = last;
     }
 
     // Returns the token that a byte of the text belongs to.
@@ -621,23 +650,20 @@ class NgramIndex {
       return std::upper_bound(token_ends_.begin(), token_ends_.end(), byte) - token_ends_.begin();
     }
 
-    static constexpr std::size_t kNoRun = ~std::size_t{0};
-
     const NgramIndex& index_;
     WordScanner& scanner_;
     const std::vector<std::uint32_t>& token_ends_;
     const std::int64_t document_;
     std::vector<NgramRun>& runs_;
-    std::array<Word, kKept> last_{};
-    std::uint64_t hash_ = 0;
-    std::size_t count_ = 0, stop_ = 0, raw_stop_ = 0;
+    std::array<Word, kKept> words_;  // number n at n % kKept, from 1 on
+    std::size_t count_ = 0;
     std::size_t run_ = kNoRun, at_ = 0;  // the last run, and the word that ended it
     bool skips_ = false;
   };
 
   Folding folding_;
   std::size_t length_, least_;
-  std::size_t shortest_ = kMostNgramWords + 1;  // words of the shortest text that is taken whole
+  std::size_t shortest_ = kMostNgramWords + 1;  // words of the shortest text that is taken whole; more for none
   std::array<std::uint64_t, kMostNgramWords + 1> powers_{1};
   std::vector<std::int64_t> word_offsets_{0}, gram_offsets_{0};  // of each text
   std::vector<std::uint32_t> word_ranges_;                       // of each word in its text, start and stop

@@ -60,8 +60,8 @@ ByteList build(NgramIndex& index, const Bytes& content, const Offsets& offsets, 
 }
 
 nb::tuple search(const NgramIndex& index, const Array<const std::uint32_t>& tokens, const Offsets& ends,
-                 bool begins_inside, bool ends_inside, const Bytes& content, const Offsets& offsets,
-                 const ByteList& stretches, const ByteList& words) {
+                 bool begins_inside, bool ends_inside, const Offsets& wanted, const Bytes& content,
+                 const Offsets& offsets, const ByteList& stretches, const ByteList& words) {
   const TextsView table = texts_of(content, offsets);
   if (table.offsets.back() + static_cast<std::int64_t>(kTokenPadding) > static_cast<std::int64_t>(content.size()))
     throw nb::value_error("expected 16 bytes behind those of all tokens");
@@ -72,16 +72,19 @@ nb::tuple search(const NgramIndex& index, const Array<const std::uint32_t>& toke
        (documents.ends.front() < 0 || documents.ends.back() > static_cast<std::int64_t>(tokens.size()))))
     throw nb::value_error("expected ends of documents that rise within the tokens");
   const Learned learned = learned_of(stretches, words);
-  std::vector<NgramRun> runs;
-  std::vector<std::string> unknown;
+  const auto numbers = as_span<const std::int64_t>(wanted);
+  for (const std::int64_t number : numbers)
+    if (number < 0 || number >= static_cast<std::int64_t>(ends.size())) throw nb::value_error("expected documents");
+  NgramIndex::Found found;
   std::vector<std::int64_t> columns;
   {
     const WithoutLock unlocked;
-    unknown = index.search(documents, table, learned, runs);
-    for (const auto& [document, start, stop, gram, num_grams] : runs)
+    found = index.search(documents, numbers, table, learned);
+    for (const auto& [document, start, stop, gram, num_grams] : found.runs)
       columns.insert(columns.end(), {document, start, stop, gram, num_grams});
   }
-  return nb::make_tuple(tokenloom::to_numpy(std::move(columns)), to_bytes(unknown));
+  return nb::make_tuple(tokenloom::to_numpy(std::move(columns)), tokenloom::to_numpy(std::move(found.unfinished)),
+                        to_bytes(found.unknown));
 }
 
 }  // namespace
@@ -98,10 +101,10 @@ void bind_ngrams(nb::module_& module) {
           "kinds"_a, "points"_a, "offsets"_a, "content"_a, "length"_a, "least"_a)
       .def("build", &build, "content"_a, "offsets"_a, "stretches"_a, "words"_a,
            "Takes texts, once; returns the stretches whose words have to be given first, and then takes nothing.")
-      .def("search", &search, "tokens"_a, "ends"_a, "begins_inside"_a, "ends_inside"_a, "content"_a, "offsets"_a,
-           "stretches"_a, "words"_a,
-           "Returns (document, start, stop, n-gram, number of n-grams) of each run of them, back to back, and the "
-           "stretches whose words have to be given for all of it.")
+      .def("search", &search, "tokens"_a, "ends"_a, "begins_inside"_a, "ends_inside"_a, "wanted"_a, "content"_a,
+           "offsets"_a, "stretches"_a, "words"_a,
+           "Returns (document, start, stop, n-gram, number of n-grams) of each run of them, back to back; the documents "
+           "still to be searched; and the stretches whose words have to be given for that.")
       .def(
           "numbering",
           [](const NgramIndex& index) {

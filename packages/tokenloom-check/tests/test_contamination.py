@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.preprocess.corpus import byte_level_json, make_sentencepiece, make_tiktoken, make_tokenizer
-from tests.support import few_examples
+from tests.support import few_examples, write_corpus
 
-from tokenloom import IndexedDatasetBuilder, load_tokenizer
+from tokenloom import IndexedDatasetBuilder, cli, load_tokenizer
 from tokenloom.errors import ConfigError
 from tokenloom_check import contamination
-from tokenloom_check.contamination import SearchedSource, find_contamination, read_benchmarks, words_of
+from tokenloom_check.contamination import Searched, find_contamination, read_benchmarks, words_of
 
 PASSAGE = (
     "When Zoë's café re-opened, twelve naïve customers waited outside; "
@@ -42,8 +42,7 @@ def write_items(path, items, field="text"):
 def search(tmp_path, items, documents, tokenizer=BYTES, **options):
     benchmarks = read_benchmarks([write_items(tmp_path / "items.jsonl", items)], **options)
     prefix = write_pair(tmp_path / "data", documents, tokenizer)
-    source = SearchedSource(name="web", prefixes=(prefix,))
-    return find_contamination(benchmarks, [source], tokenizer)
+    return find_contamination(benchmarks, Searched(sources={"web": (prefix,)}, tokenizer=tokenizer))
 
 
 def pairs_of(found):
@@ -127,25 +126,31 @@ def test_tokenizers_of_all_kinds(tmp_path, kind):
     document = f"Some code before it. {PASSAGE} And some behind."
     found = search(tmp_path, [PASSAGE], ["nothing", document], tokenizer)
     assert pairs_of(found) == [(0, 1)]
-    row = found.passages.longest()[0]
-    tokens = (int(found.passages.starts[row]), int(found.passages.stops[row]))
-    text = contamination.passage_text(found.sources, 0, 1, tokens, tokenizer)
+    passage = found.passage(int(found.passages.longest()[0]))
+    text = passage["of_document"]
+    assert passage["of_item"] == PASSAGE.rstrip(".")
     assert words_of(PASSAGE) == words_of(text)
     assert len(text) < len(PASSAGE) + 4
 
 
-def test_special_tokens_end_a_word_and_others_tokens_are_refused(tmp_path):
-    tokenizer = make_tokenizer(byte_level_json())
-    halves = PASSAGE.split("waited")
-    document = f"{halves[0]}<|endoftext|>waited{halves[1]}"
-    assert tokenizer.eod in tokenizer.tokenize(document)
-    assert pairs_of(search(tmp_path, [PASSAGE], [document], tokenizer)) == [(0, 0)]
+@pytest.mark.parametrize("kind", ["huggingface", "sentencepiece"])
+def test_no_passage_goes_over_a_special_token(tmp_path, kind):
+    tokenizer = make_tokenizer(byte_level_json()) if kind == "huggingface" else make_sentencepiece()
+    first, second = (tokenizer.tokenize(part) for part in PASSAGE.split("waited"))
+    middle = tokenizer.tokenize("waited")
+    documents = [[*first, tokenizer.eod, *middle, *second], [*first, *middle, *second, tokenizer.eod, *first]]
+    benchmarks = read_benchmarks([write_items(tmp_path / "items.jsonl", [PASSAGE])])
+    prefix = write_corpus(tmp_path / "data", documents)
+    found = find_contamination(benchmarks, Searched(sources={"web": (prefix,)}, tokenizer=tokenizer))
+    assert pairs_of(found) == [(0, 1)]
+
+
+def test_tokens_of_another_tokenizer_are_refused(tmp_path):
+    write_pair(tmp_path / "data", [PASSAGE * 20], make_tokenizer(byte_level_json()))
+    benchmarks = read_benchmarks([write_items(tmp_path / "items.jsonl", [PASSAGE])])
+    searched = Searched(sources={"web": (str(tmp_path / "data"),)}, tokenizer=BYTES)
     with pytest.raises(ConfigError, match=r"data` has token \d+, but `byte` has 259 tokens"):
-        find_contamination(
-            read_benchmarks([write_items(tmp_path / "items.jsonl", [PASSAGE])]),
-            [SearchedSource(name="web", prefixes=(str(tmp_path / "data"),))],
-            BYTES,
-        )
+        find_contamination(benchmarks, searched)
 
 
 # --- against sets of words ------------------------------------------------------------------------------------------
@@ -270,3 +275,102 @@ def test_all_plants_are_found_and_nothing_else(data, tmp_path_factory):
         expected += [(item, number) for item in planted]
     found = search(tmp_path_factory.mktemp("plants"), items, documents)
     assert pairs_of(found) == sorted(expected)
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+RUN = """\
+order = 1
+seed = 1
+tokenizer = "byte"
+
+[sources]
+web = "web"
+code = "code"
+
+[[stages]]
+sequence_length = 64
+samples = 400
+weights = { web = 3, code = 1 }
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    filler = [f"document {number} says nothing of interest to anybody. " * 6 for number in range(60)]
+    write_pair(tmp_path / "web", [*filler[:30], f"It began. {PASSAGE} It ended.", *filler[30:]])
+    write_pair(tmp_path / "code", filler[:20])
+    (tmp_path / "run.toml").write_text(RUN)
+    write_items(tmp_path / "exam.jsonl", ["an easy one", PASSAGE], field="question")
+    write_items(tmp_path / "clean.jsonl", [" ".join(f"word{number}" for number in range(20))], field="question")
+    return tmp_path
+
+
+def run(capsys, folder, *words):
+    words = [str(word).replace("F/", f"{folder}/") for word in words]
+    status = cli.main(["contamination", *words, "--field", "question"])
+    return status, *capsys.readouterr()
+
+
+def test_a_run_names_the_steps_that_read_a_benchmark(capsys, folder):
+    sizes = ("--global-batch-size", 8, "--save-interval", 2)
+    files = ("F/exam.jsonl", "F/clean.jsonl", "--run", "F/run.toml")
+    status, out, err = run(capsys, folder, *files, *sizes)
+    assert (status, err) == (1, "")
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert "clean.jsonl: clean, no step reads anything of it" in out
+    cli.main(["when", f"{folder}/run.toml", "--tokens", PASSAGE, "--global-batch-size", "8", "--json"])
+    read = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    first = read[0]["step"]
+    assert f"exam.jsonl: clean up to step {first:,}; 1 item read since" in out
+    assert f"last clean checkpoint: step {first - first % 2:,}" in out or first < 2
+    _, out, _ = run(capsys, folder, *files, *sizes, "--json")
+    found = json.loads(out)
+    assert found["items"][0]["first_position"] == read[0]["position"]
+    assert found["items"][0]["num_positions"] == len({row["position"] for row in read})
+    assert [row["first_step"] for row in found["benchmarks"]] == [first, None]
+    assert [row["too_short"] for row in found["benchmarks"]] == [1, 0]
+    _, out, _ = run(capsys, folder, *files, *sizes, "--until-position", read[0]["position"])
+    assert f"exam.jsonl: clean, no step reads anything of it before position {read[0]['position']:,}" in out
+
+
+def test_what_is_written_for_others(capsys, folder):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    written = ("--deny", "F/denied.txt", "--output", "F/found.parquet")
+    status, _, _ = run(capsys, folder, "F/exam.jsonl", "--run", "F/run.toml", *written)
+    assert status == 1
+    assert (folder / "denied.txt").read_text() == "web:30\n"
+    [row] = parquet.read_table(folder / "found.parquet").to_pylist()
+    assert (row["record"], row["source"], row["document"], row["coverage"]) == (2, "web", 30, 1.0)
+    assert row["of_item"] == row["of_document"] == PASSAGE.rstrip(".")
+    words = ["--documents-file", f"{folder}/denied.txt", "--from-position", "0", "--dry-run"]
+    assert cli.main(["deny", f"{folder}/run.toml", *words]) == 0
+    assert "1 document" in capsys.readouterr().out
+
+
+def test_data_without_a_run(capsys, folder):
+    status, out, _ = run(capsys, folder, "F/exam.jsonl", "--data", "F/web", "F/code", "--tokenizer", "byte")
+    assert status == 1
+    assert "exam.jsonl:2  100% of 7 n-grams, 1 document" in out
+    assert "  item                 When Zoë's café re-opened" in out
+    status, out, _ = run(capsys, folder, "F/exam.jsonl", "--data", "F/code", "--tokenizer", "byte")
+    assert status == 0
+    status, _, err = run(capsys, folder, "F/exam.jsonl", "--data", "F/code", "--tokenizer", "byte", "--field", "answer")
+    assert status == 1
+    assert "exam.jsonl` line 1: no key 'answer'; found 'question'\nhint: name the fields" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--tokenizer", "byte"), "name data with --data or a run with --run, one of both"),
+        (("--data", "F/web", "--words", 7), "expected --words from 8 to 50, found 7"),
+        (("--data", "F/web", "--deny", "x"), "--deny and --save-interval are about a run: name it with --run"),
+    ],
+)
+def test_wrong_usage_exits_with_2(capsys, folder, words, message):
+    with pytest.raises(SystemExit) as stopped:
+        run(capsys, folder, "F/exam.jsonl", *words)
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err

@@ -100,7 +100,7 @@ class NgramIndex:
     ) -> Int64s:
         """Returns where n-grams stand, in runs of consecutive ones: int64[num_runs, 5].
 
-        Of each run: the document, its first token and the one behind its last, counted in the document, the number of
+        Of each run, those of a document in order: the document, its first token and the one behind its last, counted in the document, the number of
         the first n-gram, and how many there are, of consecutive numbers.
 
         Args:
@@ -113,12 +113,13 @@ class NgramIndex:
         Raises:
             IndexError: a token is not in the table.
         """
-        stretches: list[bytes] = []
-        while True:
+        found, wanted, stretches = [], np.arange(len(ends)), list[bytes]()
+        while len(wanted):
             words = [self._normalise(each) for each in stretches]
-            runs, unknown = self._native.search(
-                tokens, ends, begins_inside, ends_inside, table.content, table.offsets, stretches, words
+            runs, wanted, unknown = self._native.search(
+                tokens, ends, begins_inside, ends_inside, wanted, table.content, table.offsets, stretches, words
             )
-            if not unknown:
-                return runs.reshape(-1, 5)
+            found.append(runs.reshape(-1, 5))
             stretches = list(dict.fromkeys(unknown))
+        joined: Int64s = np.concatenate([np.empty((0, 5), dtype=np.int64), *found])
+        return joined

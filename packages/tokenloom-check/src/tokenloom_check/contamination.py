@@ -3,16 +3,18 @@
 A word is a run of letters, digits and marks after Unicode's NFKC and case folding. Apostrophes and invisible code
 points are dropped, everything else ends a word. In scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer,
 Burmese) each code point is a word, so n-grams are of characters. Hash hits are confirmed by comparing words, so there
-is no false match. Documents are never joined; a special token ends a word like a line break.
+is no false match. Documents are never joined, and no passage goes over a special token.
 """
 
 from __future__ import annotations
 
 import json
 import unicodedata
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate
@@ -21,11 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ConfigError, MissingTokenError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.inputs.find import find_inputs, whole_file
 from tokenloom.inputs.record_format import open_slice
-from tokenloom.inputs.records import parse_block
+from tokenloom.inputs.records import documents_between, parse_block
 from tokenloom.inputs.utf8_texts import utf8_texts
 from tokenloom.kernels import Folding, NgramIndex, TokenBytes
 from tokenloom.progress import task
@@ -53,7 +55,8 @@ _ALIKE = ((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xAC00, 0xD7A4), (0x20000, 0x2F80
 _JAMO = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
 """Hangul vowels and finals, which merge with what stands before them by a rule and not by a table."""
 
-_LINE_BREAK = b"\n"
+_PASSAGE_END = b"\xff"
+_ALL_BYTES = [bytes([value]) for value in range(256)]
 _OVERLAP_TOKENS = 1 << 16
 """Of a document that is searched in parts; a longer passage over the cut is not found."""
 
@@ -190,16 +193,13 @@ def read_benchmarks(
                 if parsed.bad_lines:
                     message = f"{parsed.bad_lines[0].place}: {parsed.bad_lines[0].reason}"
                     raise ConfigError(message, hint="name the fields of the benchmark with --field")
-                skipped = {first + i for first, count in parsed.left_out.tolist() for i in range(count)}
-                numbers = [block.first_record + i for i in range(parsed.num_records) if i not in skipped]
-                first_item = len(files)
-                files += [number] * parsed.num_documents
-                records += numbers
                 for column in parsed.columns:
-                    ends = range(1, len(column.texts) + 1) if column.document_ends is None else column.document_ends
-                    lengths = np.diff(np.array([0, *ends], dtype=np.int64))
-                    items += (first_item + np.repeat(np.arange(len(lengths)), lengths)).tolist()
+                    ends = np.arange(1, len(column.texts) + 1) if column.document_ends is None else column.document_ends
+                    items += np.repeat(len(files) + np.arange(len(ends)), np.diff(ends, prepend=0)).tolist()
                     texts += column.texts
+                for first, count in documents_between(parsed.left_out, 0, parsed.num_records).tolist():
+                    records += range(block.first_record + first, block.first_record + first + count)
+                files += [number] * parsed.num_documents
         finally:
             reader.close()
     in_order = np.argsort(np.array(items, dtype=np.int64), kind="stable")
@@ -223,16 +223,13 @@ def read_benchmarks(
 
 
 def token_bytes(tokenizer: TextTokenizer) -> TokenBytes | None:
-    """Returns the bytes of each token, special ones as a line break; None where texts are not these, back to back."""
-    table = [_LINE_BREAK] * tokenizer.vocab_size
+    """Returns the bytes of each token, `_PASSAGE_END` for special ones; None where texts are more than these."""
+    table = [_PASSAGE_END] * tokenizer.vocab_size
     if isinstance(tokenizer, ByteTokenizer):
-        table[:256] = [bytes([value]) for value in range(256)]
+        table[:256] = _ALL_BYTES
     elif isinstance(tokenizer, TiktokenTokenizer):
-        for number in range(tokenizer.vocab_size):
-            try:
-                table[number] = tokenizer.backend.decode_single_token_bytes(number)
-            except KeyError:
-                continue  # an id that no text has
+        for token in tokenizer.backend.token_byte_values():
+            table[tokenizer.backend.encode_single_token(token)] = token
     elif isinstance(tokenizer, HuggingFaceTokenizer):
         if (json.loads(tokenizer.backend.to_str()).get("decoder") or {}).get("type") != "ByteLevel":
             return None
@@ -241,12 +238,9 @@ def token_bytes(tokenizer: TextTokenizer) -> TokenBytes | None:
             is_plain = all(letter in values for letter in spelling)
             table[number] = bytes(values[letter] for letter in spelling) if is_plain else spelling.encode()
         for number, added in tokenizer.backend.get_added_tokens_decoder().items():
-            table[number] = _LINE_BREAK if added.special else added.content.encode()
+            table[number] = _PASSAGE_END if added.special else added.content.encode()
     else:
         return None
-    if isinstance(tokenizer, TiktokenTokenizer):
-        for number in tokenizer.special_tokens.values():
-            table[number] = _LINE_BREAK
     return TokenBytes(table)
 
 
@@ -261,11 +255,16 @@ def _byte_level_values() -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchedSource:
-    """A name, and the pairs that are searched under it; documents are numbered over all of them, as in `run.lock`."""
+class Searched:
+    """What is searched.
 
-    name: str
-    prefixes: tuple[str, ...]
+    Attributes:
+        sources: the prefixes of the pairs of each source; documents are numbered over all of them, as in `run.lock`.
+        tokenizer: the tokenizer of all of them.
+    """
+
+    sources: Mapping[str, tuple[str, ...]]
+    tokenizer: TextTokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -297,7 +296,8 @@ class Passages:
         order = np.lexsort((-self.num_grams, self.documents, self.sources, self.items))
         keys = np.stack([self.items, self.sources, self.documents])[:, order]
         is_first = np.concatenate([[True], (np.diff(keys, axis=1) != 0).any(axis=0)])[: len(order)]
-        return order[is_first]
+        longest: Int64s = order[is_first]
+        return longest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -305,41 +305,58 @@ class Contamination:
     """What was found of benchmarks.
 
     Attributes:
-        benchmarks: them.
-        sources: what was searched.
+        benchmarks, searched: what was looked for, and where.
         coverage: float64[num_items], the share of the n-grams of each item that stand anywhere.
         passages: where.
         num_tokens: tokens that were searched.
     """
 
     benchmarks: Benchmarks
-    sources: tuple[SearchedSource, ...]
+    searched: Searched
     coverage: NDArray[np.float64]
     passages: Passages
     num_tokens: int
 
+    def passage(self, number: int) -> dict[str, Any]:
+        """Returns a passage with its text in the item and in the document."""
+        found, index = self.passages, self.benchmarks.index
+        names = ("documents", "starts", "stops", "first_grams", "num_grams")
+        document, start, stop, first, count = (int(getattr(found, name)[number]) for name in names)
+        text = int(np.searchsorted(index.gram_offsets, first, side="right")) - 1
+        word, last = index.word_offsets[text : text + 2].tolist()
+        before, end = index.gram_offsets[text : text + 2].tolist()
+        first_word = word + first - before
+        ranges = index.word_ranges[first_word : first_word + count + (last - word) - (end - before)]
+        name, prefixes = list(self.searched.sources.items())[found.sources[number]]
+        row, pair = document, IndexedDataset(prefixes[0])
+        for prefix in prefixes[1:]:
+            if row >= len(pair):
+                row, pair = row - len(pair), IndexedDataset(prefix)
+        return {
+            "source": name,
+            "document": document,
+            "start": start,
+            "length": stop - start,
+            "num_consecutive": count,
+            "of_item": self.benchmarks.texts[text].encode()[int(ranges[0, 0]) : int(ranges[-1, 1])].decode(),
+            "of_document": decoded(pair.get(row, start, stop - start).tolist(), self.searched.tokenizer),
+        }
 
-def find_contamination(
-    benchmarks: Benchmarks, sources: Sequence[SearchedSource], tokenizer: TextTokenizer, *, num_threads: int = 1
-) -> Contamination:
-    """Searches all tokens of some sources, some million at a time.
 
-    Args:
-        benchmarks: what is looked for.
-        sources: where; a passage over two sequences of a pair is none.
-        tokenizer: the tokenizer of all of them.
-        num_threads: threads that search.
+def find_contamination(benchmarks: Benchmarks, searched: Searched, *, num_threads: int = 1) -> Contamination:
+    """Searches all tokens, some million at a time. A passage over two sequences of a pair is none.
 
     Raises:
         ConfigError: the tokens are not of this tokenizer, or passages stand at too many places.
         DatasetNotFoundError, DatasetFormatError, StorageError: data cannot be read.
     """
+    tokenizer = searched.tokenizer
     table = token_bytes(tokenizer)
     found: list[Int64s] = [np.empty((0, 7), dtype=np.int64)]
     num_runs = num_tokens = 0
     with task("search", unit="tokens") as advance, ThreadPoolExecutor(num_threads) as executor:
         waiting: deque[Future[Int64s]] = deque()
-        for source, first, pair, span in _blocks(sources):
+        for source, first, pair, span in _blocks(searched):
             waiting.append(executor.submit(_search, benchmarks.index, source, first, pair, span, table, tokenizer))
             count = int(span.lengths.sum())
             num_tokens += count
@@ -361,18 +378,18 @@ def find_contamination(
     counts = np.bincount(of_grams, stands[grams], minlength=len(benchmarks.files))
     return Contamination(
         benchmarks=benchmarks,
-        sources=tuple(sources),
+        searched=searched,
         coverage=counts / np.maximum(1, benchmarks.num_grams),
         passages=_passages(runs, grams, of_grams),
         num_tokens=num_tokens,
     )
 
 
-def _blocks(sources: Sequence[SearchedSource]) -> Iterator[tuple[int, int, IndexedDataset, Spans]]:
+def _blocks(searched: Searched) -> Iterator[tuple[int, int, IndexedDataset, Spans]]:
     """Yields the number of a source, that of the first document of a pair in it, the pair, and some sequences."""
-    for number, source in enumerate(sources):
+    for number, prefixes in enumerate(searched.sources.values()):
         first = 0
-        for prefix in source.prefixes:
+        for prefix in prefixes:
             pair = IndexedDataset(prefix)
             for span in stretches(pair.sequence_lengths, overlap=_OVERLAP_TOKENS, at_once=_BLOCK_TOKENS):
                 yield number, first, pair, span
@@ -412,32 +429,42 @@ def _search(
     return found
 
 
-_BYTES = TokenBytes([bytes([value]) for value in range(256)])
+_BYTES = TokenBytes(_ALL_BYTES)
 
 
 def _search_decoded(
     index: NgramIndex, rows: Sequence[NDArray[Any]], tokenizer: TextTokenizer, inside: dict[str, bool]
 ) -> Int64s:
     """Searches what the tokenizer makes of each document; what is found is traced back to tokens by decoding again."""
-    texts = [tokenizer.detokenize(row.tolist()).encode(errors="replace") for row in rows]
+    special = _special_ids(tokenizer)
+
+    def text_of(ids: NDArray[Any]) -> bytes:
+        places = np.flatnonzero(np.isin(ids, special))
+        pieces = np.split(ids, np.stack([places, places + 1], axis=1).ravel())[::2]
+        return _PASSAGE_END.join(tokenizer.detokenize(piece.tolist()).encode(errors="replace") for piece in pieces)
+
+    def token_at(ids: NDArray[Any], byte: int) -> int:
+        found = bisect_right(range(len(ids)), byte, key=lambda last: len(text_of(ids[: last + 1])))
+        return min(found, len(ids) - 1)
+
+    texts = list(map(text_of, rows))
     data = np.frombuffer(b"".join(texts), dtype=np.uint8)
     runs = index.search(data.astype(np.uint32), np.array(list(accumulate(map(len, texts)))), _BYTES, **inside)
     for run in runs:
-        ids, start, last = rows[run[0]].tolist(), int(run[1]), int(run[2]) - 1
-        run[1], run[2] = _num_tokens_within(ids, start, tokenizer), _num_tokens_within(ids, last, tokenizer) + 1
+        ids, start, last = rows[run[0]], int(run[1]), int(run[2]) - 1
+        run[1:3] = token_at(ids, start), token_at(ids, last) + 1
     return runs
 
 
-def _num_tokens_within(ids: list[int], num_bytes: int, tokenizer: TextTokenizer) -> int:
-    """Returns how many of the first tokens have no more text than so many bytes."""
-    low, high = 0, len(ids)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if len(tokenizer.detokenize(ids[:middle]).encode(errors="replace")) <= num_bytes:
-            low = middle
-        else:
-            high = middle - 1
-    return min(low, len(ids) - 1)
+def _special_ids(tokenizer: TextTokenizer) -> list[int]:
+    """Returns the ids of tokens that are no text."""
+    if isinstance(tokenizer, HuggingFaceTokenizer):
+        return [number for number, each in tokenizer.backend.get_added_tokens_decoder().items() if each.special]
+    found = list(tokenizer.special_tokens.values())
+    for role in ("eod", "bos", "pad"):
+        with suppress(MissingTokenError):
+            found.append(getattr(tokenizer, role))
+    return found
 
 
 def _passages(runs: Int64s, grams: NDArray[np.uint32], of_grams: Int64s) -> Passages:
@@ -491,29 +518,3 @@ def passages_read(passages: Passages, spans: SpanTable) -> tuple[Int64s, Int64s]
     begins, ends = kept.starts[span], kept.starts[span] + kept.lengths[span]
     touches = (begins < passages.stops[passage]) & (passages.starts[passage] < ends)
     return passage[touches], kept.positions[span[touches]]
-
-
-def item_text(benchmarks: Benchmarks, first_gram: int, num_grams: int) -> tuple[str, int, int]:
-    """Returns the text that n-grams are of, and the bytes [start, stop) of it that they cover."""
-    index = benchmarks.index
-    text = int(np.searchsorted(index.gram_offsets, first_gram, side="right")) - 1
-    first, end = index.word_offsets[text : text + 2].tolist()
-    total = int(index.gram_offsets[text + 1] - index.gram_offsets[text])
-    begin = first + first_gram - int(index.gram_offsets[text])
-    words = end - first - total + num_grams
-    ranges = index.word_ranges[begin : begin + words]
-    return benchmarks.texts[text], int(ranges[0, 0]), int(ranges[-1, 1])
-
-
-def passage_text(
-    sources: Sequence[SearchedSource], source: int, document: int, tokens: tuple[int, int], tokenizer: TextTokenizer
-) -> str:
-    """Returns what tokens [start, stop) of a document say."""
-    for prefix in sources[source].prefixes:
-        pair = IndexedDataset(prefix)
-        if document < len(pair):
-            start, stop = tokens
-            return decoded(pair.get(document, start, stop - start).tolist(), tokenizer)
-        document -= len(pair)
-    message = f"source {sources[source].name!r} has no such document"
-    raise IndexError(message)
