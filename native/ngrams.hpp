@@ -308,11 +308,12 @@ class WordScanner {
   std::size_t start_ = 0, out_ = 0;          // of that word in `normal_`
 };
 
-// A passage that was found: consecutive n-grams, of consecutive numbers, in a document.
-struct NgramRun {
+// An n-gram that was found.
+struct NgramHit {
   std::int64_t document;
+  std::int64_t word;         // of the document, the last of the n-gram; words count from 1
   std::int64_t start, stop;  // tokens of the document
-  std::int64_t gram, num_grams;
+  std::int64_t gram;
 };
 
 // The n-grams of some texts: of `length` words, or of all words of a text with fewer, if it has at least `least`. Equal
@@ -360,8 +361,8 @@ class NgramIndex {
 
   // What a search found, by document, and what has to be learned before the rest can be searched.
   struct Found {
-    std::vector<NgramRun> runs;
-    std::vector<std::int64_t> unfinished;  // documents without runs here, as they hold stretches that are not known
+    std::vector<NgramHit> hits;
+    std::vector<std::int64_t> unfinished;  // documents without hits here, as they hold stretches that are not known
     std::vector<std::string> unknown;
   };
 
@@ -378,13 +379,13 @@ class NgramIndex {
       const auto tokens = documents.tokens.subspan(first, static_cast<std::size_t>(documents.ends[i]) - first);
       std::size_t size = decode(tokens, table, text, token_ends);
       if (documents.ends_inside && i + 1 == documents.ends.size()) size = size_up_to_a_word(text.data(), size);
-      const std::size_t num_runs = found.runs.size(), num_unknown = scanner.unknown().size();
-      Finder finder(*this, scanner, token_ends, document, found.runs);
+      const std::size_t num_hits = found.hits.size(), num_unknown = scanner.unknown().size();
+      Finder finder(*this, scanner, token_ends, document, found.hits);
       if (documents.begins_inside && i == 0) finder.skip_first();
       scanner.scan({text.data(), size}, finder);
       finder.finish();
       if (scanner.unknown().size() == num_unknown) continue;
-      found.runs.resize(num_runs);
+      found.hits.resize(num_hits);
       found.unfinished.push_back(document);
     }
     found.unknown = std::move(scanner.unknown());
@@ -565,16 +566,16 @@ class NgramIndex {
   class Finder {
    public:
     Finder(const NgramIndex& index, WordScanner& scanner, const std::vector<std::uint32_t>& token_ends,
-           std::int64_t document, std::vector<NgramRun>& runs)
-        : index_(index), scanner_(scanner), token_ends_(token_ends), document_(document), runs_(runs) {}
+           std::int64_t document, std::vector<NgramHit>& hits)
+        : index_(index), scanner_(scanner), token_ends_(token_ends), document_(document), hits_(hits) {}
 
     void skip_first() { skips_ = true; }
 
     void end_passage() {
       finish();
+      num_before_ += count_ + 1;
       count_ = 0;
       words_[0] = {};
-      run_ = kNoRun;
     }
 
     void word(std::size_t start, std::size_t stop, std::size_t raw_start, std::size_t raw_stop) {
@@ -603,7 +604,6 @@ class NgramIndex {
    private:
     static constexpr std::size_t kKept = 64;
     static constexpr std::size_t kLater = 12;  // words, in which memory answers: twice as fast with a million n-grams
-    static constexpr std::size_t kNoRun = ~std::size_t{0};
 
     struct Word {
       std::uint64_t hash = 0;  // of all words up to it
@@ -634,15 +634,8 @@ class NgramIndex {
       const Word& word = words_[last % kKept];
       const std::uint32_t gram = index_.find(key, scanner_.bytes() + first.start, word.stop - first.start);
       if (gram == kNone) return;
-      const bool may_join = num_words == index_.length_;
-      if (may_join && run_ != kNoRun && at_ + 1 == last && runs_[run_].gram + runs_[run_].num_grams == gram) {
-        runs_[run_].stop = token_of(word.raw_stop - 1) + 1;
-        ++runs_[run_].num_grams;
-      } else {
-        if (may_join) run_ = runs_.size();
-        runs_.push_back({document_, token_of(first.raw_start), token_of(word.raw_stop - 1) + 1, gram, 1});
-      }
-      if (may_join) at_ = last;
+      hits_.push_back({document_, static_cast<std::int64_t>(num_before_ + last), token_of(first.raw_start),
+                       token_of(word.raw_stop - 1) + 1, gram});
     }
 
     // Returns the token that a byte of the text belongs to.
@@ -654,10 +647,9 @@ class NgramIndex {
     WordScanner& scanner_;
     const std::vector<std::uint32_t>& token_ends_;
     const std::int64_t document_;
-    std::vector<NgramRun>& runs_;
+    std::vector<NgramHit>& hits_;
     std::array<Word, kKept> words_;  // number n at n % kKept, from 1 on
-    std::size_t count_ = 0;
-    std::size_t run_ = kNoRun, at_ = 0;  // the last run, and the word that ended it
+    std::size_t count_ = 0, num_before_ = 0;  // words since the last end of passages, and before that
     bool skips_ = false;
   };
 

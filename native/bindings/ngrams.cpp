@@ -80,8 +80,8 @@ nb::tuple search(const NgramIndex& index, const Array<const std::uint32_t>& toke
   {
     const WithoutLock unlocked;
     found = index.search(documents, numbers, table, learned);
-    for (const auto& [document, start, stop, gram, num_grams] : found.runs)
-      columns.insert(columns.end(), {document, start, stop, gram, num_grams});
+    for (const auto& [document, word, start, stop, gram] : found.hits)
+      columns.insert(columns.end(), {document, word, start, stop, gram});
   }
   return nb::make_tuple(tokenloom::to_numpy(std::move(columns)), tokenloom::to_numpy(std::move(found.unfinished)),
                         to_bytes(found.unknown));
@@ -103,8 +103,8 @@ void bind_ngrams(nb::module_& module) {
            "Takes texts, once; returns the stretches whose words have to be given first, and then takes nothing.")
       .def("search", &search, "tokens"_a, "ends"_a, "begins_inside"_a, "ends_inside"_a, "wanted"_a, "content"_a,
            "offsets"_a, "stretches"_a, "words"_a,
-           "Returns (document, start, stop, n-gram, number of n-grams) of each run of them, back to back; the documents "
-           "still to be searched; and the stretches whose words have to be given for that.")
+           "Returns (document, word, start, stop, n-gram) of each hit, back to back; the documents still to be searched; "
+           "and the stretches whose words have to be given for that.")
       .def(
           "numbering",
           [](const NgramIndex& index) {

@@ -339,7 +339,7 @@ class NgramIndex:
 
     def search(self, tokens: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], begins_inside: bool, ends_inside: bool, wanted: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], content: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], stretches: Sequence[bytes], words: Sequence[bytes]) -> tuple[Any, ...]:
         """
-        Returns (document, start, stop, n-gram, number of n-grams) of each run of them, back to back; the documents still to be searched; and the stretches whose words have to be given for that.
+        Returns (document, word, start, stop, n-gram) of each hit, back to back; the documents still to be searched; and the stretches whose words have to be given for that.
         """
 
     def numbering(self) -> tuple[Any, ...]:

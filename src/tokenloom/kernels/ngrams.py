@@ -98,10 +98,10 @@ class NgramIndex:
         begins_inside: bool = False,
         ends_inside: bool = False,
     ) -> Int64s:
-        """Returns where n-grams stand, in runs of consecutive ones: int64[num_runs, 5].
+        """Returns where n-grams stand: int64[num_hits, 5], those of a document in order.
 
-        Of each run, those of a document in order: the document, its first token and the one behind its last, counted in the document, the number of
-        the first n-gram, and how many there are, of consecutive numbers.
+        Of each the document; the number of its last word there; its first token and the one behind its last, counted
+        in the document; and the number of the n-gram.
 
         Args:
             tokens: uint32, documents back to back.
@@ -116,10 +116,10 @@ class NgramIndex:
         found, wanted, stretches = [], np.arange(len(ends)), list[bytes]()
         while len(wanted):
             words = [self._normalise(each) for each in stretches]
-            runs, wanted, unknown = self._native.search(
+            hits, wanted, unknown = self._native.search(
                 tokens, ends, begins_inside, ends_inside, wanted, table.content, table.offsets, stretches, words
             )
-            found.append(runs.reshape(-1, 5))
+            found.append(hits.reshape(-1, 5))
             stretches = list(dict.fromkeys(unknown))
         joined: Int64s = np.concatenate([np.empty((0, 5), dtype=np.int64), *found])
         return joined

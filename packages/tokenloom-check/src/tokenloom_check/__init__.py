@@ -1,5 +1,5 @@
-"""Checks around tokenloom: whether a machine is fit (`doctor`), a loader resumes exactly,
-an order is well shuffled, packs are full."""
+"""Checks around tokenloom: whether a machine is fit (`doctor`), benchmarks stand in data (`contamination`), a loader
+resumes exactly, an order is well shuffled, packs are full."""
 
 from tokenloom_check.packing import PackingQuality, PackReport, pack_report, rank_costs
 from tokenloom_check.recording import record_batch, record_checkpoint

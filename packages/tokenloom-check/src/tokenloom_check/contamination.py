@@ -61,7 +61,7 @@ _OVERLAP_TOKENS = 1 << 16
 """Of a document that is searched in parts; a longer passage over the cut is not found."""
 
 _BLOCK_TOKENS = 1 << 21
-_MOST_RUNS = 10_000_000
+_MOST_HITS = 10_000_000
 _BLOCK_BYTES = 1 << 20
 
 
@@ -352,37 +352,38 @@ def find_contamination(benchmarks: Benchmarks, searched: Searched, *, num_thread
     """
     tokenizer = searched.tokenizer
     table = token_bytes(tokenizer)
-    found: list[Int64s] = [np.empty((0, 7), dtype=np.int64)]
-    num_runs = num_tokens = 0
+    found: list[Int64s] = [np.empty((0, 6), dtype=np.int64)]
+    num_hits = num_tokens = 0
     with task("search", unit="tokens") as advance, ThreadPoolExecutor(num_threads) as executor:
         waiting: deque[Future[Int64s]] = deque()
         for source, first, pair, span in _blocks(searched):
             waiting.append(executor.submit(_search, benchmarks.index, source, first, pair, span, table, tokenizer))
             count = int(span.lengths.sum())
             num_tokens += count
-            while len(waiting) > num_threads or (waiting and waiting[0].done()):
+            if len(waiting) > num_threads:
                 found.append(waiting.popleft().result())
-                num_runs += len(found[-1])
-                if num_runs > _MOST_RUNS:
-                    message = f"expected passages at {_MOST_RUNS:,} places or fewer, found more"
-                    raise ConfigError(message, hint="search longer n-grams with --words, or fewer benchmarks")
+                num_hits += len(found[-1])
+                if num_hits > _MOST_HITS:
+                    raise _too_many(num_hits)
             advance(count)
         found += [each.result() for each in waiting]
-    runs = np.concatenate(found)
-    grams = benchmarks.index.grams
-    is_found = np.zeros(benchmarks.index.num_grams + 1, dtype=np.int64)
-    np.add.at(is_found, runs[:, 4], 1)
-    np.add.at(is_found, runs[:, 4] + runs[:, 5], -1)
-    stands = np.cumsum(is_found)[:-1] > 0
-    of_grams = np.repeat(benchmarks.items, np.diff(benchmarks.index.gram_offsets))
-    counts = np.bincount(of_grams, stands[grams], minlength=len(benchmarks.files))
+    hits = np.concatenate(found)
+    index = benchmarks.index
+    texts = np.repeat(np.arange(len(benchmarks.items)), np.diff(index.gram_offsets))
+    stands = np.isin(index.grams, hits[:, 5])
+    counts = np.bincount(benchmarks.items[texts], stands, minlength=len(benchmarks.files))
     return Contamination(
         benchmarks=benchmarks,
         searched=searched,
         coverage=counts / np.maximum(1, benchmarks.num_grams),
-        passages=_passages(runs, grams, of_grams),
+        passages=_passages(hits, index.grams, texts, benchmarks.items),
         num_tokens=num_tokens,
     )
+
+
+def _too_many(count: int) -> ConfigError:
+    message = f"expected n-grams at {_MOST_HITS:,} places or fewer, found {count:,}"
+    return ConfigError(message, hint="search longer n-grams with --words, or fewer benchmarks")
 
 
 def _blocks(searched: Searched) -> Iterator[tuple[int, int, IndexedDataset, Spans]]:
@@ -405,7 +406,7 @@ def _search(
     table: TokenBytes | None,
     tokenizer: TextTokenizer,
 ) -> Int64s:
-    """Returns source, document, first token and the one behind the last, first n-gram, and how many, and 0."""
+    """Returns of each hit: source, document, last word, first token and the one behind the last, n-gram."""
     tokens = span.tokens_of(pair)
     ends = np.cumsum(span.lengths)
     last = int(span.starts[-1] + span.lengths[-1])
@@ -415,17 +416,15 @@ def _search(
     }
     try:
         if table is not None:
-            runs = index.search(tokens.astype(np.uint32), ends, table, **inside)
+            hits = index.search(tokens.astype(np.uint32), ends, table, **inside)
         else:
-            runs = _search_decoded(index, np.split(tokens, ends[:-1]), tokenizer, inside)
+            hits = _search_decoded(index, np.split(tokens, ends[:-1]), tokenizer, inside)
     except IndexError as error:
         message = f"`{pair.path_prefix}` has {error}, but `{tokenizer.path}` has {tokenizer.vocab_size:,} tokens"
         raise ConfigError(message, hint="name the tokenizer that made the data with --tokenizer") from error
-    found = np.zeros((len(runs), 7), dtype=np.int64)
-    found[:, 0] = source
-    found[:, 1] = first + span.rows[runs[:, 0]]
-    found[:, 2:4] = runs[:, 1:3] + span.starts[runs[:, 0]][:, None]
-    found[:, 4:6] = runs[:, 3:]
+    found = np.insert(hits, 0, source, axis=1)
+    found[:, 1] = first + span.rows[hits[:, 0]]
+    found[:, 3:5] += span.starts[hits[:, 0]][:, None]
     return found
 
 
@@ -449,11 +448,11 @@ def _search_decoded(
 
     texts = list(map(text_of, rows))
     data = np.frombuffer(b"".join(texts), dtype=np.uint8)
-    runs = index.search(data.astype(np.uint32), np.array(list(accumulate(map(len, texts)))), _BYTES, **inside)
-    for run in runs:
-        ids, start, last = rows[run[0]], int(run[1]), int(run[2]) - 1
-        run[1:3] = token_at(ids, start), token_at(ids, last) + 1
-    return runs
+    hits = index.search(data.astype(np.uint32), np.array(list(accumulate(map(len, texts)))), _BYTES, **inside)
+    for hit in hits:
+        ids, start, last = rows[hit[0]], int(hit[2]), int(hit[3]) - 1
+        hit[2:4] = token_at(ids, start), token_at(ids, last) + 1
+    return hits
 
 
 def _special_ids(tokenizer: TextTokenizer) -> list[int]:
@@ -467,28 +466,25 @@ def _special_ids(tokenizer: TextTokenizer) -> list[int]:
     return found
 
 
-def _passages(runs: Int64s, grams: NDArray[np.uint32], of_grams: Int64s) -> Passages:
-    """Returns runs of numbers of n-grams as passages of all items that have them."""
+def _passages(hits: Int64s, grams: NDArray[np.uint32], texts: Int64s, items: Int64s) -> Passages:
+    """Returns hits as passages of all texts that have these n-grams: what follows each other in text and document."""
     by_number = np.argsort(grams, kind="stable")
-    numbers = grams[by_number]
-    counts = runs[:, 5]
-    run = np.repeat(np.arange(len(runs)), counts)
-    number = np.repeat(runs[:, 4] - (np.cumsum(counts) - counts), counts) + np.arange(len(run))
-    first, stop = np.searchsorted(numbers, number), np.searchsorted(numbers, number, side="right")
+    first, stop = (np.searchsorted(grams[by_number], hits[:, 5], side=side) for side in ("left", "right"))
     each = stop - first
-    if (total := int(each.sum())) > 10 * _MOST_RUNS:
-        message = f"expected n-grams at {10 * _MOST_RUNS:,} places or fewer, found {total:,}"
-        raise ConfigError(message, hint="search longer n-grams with --words, or fewer benchmarks")
-    run = np.repeat(run, each)
-    place = by_number[np.repeat(first - (np.cumsum(each) - each), each) + np.arange(len(run))]
-    order = np.lexsort((place, run, of_grams[place]))
-    run, place = run[order], place[order]
-    joins = (np.diff(run) == 0) & (np.diff(place) == 1) & (np.diff(of_grams[place]) == 0)
-    begins = np.flatnonzero(np.concatenate([[True], ~joins])[: len(run)])
-    run, first_grams = run[begins], place[begins]
-    lengths = np.diff(np.append(begins, len(order)))
-    columns = [of_grams[first_grams], *runs[run, :4].T]
-    rows = np.unique(np.stack([*columns, first_grams, lengths], axis=1), axis=0)  # what overlaps was found twice
+    if (total := int(each.sum())) > 10 * _MOST_HITS:
+        raise _too_many(total)
+    hit = np.repeat(np.arange(len(hits)), each)
+    place = by_number[np.repeat(first - (np.cumsum(each) - each), each) + np.arange(len(hit))]
+    sources, documents, words = hits[hit, :3].T
+    shared = np.stack([texts[place], sources, documents, words - place])
+    order = np.lexsort((words, *shared[::-1]))
+    hit, place, words = hit[order], place[order], words[order]
+    joins = (np.diff(shared[:, order], axis=1) == 0).all(axis=0) & (np.diff(words) == 1)
+    begins = np.flatnonzero(np.concatenate([[True], ~joins])[: len(hit)])
+    ends = np.append(begins[1:], len(hit))[: len(begins)] - 1
+    columns = [items[texts[place[begins]]], *hits[hit[begins]][:, [0, 1, 3]].T, hits[hit[ends], 4]]
+    # What the parts of a document have in common was found twice.
+    rows = np.unique(np.stack([*columns, place[begins], ends - begins + 1], axis=1), axis=0)
     return Passages(
         items=rows[:, 0],
         sources=rows[:, 1].astype(np.int32),
