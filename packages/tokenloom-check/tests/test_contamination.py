@@ -359,6 +359,10 @@ def test_data_without_a_run(capsys, folder):
     status, _, err = run(capsys, folder, "F/exam.jsonl", "--data", "F/code", "--tokenizer", "byte", "--field", "answer")
     assert status == 1
     assert "exam.jsonl` line 1: no key 'answer'; found 'question'\nhint: name the fields" in err
+    (folder / "none.jsonl").write_text("\n")
+    status, _, err = run(capsys, folder, "F/none.jsonl", "--data", "F/code", "--tokenizer", "byte")
+    assert status == 1
+    assert "none.jsonl`, found none" in err
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,7 +145,7 @@ class Benchmarks:
         names: path of each file.
         files: int32[num_items], the file of each item.
         records: int64[num_items], line or row of each item, from 1.
-        texts: the fields of all items, one item after the other.
+        texts: the fields of all items.
         items: int64[num_texts], the item of each text.
         index: the n-grams of these texts.
         num_grams: int64[num_items], n-grams of each item; 0 for one that is too short.
@@ -180,14 +180,11 @@ def read_benchmarks(
     Raises:
         ConfigError, InputError: a file cannot be read, or a record has no such field.
     """
-    found = find_inputs(paths, input_format=input_format).files
+    inputs = find_inputs(paths, input_format=input_format).files
     texts: list[str] = []
-    items: list[int] = []
-    files: list[int] = []
-    records: list[int] = []
-    for number, file in enumerate(found):
-        reader = open_slice(whole_file(file), block_bytes=_BLOCK_BYTES, keys=fields)
-        try:
+    items, files, records = list[int](), list[int](), list[int]()
+    for number, file in enumerate(inputs):
+        with closing(open_slice(whole_file(file), block_bytes=_BLOCK_BYTES, keys=fields)) as reader:
             for block in reader.blocks():
                 parsed = parse_block(block, fields)
                 if parsed.bad_lines:
@@ -200,22 +197,19 @@ def read_benchmarks(
                 for first, count in documents_between(parsed.left_out, 0, parsed.num_records).tolist():
                     records += range(block.first_record + first, block.first_record + first + count)
                 files += [number] * parsed.num_documents
-        finally:
-            reader.close()
-    in_order = np.argsort(np.array(items, dtype=np.int64), kind="stable")
-    texts = [texts[number] for number in in_order.tolist()]
+    if empty := [file.path for number, file in enumerate(inputs) if number not in set(files)]:
+        message = f"expected items in `{empty[0]}`, found none"
+        raise ConfigError(message)
     whole = utf8_texts(texts)
     index = NgramIndex(whole.content, whole.offsets, folding(), _normalised, length=words, least=least_words)
-    of_texts = np.array(items, dtype=np.int64)[in_order]
-    num_grams = np.bincount(of_texts, np.diff(index.gram_offsets), minlength=len(files)).astype(np.int64)
     return Benchmarks(
-        names=tuple(file.path for file in found),
+        names=tuple(file.path for file in inputs),
         files=np.array(files, dtype=np.int32),
         records=np.array(records, dtype=np.int64),
         texts=whole,
-        items=of_texts,
+        items=np.array(items, dtype=np.int64),
         index=index,
-        num_grams=num_grams,
+        num_grams=np.bincount(items, np.diff(index.gram_offsets), minlength=len(files)).astype(np.int64),
     )
 
 
@@ -237,11 +231,26 @@ def token_bytes(tokenizer: TextTokenizer) -> TokenBytes | None:
         for spelling, number in tokenizer.vocab.items():
             is_plain = all(letter in values for letter in spelling)
             table[number] = bytes(values[letter] for letter in spelling) if is_plain else spelling.encode()
-        for number, added in tokenizer.backend.get_added_tokens_decoder().items():
-            table[number] = _PASSAGE_END if added.special else added.content.encode()
+        for spelling, number in tokenizer.special_tokens.items():  # some of them plain text
+            table[number] = spelling.encode()
     else:
         return None
+    for number in _special_ids(tokenizer):
+        table[number] = _PASSAGE_END
     return TokenBytes(table)
+
+
+def _special_ids(tokenizer: TextTokenizer) -> list[int]:
+    """Returns the ids of tokens that are no text."""
+    if isinstance(tokenizer, HuggingFaceTokenizer):
+        added = tokenizer.backend.get_added_tokens_decoder().items()
+        found = [number for number, each in added if each.special]
+    else:
+        found = list(tokenizer.special_tokens.values())
+    for role in ("eod", "bos", "pad"):
+        with suppress(MissingTokenError):
+            found.append(getattr(tokenizer, role))
+    return found
 
 
 def _byte_level_values() -> dict[str, int]:
@@ -267,29 +276,19 @@ class Searched:
     tokenizer: TextTokenizer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Passages:
-    """Passages of items in documents, by item, source, document and place.
-
-    Attributes:
-        items: int64[count].
-        sources: int32[count].
-        documents: int64[count], numbers in the source.
-        starts, stops: int64[count], tokens [start, stop) of the document.
-        first_grams: int64[count], the first n-gram of the item there, among those of all texts.
-        num_grams: int64[count], how many follow each other.
-    """
+class Passages(NamedTuple):
+    """Passages in documents, int64[count] each, by item, source, document and place."""
 
     items: Int64s
-    sources: NDArray[np.int32]
+    sources: Int64s
     documents: Int64s
+    """Numbers in the source."""
     starts: Int64s
     stops: Int64s
+    """Tokens [start, stop) of the document."""
     first_grams: Int64s
     num_grams: Int64s
-
-    def __len__(self) -> int:
-        return len(self.items)
+    """N-grams of the item that follow each other, counted over all texts."""
 
     def longest(self) -> Int64s:
         """Returns of each item and document the longest passage: int64[count], rising."""
@@ -455,17 +454,6 @@ def _search_decoded(
     return hits
 
 
-def _special_ids(tokenizer: TextTokenizer) -> list[int]:
-    """Returns the ids of tokens that are no text."""
-    if isinstance(tokenizer, HuggingFaceTokenizer):
-        return [number for number, each in tokenizer.backend.get_added_tokens_decoder().items() if each.special]
-    found = list(tokenizer.special_tokens.values())
-    for role in ("eod", "bos", "pad"):
-        with suppress(MissingTokenError):
-            found.append(getattr(tokenizer, role))
-    return found
-
-
 def _passages(hits: Int64s, grams: NDArray[np.uint32], texts: Int64s, items: Int64s) -> Passages:
     """Returns hits as passages of all texts that have these n-grams: what follows each other in text and document."""
     by_number = np.argsort(grams, kind="stable")
@@ -485,15 +473,7 @@ def _passages(hits: Int64s, grams: NDArray[np.uint32], texts: Int64s, items: Int
     columns = [items[texts[place[begins]]], *hits[hit[begins]][:, [0, 1, 3]].T, hits[hit[ends], 4]]
     # What the parts of a document have in common was found twice.
     rows = np.unique(np.stack([*columns, place[begins], ends - begins + 1], axis=1), axis=0)
-    return Passages(
-        items=rows[:, 0],
-        sources=rows[:, 1].astype(np.int32),
-        documents=rows[:, 2],
-        starts=rows[:, 3],
-        stops=rows[:, 4],
-        first_grams=rows[:, 5],
-        num_grams=rows[:, 6],
-    )
+    return Passages(*rows.T)
 
 
 def passages_read(passages: Passages, spans: SpanTable) -> tuple[Int64s, Int64s]:
@@ -506,10 +486,10 @@ def passages_read(passages: Passages, spans: SpanTable) -> tuple[Int64s, Int64s]
     kept = spans.take(np.flatnonzero(~spans.denied))
     keys = kept.sources.astype(np.int64) << 44 | kept.documents
     order = np.argsort(keys, kind="stable")
-    wanted = passages.sources.astype(np.int64) << 44 | passages.documents
+    wanted = passages.sources << 44 | passages.documents
     first, stop = (np.searchsorted(keys[order], wanted, side=side) for side in ("left", "right"))
     each = stop - first
-    passage = np.repeat(np.arange(len(passages)), each)
+    passage = np.repeat(np.arange(len(passages.items)), each)
     span = order[np.repeat(first - (np.cumsum(each) - each), each) + np.arange(len(passage))]
     begins, ends = kept.starts[span], kept.starts[span] + kept.lengths[span]
     touches = (begins < passages.stops[passage]) & (passages.starts[passage] < ends)

@@ -139,7 +139,7 @@ def run(options: Options) -> int:
         print_json(answer.as_json())
     else:
         _print(answer, options)
-    return 1 if len(found.passages) else 0
+    return 1 if len(found.passages.items) else 0
 
 
 def _searched(options: Options, opened: Run | None) -> Searched:
@@ -303,8 +303,11 @@ def _print(answer: _Answer, options: Options) -> None:
 def _print_read(row: dict[str, Any], until: str) -> None:
     """Prints what a run reads of a benchmark."""
     name = name_of(os.path.basename(row["benchmark"]), width=30)
-    if row["first_position"] is None:
+    if row["too_short"] == row["items"]:
+        print(f"{name}: not searched, all items are too short")
+    elif row["first_position"] is None:
         print(f"{name}: clean, no step reads anything of it{until}")
+    if row["first_position"] is None:
         return
     seen = "" if row["num_seen"] is None else f", {row['num_seen']:,} by now"
     print(f"{name}: clean up to {_place(row)}; {counted(row['num_read'], 'item')} read since{until}{seen}")
