@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.preprocess.corpus import byte_level_json, make_sentencepiece, make_tiktoken, make_tokenizer
-from tests.support import few_examples, write_corpus
+from tests.support import write_corpus
 
 from tokenloom import IndexedDatasetBuilder, cli, load_tokenizer
 from tokenloom.errors import ConfigError
@@ -259,7 +259,6 @@ CHANGES = [
 ]
 
 
-@few_examples
 @given(data=st.data())
 def test_all_plants_are_found_and_nothing_else(data, tmp_path_factory):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
