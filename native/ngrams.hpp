@@ -608,9 +608,12 @@ class NgramIndex {
     return size;
   }
 
-  // Returns the size of a text that is cut off, without the end that may belong to a word.
+  // Returns the size of a text that is cut off, without the end that may belong to a word; all of it where no word ends
+  // for long, so that not more is left out than the next part has, too.
   static std::size_t size_up_to_a_word(const std::uint8_t* text, std::size_t size) {
-    while (size && detail::kAsciiLetters[text[size - 1]] != detail::kAsciiBetween) --size;
+    constexpr std::size_t kLongestWord = 4096;
+    for (std::size_t end = size; size - end < kLongestWord; --end)
+      if (end == 0 || detail::kAsciiLetters[text[end - 1]] == detail::kAsciiBetween) return end;
     return size;
   }
 

@@ -125,6 +125,8 @@ def run(options: Options) -> int:
         input_format=options.input_format,
     )
     searched = _searched(options, opened)
+    if opened is not None:
+        _stop(options, opened)  # which is an error before all tokens are read, if it is one
     for prefix in (each for prefixes in searched.sources.values() for each in prefixes):
         pair = IndexedDataset(prefix)
         if pair.num_documents != len(pair):
@@ -157,6 +159,15 @@ def _searched(options: Options, opened: Run | None) -> Searched:
     return Searched(sources=sources, tokenizer=tokenizer)
 
 
+def _stop(options: Options, opened: Run) -> int | None:
+    """Returns the position up to which readings are looked for; None for the end of the run."""
+    stop = options.position_of(options.until_position, options.until_step, opened.lock)
+    if stop is None and opened.num_samples is None:
+        message = f"expected where to stop, since the last stage of `{opened.path}` has no end, found nothing"
+        raise ConfigError(message, hint="give --until-position or --until-step")
+    return stop
+
+
 class _Answer:
     """What was found, and at which positions a run reads it, as rows for people and programs."""
 
@@ -170,10 +181,7 @@ class _Answer:
         self.read: Int64s = np.empty((2, 0), dtype=np.int64)  # items, and positions that read them
         if opened is not None:
             self.consumed = opened.lock.consumed
-            self.stop = options.position_of(options.until_position, options.until_step, opened.lock)
-            if self.stop is None and opened.num_samples is None:
-                message = f"expected where to stop, since the last stage of `{opened.path}` has no end, found nothing"
-                raise ConfigError(message, hint="give --until-position or --until-step")
+            self.stop = _stop(options, opened)
             self._sizes = options.batch_sizes(opened.lock)
             self.read = self._positions(opened)
 
@@ -197,9 +205,8 @@ class _Answer:
         each = np.unique(np.stack([passages.sources, passages.documents]), axis=1)
         return [f"{names[source]}:{document}" for source, document in each.T.tolist()]
 
-    def _first_read(self, items: Int64s) -> dict[str, Any]:
-        """Returns the first position and step that read one of some items."""
-        positions = self.read[1, np.isin(self.read[0], items)]
+    def _first_read(self, positions: Int64s) -> dict[str, Any]:
+        """Returns the first of some positions, and its step."""
         first = int(positions.min()) if len(positions) else None
         step = None if first is None or self._sizes is None else self._sizes.step_of_position(first)
         return {"first_position": first, "first_step": step}
@@ -223,7 +230,7 @@ class _Answer:
                 seen = self.read[0, self.read[1] < self.consumed]
                 row["num_read"] = int(np.isin(items, self.read[0]).sum())
                 row["num_seen"] = int(np.isin(items, seen).sum()) if self.consumed else None
-                row |= self._first_read(items)
+                row |= self._first_read(self.read[1, np.isin(self.read[0], items)])
                 step, interval = row["first_step"], self.options.save_interval
                 row["clean_checkpoint"] = None if step is None or interval is None else step // interval * interval
             yield row
@@ -249,8 +256,8 @@ class _Answer:
                 "num_ngrams": int(benchmarks.num_grams[item]),
             }
             if self.is_run:
-                row["num_positions"] = int((self.read[0] == item).sum())
-                row |= self._first_read(np.array([item]))
+                begin, end = np.searchsorted(self.read[0], [item, item + 1])
+                row |= {"num_positions": int(end - begin), **self._first_read(self.read[1, begin:end])}
             longest_first = rows[np.argsort(-passages.num_grams[rows], kind="stable")]
             yield row | {"passages": [self.found.passage(each) for each in longest_first.tolist()]}
 
