@@ -358,6 +358,12 @@ def test_data_without_a_run(capsys, folder):
     status, _, err = run(capsys, folder, "F/exam.jsonl", "--data", "F/code", "--tokenizer", "byte", "--field", "answer")
     assert status == 1
     assert "exam.jsonl` line 1: no key 'answer'; found 'question'\nhint: name the fields" in err
+    with IndexedDatasetBuilder(f"{folder}/cut.bin", dtype=np.int32) as builder:
+        builder.add_document(BYTES.tokenize(PASSAGE), [40, len(BYTES.tokenize(PASSAGE)) - 40])
+        builder.finalize(f"{folder}/cut.idx")
+    status, _, err = run(capsys, folder, "F/exam.jsonl", "--data", "F/cut", "--tokenizer", "byte")
+    assert status == 0
+    assert "1 pair with documents of several sequences" in err
     (folder / "none.jsonl").write_text("\n")
     status, _, err = run(capsys, folder, "F/none.jsonl", "--data", "F/code", "--tokenizer", "byte")
     assert status == 1

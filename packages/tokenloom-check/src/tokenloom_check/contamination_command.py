@@ -127,10 +127,10 @@ def run(options: Options) -> int:
     searched = _searched(options, opened)
     if opened is not None:
         _stop(options, opened)  # which is an error before all tokens are read, if it is one
-    for prefix in (each for prefixes in searched.sources.values() for each in prefixes):
-        pair = IndexedDataset(prefix)
-        if pair.num_documents != len(pair):
-            say(f"`{prefix}`: documents are cut into sequences, and passages over two of them are not found")
+    pairs = [IndexedDataset(prefix) for prefixes in searched.sources.values() for prefix in prefixes]
+    if cut := [pair.path_prefix for pair in pairs if pair.num_documents != len(pair)]:
+        what = f"{counted(len(cut), 'pair')} with documents of several sequences, such as `{cut[0]}`"
+        say(f"{what}: passages over two sequences are not found")
     found = find_contamination(benchmarks, searched, num_threads=options.threads or usable_processors())
     answer = _Answer(found, opened, options)
     if options.deny is not None:
