@@ -18,4 +18,5 @@ NB_MODULE(_native, module) {
   tokenloom::bind_computed(module);
   tokenloom::bind_packing(module);
   tokenloom::bind_texts(module);
+  tokenloom::bind_ngrams(module);
 }

@@ -12,6 +12,7 @@ void bind_checks(nanobind::module_& module);
 void bind_computed(nanobind::module_& module);
 void bind_masked(nanobind::module_& module);
 void bind_memory(nanobind::module_& module);
+void bind_ngrams(nanobind::module_& module);
 void bind_order(nanobind::module_& module);
 void bind_packing(nanobind::module_& module);
 void bind_samples(nanobind::module_& module);

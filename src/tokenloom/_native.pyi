@@ -330,3 +330,21 @@ def texts_with(content: Annotated[NDArray[numpy.uint8], dict(shape=(None,), orde
 
 def insert_items(items: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], itemsize: int, places: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
     """Copies items, with a value before that of each place."""
+
+class NgramIndex:
+    def __init__(self, kinds: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], points: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], content: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], length: int, least: int) -> None: ...
+
+    def build(self, content: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], stretches: Sequence[bytes], words: Sequence[bytes]) -> list[bytes]:
+        """
+        Takes texts, once; returns the stretches whose words have to be given first, and then takes nothing.
+        """
+
+    def search(self, tokens: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], ends: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], begins_inside: bool, ends_inside: bool, wanted: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], content: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], stretches: Sequence[bytes], words: Sequence[bytes]) -> tuple[Any, ...]:
+        """
+        Returns (document, word, start, stop, n-gram) of each hit, back to back; the documents still to be searched; and the stretches whose words have to be given for that.
+        """
+
+    def numbering(self) -> tuple[Any, ...]:
+        """
+        Returns how many different n-grams there are; the first word of each text, and where each word is in it, as start and stop; the first n-gram of each text, and the number of each n-gram.
+        """

@@ -91,6 +91,7 @@ CASES: dict[str, Sequence[object]] = {
     "when": (*RUN, "--document", "code:3"),
     "deny": (*RUN, "--document", "code:3", "--from-position", 2, "--dry-run"),
     "verify": ("P",),
+    "contamination": ("F/in.jsonl", "--data", "P", "--tokenizer", "null:5000"),
     "run init": ("--data-path", "P", "-o", "F/out/new.toml"),
     "run lock": RUN,
     "run plan": RUN,

@@ -125,6 +125,18 @@ def retrieval(text: str, printed: str, folder: Path) -> None:
     assert len(re.findall(r"^project: ok: ", printed, re.MULTILINE)) == 1
 
 
+def contamination(text: str, printed: str, folder: Path) -> None:
+    (shown,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    assert shown in printed
+    assert re.search(r"^doctests\.jsonl: clean up to step \d+; [\d,]+ items read since$", printed, re.MULTILINE)
+    assert re.search(r"^  last clean checkpoint: ", printed, re.MULTILINE)
+    assert "exit status 1" in printed
+    assert "nothing else moves" in printed
+    after = printed[printed.index("nothing else moves") :]
+    assert "doctests.jsonl: clean, no step reads anything of it\n" in after
+    assert "in the data, not in the run\n" in after
+
+
 ALSO: dict[str, Callable[[str, str, Path], None]] = {
     "docs/testing-your-own.md": your_own,
     "README.md": readme,
@@ -132,6 +144,7 @@ ALSO: dict[str, Callable[[str, str, Path], None]] = {
     "docs/guides/retrieval.md": retrieval,
     "docs/guides/are-my-documents-apart.md": are_my_documents_apart,
     "docs/guides/verify-resume.md": verify_resume,
+    "docs/guides/test-set-in-my-data.md": contamination,
     "docs/guides/changing-a-run.md": changing_a_run,
     "docs/guides/what-did-the-model-see.md": what_did_the_model_see,
     "docs/guides/from-megatron.md": from_megatron,

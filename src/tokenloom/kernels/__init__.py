@@ -34,6 +34,7 @@ from tokenloom._native import (
 from tokenloom.kernels.arrays import check_rows, crc32, digest_tokens, first_fall, insert_items
 from tokenloom.kernels.blending import blending_counts, build_blending_indices
 from tokenloom.kernels.mixture import MixedStage, Mixture, smallest_weights
+from tokenloom.kernels.ngrams import Folding, NgramIndex, TokenBytes
 from tokenloom.kernels.order import LegacyRandom, build_sample_index
 from tokenloom.kernels.packs import add_pieces, count_packs, next_fit, pack_documents, pack_to_levels
 from tokenloom.kernels.permutation import Key, Permutation, Purpose, derive
@@ -57,6 +58,7 @@ __all__ = [
     "BertFiller",
     "DigestSums",
     "Facts",
+    "Folding",
     "GptFiller",
     "Key",
     "LegacyRandom",
@@ -64,6 +66,7 @@ __all__ = [
     "Masker",
     "MixedStage",
     "Mixture",
+    "NgramIndex",
     "PackReader",
     "PackWalkReader",
     "Permutation",
@@ -74,6 +77,7 @@ __all__ = [
     "SourceDocuments",
     "SpanReader",
     "T5Filler",
+    "TokenBytes",
     "TokenSections",
     "WalkReader",
     "Watch",

@@ -1,5 +1,5 @@
-"""Checks around tokenloom: whether a machine is fit (`doctor`), a loader resumes exactly, documents are apart in a
-model, an order is well shuffled, packs are full."""
+"""Checks around tokenloom: whether a machine is fit (`doctor`), benchmarks stand in data (`contamination`), a loader
+resumes exactly, documents are apart in a model, an order is well shuffled, packs are full."""
 
 import lazy_loader
 

@@ -1,0 +1,496 @@
+"""Passages of benchmarks in tokenized data: all n-grams of words, searched in what the stored tokens decode to.
+
+A word is a run of letters, digits and marks after Unicode's NFKC and case folding. Apostrophes and invisible code
+points are dropped, everything else ends a word. In scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer,
+Burmese) each code point is a word, so n-grams are of characters. Hash hits are confirmed by comparing words, so there
+is no false match. Documents are never joined, and no passage goes over a special token.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError, MissingTokenError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.inputs.find import find_inputs, whole_file
+from tokenloom.inputs.record_format import open_slice
+from tokenloom.inputs.records import documents_between, parse_block
+from tokenloom.inputs.utf8_texts import utf8_texts
+from tokenloom.kernels import Folding, NgramIndex, TokenBytes
+from tokenloom.progress import task
+from tokenloom.run.audit.span_table import SpanTable
+from tokenloom.run.audit.token_search import Spans, stretches
+from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
+from tokenloom.tokenizers.plain import ByteTokenizer
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
+from tokenloom.tokenizers.tiktoken_ranks import TiktokenTokenizer
+
+Int64s = NDArray[np.int64]
+
+_BETWEEN, _DROPPED, _LETTER, _MARK, _ALONE, _FOLDED, _CAREFUL = range(7)
+"""The `CodePointKind` of `native/ngrams.hpp`."""
+
+_APOSTROPHES = frozenset("'\u2018\u2019\u02bc")
+_WITHOUT_SPACES = (
+    *((0x0E00, 0x0F00), (0x1000, 0x10A0), (0x1780, 0x1800)),  # Thai and Lao; Burmese; Khmer
+    *((0x3005, 0x3008), (0x3040, 0x3130), (0x31A0, 0x31C0), (0x31F0, 0x3200)),  # kana and bopomofo
+    *((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0x20000, 0x323B0)),  # ideographs
+)
+_ALIKE = ((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xAC00, 0xD7A4), (0x20000, 0x2F800), (0x30000, 0x323B0))
+"""Ideographs and Hangul syllables, which stand for themselves."""
+
+_JAMO = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
+"""Hangul vowels and finals, which merge with what stands before them by a rule and not by a table."""
+
+_PASSAGE_END = b"\xff"
+_ALL_BYTES = [bytes([value]) for value in range(256)]
+_OVERLAP_TOKENS = 1 << 16
+"""Of a document that is searched in parts; a longer passage over the cut is not found."""
+
+_BLOCK_TOKENS = 1 << 21
+_MOST_HITS = 10_000_000
+_BLOCK_BYTES = 1 << 20
+
+
+def words_of(text: str) -> list[str]:
+    """Returns the words of a text, as they are compared.
+
+    Example:
+        >>> words_of("Don’t PANIC:\\n“Ｆｕｌｌ-width”, 中文.")
+        ['dont', 'panic', 'full', 'width', '中', '文']
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    shown = "".join(letter for letter in folded if _kind_of(letter) != _DROPPED)
+    spaced = ""
+    for letter in unicodedata.normalize("NFKC", shown):
+        kind = _kind_of(letter)
+        if kind == _ALONE:
+            spaced += f" {letter} "
+        elif kind == _BETWEEN:
+            spaced += " "
+        elif kind == _LETTER or spaced[-1:].strip():  # a mark begins no word
+            spaced += letter
+    return spaced.split()
+
+
+def _kind_of(letter: str) -> int:
+    """Returns what a code point is to words, after folding."""
+    category = unicodedata.category(letter)
+    if letter in _APOSTROPHES or category == "Cf":
+        return _DROPPED
+    is_mark = category[0] == "M"
+    if not (is_mark or letter.isalnum()):
+        return _BETWEEN
+    if any(start <= ord(letter) < stop for start, stop in _WITHOUT_SPACES):
+        return _ALONE
+    return _MARK if is_mark else _LETTER
+
+
+@lru_cache(maxsize=1 << 16)
+def _normalised(stretch: bytes) -> bytes:
+    return " ".join(words_of(stretch.decode(errors="replace"))).encode()
+
+
+@cache
+def folding() -> Folding:
+    """Returns what all code points are to words; made in 0.2 s, and kept."""
+    kinds = np.full(0x110001, _BETWEEN, dtype=np.uint8)
+    for start, stop in _ALIKE:
+        kind = _LETTER if start == 0xAC00 else _ALONE
+        kinds[start:stop] = [kind if chr(point).isalnum() else _BETWEEN for point in range(start, stop)]
+    others = [*range(0x80, 0x3400), *range(0x4DC0, 0x4E00), *range(0xA000, 0xAC00), *range(0xD7A4, 0xD800)]
+    others += [*range(0xF900, 0x20000), *range(0x2F800, 0x2FA20), *range(0xE0000, 0xE0200)]
+    pairs = [unicodedata.decomposition(chr(point)).split() for point in others]
+    merging = {chr(int(pair[1], 16)) for pair in pairs if len(pair) == 2 and pair[0][0] != "<"} | set(map(chr, _JAMO))
+    points, texts = [], []
+    for point in others:
+        before = unicodedata.normalize("NFKC", chr(point))
+        text = unicodedata.normalize("NFKC", before.casefold())
+        found = {_kind_of(letter) for letter in text}
+        if any(letter in merging or unicodedata.combining(letter) for letter in before + text):
+            kinds[point] = _CAREFUL
+        elif text == chr(point) or found in ({_BETWEEN}, {_DROPPED}):
+            kinds[point] = found.pop()
+        else:
+            kinds[point] = _FOLDED
+            points.append(point)
+            texts.append(text)
+    folded = utf8_texts(texts)
+    return Folding(
+        kinds=kinds, points=np.array(points, dtype=np.uint32), offsets=folded.offsets, content=folded.content
+    )
+
+
+# --- benchmarks -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Benchmarks:
+    """The items of benchmark files, a record each; fields of an item are searched one by one.
+
+    Attributes:
+        names: path of each file.
+        files: int32[num_items], the file of each item.
+        records: int64[num_items], line or row of each item, from 1.
+        texts: the fields of all items.
+        items: int64[num_texts], the item of each text.
+        index: the n-grams of these texts.
+        num_grams: int64[num_items], n-grams of each item; 0 for one that is too short.
+    """
+
+    names: tuple[str, ...]
+    files: NDArray[np.int32]
+    records: Int64s
+    texts: Sequence[str]
+    items: Int64s
+    index: NgramIndex
+    num_grams: Int64s
+
+
+def read_benchmarks(
+    paths: Sequence[str],
+    *,
+    fields: Sequence[str] = ("text",),
+    words: int = 13,
+    least_words: int = 5,
+    input_format: str | None = None,
+) -> Benchmarks:
+    """Returns benchmarks with the index of their n-grams.
+
+    Args:
+        paths: files, folders or globs, of any format that `preprocess` reads.
+        fields: keys of the texts; "text" for files of text, whose items are lines.
+        words: words of an n-gram.
+        least_words: fields with fewer words than an n-gram are searched as a whole if they have as many as these.
+        input_format: format of all files; None to tell it by their names.
+
+    Raises:
+        ConfigError, InputError: a file cannot be read, or a record has no such field.
+    """
+    inputs = find_inputs(paths, input_format=input_format).files
+    texts: list[str] = []
+    items, files, records = list[int](), list[int](), list[int]()
+    for number, file in enumerate(inputs):
+        with closing(open_slice(whole_file(file), block_bytes=_BLOCK_BYTES, keys=fields)) as reader:
+            for block in reader.blocks():
+                parsed = parse_block(block, fields)
+                if parsed.bad_lines:
+                    message = f"{parsed.bad_lines[0].place}: {parsed.bad_lines[0].reason}"
+                    raise ConfigError(message, hint="name the fields of the benchmark with --field")
+                for column in parsed.columns:
+                    ends = np.arange(1, len(column.texts) + 1) if column.document_ends is None else column.document_ends
+                    items += np.repeat(len(files) + np.arange(len(ends)), np.diff(ends, prepend=0)).tolist()
+                    texts += column.texts
+                for first, count in documents_between(parsed.left_out, 0, parsed.num_records).tolist():
+                    records += range(block.first_record + first, block.first_record + first + count)
+                files += [number] * parsed.num_documents
+    if empty := [file.path for number, file in enumerate(inputs) if number not in set(files)]:
+        message = f"expected items in `{empty[0]}`, found none"
+        raise ConfigError(message)
+    whole = utf8_texts(texts)
+    index = NgramIndex(whole.content, whole.offsets, folding(), _normalised, length=words, least=least_words)
+    return Benchmarks(
+        names=tuple(file.path for file in inputs),
+        files=np.array(files, dtype=np.int32),
+        records=np.array(records, dtype=np.int64),
+        texts=whole,
+        items=np.array(items, dtype=np.int64),
+        index=index,
+        num_grams=np.bincount(items, np.diff(index.gram_offsets), minlength=len(files)).astype(np.int64),
+    )
+
+
+# --- from tokens to text --------------------------------------------------------------------------------------------
+
+
+def token_bytes(tokenizer: TextTokenizer) -> TokenBytes | None:
+    """Returns the bytes of each token, `_PASSAGE_END` for special ones; None where texts are more than these."""
+    table = [_PASSAGE_END] * tokenizer.vocab_size
+    if isinstance(tokenizer, ByteTokenizer):
+        table[:256] = _ALL_BYTES
+    elif isinstance(tokenizer, TiktokenTokenizer):
+        for token in tokenizer.backend.token_byte_values():
+            table[tokenizer.backend.encode_single_token(token)] = token
+    elif isinstance(tokenizer, HuggingFaceTokenizer):
+        if (json.loads(tokenizer.backend.to_str()).get("decoder") or {}).get("type") != "ByteLevel":
+            return None
+        values = _byte_level_values()
+        for spelling, number in tokenizer.vocab.items():
+            is_plain = all(letter in values for letter in spelling)
+            table[number] = bytes(values[letter] for letter in spelling) if is_plain else spelling.encode()
+        for spelling, number in tokenizer.special_tokens.items():  # some of them plain text
+            table[number] = spelling.encode()
+    else:
+        return None
+    for number in _special_ids(tokenizer):
+        table[number] = _PASSAGE_END
+    return TokenBytes(table)
+
+
+def _special_ids(tokenizer: TextTokenizer) -> list[int]:
+    """Returns the ids of tokens that are no text."""
+    if isinstance(tokenizer, HuggingFaceTokenizer):
+        added = tokenizer.backend.get_added_tokens_decoder().items()
+        found = [number for number, each in added if each.special]
+    else:
+        found = list(tokenizer.special_tokens.values())
+    for role in ("eod", "bos", "pad"):
+        with suppress(MissingTokenError):
+            found.append(getattr(tokenizer, role))
+    return found
+
+
+def _byte_level_values() -> dict[str, int]:
+    """Returns the byte of each letter that GPT-2's vocabulary is written in."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [value for value in range(256) if value not in shown]
+    return {chr(value): value for value in shown} | {chr(256 + place): value for place, value in enumerate(hidden)}
+
+
+# --- the search -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """What is searched.
+
+    Attributes:
+        sources: the prefixes of the pairs of each source; documents are numbered over all of them, as in `run.lock`.
+        tokenizer: the tokenizer of all of them.
+    """
+
+    sources: Mapping[str, tuple[str, ...]]
+    tokenizer: TextTokenizer
+
+
+class Passages(NamedTuple):
+    """Passages in documents, int64[count] each, by item, source, document and place."""
+
+    items: Int64s
+    sources: Int64s
+    documents: Int64s
+    """Numbers in the source."""
+    starts: Int64s
+    stops: Int64s
+    """Tokens [start, stop) of the document."""
+    first_grams: Int64s
+    num_grams: Int64s
+    """N-grams of the item that follow each other, counted over all texts."""
+
+    def longest(self) -> Int64s:
+        """Returns of each item and document the longest passage: int64[count], rising."""
+        order = np.lexsort((-self.num_grams, self.documents, self.sources, self.items))
+        keys = np.stack([self.items, self.sources, self.documents])[:, order]
+        is_first = np.concatenate([[True], (np.diff(keys, axis=1) != 0).any(axis=0)])[: len(order)]
+        longest: Int64s = order[is_first]
+        return longest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Contamination:
+    """What was found of benchmarks.
+
+    Attributes:
+        benchmarks, searched: what was looked for, and where.
+        coverage: float64[num_items], the share of the n-grams of each item that stand anywhere.
+        passages: where.
+        num_tokens: tokens that were searched.
+    """
+
+    benchmarks: Benchmarks
+    searched: Searched
+    coverage: NDArray[np.float64]
+    passages: Passages
+    num_tokens: int
+
+    def passage(self, number: int) -> dict[str, Any]:
+        """Returns a passage with its text in the item and in the document."""
+        found, index = self.passages, self.benchmarks.index
+        names = ("documents", "starts", "stops", "first_grams", "num_grams")
+        document, start, stop, first, count = (int(getattr(found, name)[number]) for name in names)
+        text = int(np.searchsorted(index.gram_offsets, first, side="right")) - 1
+        word, last = index.word_offsets[text : text + 2].tolist()
+        before, end = index.gram_offsets[text : text + 2].tolist()
+        first_word = word + first - before
+        ranges = index.word_ranges[first_word : first_word + count + (last - word) - (end - before)]
+        name, prefixes = list(self.searched.sources.items())[found.sources[number]]
+        row, pair = document, IndexedDataset(prefixes[0])
+        for prefix in prefixes[1:]:
+            if row >= len(pair):
+                row, pair = row - len(pair), IndexedDataset(prefix)
+        return {
+            "source": name,
+            "document": document,
+            "start": start,
+            "length": stop - start,
+            "num_consecutive": count,
+            "of_item": self.benchmarks.texts[text].encode()[int(ranges[0, 0]) : int(ranges[-1, 1])].decode(),
+            "of_document": decoded(pair.get(row, start, stop - start).tolist(), self.searched.tokenizer),
+        }
+
+
+def find_contamination(benchmarks: Benchmarks, searched: Searched, *, num_threads: int = 1) -> Contamination:
+    """Searches all tokens, some million at a time. A passage over two sequences of a pair is none.
+
+    Raises:
+        ConfigError: the tokens are not of this tokenizer, or passages stand at too many places.
+        DatasetNotFoundError, DatasetFormatError, StorageError: data cannot be read.
+    """
+    tokenizer = searched.tokenizer
+    table = token_bytes(tokenizer)
+    found: list[Int64s] = [np.empty((0, 6), dtype=np.int64)]
+    num_hits = num_tokens = 0
+    with task("search", unit="tokens") as advance, ThreadPoolExecutor(num_threads) as executor:
+        waiting: deque[Future[Int64s]] = deque()
+        for source, first, pair, span in _blocks(searched):
+            waiting.append(executor.submit(_search, benchmarks.index, source, first, pair, span, table, tokenizer))
+            count = int(span.lengths.sum())
+            num_tokens += count
+            if len(waiting) > num_threads:
+                found.append(waiting.popleft().result())
+                num_hits += len(found[-1])
+                if num_hits > _MOST_HITS:
+                    raise _too_many(num_hits)
+            advance(count)
+        found += [each.result() for each in waiting]
+    hits = np.concatenate(found)
+    index = benchmarks.index
+    texts = np.repeat(np.arange(len(benchmarks.items)), np.diff(index.gram_offsets))
+    stands = np.isin(index.grams, hits[:, 5])
+    counts = np.bincount(benchmarks.items[texts], stands, minlength=len(benchmarks.files))
+    return Contamination(
+        benchmarks=benchmarks,
+        searched=searched,
+        coverage=counts / np.maximum(1, benchmarks.num_grams),
+        passages=_passages(hits, index.grams, texts, benchmarks.items),
+        num_tokens=num_tokens,
+    )
+
+
+def _too_many(count: int) -> ConfigError:
+    message = f"expected n-grams at {_MOST_HITS:,} places or fewer, found {count:,}"
+    return ConfigError(message, hint="search longer n-grams with --words, or fewer benchmarks")
+
+
+def _blocks(searched: Searched) -> Iterator[tuple[int, int, IndexedDataset, Spans]]:
+    """Yields the number of a source, that of the first document of a pair in it, the pair, and some sequences."""
+    for number, prefixes in enumerate(searched.sources.values()):
+        first = 0
+        for prefix in prefixes:
+            pair = IndexedDataset(prefix)
+            for span in stretches(pair.sequence_lengths, overlap=_OVERLAP_TOKENS, at_once=_BLOCK_TOKENS):
+                yield number, first, pair, span
+            first += len(pair)
+
+
+def _search(
+    index: NgramIndex,
+    source: int,
+    first: int,
+    pair: IndexedDataset,
+    span: Spans,
+    table: TokenBytes | None,
+    tokenizer: TextTokenizer,
+) -> Int64s:
+    """Returns of each hit: source, document, last word, first token and the one behind the last, n-gram."""
+    tokens = span.tokens_of(pair)
+    ends = np.cumsum(span.lengths)
+    last = int(span.starts[-1] + span.lengths[-1])
+    inside = {
+        "begins_inside": bool(span.starts[0]),
+        "ends_inside": last < int(pair.sequence_lengths[int(span.rows[-1])]),
+    }
+    try:
+        if table is not None:
+            hits = index.search(tokens.astype(np.uint32), ends, table, **inside)
+        else:
+            hits = _search_decoded(index, np.split(tokens, ends[:-1]), tokenizer, inside)
+    except IndexError as error:
+        message = f"`{pair.path_prefix}` has {error}, but `{tokenizer.path}` has {tokenizer.vocab_size:,} tokens"
+        raise ConfigError(message, hint="name the tokenizer that made the data with --tokenizer") from error
+    found = np.insert(hits, 0, source, axis=1)
+    found[:, 1] = first + span.rows[hits[:, 0]]
+    found[:, 3:5] += span.starts[hits[:, 0]][:, None]
+    return found
+
+
+_BYTES = TokenBytes(_ALL_BYTES)
+
+
+def _search_decoded(
+    index: NgramIndex, rows: Sequence[NDArray[Any]], tokenizer: TextTokenizer, inside: dict[str, bool]
+) -> Int64s:
+    """Searches what the tokenizer makes of each document; what is found is traced back to tokens by decoding again."""
+    special = _special_ids(tokenizer)
+
+    def text_of(ids: NDArray[Any]) -> bytes:
+        places = np.flatnonzero(np.isin(ids, special))
+        pieces = np.split(ids, np.stack([places, places + 1], axis=1).ravel())[::2]
+        return _PASSAGE_END.join(tokenizer.detokenize(piece.tolist()).encode(errors="replace") for piece in pieces)
+
+    def token_at(ids: NDArray[Any], byte: int) -> int:
+        found = bisect_right(range(len(ids)), byte, key=lambda last: len(text_of(ids[: last + 1])))
+        return min(found, len(ids) - 1)
+
+    texts = list(map(text_of, rows))
+    data = np.frombuffer(b"".join(texts), dtype=np.uint8)
+    hits = index.search(data.astype(np.uint32), np.array(list(accumulate(map(len, texts)))), _BYTES, **inside)
+    for hit in hits:
+        ids, start, last = rows[hit[0]], int(hit[2]), int(hit[3]) - 1
+        hit[2:4] = token_at(ids, start), token_at(ids, last) + 1
+    return hits
+
+
+def _passages(hits: Int64s, grams: NDArray[np.uint32], texts: Int64s, items: Int64s) -> Passages:
+    """Returns hits as passages of all texts that have these n-grams: what follows each other in text and document."""
+    by_number = np.argsort(grams, kind="stable")
+    first, stop = (np.searchsorted(grams[by_number], hits[:, 5], side=side) for side in ("left", "right"))
+    each = stop - first
+    if (total := int(each.sum())) > 10 * _MOST_HITS:
+        raise _too_many(total)
+    hit = np.repeat(np.arange(len(hits)), each)
+    place = by_number[np.repeat(first - (np.cumsum(each) - each), each) + np.arange(len(hit))]
+    sources, documents, words = hits[hit, :3].T
+    shared = np.stack([texts[place], sources, documents, words - place])
+    order = np.lexsort((words, *shared[::-1]))
+    hit, place, words = hit[order], place[order], words[order]
+    joins = (np.diff(shared[:, order], axis=1) == 0).all(axis=0) & (np.diff(words) == 1)
+    begins = np.flatnonzero(np.concatenate([[True], ~joins])[: len(hit)])
+    ends = np.append(begins[1:], len(hit))[: len(begins)] - 1
+    columns = [items[texts[place[begins]]], *hits[hit[begins]][:, [0, 1, 3]].T, hits[hit[ends], 4]]
+    # What the parts of a document have in common was found twice.
+    rows = np.unique(np.stack([*columns, place[begins], ends - begins + 1], axis=1), axis=0)
+    return Passages(*rows.T)
+
+
+def passages_read(passages: Passages, spans: SpanTable) -> tuple[Int64s, Int64s]:
+    """Returns which passages stand at which positions: their numbers and the positions, both int64[count].
+
+    Args:
+        passages: them.
+        spans: where their documents are read; denied ones do not count.
+    """
+    kept = spans.take(np.flatnonzero(~spans.denied))
+    keys = kept.sources.astype(np.int64) << 44 | kept.documents
+    order = np.argsort(keys, kind="stable")
+    wanted = passages.sources << 44 | passages.documents
+    first, stop = (np.searchsorted(keys[order], wanted, side=side) for side in ("left", "right"))
+    each = stop - first
+    passage = np.repeat(np.arange(len(passages.items)), each)
+    span = order[np.repeat(first - (np.cumsum(each) - each), each) + np.arange(len(passage))]
+    begins, ends = kept.starts[span], kept.starts[span] + kept.lengths[span]
+    touches = (begins < passages.stops[passage]) & (passages.starts[passage] < ends)
+    return passage[touches], kept.positions[span[touches]]

@@ -1,0 +1,350 @@
+"""`tokenloom contamination`: which passages of benchmarks stand in data, and which steps of a run read them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from tokenloom.cli.json_output import print_json
+from tokenloom.cli.options import Either, UsageError, Written
+from tokenloom.cli.run_common import NO_STEPS, WIDTH, BatchSizes, print_row
+from tokenloom.cli.stopping import say
+from tokenloom.errors import ConfigError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import prefix_of
+from tokenloom.indexed.prefixes import expand_prefixes
+from tokenloom.loading.from_data import tokenizer_of_data
+from tokenloom.machine import usable_processors
+from tokenloom.optional import require
+from tokenloom.rendering.words import cell_width, counted, name_of, printable
+from tokenloom.run.audit.span_table import joined_tables
+from tokenloom.run.run import Run
+from tokenloom.setting_types import Count, Number
+from tokenloom.storage.atomic import publish_bytes
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer
+from tokenloom_check.contamination import (
+    Contamination,
+    Int64s,
+    Searched,
+    find_contamination,
+    passages_read,
+    read_benchmarks,
+)
+
+_MOST_SHOWN = 10
+_DOCUMENTS_AT_ONCE = 10_000
+_IN_RUN = "what a run reads of it"
+_COLUMNS = {
+    **dict.fromkeys(("benchmark", "source", "of_item", "of_document"), "string"),
+    **dict.fromkeys(("record", "num_ngrams", "num_positions", "first_position", "first_step"), "int64"),
+    **dict.fromkeys(("document", "start", "length", "num_consecutive"), "int64"),
+    "coverage": "float64",
+}
+"""Of `--output`, with their types in Arrow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(BatchSizes):
+    """Search benchmarks in tokenized data: all their n-grams of words, and whole short items, whatever their case,
+    punctuation, white space and Unicode form; of Chinese, Japanese, Thai, Lao, Khmer and Burmese n-grams of characters.
+    With a run also the positions and steps that read what was found, past and to come, by arithmetic. The exit status
+    is 1 if something was found, as for an error, and 0 if not.
+
+    Attributes:
+        benchmarks: files of items, a record each: JSON lines, Parquet, CSV, or text with an item a line.
+        data: prefixes of pairs, globs or folders.
+        run_path: run.toml of a run, whose sources are searched.
+        fields: a field of the items with text (default text); write it again for more.
+        input_format: format of all benchmarks, such as jsonl or text-files (default: by their names).
+        words: words of an n-gram, 8 to 50.
+        least_words: search fields with fewer words as a whole, if they have N or more.
+        tokenizer: tokenizer.json or its folder (default: that of the data).
+        threads: threads that search (default: one per processor).
+        save_interval: steps between checkpoints: name the last one that has read nothing of a benchmark.
+        until_position: only what is read before position N.
+        until_step: only what is read before step N.
+        path_to_cache: folder of the index cache, with order = "megatron".
+        deny: write the documents into FILE, for `documents` of a [[denied]] and for `tokenloom deny`.
+        output: write a row per item and document into FILE.parquet.
+        all: show all items, not only the first.
+        json: print one JSON object: words; num_tokens; benchmarks, with items, too_short, found, coverage, documents,
+            and of a run num_read, num_seen, first_position, first_step and clean_checkpoint; sources; and items, with
+            record, coverage, num_ngrams, num_positions, first_position, first_step, and their passages in documents.
+    """
+
+    EITHER: ClassVar[Either] = (("until_position", "until_step"),)
+
+    benchmarks: Annotated[tuple[str, ...], Written(metavar="BENCHMARK", is_positional=True)] = ()
+    data: Annotated[tuple[str, ...], Written(metavar="PREFIX")] = ()
+    run_path: Annotated[str | None, Written(names=("--run",), metavar="RUN")] = None
+    fields: Annotated[tuple[str, ...], Written(names=("--field",), metavar="NAME", is_repeated=True)] = ()
+    input_format: Annotated[str | None, Written(metavar="FORMAT")] = None
+    words: Count = 13
+    least_words: Count = 5
+    tokenizer: Annotated[str | None, Written(metavar="PATH")] = None
+    threads: Count | None = None
+    save_interval: Annotated[Count | None, Written(group=_IN_RUN)] = None
+    until_position: Annotated[Number | None, Written(group=_IN_RUN)] = None
+    until_step: Annotated[Number | None, Written(group=_IN_RUN)] = None
+    path_to_cache: Annotated[str | None, Written(metavar="FOLDER", group=_IN_RUN)] = None
+    deny: Annotated[str | None, Written(metavar="FILE", group=_IN_RUN)] = None
+    output: Annotated[str | None, Written(metavar="FILE")] = None
+    all: bool = False
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuses options that do not go together."""
+        if bool(self.data) == (self.run_path is not None):
+            message = "name data with --data or a run with --run, one of both"
+            raise UsageError(message)
+        if not 8 <= self.words <= 50:
+            message = f"expected --words from 8 to 50, found {self.words}"
+            raise UsageError(message)
+        if self.run_path is None and (self.deny is not None or self.save_interval is not None):
+            message = "--deny and --save-interval are about a run: name it with --run"
+            raise UsageError(message)
+        if self.save_interval is not None and not self.has_batch_sizes:
+            raise UsageError(NO_STEPS)
+        if self.output is not None and not self.output.endswith(".parquet"):
+            message = f"expected --output to end in .parquet, found {self.output!r}"
+            raise UsageError(message)
+
+
+def run(options: Options) -> int:
+    """Searches, prints and writes what was found."""
+    opened = None if options.run_path is None else Run.open(options.run_path, path_to_cache=options.path_to_cache)
+    benchmarks = read_benchmarks(
+        options.benchmarks,
+        fields=options.fields or ("text",),
+        words=options.words,
+        least_words=min(options.least_words, options.words),
+        input_format=options.input_format,
+    )
+    searched = _searched(options, opened)
+    if opened is not None:
+        _stop(options, opened)  # which is an error before all tokens are read, if it is one
+    pairs = [IndexedDataset(prefix) for prefixes in searched.sources.values() for prefix in prefixes]
+    if cut := [pair.path_prefix for pair in pairs if pair.num_documents != len(pair)]:
+        what = f"{counted(len(cut), 'pair')} with documents of several sequences, such as `{cut[0]}`"
+        say(f"{what}: passages over two sequences are not found")
+    found = find_contamination(benchmarks, searched, num_threads=options.threads or usable_processors())
+    answer = _Answer(found, opened, options)
+    if options.deny is not None:
+        publish_bytes(options.deny, "".join(f"{name}\n" for name in answer.document_names()).encode())
+    if options.output is not None:
+        _write_parquet(answer, options.output)
+    if options.json:
+        print_json(answer.as_json())
+    else:
+        _print(answer, options)
+    return 1 if len(found.passages.items) else 0
+
+
+def _searched(options: Options, opened: Run | None) -> Searched:
+    """Returns what is searched: the sources of a run, or each pair as one."""
+    sources: dict[str, tuple[str, ...]]
+    if opened is None:
+        sources = {prefix: (prefix,) for prefix in map(prefix_of, expand_prefixes(options.data))}
+    else:
+        sources = {source.name: tuple(pair.prefix for pair in source.pairs) for source in opened.lock.sources}
+    tokenizer: TextTokenizer
+    if opened is not None and options.tokenizer is None and opened.lock.tokenizer is not None:
+        tokenizer = opened.tokenizer.loaded
+    else:
+        tokenizer = tokenizer_of_data(options.tokenizer, [prefix for pairs in sources.values() for prefix in pairs])
+    return Searched(sources=sources, tokenizer=tokenizer)
+
+
+def _stop(options: Options, opened: Run) -> int | None:
+    """Returns the position up to which readings are looked for; None for the end of the run."""
+    stop = options.position_of(options.until_position, options.until_step, opened.lock)
+    if stop is None and opened.num_samples is None:
+        message = f"expected where to stop, since the last stage of `{opened.path}` has no end, found nothing"
+        raise ConfigError(message, hint="give --until-position or --until-step")
+    return stop
+
+
+class _Answer:
+    """What was found, and at which positions a run reads it, as rows for people and programs."""
+
+    def __init__(self, found: Contamination, opened: Run | None, options: Options) -> None:
+        self.found = found
+        self.options = options
+        self.items: Int64s = np.unique(found.passages.items)
+        self.items = self.items[np.argsort(-found.coverage[self.items], kind="stable")]
+        self._longest = found.passages.longest()
+        self.is_run = opened is not None
+        self.read: Int64s = np.empty((2, 0), dtype=np.int64)  # items, and positions that read them
+        if opened is not None:
+            self.consumed = opened.lock.consumed
+            self.stop = _stop(options, opened)
+            self._sizes = options.batch_sizes(opened.lock)
+            self.read = self._positions(opened)
+
+    def _positions(self, opened: Run) -> Int64s:
+        passages = self.found.passages
+        documents = np.unique(np.stack([passages.sources, passages.documents]), axis=1)
+        tables = []
+        for first in range(0, documents.shape[1], _DOCUMENTS_AT_ONCE):
+            sources, numbers = documents[:, first : first + _DOCUMENTS_AT_ONCE]
+            by_source = {source: numbers[sources == source] for source in np.unique(sources).tolist()}
+            tables.append(opened.occurrences(by_source, stop=self.stop))
+        if not tables:
+            return self.read
+        which, positions = passages_read(passages, joined_tables(tables))
+        read: Int64s = np.unique(np.stack([passages.items[which], positions]), axis=1)
+        return read
+
+    def document_names(self) -> list[str]:
+        """Returns the documents that passages stand in, as a run names them."""
+        names, passages = list(self.found.searched.sources), self.found.passages
+        each = np.unique(np.stack([passages.sources, passages.documents]), axis=1)
+        return [f"{names[source]}:{document}" for source, document in each.T.tolist()]
+
+    def _first_read(self, positions: Int64s) -> dict[str, Any]:
+        """Returns the first of some positions, and its step."""
+        first = int(positions.min()) if len(positions) else None
+        step = None if first is None or self._sizes is None else self._sizes.step_of_position(first)
+        return {"first_position": first, "first_step": step}
+
+    def benchmarks(self) -> Iterator[dict[str, Any]]:
+        """Yields what is to say of each benchmark."""
+        benchmarks, passages = self.found.benchmarks, self.found.passages
+        for number, name in enumerate(benchmarks.names):
+            of_file = benchmarks.files == number
+            items, rows = self.items[of_file[self.items]], np.flatnonzero(of_file[passages.items])
+            num_grams = benchmarks.num_grams[of_file]
+            row: dict[str, Any] = {
+                "benchmark": name,
+                "items": len(num_grams),
+                "too_short": int((num_grams == 0).sum()),
+                "found": len(items),
+                "coverage": float((self.found.coverage[of_file] * num_grams).sum() / max(1, int(num_grams.sum()))),
+                "documents": len(np.unique(np.stack([passages.sources[rows], passages.documents[rows]]), axis=1).T),
+            }
+            if self.is_run:
+                seen = self.read[0, self.read[1] < self.consumed]
+                row["num_read"] = int(np.isin(items, self.read[0]).sum())
+                row["num_seen"] = int(np.isin(items, seen).sum()) if self.consumed else None
+                row |= self._first_read(self.read[1, np.isin(self.read[0], items)])
+                step, interval = row["first_step"], self.options.save_interval
+                row["clean_checkpoint"] = None if step is None or interval is None else step // interval * interval
+            yield row
+
+    def sources(self) -> Iterator[dict[str, Any]]:
+        """Yields how many items and documents were found in each source."""
+        passages = self.found.passages
+        for number, name in enumerate(self.found.searched.sources):
+            rows = np.flatnonzero(passages.sources == number)
+            counts = [len(np.unique(each[rows])) for each in (passages.items, passages.documents)]
+            yield {"source": name, "items": counts[0], "documents": counts[1]}
+
+    def of_items(self, items: Int64s) -> Iterator[dict[str, Any]]:
+        """Yields items with the longest passage in each document, the longest first."""
+        benchmarks, passages = self.found.benchmarks, self.found.passages
+        for item in items.tolist():
+            first, stop = np.searchsorted(passages.items[self._longest], [item, item + 1])
+            rows = self._longest[first:stop]
+            row = {
+                "benchmark": benchmarks.names[int(benchmarks.files[item])],
+                "record": int(benchmarks.records[item]),
+                "coverage": float(self.found.coverage[item]),
+                "num_ngrams": int(benchmarks.num_grams[item]),
+            }
+            if self.is_run:
+                begin, end = np.searchsorted(self.read[0], [item, item + 1])
+                row |= {"num_positions": int(end - begin), **self._first_read(self.read[1, begin:end])}
+            longest_first = rows[np.argsort(-passages.num_grams[rows], kind="stable")]
+            yield row | {"passages": [self.found.passage(each) for each in longest_first.tolist()]}
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns all of it for programs."""
+        return {
+            "words": self.options.words,
+            "num_tokens": self.found.num_tokens,
+            "benchmarks": list(self.benchmarks()),
+            "sources": list(self.sources()),
+            "items": list(self.of_items(self.items)),
+        }
+
+
+def _write_parquet(answer: _Answer, path: str) -> None:
+    arrow, parquet = require("pyarrow", extra="parquet"), require("pyarrow.parquet", extra="parquet")
+    rows = [item | passage for item in answer.of_items(answer.items) for passage in item.pop("passages")]
+    schema = arrow.schema([(name, getattr(arrow, kind)()) for name, kind in _COLUMNS.items()])
+    sink = arrow.BufferOutputStream()
+    parquet.write_table(arrow.Table.from_pylist(rows, schema=schema), sink)
+    publish_bytes(path, sink.getvalue().to_pybytes())
+
+
+def _print(answer: _Answer, options: Options) -> None:
+    widths = (26, 9, 9, 9, 9, 10)
+    print_row(("benchmark", "items", "too short", "found", "n-grams", "documents"), widths, indent="")
+    rows = list(answer.benchmarks())
+    for row in rows:
+        counts = [f"{row[name]:,}" for name in ("items", "too_short", "found")]
+        cells = (os.path.basename(row["benchmark"]), *counts, f"{row['coverage']:.2%}", f"{row['documents']:,}")
+        print_row(cells, widths, indent="")
+    print(f"\n{answer.found.num_tokens:,} tokens searched for n-grams of {options.words} words")
+    for source in answer.sources():
+        if source["documents"]:
+            found = f"{counted(source['items'], 'item')} in {counted(source['documents'], 'document')}"
+            print(f"  {name_of(source['source'], width=40)}: {found}")
+    if answer.is_run:
+        print()
+        for row in rows:
+            _print_read(row, "" if answer.stop is None else f" before position {answer.stop:,}")
+    shown = answer.items if options.all else answer.items[:_MOST_SHOWN]
+    for item in answer.of_items(shown):
+        _print_item(item)
+    if len(shown) < len(answer.items):
+        print(f"\n… and {counted(len(answer.items) - len(shown), 'item')} more; --all shows them, --json prints all")
+    if options.deny is not None:
+        print(f"\n{options.deny}: {counted(len(answer.document_names()), 'document')} to deny")
+
+
+def _print_read(row: dict[str, Any], until: str) -> None:
+    """Prints what a run reads of a benchmark."""
+    name = name_of(os.path.basename(row["benchmark"]), width=30)
+    if row["too_short"] == row["items"]:
+        print(f"{name}: not searched, all items are too short")
+    elif row["first_position"] is None:
+        print(f"{name}: clean, no step reads anything of it{until}")
+    if row["first_position"] is None:
+        return
+    seen = "" if row["num_seen"] is None else f", {row['num_seen']:,} by now"
+    print(f"{name}: clean up to {_place(row)}; {counted(row['num_read'], 'item')} read since{until}{seen}")
+    if (checkpoint := row["clean_checkpoint"]) is not None:
+        print(f"  last clean checkpoint: {f'step {checkpoint:,}' if checkpoint else 'none'}")
+
+
+def _place(row: dict[str, Any]) -> str:
+    position = f"position {row['first_position']:,}"
+    return position if row["first_step"] is None else f"step {row['first_step']:,}"
+
+
+def _print_item(item: dict[str, Any]) -> None:
+    passages = item["passages"]
+    found = f"{item['coverage']:.0%} of {counted(item['num_ngrams'], 'n-gram')}, {counted(len(passages), 'document')}"
+    print(f"\n{name_of(os.path.basename(item['benchmark']), width=30)}:{item['record']}  {found}")
+    number = str(passages[0]["document"])
+    label = f"{name_of(passages[0]['source'], width=max(4, 19 - len(number)))}:{number}"
+    for heading, text in (("item", passages[0]["of_item"]), (label, passages[0]["of_document"])):
+        print(f"  {heading:<20} {_cut(text, WIDTH - 24)}")
+    if item.get("first_position") is not None:
+        print(f"  first read at {_place(item)}, by {counted(item['num_positions'], 'position')} in all")
+
+
+def _cut(text: str, width: int) -> str:
+    """Returns a text on one line of so many columns, without its midst where it is longer."""
+    line = printable(" ".join(text.split()), keep="")
+    half = len(line) // 2
+    if cell_width(line) <= width:
+        return line
+    while cell_width(line[:half]) + cell_width(line[-half:]) > width - 3:
+        half -= 1
+    return f"{line[:half]} … {line[-half:]}"

@@ -1,0 +1,385 @@
+"""Passages of benchmarks in tokenized data: planted in all forms, against naive sets of words, and by the command."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.preprocess.corpus import byte_level_json, make_sentencepiece, make_tiktoken, make_tokenizer
+from tests.support import write_corpus
+
+from tokenloom import IndexedDatasetBuilder, cli, load_tokenizer
+from tokenloom.errors import ConfigError
+from tokenloom_check import contamination
+from tokenloom_check.contamination import Searched, find_contamination, read_benchmarks, words_of
+
+PASSAGE = (
+    "When Zoë's café re-opened, twelve naïve customers waited outside; "
+    "nobody had told them that the door opens inwards."
+)
+BYTES = load_tokenizer("byte")
+
+
+def write_pair(prefix, texts, tokenizer=BYTES):
+    with IndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32) as builder:
+        for text in texts:
+            ids = tokenizer.tokenize(text)
+            builder.add_document(ids, [len(ids)])
+        builder.finalize(f"{prefix}.idx")
+    return str(prefix)
+
+
+def write_items(path, items, field="text"):
+    path.write_text("".join(json.dumps({field: item}) + "\n" for item in items))
+    return str(path)
+
+
+def search(tmp_path, items, documents, tokenizer=BYTES, **options):
+    benchmarks = read_benchmarks([write_items(tmp_path / "items.jsonl", items)], **options)
+    prefix = write_pair(tmp_path / "data", documents, tokenizer)
+    return find_contamination(benchmarks, Searched(sources={"web": (prefix,)}, tokenizer=tokenizer))
+
+
+def pairs_of(found):
+    return sorted(set(zip(found.passages.items.tolist(), found.passages.documents.tolist(), strict=True)))
+
+
+FORMS = {
+    "verbatim": PASSAGE,
+    "upper case": PASSAGE.upper(),
+    "without punctuation": "".join(letter for letter in PASSAGE if letter not in ",.;'").replace("-", " "),
+    "wrapped": PASSAGE.replace(" ", "\n    # "),
+    "decomposed": unicodedata.normalize("NFD", PASSAGE),
+    "full width": "".join(chr(ord(c) + 0xFEE0) if c.isascii() and c.isalnum() else c for c in PASSAGE),
+    "typographic": PASSAGE.replace("'", "\u2019").replace(" ", "\u00a0"),
+    "invisible": PASSAGE.replace("customers", "cus\u00adtom\u200bers"),
+    "marked up": PASSAGE.replace("naïve", "**naïve**").replace("café", "<b>café</b>").replace("<b>", "_"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_passage_is_found_in_any_form(tmp_path, form):
+    text = FORMS[form].replace("</b>", "_")
+    found = search(tmp_path, [PASSAGE, "something else " * 20], ["before it " * 30, f"Before: {text} Behind it."])
+    assert pairs_of(found) == [(0, 1)]
+    assert found.coverage.tolist() == [1.0, 0.0]
+    [row] = found.passages.longest().tolist()
+    start, stop = int(found.passages.starts[row]), int(found.passages.stops[row])
+    data = f"Before: {text} Behind it.".encode()[start:stop].decode()
+    assert words_of(data) == words_of(PASSAGE)
+
+
+def test_what_is_no_passage_is_not_found(tmp_path):
+    words = PASSAGE.split()
+    documents = [
+        " ".join(words[:9]),
+        " ".join(words[9:]),  # the rest, in a document of its own
+        " ".join([*words[:8], "many", *words[8:16], "more", *words[16:]]),
+        " ".join(words[3:14]),
+        PASSAGE.replace("told", "to ld").replace("twelve", "elve"),
+        "x" + PASSAGE[:70],
+    ]
+    assert len(words_of(" ".join(words[3:14]))) == 12
+    assert pairs_of(search(tmp_path, [PASSAGE], documents)) == []
+
+
+def test_text_without_spaces_is_searched_by_characters(tmp_path):
+    item = "今天的天气非常好\uff0c我们一起去公园散步吧。"
+    documents = [
+        f"前面{item}后面",
+        item.replace("\uff0c", " ").replace("。", ""),
+        item[:12],
+        item.replace("我们", "他们"),
+    ]
+    found = search(tmp_path, [item, "ภาษาไทยไม่มีช่องว่าง"], [*documents, "ภาษาไทยไม่มีช่องว่างระหว่างคำ"])
+    assert pairs_of(found) == [(0, 0), (0, 1), (1, 4)]
+
+
+def test_short_items_are_searched_as_a_whole(tmp_path):
+    items = ["The capital of France is Paris", "yes", "of France is Paris now", "Paris is nice"]
+    found = search(tmp_path, items, ["the capital of france is PARIS now", "of France is Paris", "yes"])
+    assert pairs_of(found) == [(0, 0), (2, 0)]
+    assert found.benchmarks.num_grams.tolist() == [1, 0, 1, 0]
+    assert found.coverage.tolist() == [1.0, 0.0, 1.0, 0.0]
+
+
+def test_coverage_is_the_share_of_n_grams(tmp_path):
+    item = " ".join(f"w{number}" for number in range(20))  # 8 n-grams
+    documents = [" ".join(item.split()[:14]), " ".join(item.split()[1:15]), " ".join(item.split()[1:14])]
+    found = search(tmp_path, [item, item], documents)
+    assert found.coverage.tolist() == [3 / 8, 3 / 8]
+    assert [found.passages.num_grams[row] for row in found.passages.longest()] == [2, 2, 1] * 2
+
+
+@pytest.mark.parametrize("kind", ["huggingface", "tiktoken", "sentencepiece"])
+def test_tokenizers_of_all_kinds(tmp_path, kind):
+    tokenizer = {
+        "huggingface": lambda: make_tokenizer(byte_level_json()),
+        "tiktoken": make_tiktoken,
+        "sentencepiece": make_sentencepiece,
+    }[kind]()
+    document = f"Some code before it. {PASSAGE} And some behind."
+    found = search(tmp_path, [PASSAGE], ["nothing", document], tokenizer)
+    assert pairs_of(found) == [(0, 1)]
+    passage = found.passage(int(found.passages.longest()[0]))
+    text = passage["of_document"]
+    assert passage["of_item"] == PASSAGE.rstrip(".")
+    assert words_of(PASSAGE) == words_of(text)
+    assert len(text) < len(PASSAGE) + 4
+
+
+@pytest.mark.parametrize("kind", ["huggingface", "sentencepiece"])
+def test_no_passage_goes_over_a_special_token(tmp_path, kind):
+    tokenizer = make_tokenizer(byte_level_json()) if kind == "huggingface" else make_sentencepiece()
+    first, second = (tokenizer.tokenize(part) for part in PASSAGE.split("waited"))
+    middle = tokenizer.tokenize("waited")
+    documents = [[*first, tokenizer.eod, *middle, *second], [*first, *middle, *second, tokenizer.eod, *first]]
+    benchmarks = read_benchmarks([write_items(tmp_path / "items.jsonl", [PASSAGE])])
+    prefix = write_corpus(tmp_path / "data", documents)
+    found = find_contamination(benchmarks, Searched(sources={"web": (prefix,)}, tokenizer=tokenizer))
+    assert pairs_of(found) == [(0, 1)]
+
+
+def test_tokens_of_another_tokenizer_are_refused(tmp_path):
+    write_pair(tmp_path / "data", [PASSAGE * 20], make_tokenizer(byte_level_json()))
+    benchmarks = read_benchmarks([write_items(tmp_path / "items.jsonl", [PASSAGE])])
+    searched = Searched(sources={"web": (str(tmp_path / "data"),)}, tokenizer=BYTES)
+    with pytest.raises(ConfigError, match=r"data` has token \d+, but `byte` has 259 tokens"):
+        find_contamination(benchmarks, searched)
+
+
+# --- against sets of words ------------------------------------------------------------------------------------------
+
+
+def naive_words(text: str) -> list[str]:
+    """The words of a text as a whole; its own reading of what a word is."""
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    shown = [
+        letter for letter in folded if unicodedata.category(letter) != "Cf" and letter not in "'\u2018\u2019\u02bc"
+    ]
+    spaced = " "
+    for letter in shown:
+        is_mark = unicodedata.category(letter)[0] == "M"
+        if not letter.isalnum() and not is_mark:
+            spaced += " "
+        elif any(first <= ord(letter) <= last for first, last in ALONE):
+            spaced += f" {letter} "
+        elif not is_mark or spaced[-1] != " ":
+            spaced += letter
+    return spaced.split()
+
+
+ALONE = [(0xE00, 0xEFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3005, 0x3007), (0x3040, 0x312F), (0x31A0, 0x31BF)]
+ALONE += [(0x31F0, 0x31FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF)]
+
+
+def naive_grams(text: str, size: int, least: int) -> list[tuple[str, ...]]:
+    words = naive_words(text)
+    if len(words) < size:
+        return [tuple(words)] if len(words) >= least else []
+    return [tuple(words[first : first + size]) for first in range(len(words) - size + 1)]
+
+
+def numbers_of(texts):
+    """Returns the number of each text, equal where their words are."""
+    whole = contamination.utf8_texts(texts)
+    index = contamination.NgramIndex(
+        whole.content, whole.offsets, contamination.folding(), contamination._normalised, length=50, least=1
+    )
+    return [index.grams[first:last].tolist() for first, last in pairwise(index.gram_offsets.tolist())]
+
+
+def test_all_code_points_are_words_as_their_text_is():
+    points = [*range(0x80, 0x3500), *range(0xA000, 0xAD00), *range(0xD700, 0xD800), *range(0xF900, 0x11000)]
+    points += [*range(0x1D000, 0x1F200), *range(0x2F800, 0x2FA20), *range(0xE0000, 0xE0200)]
+    texts = [form.format(chr(point)) for point in points for form in ("a{}b", "{}", "e{}\u0301")]
+    found = numbers_of([*texts, *(" ".join(naive_words(text)) for text in texts)])
+    wrong = [text for text, ours, naive in zip(texts, found, found[len(texts) :], strict=False) if ours != naive]
+    assert [ascii(text) for text in wrong] == []
+
+
+LETTERS = st.one_of(
+    st.characters(exclude_categories=("Cs",)), st.sampled_from("aAé' \n-.ßİ中がガ゛ｶﾞ각ᄀ각e\u0301\u0345क़्")
+)
+
+
+@given(st.lists(st.text(LETTERS, max_size=12), min_size=1, max_size=8))
+def test_words_are_those_of_the_whole_text(texts):
+    found = numbers_of([*texts, *(" ".join(naive_words(text)) for text in texts)])
+    assert found[: len(texts)] == found[len(texts) :]
+
+
+WORDS = st.sampled_from(["a", "b", "A!", "c'c", "CC", "é", "E\u0301", "中", "中中", "d-a", "\n", "ﬁ", "fi"])
+TEXTS = st.lists(st.lists(WORDS, max_size=30).map(" ".join), min_size=1, max_size=5)
+
+
+@given(items=TEXTS, documents=TEXTS, size=st.integers(2, 6), least=st.integers(1, 2), cut=st.booleans())
+def test_what_is_found_is_what_sets_of_words_have(items, documents, size, least, cut, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sets")
+    documents = [document or " " for document in documents]
+    with pytest.MonkeyPatch.context() as patch:
+        if cut:
+            patch.setattr(contamination, "_BLOCK_TOKENS", 40)
+            patch.setattr(contamination, "_OVERLAP_TOKENS", 80)
+        found = search(folder, items, documents, words=size, least_words=least)
+    of_items = [naive_grams(item, size, least) for item in items]
+    of_documents = [naive_words(document) for document in documents]
+
+    def stands(gram, words):
+        return any(tuple(words[first : first + len(gram)]) == gram for first in range(len(words)))
+
+    expected = [
+        (item, document)
+        for item, grams in enumerate(of_items)
+        for document, words in enumerate(of_documents)
+        if any(stands(gram, words) for gram in grams)
+    ]
+    assert pairs_of(found) == expected
+    shares = [
+        sum(any(stands(gram, words) for words in of_documents) for gram in grams) / max(1, len(grams))
+        for grams in of_items
+    ]
+    assert found.coverage.tolist() == pytest.approx(shares)
+
+
+FILLER = st.lists(st.sampled_from(["the", "of", "and", "a", "in", "is", "it", "was"]), min_size=1, max_size=40)
+CHANGES = [
+    str,
+    str.upper,
+    str.title,
+    lambda text: text.replace(" ", "\n"),
+    lambda text: text.replace(" ", " -- "),
+    lambda text: unicodedata.normalize("NFD", text),
+    lambda text: "".join(letter for letter in text if letter.isalnum() or letter.isspace()),
+]
+
+
+@given(data=st.data())
+def test_all_plants_are_found_and_nothing_else(data, tmp_path_factory):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    sizes = rng.integers(13, 25, size=20)
+    items = [" ".join(f"{'éabcß中'[rng.integers(6)]}{rng.integers(10**6)}," for _ in range(size)) for size in sizes]
+    documents, expected = [], []
+    for number in range(20):
+        planted = sorted(set(rng.integers(0, 20, size=rng.integers(0, 3)).tolist()))
+        parts = [" ".join(data.draw(FILLER))]
+        for item in planted:
+            parts += [CHANGES[rng.integers(len(CHANGES))](items[item]), " ".join(data.draw(FILLER))]
+        documents.append(". ".join(parts))
+        expected += [(item, number) for item in planted]
+    found = search(tmp_path_factory.mktemp("plants"), items, documents)
+    assert pairs_of(found) == sorted(expected)
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+RUN = """\
+order = 1
+seed = 1
+tokenizer = "byte"
+
+[sources]
+web = "web"
+code = "code"
+
+[[stages]]
+sequence_length = 64
+samples = 400
+weights = { web = 3, code = 1 }
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    filler = [f"document {number} says nothing of interest to anybody. " * 6 for number in range(60)]
+    write_pair(tmp_path / "web", [*filler[:30], f"It began. {PASSAGE} It ended.", *filler[30:]])
+    write_pair(tmp_path / "code", filler[:20])
+    (tmp_path / "run.toml").write_text(RUN)
+    write_items(tmp_path / "exam.jsonl", ["an easy one", PASSAGE], field="question")
+    write_items(tmp_path / "clean.jsonl", [" ".join(f"word{number}" for number in range(20))], field="question")
+    return tmp_path
+
+
+def run(capsys, folder, *words):
+    words = [str(word).replace("F/", f"{folder}/") for word in words]
+    status = cli.main(["contamination", *words, "--field", "question"])
+    return status, *capsys.readouterr()
+
+
+def test_a_run_names_the_steps_that_read_a_benchmark(capsys, folder):
+    sizes = ("--global-batch-size", 8, "--save-interval", 2)
+    files = ("F/exam.jsonl", "F/clean.jsonl", "--run", "F/run.toml")
+    status, out, err = run(capsys, folder, *files, *sizes)
+    assert (status, err) == (1, "")
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert "clean.jsonl: clean, no step reads anything of it" in out
+    cli.main(["when", f"{folder}/run.toml", "--tokens", PASSAGE, "--global-batch-size", "8", "--json"])
+    read = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    first = read[0]["step"]
+    assert f"exam.jsonl: clean up to step {first:,}; 1 item read since" in out
+    assert f"last clean checkpoint: step {first - first % 2:,}" in out or first < 2
+    _, out, _ = run(capsys, folder, *files, *sizes, "--json")
+    found = json.loads(out)
+    assert found["items"][0]["first_position"] == read[0]["position"]
+    assert found["items"][0]["num_positions"] == len({row["position"] for row in read})
+    assert [row["first_step"] for row in found["benchmarks"]] == [first, None]
+    assert [row["too_short"] for row in found["benchmarks"]] == [1, 0]
+    _, out, _ = run(capsys, folder, *files, *sizes, "--until-position", read[0]["position"])
+    assert f"exam.jsonl: clean, no step reads anything of it before position {read[0]['position']:,}" in out
+
+
+def test_what_is_written_for_others(capsys, folder):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    written = ("--deny", "F/denied.txt", "--output", "F/found.parquet")
+    status, _, _ = run(capsys, folder, "F/exam.jsonl", "--run", "F/run.toml", *written)
+    assert status == 1
+    assert (folder / "denied.txt").read_text() == "web:30\n"
+    [row] = parquet.read_table(folder / "found.parquet").to_pylist()
+    assert (row["record"], row["source"], row["document"], row["coverage"]) == (2, "web", 30, 1.0)
+    assert row["of_item"] == row["of_document"] == PASSAGE.rstrip(".")
+    words = ["--documents-file", f"{folder}/denied.txt", "--from-position", "0", "--dry-run"]
+    assert cli.main(["deny", f"{folder}/run.toml", *words]) == 0
+    assert "1 document" in capsys.readouterr().out
+
+
+def test_data_without_a_run(capsys, folder):
+    status, out, _ = run(capsys, folder, "F/exam.jsonl", "--data", "F/web", "F/code", "--tokenizer", "byte")
+    assert status == 1
+    assert "exam.jsonl:2  100% of 7 n-grams, 1 document" in out
+    assert "  item                 When Zoë's café re-opened" in out
+    status, out, _ = run(capsys, folder, "F/exam.jsonl", "--data", "F/code", "--tokenizer", "byte")
+    assert status == 0
+    status, _, err = run(capsys, folder, "F/exam.jsonl", "--data", "F/code", "--tokenizer", "byte", "--field", "answer")
+    assert status == 1
+    assert "exam.jsonl` line 1: no key 'answer'; found 'question'\nhint: name the fields" in err
+    with IndexedDatasetBuilder(f"{folder}/cut.bin", dtype=np.int32) as builder:
+        builder.add_document(BYTES.tokenize(PASSAGE), [40, len(BYTES.tokenize(PASSAGE)) - 40])
+        builder.finalize(f"{folder}/cut.idx")
+    status, _, err = run(capsys, folder, "F/exam.jsonl", "--data", "F/cut", "--tokenizer", "byte")
+    assert status == 0
+    assert "1 pair with documents of several sequences" in err
+    (folder / "none.jsonl").write_text("\n")
+    status, _, err = run(capsys, folder, "F/none.jsonl", "--data", "F/code", "--tokenizer", "byte")
+    assert status == 1
+    assert "none.jsonl`, found none" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--tokenizer", "byte"), "name data with --data or a run with --run, one of both"),
+        (("--data", "F/web", "--words", 7), "expected --words from 8 to 50, found 7"),
+        (("--data", "F/web", "--deny", "x"), "--deny and --save-interval are about a run: name it with --run"),
+    ],
+)
+def test_wrong_usage_exits_with_2(capsys, folder, words, message):
+    with pytest.raises(SystemExit) as stopped:
+        run(capsys, folder, "F/exam.jsonl", *words)
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
