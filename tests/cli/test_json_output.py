@@ -106,6 +106,7 @@ CASES: dict[str, Sequence[object]] = {
     "replay": (*RUN, "--to-position", 8),
     "report": ("P", "--sequence-length", 16, "--tokenizer", "null:5000", "-o", "F/out/page.html"),
     "demo": ("--output", "F/out/demo", "--vocab-size", 300, "--sequence-length", 64),
+    "check-isolation": ("F/models.py:make", "F/packed.toml"),
     "doctor": ("F",),
     "retro build": build_words(Path("F/retro"))[2:],
     "retro show": ("F/retro/project", "--sample", 0),
@@ -116,6 +117,32 @@ CASES: dict[str, Sequence[object]] = {
 LOADER = """\
 def make(consumed):
     return [[number] for number in range(3)][consumed:]
+"""
+
+MODEL = """\
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(300, 300)
+
+    def forward(self, tokens):
+        return self.embedding(tokens)
+
+make = Model
+"""
+
+PACKED = """\
+order = 1
+seed = 1
+samples.inter_document_masking = true
+sources.packed = "packed_text_document"
+
+[[stages]]
+sequence_length = 24
+samples = 4
+weights = { packed = 1 }
 """
 
 
@@ -133,6 +160,10 @@ def folder(tmp_path_factory):
     (folder / "mm" / "cat.txt").write_text("a cat")
     (folder / "mm" / "cat.jpg").write_bytes(b"\xff\xd8\xff\xe0 an image")
     (folder / "loaders.py").write_text(LOADER)
+    (folder / "models.py").write_text(MODEL)
+    (folder / "packed.toml").write_text(PACKED)
+    packed = (f"{folder}/in.jsonl", "--output-prefix", f"{folder}/packed", "--tokenizer", "byte", "--workers", "1")
+    assert cli.main(["preprocess", *packed]) == 0
     (folder / "retro").mkdir()
     write_data(folder / "retro")
     for command, words in (("retro build", CASES["retro build"]), ("run lock", RUN)):
