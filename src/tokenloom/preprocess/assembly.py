@@ -156,12 +156,6 @@ def assemble(
 
     What is there is only looked at where the recipe compares bytes, and it is not to be replaced.
 
-    Args:
-        plan: plan of the job.
-        folder: folder with the parts.
-        reports: reports of all shards, in order.
-        overwrite: whether datasets that another job made may be replaced; they stay whole until all are complete.
-
     Raises:
         InputError: there are no documents, or too many bad records.
         OutputExistsError: another job's dataset is there, and no `overwrite`.

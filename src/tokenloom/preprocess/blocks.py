@@ -112,12 +112,7 @@ def json_line(record: dict[str, object]) -> bytes:
 
 
 class RejectedLines:
-    """The records of a corpus that were set aside in `PREFIX.rejected.jsonl`.
-
-    Args:
-        prefix: prefix of the outputs.
-        skip: whether bad records are set aside; an error otherwise.
-    """
+    """The records of a corpus that were set aside in `PREFIX.rejected.jsonl`."""
 
     def __init__(self, prefix: str, *, skip: bool) -> None:
         self._target = rejected_path(prefix)

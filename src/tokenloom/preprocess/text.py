@@ -158,12 +158,6 @@ def plan_corpus(
 ) -> JobPlan:
     """Returns the plan of a job for text; reads no more of the inputs than their names, sizes and footers.
 
-    Args:
-        names: names of files, folders and so on, see `find_inputs`.
-        prefix: prefix of the outputs.
-        tokenizer: tokenizer that names the ids.
-        settings: settings of the job.
-
     Raises:
         ConfigError: a setting is wrong, or two files would have one output.
         InputError: there is nothing to read, or a file is not what its name says.
