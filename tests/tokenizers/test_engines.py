@@ -23,7 +23,9 @@ from tokenizers import Tokenizer, models
 
 from tokenloom.errors import ConfigError, RefusedTextError, TokenizerError
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
-from tokenloom.preprocess.blocks import BlockTokenizer
+from tokenloom.preprocess.blocks import BlockTokenizer, DocumentTokens
+from tokenloom.preprocess.settings import CorpusSettings
+from tokenloom.preprocess.text import TextRecipe
 from tokenloom.tokenizers.engines import (
     EngineChoice,
     GigatokenEngine,
@@ -199,7 +201,8 @@ def test_block_with_a_mismatch_is_an_error():
     tokenizer = make_tokenizer(byte_level_json())
     engine = ForgetfulEngine(ReferenceEngine(tokenizer))
     choice = EngineChoice(name="x", reason="", create=lambda: engine, must_agree=True)
-    tokenize = BlockTokenizer(tokenizer, choice, keys=["text"], dtype=np.dtype(np.uint16), num_workers=1)
+    recipe = TextRecipe(settings=CorpusSettings(), tokenizer=tokenizer, document_tokens=DocumentTokens())
+    tokenize = BlockTokenizer(recipe, choice, num_workers=1)
     assert tokenize([JsonLineBlock(path="lines", data=b'{"text": "fine"}\n', first_record=1)]).num_documents == 1
     with pytest.raises(TokenizerError, match="different ids for 'forget'"):
         tokenize([JsonLineBlock(path="lines", data=b'{"text": "forget"}\n', first_record=2)])

@@ -93,62 +93,39 @@ class DocumentOrigins:
             yield runs if mask is None else selected_runs(runs, mask)
 
 
-class BesidePair:
-    """The origins and the hashes of a dataset, written when its manifest is made, which tells their checksums.
+def _with_sidecars(
+    pair: PairFacts,
+    *,
+    make: Callable[[PairFacts], Manifest],
+    planned: PlannedDataset,
+    parts: Sequence[DonePart],
+    origins: DocumentOrigins | None,
+    has_hashes: bool,
+    files: dict[str, PendingFile],
+) -> Manifest:
+    """Writes the origins and the hashes of a dataset into `files`, and returns the manifest, with their checksums."""
+    _discard(files)  # of an attempt before
+    prefix, start = planned.prefix, pair.index_start_crc32
+    if origins is not None:
+        runs = origins.runs(planned.split_number)
+        files["origins"], checksum = write_runs(prefix, origins.files, runs, index_start_crc32=start)
+        pair = replace(pair, origins=checksum)
+    if has_hashes:
+        hashes = _hashes_of(parts, planned)
+        files["hashes"], checksum = write_document_hashes(prefix, hashes, index_start_crc32=start)
+        pair = replace(pair, hashes=checksum)
+    return make(pair)
 
-    Args:
-        planned: the dataset.
-        parts: parts that it takes documents of, in order.
-        origins: origins of all documents of these; None to write none.
-        has_hashes: whether to write the hashes of its documents.
 
-    Attributes:
-        files: the files by their names in `SIDECARS`, without names of their own yet; none before the manifest is made.
-    """
+def _discard(files: dict[str, PendingFile]) -> None:
+    for file in files.values():
+        file.discard()
 
-    def __init__(
-        self,
-        planned: PlannedDataset,
-        parts: Sequence[DonePart],
-        *,
-        origins: DocumentOrigins | None,
-        has_hashes: bool,
-    ) -> None:
-        self._planned = planned
-        self._parts = parts
-        self._origins = origins
-        self._has_hashes = has_hashes
-        self.files: dict[str, PendingFile] = {}
 
-    def manifest(self, make: Callable[[PairFacts], Manifest], pair: PairFacts) -> Manifest:
-        """Writes the files, and returns the manifest.
-
-        Args:
-            make: makes the manifest from what the pair holds.
-            pair: what the pair holds, without these files.
-        """
-        self.discard()  # of an attempt before
-        prefix, start = self._planned.prefix, pair.index_start_crc32
-        if self._origins is not None:
-            runs = self._origins.runs(self._planned.split_number)
-            files = self._origins.files
-            self.files["origins"], checksum = write_runs(prefix, files, runs, index_start_crc32=start)
-            pair = replace(pair, origins=checksum)
-        if self._has_hashes:
-            self.files["hashes"], checksum = write_document_hashes(prefix, self._hashes(), index_start_crc32=start)
-            pair = replace(pair, hashes=checksum)
-        return make(pair)
-
-    def discard(self) -> None:
-        """Gives up what was written; harmless when repeated."""
-        for file in self.files.values():
-            file.discard()
-
-    def _hashes(self) -> Iterator[DocumentHashes]:
-        for part in self._parts:
-            hashes = part_hashes(part.prefix, self._planned.column)
-            mask = part.chosen(self._planned.split_number)
-            yield hashes if mask is None else hashes[mask]
+def _hashes_of(parts: Sequence[DonePart], planned: PlannedDataset) -> Iterator[DocumentHashes]:
+    for part in parts:
+        hashes, mask = part_hashes(part.prefix, planned.column), part.chosen(planned.split_number)
+        yield hashes if mask is None else hashes[mask]
 
 
 def _runs_of(part: DonePart, slices: Sequence[tuple[int, int]]) -> Runs:
@@ -178,12 +155,6 @@ def assemble(
     """Makes the datasets of a job appear, all or none, and returns what they hold, and whether they were there before.
 
     What is there is only looked at where the recipe compares bytes, and it is not to be replaced.
-
-    Args:
-        plan: plan of the job.
-        folder: folder with the parts.
-        reports: reports of all shards, in order.
-        overwrite: whether datasets that another job made may be replaced; they stay whole until all are complete.
 
     Raises:
         InputError: there are no documents, or too many bad records.
@@ -272,13 +243,22 @@ def _output_files(plan: JobPlan, output: PlannedOutput, parts: Sequence[DonePart
             ledger=ledger,
             engine=engines,
         )
-        beside = BesidePair(planned, parts, origins=origins, has_hashes=plan.settings.document_hashes)
+        files: dict[str, PendingFile] = {}
+        make = partial(
+            _with_sidecars,
+            make=make,
+            planned=planned,
+            parts=parts,
+            origins=origins,
+            has_hashes=plan.settings.document_hashes,
+            files=files,
+        )
         try:
-            pending = _pending_dataset(chosen, planned.prefix, partial(beside.manifest, make), plan.recipe)
+            pending = _pending_dataset(chosen, planned.prefix, make, plan.recipe)
         except BaseException:
-            beside.discard()
+            _discard(files)
             raise
-        pending.sidecars |= beside.files
+        pending.sidecars |= files
         if number == 0:
             pending.beside, pending.replaced = _rejected_files(output, parts), [rejected_path(output.prefix)]
         yield pending

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,9 @@ from tokenloom.storage.resolve import open_pending, remove
 from tokenloom.tokenizers.engines import EngineChoice, EnginePool
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, refusals
+
+if TYPE_CHECKING:
+    from tokenloom.preprocess.text import TextRecipe
 
 
 class Isolating:
@@ -109,12 +112,7 @@ def json_line(record: dict[str, object]) -> bytes:
 
 
 class RejectedLines:
-    """The records of a corpus that were set aside in `PREFIX.rejected.jsonl`.
-
-    Args:
-        prefix: prefix of the outputs.
-        skip: whether bad records are set aside; an error otherwise.
-    """
+    """The records of a corpus that were set aside in `PREFIX.rejected.jsonl`."""
 
     def __init__(self, prefix: str, *, skip: bool) -> None:
         self._target = rejected_path(prefix)
@@ -380,75 +378,43 @@ class TokenizedBlock(RecordsDone):
 
 
 class BlockTokenizer:
-    """Tokenizes blocks; safe from several threads, each of which uses an engine of its own at a time.
-
-    Args:
-        tokenizer: names the ids.
-        choice: the engine.
-        keys: keys of the texts in each record.
-        dtype: dtype of the tokens.
-        document_tokens: put at the beginning and the end of each document; None for none.
-        template_tokens: put around each text before that; None for none.
-        splitter: cuts each text into sentences, a sequence each; None leaves texts whole.
-        hash_documents: whether to hash each document, its texts under all keys together.
-        hash_texts: whether to hash the text of each document under each key.
-        num_workers: threads that will call; see `EnginePool`.
+    """Tokenizes blocks; safe from several threads, `num_workers` of them, each with an engine of its own at a time.
 
     Raises:
         ConfigError: a token to be added is not in the vocabulary.
     """
 
-    def __init__(
-        self,
-        tokenizer: TextTokenizer,
-        choice: EngineChoice,
-        *,
-        keys: Sequence[str],
-        dtype: np.dtype[Any],
-        document_tokens: DocumentTokens | None = None,
-        template_tokens: TemplateTokens | None = None,
-        splitter: SentenceSplitter | None = None,
-        hash_documents: bool = False,
-        hash_texts: bool = False,
-        num_workers: int,
-    ) -> None:
-        self._keys = keys
-        self._dtype = dtype
-        self._document_tokens = DocumentTokens() if document_tokens is None else document_tokens
+    def __init__(self, recipe: TextRecipe, choice: EngineChoice, *, num_workers: int) -> None:
+        self._keys = recipe.keys
+        self._dtype = recipe.dtype
+        self._document_tokens = recipe.document_tokens
+        tokenizer = recipe.tokenizer
         for number in (self._document_tokens.bos, self._document_tokens.eod):
             if number is not None and number >= tokenizer.vocab_size:
                 message = f"expected an id below {tokenizer.vocab_size} to add to documents, got {number}"
                 raise ConfigError(message)
-        self._template_tokens = TemplateTokens() if template_tokens is None else template_tokens
-        self._splitter = splitter
-        self._hash_documents = hash_documents
-        self._hash_texts = hash_texts
+        self._template_tokens = recipe.template_tokens
+        self._splitter = recipe.splitter
+        self._hash_documents = recipe.hashes_documents
+        self._hash_texts = recipe.settings.document_hashes
         self._engines = EnginePool(tokenizer, choice, num_workers=num_workers)
 
     def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
-        """Returns the tokens of some blocks; see `tokenize`."""
-        num_bytes = sum(block.num_text_bytes for block in bundle)
-        return self.tokenize(parse_bundle(bundle, self._keys), num_bytes=num_bytes, number=num_bytes)
-
-    def tokenize(self, parsed: ParsedBlock, *, num_bytes: int, number: int) -> TokenizedBlock:
-        """Returns the tokens of documents.
-
-        Args:
-            parsed: parsed block with a column for each key.
-            num_bytes: size of its texts in bytes, roughly.
-            number: any; it selects the text by which a fast engine is checked.
+        """Returns the tokens of some blocks.
 
         Raises:
             RefusedTextError: the tokenizer or the splitter refuses a text.
             TokenizerError: the engines disagree.
         """
+        num_bytes = sum(block.num_text_bytes for block in bundle)
+        parsed = parse_bundle(bundle, self._keys)
         num_documents = parsed.num_documents
         hashes = hash_documents(parsed.columns, num_documents) if self._hash_documents else None
         columns: list[Column] = []
         num_doubled = 0
         for texts in parsed.columns:
             cut = texts if self._splitter is None else split_texts(texts, self._splitter)
-            encoded = self._engines.encode(cut.texts, num_bytes=num_bytes, number=number)
+            encoded = self._engines.encode(cut.texts, num_bytes=num_bytes, number=num_bytes)
             column, doubled = self._column(self._template_tokens.add(encoded), cut.document_ends)
             if self._hash_texts:
                 is_all = hashes is not None and len(parsed.columns) == 1

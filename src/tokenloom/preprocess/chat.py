@@ -6,7 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -30,12 +30,12 @@ from tokenloom.preprocess.blocks import (
     bundled,
     rejected_path,
 )
-from tokenloom.preprocess.chat_templates import ChatTemplate, TemplateSource, find_chat_template, first_texts
+from tokenloom.preprocess.chat_templates import Part, TemplateSource, find_chat_template, first_texts
 from tokenloom.preprocess.job import run_job
 from tokenloom.preprocess.plan import JobPlan, plan_job
 from tokenloom.preprocess.recipe import Making, Recipe, input_record
 from tokenloom.preprocess.schemas import Record, Schema, detect_schema, read_record
-from tokenloom.preprocess.selection import DocumentHashes, hash_documents
+from tokenloom.preprocess.selection import hash_documents
 from tokenloom.preprocess.settings import ChatSettings
 from tokenloom.preprocess.shard import worker_threads
 from tokenloom.preprocess.sharded import JobProgress, Runner
@@ -159,66 +159,19 @@ def schema_of(block: Block | None) -> Schema:
     return "messages"
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """One sequence as text: its parts, and what kind each is."""
-
-    parts: list[str]
-    kinds: list[int]
-
-    @property
-    def text(self) -> str:
-        """All parts."""
-        return "".join(self.parts)
-
-
-@dataclass(slots=True, kw_only=True)
-class RenderedBlock:
-    """The sequences of a block as text.
-
-    Attributes:
-        sequences: of all its documents, one after the other.
-        owners: the number of the document of each.
-        num_documents: number of documents.
-        bad_lines: records without a document.
-        left_out: the numbers of the records that gave none, from 0.
-    """
-
-    sequences: list[Rendered] = field(default_factory=list)
-    owners: list[int] = field(default_factory=list)
-    num_documents: int = 0
-    bad_lines: list[BadLine] = field(default_factory=list)
-    left_out: list[int] = field(default_factory=list)
-
-
 class ConversationTokenizer:
     """Turns blocks into arrays, one at a time; safe from several threads.
 
-    Args:
-        template: template of conversations; None for the schema `text`, which needs none.
-        schema: schema of the records.
-        encoder: makes ids of what is rendered.
-        dtype: dtype of the tokens.
-        eod: ends each sequence whose last token it is not already.
-        hash_texts: whether to hash the texts of each document, as they are rendered.
+    Each sequence ends with the end-of-document token, appended where it is not the last token already.
     """
 
-    def __init__(
-        self,
-        template: ChatTemplate | None,
-        schema: Schema,
-        encoder: SpanEncoder,
-        *,
-        dtype: np.dtype[Any],
-        eod: int,
-        hash_texts: bool = False,
-    ) -> None:
-        self._template = template
-        self._schema = schema
+    def __init__(self, recipe: ConversationRecipe, encoder: SpanEncoder) -> None:
+        self._template = None if recipe.template is None else recipe.template.compiled()
+        self._schema = recipe.schema
         self._encoder = encoder
-        self._dtype = dtype
-        self._eod = eod
-        self._hash_texts = hash_texts
+        self._dtype = recipe.dtype
+        self._eod = recipe.tokenizer.eod
+        self._hash_texts = recipe.settings.document_hashes
 
     def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
         """Returns the tokens and roles of a block, or of none.
@@ -227,55 +180,54 @@ class ConversationTokenizer:
             RefusedTextError: the tokenizer refuses a text, or makes no token of it.
             TokenizerError: the engines disagree.
         """
-        rendered = RenderedBlock()
-        for block in bundle:
-            self._render(block, rendered)
-        return self._tokenized(rendered, number=bundle[0].first_record if bundle else 0)
-
-    def _render(self, block: Block, made: RenderedBlock) -> None:
-        """Adds the texts of a block; records without any are listed, not raised."""
-        for record in records_of(block):
-            number = made.num_documents + len(made.left_out)
+        documents: list[list[list[Part]]] = []  # the sequences of each, as their parts
+        bad_lines: list[BadLine] = []
+        left_out: list[int] = []
+        records = ((block, record) for block in bundle for record in records_of(block))
+        for number, (block, record) in enumerate(records):
+            left_out.append(number)
             if record.is_blank:
-                made.left_out.append(number)
                 continue
             try:
                 if isinstance(record.value, UnusableLineError):
                     raise record.value
-                found = self._sequences(read_record(record.value, self._schema))
+                documents.append(self._sequences(read_record(record.value, self._schema)))
             except UnusableLineError as error:
-                made.bad_lines.append(bad_line(block, record, str(error)))
-                made.left_out.append(number)
-                continue
-            made.owners += [made.num_documents] * len(found)
-            made.sequences += found
-            made.num_documents += 1
+                bad_lines.append(bad_line(block, record, str(error)))
+            else:
+                left_out.pop()
+        column, num_answer_tokens = self._column(documents, number=bundle[0].first_record if bundle else 0)
+        return TokenizedBlock(
+            columns=(column,),
+            num_documents=len(documents),
+            bad_lines=bad_lines,
+            left_out=left_out_of(left_out),
+            numbers={"num_answer_tokens": num_answer_tokens},
+        )
 
-    def _sequences(self, record: Record) -> list[Rendered]:
+    def _sequences(self, record: Record) -> list[list[Part]]:
         if record.text is not None:
-            return [Rendered([record.text], [PartKind.text])]
+            return [[Part(record.text, is_answer=True)]]
         assert self._template is not None  # there is one for every schema but `text`
         rendered = [self._template.render(conversation) for conversation in record.conversations]
         if not all(rendered):
             which = f"conversation {rendered.index([]) + 1}" if len(rendered) > 1 else "the conversation"
             reason = f"{self._template.name} makes nothing of {which}: no text at all"
             raise UnusableLineError(reason)
-        return [
-            Rendered(
-                [part.text for part in parts],
-                [PartKind.answer if part.is_answer else PartKind.prompt for part in parts],
-            )
-            for parts in rendered
-        ]
+        return rendered
 
-    def _tokenized(self, rendered: RenderedBlock, *, number: int) -> TokenizedBlock:
-        encoded = self._encoder.encode([sequence.parts for sequence in rendered.sequences], number=number)
+    def _column(self, documents: Sequence[Sequence[Sequence[Part]]], *, number: int) -> tuple[Column, int]:
+        """Returns the tokens and roles of documents, and how many tokens the assistant says, or are of plain text."""
+        sequences = [[part.text for part in parts] for document in documents for parts in document]
+        encoded = self._encoder.encode(sequences, number=number)
         tokens, lengths, part_stops = encoded.tokens, encoded.lengths, encoded.part_stops
         if not lengths.all():  # a lone end of a document would be trained on as somebody's answer
             message = "no token comes of the conversation or text"
             raise RefusedTextError(message)
-        part_counts = np.array([len(sequence.parts) for sequence in rendered.sequences], dtype=np.int64)
-        kinds = np.array([kind for sequence in rendered.sequences for kind in sequence.kinds], dtype=np.uint8)
+        part_counts = np.array([len(parts) for parts in sequences], dtype=np.int64)
+        said = [part.is_answer for document in documents for parts in document for part in parts]
+        answer = PartKind.text if self._schema == "text" else PartKind.answer
+        kinds = np.where(np.array(said, dtype=bool), np.uint8(answer), np.uint8(PartKind.prompt))
         last_part = np.cumsum(part_counts) - 1
 
         # The end-of-document token joins the last part.
@@ -289,8 +241,11 @@ class ConversationTokenizer:
         part_starts[last_part - part_counts + 1] = 0
         kept = part_stops > part_starts  # a part may come to no token of its own
         owner = np.repeat(np.arange(len(lengths)), part_counts)
-        owners = np.array(rendered.owners, dtype=np.int64)
-        document_ends = np.searchsorted(owners, np.arange(rendered.num_documents), side="right").astype(np.int64)
+        document_ends = np.cumsum([len(document) for document in documents], dtype=np.int64)
+        hashes = None
+        if self._hash_texts:
+            texts = Texts(texts=["".join(parts) for parts in sequences], document_ends=document_ends)
+            hashes = hash_documents([texts], len(documents))
         column = Column(
             tokens=tokens.astype(self._dtype),
             lengths=lengths.astype(np.int32),
@@ -300,21 +255,9 @@ class ConversationTokenizer:
                 stops=part_stops[kept].astype(np.int32),
                 kinds=kinds[kept],
             ),
-            hashes=self._hashes(rendered, document_ends),
+            hashes=hashes,
         )
-        return TokenizedBlock(
-            columns=(column,),
-            num_documents=rendered.num_documents,
-            bad_lines=rendered.bad_lines,
-            left_out=left_out_of(rendered.left_out),
-            numbers={"num_answer_tokens": int((part_stops - part_starts)[kinds != PartKind.prompt].sum())},
-        )
-
-    def _hashes(self, rendered: RenderedBlock, document_ends: NDArray[np.int64]) -> DocumentHashes | None:
-        if not self._hash_texts:
-            return None
-        texts = [sequence.text for sequence in rendered.sequences]
-        return hash_documents([Texts(texts=texts, document_ends=document_ends)], rendered.num_documents)
+        return column, int((part_stops - part_starts)[kinds != PartKind.prompt].sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,21 +306,12 @@ class ConversationRecipe(Recipe):
         """Returns what one process works with."""
         choice = choose_engine(self.settings.engine, self.tokenizer, self.sample)
         encoder = SpanEncoder(self.tokenizer, choice, num_workers=num_workers)
-        template = None if self.template is None else self.template.compiled()
-        work = ConversationTokenizer(
-            template,
-            self.schema,
-            encoder,
-            dtype=self.dtype,
-            eod=self.tokenizer.eod,
-            hash_texts=self.settings.document_hashes,
-        )
         return Making(
             engine=choice.recorded,
             engine_reason=choice.reason,
             open=partial(self.open, block_bytes=_BLOCK_BYTES),
             bundles=partial(bundled, num_bytes=1),
-            work=work,
+            work=ConversationTokenizer(self, encoder),
         )
 
     def open(self, slice_: InputSlice, *, block_bytes: int) -> SliceReader:

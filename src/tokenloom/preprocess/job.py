@@ -58,11 +58,7 @@ def run_job(
 ) -> JobResult:
     """Does what of a job is missing, alone or with others that share its folder; see `preprocess_corpus`.
 
-    Args:
-        plan: plan of the job.
-        num_processes, num_workers, runner, work_folder, restart, overwrite, progress: see `preprocess_corpus`.
-        makes_again: whether datasets that this very job made are made again, and not left as they are.
-        started: when the call began that this is the work of, by the monotonic clock.
+    With `makes_again`, datasets that this very job made are not left as they are. `started` is by the monotonic clock.
 
     Raises:
         TokenloomError: see `preprocess_corpus`.

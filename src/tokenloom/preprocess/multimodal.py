@@ -107,39 +107,14 @@ class PairBlock(Block):
 
 
 class ImageTokenizer:
-    """Tokenizes a text and reads its image; safe from several threads.
+    """Tokenizes a text and reads its image, whose path starts from the input's folder; safe from several threads."""
 
-    Args:
-        tokenizer: names the ids.
-        text_key, image_key: keys of text and path in a record.
-        folder: folder that paths in records start from.
-        eod: ends each text that has tokens; None for nothing.
-        pad_length: texts are cut off, or filled up with `eod`, to have so many tokens; None to leave them.
-        max_text_bytes: longer texts in files of their own are bad ones.
-        hash_texts: whether to hash each text.
-    """
-
-    def __init__(
-        self,
-        tokenizer: TextTokenizer,
-        *,
-        text_key: str,
-        image_key: str,
-        folder: str,
-        eod: int | None,
-        pad_length: int | None,
-        max_text_bytes: int,
-        hash_texts: bool = False,
-    ) -> None:
-        self._tokenizer = tokenizer
-        self._vocab_size = tokenizer.vocab_size
-        self._text_key = text_key
-        self._image_key = image_key
-        self._folder = folder
-        self._eod = eod
-        self._pad_length = pad_length
-        self._max_text_bytes = max_text_bytes
-        self._hash_texts = hash_texts
+    def __init__(self, recipe: ImageRecipe) -> None:
+        self._settings = recipe.settings
+        self._tokenizer = recipe.tokenizer
+        self._vocab_size = recipe.tokenizer.vocab_size
+        self._folder = os.path.dirname(recipe.path)
+        self._eod = recipe.document_tokens.eod
 
     def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
         """Returns both sequences of each record of some blocks, or why there are none."""
@@ -163,12 +138,12 @@ class ImageTokenizer:
             else:
                 left_out.pop()
                 sequences += [tokens, item]
-                texts += [text] if self._hash_texts else []
+                texts += [text] if self._settings.document_hashes else []
                 largest_token = max(largest_token, int(tokens.max(initial=-1)))
         num_documents = len(sequences) // 2
-        hashes = hash_documents([Texts(texts=texts)], num_documents) if self._hash_texts else None
+        hashes = hash_documents([Texts(texts=texts)], num_documents) if self._settings.document_hashes else None
         column = Column(
-            tokens=np.concatenate(sequences) if sequences else np.empty(0, dtype=np.int32),
+            tokens=np.concatenate([np.empty(0, dtype=np.int32), *sequences]),
             lengths=np.array([len(sequence) for sequence in sequences], dtype=np.int32),
             document_ends=np.arange(2, 2 * num_documents + 1, 2, dtype=np.int64),
             modes=np.array([TEXT_MODE, IMAGE_MODE] * num_documents, dtype=np.int8),
@@ -191,31 +166,29 @@ class ImageTokenizer:
         if not isinstance(value, dict):
             reason = f"expected an object, found {kind_of(value)}"
             raise UnusableLineError(reason)
-        for key in (self._text_key, self._image_key):
+        for key in (self._settings.text_key, self._settings.image_key):
             if not isinstance(value.get(key), str):
                 found = f"found {kind_of(value[key])}" if key in value else "found none"
                 reason = f"expected a string under {key!r}, {found}"
                 raise UnusableLineError(reason)
-        return os.path.join(self._folder, value[self._image_key])
+        return os.path.join(self._folder, value[self._settings.image_key])
 
     def _pair(self, value: Any, numbers: Counter[str]) -> tuple[str, NDArray[np.int32], NDArray[np.int32]]:
         """Returns the text of a record, its tokens and its image, and counts them."""
-        image_path = self._image_path(value)
-        is_file = isinstance(value, FilePair)
-        text = (
-            _read_text(value.text_path, self._max_text_bytes)
-            if is_file
-            else checked_text(value[self._text_key], repr(self._text_key))
-        )
+        image_path, key, pad_length = self._image_path(value), self._settings.text_key, self._settings.pad_length
+        if isinstance(value, FilePair):
+            text = _read_text(value.text_path, self._settings.max_record_bytes)
+        else:
+            text = checked_text(value[key], repr(key))
         item = image_to_item(image := _read(image_path, "image", check_image_size))
         tokens = self._tokenize(text)
         length = len(tokens)
         if tokens and self._eod is not None:
-            wanted = length + 1 if self._pad_length is None else self._pad_length
+            wanted = length + 1 if pad_length is None else pad_length
             tokens = tokens[:wanted] + [self._eod] * (wanted - length)
         numbers["num_text_tokens"] += len(tokens)
         numbers["num_image_bytes"] += len(image)
-        numbers["num_truncated"] += self._pad_length is not None and length > self._pad_length
+        numbers["num_truncated"] += pad_length is not None and length > pad_length
         return text, np.array(tokens, dtype=np.int32), item
 
     def _tokenize(self, text: str) -> list[int]:
@@ -398,27 +371,8 @@ class ImageRecipe(Recipe):
 
     def making(self, _first: InputSlice, *, num_workers: int) -> Making:
         """Returns what one process works with."""
-        work = self.work()
-        return Making(
-            engine="",
-            engine_reason="",
-            open=partial(self.open, block_bytes=_BLOCK_BYTES),
-            bundles=_bundled,
-            work=work,
-        )
-
-    def work(self) -> ImageTokenizer:
-        """Returns what the threads work with."""
-        return ImageTokenizer(
-            self.tokenizer,
-            text_key=self.settings.text_key,
-            image_key=self.settings.image_key,
-            folder=os.path.dirname(self.path),
-            eod=self.document_tokens.eod,
-            pad_length=self.settings.pad_length,
-            max_text_bytes=self.settings.max_record_bytes,
-            hash_texts=self.settings.document_hashes,
-        )
+        reader = partial(self.open, block_bytes=_BLOCK_BYTES)
+        return Making(engine="", engine_reason="", open=reader, bundles=_bundled, work=ImageTokenizer(self))
 
     def open(self, slice_: InputSlice, *, block_bytes: int) -> SliceReader:
         """Returns the reader of a slice."""

@@ -164,12 +164,6 @@ class JobPlan(ShardedJob):
 def plan_job(recipe: Recipe, prefix: str, files: Sequence[InputFile], *, ignored: tuple[str, ...] = ()) -> JobPlan:
     """Returns the plan of a job; reads no more of the inputs than their footers.
 
-    Args:
-        recipe: the rules by which records become datasets.
-        prefix: prefix of the outputs.
-        files: files to be read, in order.
-        ignored: files in folders that are not read.
-
     Raises:
         ConfigError: a setting is wrong, or two files would have one output.
         InputError, StorageError: the footer of a Parquet file cannot be read.

@@ -59,13 +59,6 @@ def work_in_processes(
 ) -> None:
     """Returns when all shards are done; a process that dies is replaced, a few times.
 
-    Args:
-        job: whose shards are done.
-        folder: folder of the job, joined.
-        num_processes: number of processes to start.
-        num_workers: threads of each.
-        book: hears of every step.
-
     Raises:
         ConfigError: the job holds what another process cannot be given, such as a function without a name.
         FolderGoneError: the job was finished meanwhile.

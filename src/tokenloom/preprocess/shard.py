@@ -72,9 +72,6 @@ class StuckError(Exception, Generic[Given]):
 class WorkerThreads(Executor):
     """Threads that can be left behind: native code cannot be interrupted, and the end of Python must not wait for it.
 
-    Args:
-        count: number of threads.
-
     Attributes:
         count: likewise.
     """
@@ -263,9 +260,7 @@ class ShardJournal:
 class JournaledWork:
     """Does work on bundles of blocks, and notes in a journal what it is at; see `ShardJournal`.
 
-    Args:
-        work: work to be done.
-        journal: journal of the shard. While it has suspects, nothing else may be worked on at the same time.
+    While the journal has suspects, nothing else may be worked on at the same time.
     """
 
     def __init__(self, work: Isolating, journal: ShardJournal) -> None:
@@ -290,10 +285,6 @@ class JournaledWork:
 
 def condemn(path: str, reason: str) -> Place | None:
     """Makes the record a bad one that the process at a shard, which has ended of itself, was at alone.
-
-    Args:
-        path: path of the journal.
-        reason: why it is bad.
 
     Returns:
         its place; None if the process was at several.
@@ -336,12 +327,7 @@ def _read(path: str) -> dict[str, Any]:
 
 @contextmanager
 def shard_worker(plan: JobPlan, *, num_workers: int) -> Iterator[RunShard]:
-    """Yields what tokenizes shards, one after the other; its threads and engines live as long as the `with` block.
-
-    Args:
-        plan: plan of the job.
-        num_workers: threads that tokenize.
-    """
+    """Yields what tokenizes shards, one after the other; its threads and engines live as long as the `with` block."""
     with one_thread_per_call(), worker_threads(num_workers) as executor:
         # Not in this thread, where an interruption is raised: `orjson` and `gigatoken` crash on one as they start.
         first = plan.shards[0].slices[0]

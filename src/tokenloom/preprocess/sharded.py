@@ -229,14 +229,6 @@ def work_on_shards(
     First come the shards that are free, then those that others hold: it waits for these, and does what a dead process
     leaves behind.
 
-    Args:
-        job: whose shards are done.
-        folder: folder of the job, joined.
-        num_workers: threads.
-        book: hears of every step.
-        waits_aloud: whether it is said that others are waited for; not of one of several processes, where these are
-            the others.
-
     Raises:
         FolderGoneError: the job was finished meanwhile.
         TokenloomError: a shard cannot be done.

@@ -157,14 +157,7 @@ def corpus_summary(
     engine_reason: str,
     seconds: float,
 ) -> CorpusSummary:
-    """Returns the summary of a job that is done.
-
-    Args:
-        plan: plan of the job.
-        outputs: all of them, in its order.
-        num_shards_reused, was_complete, num_doubled, num_text_bytes: see `CorpusSummary`; datasets do not tell them.
-        engine, engine_reason, seconds: likewise.
-    """
+    """Returns the summary of a job that is done."""
     ledgers = [output.ledger for output in outputs]
     num_blank = sum(ledger.num_blank for ledger in ledgers)
     num_rejected = sum(ledger.num_rejected for ledger in ledgers)

@@ -131,24 +131,12 @@ class TextRecipe(Recipe):
         """Returns what one process works with."""
         choice = self.choose_engine(first)
         block_bytes = self.settings.block_bytes or choice.block_bytes
-        work = BlockTokenizer(
-            self.tokenizer,
-            choice,
-            keys=self.settings.keys,
-            dtype=self.dtype,
-            document_tokens=self.document_tokens,
-            template_tokens=self.template_tokens,
-            splitter=self.splitter,
-            hash_documents=self.hashes_documents,
-            hash_texts=self.settings.document_hashes,
-            num_workers=num_workers,
-        )
         return Making(
             engine=choice.recorded,
             engine_reason=choice.reason,
             open=partial(self.open, block_bytes=block_bytes),
             bundles=partial(bundled, num_bytes=block_bytes),
-            work=work,
+            work=BlockTokenizer(self, choice, num_workers=num_workers),
         )
 
     def select(
@@ -169,12 +157,6 @@ def plan_corpus(
     settings: CorpusSettings,
 ) -> JobPlan:
     """Returns the plan of a job for text; reads no more of the inputs than their names, sizes and footers.
-
-    Args:
-        names: names of files, folders and so on, see `find_inputs`.
-        prefix: prefix of the outputs.
-        tokenizer: tokenizer that names the ids.
-        settings: settings of the job.
 
     Raises:
         ConfigError: a setting is wrong, or two files would have one output.
