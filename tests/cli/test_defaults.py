@@ -102,7 +102,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "preprocess-multimodal in.jsonl --output-prefix out --tokenizer .",
         ),
         (merge_datasets, "cli.merge.merge_datasets", "merge pair --output-prefix out"),
-        (build_catalogue, "cli.catalogue.build_catalogue", "catalogue pair --output-prefix out"),
+        (build_catalogue, "cli.merge.build_catalogue", "catalogue pair --output-prefix out"),
         (export_documents, "cli.export.export_documents", "export pair --output out"),
         (
             build_retro,

@@ -48,6 +48,9 @@ COMMANDS: Groups = {
     },
 }
 
+MODULES = {"catalogue": "merge", "id": "digest"}
+"""Commands that share the module of another one."""
+
 SATELLITES = {
     "retro": "retro",
     "report": "look",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-from tokenloom.cli.commands import SATELLITES, Groups, satellite_module
+from tokenloom.cli.commands import MODULES, SATELLITES, Groups, satellite_module
 
 _REQUIRED = "the following arguments are required: "
 
@@ -90,13 +90,18 @@ class CommandParser(argparse.ArgumentParser):
         return parser
 
     def load(self, names: Iterable[str]) -> None:
-        """Imports the modules of commands: `Options` and `run` of one are the command, or `add_parser` declares it."""
+        """Imports the modules of commands.
+
+        `Options` and `run` of one are the command, `COMMANDS` has those of several, or `add_parser` declares it.
+        """
         for name in names:
             if name not in self._commands.choices:
-                path = self._module.format(name.replace("-", "_"))
+                path = self._module.format(MODULES.get(name, name).replace("-", "_"))
                 module: Any = satellite_module(name) if name in SATELLITES else import_module(path)
                 if hasattr(module, "add_parser"):
                     module.add_parser(self)
+                elif hasattr(module, "COMMANDS"):
+                    self.add_command(name, *module.COMMANDS[name])
                 else:
                     self.add_command(name, module.Options, module.run)
 
