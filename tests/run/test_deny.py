@@ -9,7 +9,7 @@ from tests.run.folders import SOURCES, make_run, texts
 from tests.run.recorded import with_origins
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.amend import Denial, deny_documents
+from tokenloom.run.amend import Amendment, deny_documents
 from tokenloom.run.held_out import are_held_out
 from tokenloom.run.lock import read_lock
 from tokenloom.run.locking import lock_run
@@ -27,7 +27,9 @@ def test_what_changes_is_what_is_said_and_nothing_else(tmp_path, rng):
     before, samples = run.trace(np.arange(end)), texts(run.dataset(), range(end))
     position = run.lock.consumed + 1
     names = [f"web:{number}" for number in rng.integers(0, 250, size=5)] + ["code:7"]
-    found = deny_documents(path, Denial(position=position, documents=tuple(names), reason="a letter"), since_start=True)
+    found = deny_documents(
+        path, Amendment(position=position, denied_documents=tuple(names), reason="a letter"), since_start=True
+    )
     after = Run.open(path)
     assert 'reason = "a letter"' in path.read_text()
     assert read_lock(str(tmp_path / "run.lock")) == after.lock == found.amended.locked.lock
@@ -50,10 +52,10 @@ def test_what_changes_is_what_is_said_and_nothing_else(tmp_path, rng):
 def test_a_dry_run_changes_no_file(tmp_path):
     make_run(tmp_path)
     before = [(tmp_path / name).read_bytes() for name in ("run.toml", "run.lock")]
-    found = deny_documents(tmp_path / "run.toml", Denial(position=200, documents=("web:3",)), write=False)
+    found = deny_documents(tmp_path / "run.toml", Amendment(position=200, denied_documents=("web:3",)), write=False)
     assert len(found.changed)
     assert [(tmp_path / name).read_bytes() for name in ("run.toml", "run.lock")] == before
-    written = deny_documents(tmp_path / "run.toml", Denial(position=200, documents=("web:3",)))
+    written = deny_documents(tmp_path / "run.toml", Amendment(position=200, denied_documents=("web:3",)))
     assert spots(written.changed) == spots(found.changed)
     assert written.amended.locked.lock == found.amended.locked.lock
 
@@ -62,7 +64,7 @@ def test_records_and_lists(tmp_path):
     make_run(tmp_path)
     with_origins(tmp_path)
     (tmp_path / "list.txt").write_text("web:8\ncode.jsonl:3\n")
-    denial = Denial(position=100, documents=("code.jsonl:5", "web:2"), file=str(tmp_path / "list.txt"))
+    denial = Amendment(position=100, denied_documents=("code.jsonl:5", "web:2"), denied=str(tmp_path / "list.txt"))
     found = deny_documents(tmp_path / "run.toml", denial)
     assert {source: chosen.tolist() for source, chosen in found.documents.items()} == {0: [2, 8], 1: [3, 4]}
     assert found.empty_records == ("code.jsonl:3",)
@@ -74,7 +76,7 @@ def test_what_is_held_out_is_told(tmp_path):
     run = make_run(tmp_path, sources=SOURCES.replace('"web-*"', '{ data = "web-*", holdout = "20%" }'))
     held = np.flatnonzero(are_held_out(run.lock, 0, np.arange(250)))[:2].tolist()
     names = tuple(f"web:{number}" for number in held)
-    found = deny_documents(tmp_path / "run.toml", Denial(position=100, documents=names))
+    found = deny_documents(tmp_path / "run.toml", Amendment(position=100, denied_documents=names))
     assert {source: chosen.tolist() for source, chosen in found.held_out.items()} == {0: held}
     assert len(found.changed) == 0
     valid = Run.open(tmp_path / "run.toml").holdout("web")
@@ -91,24 +93,27 @@ def test_what_cannot_be_denied(tmp_path):
     (tmp_path / "all.txt").write_text("\n".join(f"code:{number}" for number in range(140)))
     before = [(tmp_path / name).read_bytes() for name in ("run.toml", "run.lock")]
     for denial, message in [
-        (Denial(position=300), "expected a change: .* documents to deny"),
-        (Denial(position=300, documents=("wab:3",)), "of a source of this run, found 'wab:3'"),
-        (Denial(position=300, documents=("web:250",)), r"in \[0, 250\), found `web:250`"),
-        (Denial(position=300, documents=("code.jsonl:201",)), "which has 200, found 201"),
-        (Denial(position=300, documents=("code.jsonl:3",)), "expected documents to deny, found none: code.jsonl:3"),
-        (Denial(position=300, file=str(tmp_path / "empty.txt")), "found none: the list is empty"),
-        (Denial(position=300, file=str(tmp_path / "all.txt")), "of source 'code' that are not denied, found none"),
+        (Amendment(position=300), "expected a change: .* documents to deny"),
+        (Amendment(position=300, denied_documents=("wab:3",)), "of a source of this run, found 'wab:3'"),
+        (Amendment(position=300, denied_documents=("web:250",)), r"in \[0, 250\), found `web:250`"),
+        (Amendment(position=300, denied_documents=("code.jsonl:201",)), "which has 200, found 201"),
         (
-            Denial(position=100, documents=("web:3",)),
+            Amendment(position=300, denied_documents=("code.jsonl:3",)),
+            "expected documents to deny, found none: code.jsonl:3",
+        ),
+        (Amendment(position=300, denied=str(tmp_path / "empty.txt")), "found none: the list is empty"),
+        (Amendment(position=300, denied=str(tmp_path / "all.txt")), "of source 'code' that are not denied, found none"),
+        (
+            Amendment(position=100, denied_documents=("web:3",)),
             "training has read the 200 positions before 200, found a change at 100",
         ),
-        (Denial(position=601, documents=("web:3",)), "expected a position in the run, up to 600, found 601"),
+        (Amendment(position=601, denied_documents=("web:3",)), "expected a position in the run, up to 600, found 601"),
     ]:
         with pytest.raises(ConfigError, match=message):
             deny_documents(path, denial)
     with pytest.raises(ConfigError, match="to list changes up to position 300 or a later one, found 299"):
-        deny_documents(path, Denial(position=300, documents=("web:3",)), until=299, write=False)
+        deny_documents(path, Amendment(position=300, denied_documents=("web:3",)), until=299, write=False)
     assert [(tmp_path / name).read_bytes() for name in ("run.toml", "run.lock")] == before
     path.write_text(path.read_text().replace("web = 3", "web = 4"))
     with pytest.raises(ConfigError, match="as it was locked, found it changed since"):
-        deny_documents(path, Denial(position=300, documents=("web:3",)))
+        deny_documents(path, Amendment(position=300, denied_documents=("web:3",)))

@@ -13,7 +13,7 @@ from tests.faults import dies_at, fills_at
 from tests.run.changed_runs import shares, start
 
 from tokenloom.errors import ConfigError, OutputBusyError
-from tokenloom.run.amend import Amendment, Denial, amend_run, deny_documents
+from tokenloom.run.amend import Amendment, amend_run, deny_documents
 from tokenloom.run.lock import lock_path
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
@@ -25,7 +25,7 @@ DENIED = RUN + '\n[[denied]]\ndocuments = ["web:5"]\nfrom = 30\n'
 
 CHANGES: dict[str, Change] = {
     "amend": lambda path: amend_run(path, Amendment(position=30, weights=shares(code=1))),
-    "deny": lambda path: deny_documents(path, Denial(position=30, documents=("web:5",))),
+    "deny": lambda path: deny_documents(path, Amendment(position=30, denied_documents=("web:5",))),
     "lock": lambda path: lock_run(path, consumed=20),
 }
 

@@ -16,7 +16,7 @@ from tokenloom.cli.stopping import say
 from tokenloom.cli.when import HEADING, line_of
 from tokenloom.loading.batch_sizes import Topology
 from tokenloom.rendering.words import counted
-from tokenloom.run.amend import Denial, Denied, Documents, deny_documents
+from tokenloom.run.amend import Amendment, Denied, Documents, deny_documents
 from tokenloom.run.audit.source_origins import records_may_be_elsewhere
 from tokenloom.run.audit.span_table import SpanTable
 from tokenloom.run.document_names import record_name
@@ -80,10 +80,10 @@ def run(options: Options) -> int:
     topology = options.topology(lock)
     until = options.position_of(options.until_position, options.until_step, lock)
     names = [source.name for source in lock.sources]
-    denial = Denial(
+    denial = Amendment(
         position=position,
-        documents=(*options.document, *(record_name(record, names) for record in options.record)),
-        file=options.documents_file,
+        denied_documents=(*options.document, *(record_name(record, names) for record in options.record)),
+        denied=options.documents_file,
         reason=options.reason,
     )
     denied = deny_documents(
@@ -98,7 +98,7 @@ def run(options: Options) -> int:
     return 0 if denied.nothing_else_moved else 1
 
 
-def _described(denied: Denied, denial: Denial, topology: Topology | None, options: Options) -> dict[str, Any]:
+def _described(denied: Denied, denial: Amendment, topology: Topology | None, options: Options) -> dict[str, Any]:
     """Returns all of it for programs."""
     return {
         "path": options.run_path,
@@ -121,7 +121,7 @@ def _described(denied: Denied, denial: Denial, topology: Topology | None, option
     }
 
 
-def _print(denied: Denied, denial: Denial, topology: Topology | None, options: Options) -> None:
+def _print(denied: Denied, denial: Amendment, topology: Topology | None, options: Options) -> None:
     print(*_diff(denied, options), sep="\n", end="\n\n")
     position, (before, after) = denial.position, denied.digests
     what = "to be denied" if options.dry_run else "denied"

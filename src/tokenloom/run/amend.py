@@ -205,15 +205,7 @@ def _add_stage(edit: RunEdit, amendment: Amendment, old: RunLock) -> None:
 def _new_stage(
     amendment: Amendment, settings: RunSettings, old: RunLock, segment: LockedSegment, left: int | None
 ) -> StageSettings:
-    """Returns the new stage.
-
-    Args:
-        amendment: the change.
-        settings: the run, with its new sources.
-        old: the lock.
-        segment: the segment before the new stage.
-        left: samples that the new stage takes the place of; None for no end.
-    """
+    """Returns the new stage."""
     current = next(stage for stage in settings.stages if stage.name == segment.stage)
     length = amendment.sequence_length or current.sequence_length
     tokens, samples = amendment.tokens, amendment.samples
@@ -256,23 +248,6 @@ Documents = Mapping[int, NDArray[np.int64]]
 """Documents by number of their source, rising."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Denial:
-    """What is to be denied.
-
-    Attributes:
-        position: the first position at which it is padding.
-        documents: names of documents and records.
-        file: a file that lists such names; None for none.
-        reason: why, in words; None for no word.
-    """
-
-    position: int
-    documents: tuple[str, ...] = ()
-    file: str | None = None
-    reason: str | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Denied:
     """What a denial came to.
@@ -309,7 +284,7 @@ class Denied:
 
 def deny_documents(
     path: str | os.PathLike[str],
-    denial: Denial,
+    denial: Amendment,
     *,
     until: int | None = None,
     since_start: bool = False,
@@ -320,7 +295,7 @@ def deny_documents(
 
     Args:
         path: path of `run.toml`; its lock lies beside it.
-        denial: which documents, and from where on.
+        denial: which documents, and from where on; nothing else is changed.
         until: where the listing of changes ends; None for the end of the run, or a million positions of an endless one.
         since_start: whether to tell where the documents are read before the position.
         reading: how to read data.
@@ -333,10 +308,7 @@ def deny_documents(
     """
     path = os.fspath(path)
     reading = Reading() if reading is None else reading
-    amendment = Amendment(
-        position=denial.position, denied=denial.file, denied_documents=denial.documents, reason=denial.reason
-    )
-    amended = amend_run(path, amendment, reading=reading, write=write, check=_check_denies)
+    amended = amend_run(path, denial, reading=reading, write=write, check=_check_denies)
     documents = _added(amended)
     old, new = amended.locked.old, amended.locked.lock
     assert old is not None
@@ -379,11 +351,7 @@ def _added(amended: Amended) -> dict[int, NDArray[np.int64]]:
 
 
 def _stop(run: Run, position: int, until: int | None) -> int:
-    """Returns where the listing of changes ends.
-
-    Raises:
-        ConfigError: that is before the denial begins.
-    """
+    """Returns where the listing of changes ends."""
     if until is not None and until < position:
         message = f"expected to list changes up to position {position} or a later one, found {until}"
         raise ConfigError(message)

@@ -47,16 +47,7 @@ WHOLE = "the reference's order is reshuffled as a whole by any change"
 
 
 def check_past(old: RunLock, new: RunLock, consumed: int) -> None:
-    """Checks that a lock leaves the positions that were read as they are.
-
-    Args:
-        old: the lock that they were read by.
-        new: the lock that is to follow.
-        consumed: how many positions were read, from 0 on.
-
-    Raises:
-        ConfigError: it does not; the message names the first position that differs.
-    """
+    """Checks that a lock leaves the positions that were read as they are."""
     moved = first_moved(old, new, consumed)
     if moved is None:
         return
@@ -75,9 +66,6 @@ def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
 
     Where they agree on every window, but not on what decides them, that is the first position that is decided
     otherwise: a digest of the order up to there is another one.
-
-    Raises:
-        ConfigError: the old run has no position `stop`, nor ends there.
     """
     if not stop:
         return None
@@ -104,11 +92,6 @@ def _moved_as_a_whole(old: RunLock, new: RunLock) -> Moved | None:
             was, now = (f"a sample of {name} {each!s:.80}" for each in (value, after[name]))
             return Moved(position=0, before=was, after=f"{now}: {WHOLE}")
     return None
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def stored_order_facts(lock: RunLock) -> dict[str, Any]:

@@ -76,11 +76,7 @@ def _num_checked(pair: LockedPair) -> int:
 
 
 def check_opened(pair: IndexedDataset, locked: LockedPair) -> None:
-    """Checks that a pair that was opened is what was locked, as far as can be told without reading; costs some µs.
-
-    Raises:
-        DatasetFormatError: it has other counts, or another start of its index.
-    """
+    """Checks that a pair that was opened is what was locked, as far as can be told without reading; costs some µs."""
     if (changed := difference(locked, facts_of(pair))) is not None:
         raise changed_data(changed)
 

@@ -422,11 +422,7 @@ class SourceGroups:
         return sum(data.pairs.num_open for data in self._data.values())
 
     def of(self, positions: NDArray[np.int64]) -> list[Share]:
-        """Returns the samples of a batch by source, in the order of their numbers.
-
-        Raises:
-            ConfigError: they are not of one length.
-        """
+        """Returns the samples of a batch by source, in the order of their numbers."""
         located = self._lookups.at(positions)
         numbers, sources = located.numbers, located.sources.tolist()
         rows: dict[tuple[int, int], list[int]] = {}

@@ -59,18 +59,7 @@ def run_identity(lock: RunLock) -> str:
 def position_of_state(
     state: Mapping[str, Any], *, run: str, num_samples: int, digest_at: Callable[[int], str], why: str = ""
 ) -> int:
-    """Returns the position that a state of a loader is of.
-
-    Args:
-        state: the state, with "run", "position" and "digest".
-        run: identity of the run.
-        num_samples: positions that there are.
-        digest_at: returns the digest of what decides the positions before one.
-        why: what to say where that is another digest.
-
-    Raises:
-        ConfigError: it is of another run, of a past that was edited since, or lies beyond the end.
-    """
+    """Returns the position that a state of a loader is of."""
     position: int = state["position"]
     if state["run"] != run:
         message = f"expected a state of this run, {run[:16]}…, found one of {state['run'][:16]}…"
@@ -90,11 +79,7 @@ def position_of_state(
 
 
 def check_position(lock: RunLock, position: int) -> None:
-    """Checks that a position is in a run, or just behind it.
-
-    Raises:
-        ConfigError: it is not.
-    """
+    """Checks that a position is in a run, or just behind it."""
     stop = lock.num_samples or MOST_SAMPLES
     if not 0 <= position <= stop:
         message = f"expected a position in [0, {stop}] of the run, found {position}"

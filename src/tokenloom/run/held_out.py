@@ -51,12 +51,6 @@ def with_holdout(
     """Returns pairs with as many held-out blocks or documents as the share says; their tokens are not counted yet.
 
     The numbers of all pairs up to any one come to the share of those pairs, rounded to the nearest, half up.
-
-    Args:
-        pairs: the pairs.
-        share: share of the source, in (0, 1/2]; None for none.
-        by_blocks: whether blocks are held out.
-        after: pairs of the source before them.
     """
     if share is None:
         return list(pairs)
@@ -70,13 +64,7 @@ def with_holdout(
 
 
 def held_numbers(pair: LockedPair, *, key: Key, number: int) -> NDArray[np.int64]:
-    """Returns the blocks, or the documents, of a pair that are held out: int64[held], rising.
-
-    Args:
-        pair: the pair, of which `held_blocks` or `held_documents` says which.
-        key: key of the source.
-        number: place of the pair in the source.
-    """
+    """Returns the blocks, or the documents, of a pair that are held out: int64[held], rising."""
     held = pair.held_blocks or pair.held_documents
     units = num_blocks(pair) if pair.held_blocks else pair.num_documents
     permutation = Permutation(units, derive(key, Purpose.HOLDOUT, number))
@@ -168,11 +156,7 @@ class DeniedDocuments:
 
 
 def check_not_emptied(lock: RunLock) -> None:
-    """Checks that denials leave something of each source that is still read.
-
-    Raises:
-        ConfigError: all documents of a source are denied that are not held out, and a later position reads it.
-    """
+    """Checks that denials leave something of each source that is still read."""
     denied = DeniedDocuments(lock)
     for source, locked in enumerate(lock.sources):
         starts = denied.starts(source)
@@ -199,16 +183,7 @@ STAGE = "holdout"
 
 
 def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -> RunLock:
-    """Returns what is held out as a run of its own: each window once, sources in proportion to what each holds out.
-
-    Args:
-        lock: the run.
-        names: sources; empty for all that hold out a window or more.
-        sequence_length: tokens of a sample.
-
-    Raises:
-        ConfigError: there is no such source, or it holds out less than a sample.
-    """
+    """Returns what is held out as a run of its own: each window once, sources in proportion to what each holds out."""
     if lock.dataset in CONVERSATIONS:
         message = f"expected documents of which some are held out, found conversations (dataset = {lock.dataset!r})"
         raise ConfigError(message, hint="make a source of its own for those that validate, and give it no weight")

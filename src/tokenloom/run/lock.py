@@ -277,11 +277,7 @@ def read_lock(path: str) -> RunLock:
 
 
 def read_lock_if_there(path: str) -> RunLock | None:
-    """Returns the same, None if there is no file.
-
-    Raises:
-        ConfigError, StorageError: as `read_lock`.
-    """
+    """Returns the same, None if there is no file."""
     recover(path)
     try:
         data = map_whole(path).data

@@ -177,11 +177,7 @@ def _with_data(
 ) -> tuple[RunLock, list[NamedDocuments]]:
     """Returns the lock of a run without its segments, and what the names in each `[[denied]]` stand for.
 
-    Args:
-        settings: the run.
-        read: the lock before; None where nothing that was locked has to stay.
-        since: from where on new pairs are there.
-        reading: how to read data.
+    `read` is the lock before, None where nothing of it has to stay; new pairs are there from position `since` on.
     """
     tokenizer: Any = None
     locked = None
@@ -220,11 +216,7 @@ def _with_data(
 def _denied(
     settings: RunSettings, sources: Sequence[LockedSource], reading: Reading
 ) -> tuple[tuple[LockedDenial, ...], list[NamedDocuments]]:
-    """Returns what a run denies of its sources, by position; and what the names in each `[[denied]]` stand for.
-
-    Raises:
-        ConfigError: there is no such document or record, or a list of them cannot be read.
-    """
+    """Returns what a run denies of its sources, by position; and what the names in each `[[denied]]` stand for."""
     denials: list[LockedDenial] = []
     named = []
     for denial in settings.denied:
@@ -284,16 +276,7 @@ def _lines_of(path: str) -> list[str]:
 
 
 def write_both(path: str, text: str, lock: RunLock) -> None:
-    """Writes `run.toml` and its lock, both or none; the caller holds the `OutputLock` of the lock.
-
-    Args:
-        path: path of `run.toml`.
-        text: what will be in it.
-        lock: its lock.
-
-    Raises:
-        StorageError: they cannot be written; both are as they were.
-    """
+    """Writes `run.toml` and its lock, both or none; the caller holds the `OutputLock` of the lock."""
     key = lock_path(path)
     files = [PendingFile(path), PendingFile(key)]
     try:
@@ -346,18 +329,7 @@ class Resolved:
 def resolve(
     settings: RunSettings, sources: Sequence[LockedSource], old: RunLock | None = None, consumed: int = 0
 ) -> Resolved:
-    """Returns the segments of a run.
-
-    Args:
-        settings: its settings.
-        sources: its sources; their numbers are those of the old lock.
-        old: the lock before, if there is one.
-        consumed: positions that stay as the old lock has them: read, or before an amendment.
-
-    Raises:
-        ConfigError: a stage reads a source without windows at its start, or has no samples; the run is too long, or
-            not as long as what was read; a source has been read too often.
-    """
+    """Returns the segments of a run, of which the first `consumed` positions stay as the old lock has them."""
     consumed = 0 if old is None else consumed
     if old is not None and consumed > (end := old.num_samples or MOST_SAMPLES):
         message = f"expected at most the {end} positions of the run to have been read, found {consumed}"

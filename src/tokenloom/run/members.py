@@ -52,11 +52,7 @@ class Reading:
 
 
 def run_config(lock: RunLock, sequence_length: int, tokenizer: Any, reading: Reading, **further: Any) -> Any:
-    """Returns the settings of the dataset class for samples of a length; `further` ones replace those of the lock.
-
-    Raises:
-        ConfigError: the class refuses them.
-    """
+    """Returns the settings of the dataset class for samples of a length; `further` ones replace those of the lock."""
     settings = dict(lock.samples)
     for name in ("allow_tokenizer_mismatch", "allow_data_mismatch"):
         settings[name] = bool(settings.get(name)) or getattr(reading, name)

@@ -29,11 +29,7 @@ class RunOrder(Protocol):
 
     @property
     def timeline(self) -> Timeline:
-        """What stands at which position, by arithmetic.
-
-        Raises:
-            ConfigError: the order is not computed.
-        """
+        """What stands at which position, by arithmetic."""
 
     def digest(self, position: int) -> str:
         """Returns a digest of what decides the positions before one."""
@@ -113,18 +109,7 @@ class ComputedOrder:
 
 
 def order_of(lock: RunLock, *, path: str, tokenizer: Any, reading: Reading, path_to_cache: str | None) -> RunOrder:
-    """Returns the order of a run.
-
-    Args:
-        lock: its lock.
-        path: path of `run.toml`.
-        tokenizer: its tokenizer.
-        reading: how to read its data.
-        path_to_cache: folder for index arrays; None for beside the data.
-
-    Raises:
-        ConfigError: a folder is named, and the order is computed.
-    """
+    """Returns the order of a run."""
     if lock.is_megatron:
         from tokenloom.run.stored import StoredOrder
 

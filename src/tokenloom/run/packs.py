@@ -28,11 +28,6 @@ def pack_counter(
 
     Packs are those of all stages of the settings and of all segments of the older lock. Of conversations they are
     samples with conversations in them, of `VarlenDataset` conversations.
-
-    Args:
-        settings: the run.
-        old: the lock before; what it says of a pair is not counted again.
-        object_storage: how to read data in object storage.
     """
     if settings.order == "megatron" or not are_packs(settings):
         return None
@@ -65,21 +60,7 @@ def count_pair(
     sequence_length: int,
     reads_held: bool = False,
 ) -> int:
-    """Returns how many packs a pair makes in a walk.
-
-    Args:
-        opened: the pair.
-        pair: the same as it is locked.
-        settings: the run.
-        source: name of its source.
-        number: its place there.
-        sequence_length: tokens of a sample.
-        reads_held: whether what is held out is read; else all else is.
-
-    Raises:
-        ConfigError: conversations do not suit samples of that length.
-        DatasetNotFoundError, DatasetFormatError: nothing says what of conversations is trained.
-    """
+    """Returns how many packs a pair makes in a walk."""
     if kind := CONVERSATION_CLASSES.get(settings.dataset):
         lengths = kind.count_places(opened, config_of(settings.dataset, settings.samples, sequence_length))
         capacity, extra = (sequence_length if kind.shares_samples else 1), 0

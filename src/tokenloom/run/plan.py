@@ -397,9 +397,6 @@ def passes_before(lock: RunLock, position: int) -> tuple[Fraction, ...]:
     """Returns the passes over each source, by its number, that are read before a position: whole ones and a part.
 
     Costs as much as a plan: it grows with segments and sources alone.
-
-    Raises:
-        ConfigError: the run ends before the position.
     """
     check_position(lock, checked_integer("position", position, at_least=0))
     passes = dict.fromkeys((source.name for source in lock.sources), Fraction(0))
@@ -456,11 +453,7 @@ class Pace:
         return (tokens_before(lock, position) - tokens_before(lock, self.begin)) / self.tokens_per_second
 
     def date_of(self, lock: RunLock, position: int) -> datetime:
-        """Returns when a position is read.
-
-        Raises:
-            ConfigError: no start is given, or it is beyond the year 9999.
-        """
+        """Returns when a position is read."""
         if self.start is None:
             message = "expected a start, from which dates are counted, found none"
             raise ConfigError(message)

@@ -196,17 +196,7 @@ class Progress:
         return Fraction(left, int(self._num_windows[source])) if left else Fraction(0)
 
     def enter(self, stage: str, start: int, sequence_length: int, sources: Int64s) -> Entered:
-        """Returns what sources give from a position on.
-
-        Args:
-            stage: name of the stage, for errors.
-            start: the position; that of the segment before, and its samples.
-            sequence_length: tokens of a sample.
-            sources: numbers of the sources, rising.
-
-        Raises:
-            ConfigError: a source has no windows, or too many.
-        """
+        """Returns what sources give from a position on."""
         if sequence_length != self._sequence_length:
             self._sequence_length = sequence_length
             self._phase += 1
@@ -239,11 +229,7 @@ class Progress:
         )
 
     def leave(self, entered: Entered, segment: LockedSegment, mixed: MixedStage) -> None:
-        """Moves on behind a segment that was entered, and has an end.
-
-        Raises:
-            ConfigError: a source has been read too often.
-        """
+        """Moves on behind a segment that was entered, and has an end."""
         assert segment.num_samples is not None
         first, stop = segment.num_samples, given_out(segment, self._block)
         counts = mixed.counts(stop)
@@ -349,13 +335,6 @@ def _within(left: int, num_windows: int, begun: int, unread: Fraction, max_passe
 
     What changes of length left unread does not count: a source is read as many windows more as come to so much of a
     pass, which may end one in the middle. Else a pass that was begun goes on to its end, also if the cap is lower now.
-
-    Args:
-        left: windows that are left of the pass that was begun.
-        num_windows: windows of a pass.
-        begun: passes that were begun.
-        unread: passes that changes of length left unread.
-        max_passes: how often the source may be read.
     """
     if not unread:
         return left + max(0, max_passes - begun) * num_windows
@@ -380,10 +359,6 @@ def _unread(takes: Int64s, count: int) -> tuple[Int64s, int]:
     """Returns which takes of a source a cut leaves over, and how many it has come to.
 
     Takes behind the last one that was read are as if they had not been asked for.
-
-    Args:
-        takes: those that the cut left unread, rising.
-        count: takes that were given out.
     """
     behind = np.arange(count - len(takes), count, dtype=np.int64) == takes
     unread = int(np.flatnonzero(~behind)[-1]) + 1 if not behind.all() else 0

@@ -87,13 +87,6 @@ def sample_settings(table: Table, dataset: str) -> dict[str, Any]:
     """Returns the settings that the dataset class is given, sorted by name; what equals its defaults is left out.
 
     The four of `DEFAULTS` are always there.
-
-    Args:
-        table: the `[samples]`.
-        dataset: which of `KINDS`.
-
-    Raises:
-        ConfigError: a setting is unknown, none of samples, or the class refuses its value.
     """
     kind = KINDS[dataset]
     elsewhere = dict(NOT_HERE)
@@ -112,16 +105,7 @@ def sample_settings(table: Table, dataset: str) -> dict[str, Any]:
 
 
 def config_of(dataset: str, samples: Mapping[str, Any], sequence_length: int) -> GPTDatasetConfig:
-    """Returns the settings of samples for what asks for no tokenizer: how many there are, and of what.
-
-    Args:
-        dataset: which of `KINDS`.
-        samples: what `sample_settings` gives.
-        sequence_length: tokens of a sample.
-
-    Raises:
-        ConfigError: the class refuses them.
-    """
+    """Returns the settings of samples for what asks for no tokenizer: how many there are, and of what."""
     return _made(KINDS[dataset], samples, sequence_length)
 
 

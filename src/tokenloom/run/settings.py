@@ -168,12 +168,7 @@ class RunSettings:
 
 
 def located_tokenizer(name: str, folder: str) -> str:
-    """Returns the tokenizer of a run as `load_tokenizer` takes it.
-
-    Args:
-        name: as it stands in `run.toml`.
-        folder: the folder of that file; empty for the working directory.
-    """
+    """Returns the tokenizer of a run as `load_tokenizer` takes it."""
     is_file = not any(kind.is_specified_by(name) for kind in TOKENIZER_KINDS.values())
     located = _located(name, folder) if is_file else name
     return name if not os.path.exists(located) and local_file(name) is not None else located
@@ -331,15 +326,7 @@ def _data(table: Table, key: str, value: Any, name: str) -> tuple[str, ...]:
 
 
 def read_locked(path: str) -> RunLock | None:
-    """Returns the lock of a run, None if there is none; both files are read as they were at one moment.
-
-    Args:
-        path: path of `run.toml`.
-
-    Raises:
-        ConfigError: `run.toml` was changed since it was locked, comments and layout aside; or see `read_lock`.
-        StorageError: see `read_lock`.
-    """
+    """Returns the lock of a run, None if there is none; both files are read as they were at one moment."""
     key = lock_path(path)
     while True:
         recover(key)
@@ -383,11 +370,7 @@ class DenialSettings:
 
 
 def parse_denials(top: Table, sources: Collection[str]) -> tuple[DenialSettings, ...]:
-    """Returns the `[[denied]]` of a file.
-
-    Raises:
-        ConfigError: a key is unknown, missing or of a value that it cannot have; the message names it.
-    """
+    """Returns the `[[denied]]` of a file."""
     return tuple(_denial(table, sources) for table in top.tables("denied", hint="begin each with a line `[[denied]]`"))
 
 
@@ -429,11 +412,7 @@ _MEGATRON_HINT = "leave it out, or write `order = 1`"
 
 
 def check_megatron(top: Table) -> None:
-    """Refuses settings of a run in the reference's order that this order cannot follow; others were checked before.
-
-    Raises:
-        ConfigError: there is one; the message names it and says why.
-    """
+    """Refuses settings of a run in the reference's order that this order cannot follow; others were checked before."""
     _refuse_keys(top, _NOT_IN_MEGATRON)
     if top.values["seed"] >= 1 << 32:
         message = f'expected `seed` in [0, 2**32) with `order = "megatron"`, found {top.values["seed"]}'
@@ -509,15 +488,7 @@ class StageSettings:
 
 
 def parse_stages(tables: list[Table], sources: Mapping[str, int]) -> tuple[StageSettings, ...]:
-    """Returns the stages.
-
-    Args:
-        tables: the `[[stages]]` of a file.
-        sources: its sources, and their order.
-
-    Raises:
-        ConfigError: a key is unknown, missing or of a value that it cannot have; the message names it.
-    """
+    """Returns the stages."""
     stages: list[StageSettings] = []
     named: dict[str, int] = {}
     for number, unnamed in enumerate(tables, 1):

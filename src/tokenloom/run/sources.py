@@ -48,22 +48,7 @@ def lock_sources(
 
     Sources and pairs of an older lock keep their numbers, places and held-out documents; a source that the settings do
     not name any more stays as it is, and is not looked at. New pairs follow behind, in the order in which they are
-    found.
-
-    Args:
-        settings: the run.
-        old: the lock of what training has read; None where it may all be as the settings say.
-        at: position from which on new pairs are there.
-        tokenizer: the tokenizer of the run; None if it names none.
-        count_packs: counts packs, where windows are packs; None where they are not.
-        allow_data_mismatch: whether pairs may hold another kind of data than the samples; `[samples]` may say so, too.
-        object_storage: how to read data in object storage.
-
-    Raises:
-        DatasetNotFoundError: pairs are missing.
-        DatasetFormatError: a pair is damaged, or has changed since it was locked.
-        ConfigError: a pair is named twice, or holds what a run cannot read; a holdout was changed.
-        TokenizerError: pairs were made with several tokenizers, or with another one than that of the run.
+    found, from position `at` on.
     """
     named = {source.name: source for source in settings.sources}
     kept = () if old is None else old.sources
@@ -107,19 +92,7 @@ def lock_pair(
     reads: Kind | None = None,
     object_storage: ObjectStorageSettings | None = None,
 ) -> LockedPair:
-    """Returns what a lock says of a pair, with nothing held out.
-
-    Args:
-        prefix: its prefix.
-        tokenizer: the tokenizer of the run; None for any.
-        reads: what the samples of the run take its sequences for; None for anything.
-        object_storage: how to read data in object storage.
-
-    Raises:
-        DatasetNotFoundError, DatasetFormatError, StorageError: it cannot be opened, or its manifest is of another pair.
-        ConfigError: it holds no tokens that a run can read.
-        TokenizerError: it was made with another tokenizer.
-    """
+    """Returns what a lock says of a pair, with nothing held out; None takes any tokenizer or kind of data."""
     pair = IndexedDataset(prefix, object_storage=object_storage)
     prefix = pair.path_prefix
     if pair.dtype.kind not in "iu":
@@ -230,11 +203,7 @@ def _lock_source(
 
 
 def check_one_dtype(source: LockedSource) -> None:
-    """Checks that the pairs of a source have tokens of one dtype, as which all of them are read.
-
-    Raises:
-        ConfigError: they have not.
-    """
+    """Checks that the pairs of a source have tokens of one dtype, as which all of them are read."""
     first = source.pairs[0]
     for pair in source.pairs:
         if pair.dtype != first.dtype:
@@ -347,17 +316,7 @@ NUM_THREADS = 16
 
 
 def find_pairs(source: SourceSettings, settings: RunSettings) -> list[str]:
-    """Returns the prefixes of the pairs of a source: in the order of `data`, of a catalogue in its order, else by name.
-
-    Args:
-        source: the source.
-        settings: the run, which says where paths begin.
-
-    Raises:
-        DatasetNotFoundError: something is not there, or half of it.
-        ConfigError: a pair is named twice.
-        StorageError: something cannot be listed.
-    """
+    """Returns prefixes of the pairs of a source in the order of `data`; of a catalogue in its order, else by name."""
     found: list[str] = []
     for entry in map(settings.located, source.data):
         found += _datasets_of(entry, source.name)

@@ -87,19 +87,11 @@ class StoredPositions:
     num_samples: int
 
     def order_state(self, position: int) -> dict[str, Any]:
-        """Returns what to keep of a run that has consumed the samples before a position.
-
-        Raises:
-            ConfigError: the run has no such position.
-        """
+        """Returns what to keep of a run that has consumed the samples before a position."""
         return {"run": self.run, "position": position, "digest": self.digest_at(position)}
 
     def digest_at(self, position: int) -> str:
-        """Returns a digest of what decides the positions before one: nothing at 0, else everything.
-
-        Raises:
-            ConfigError: the run has no such position.
-        """
+        """Returns a digest of what decides the positions before one: nothing at 0, else everything."""
         if not 0 <= position <= self.num_samples:
             message = f"expected a position in [0, {self.num_samples}] of the run, found {position}"
             raise ConfigError(message, hint="a longer run in the reference's order is another run")
@@ -113,13 +105,7 @@ class StoredPositions:
 
 
 def positions_of(settings: RunSettings, lock: RunLock, *, num_samples: int | None = None) -> StoredPositions:
-    """Returns what identifies the order of a run.
-
-    Args:
-        settings: what `run.toml` says.
-        lock: its lock.
-        num_samples: positions that there are; None for those that the lock asks for.
-    """
+    """Returns what identifies the order of a run."""
     _, shares = _blend(settings, lock)
     facts = {
         **stored_order_facts(lock),
@@ -166,11 +152,6 @@ class StoredOrder:
         Under `torch.distributed` all ranks call this, and one builds. A run of one pair is its dataset, one of several
         the blend of them. A dataset of which the blend takes more samples than the reference builds is built longer,
         where the reference stops.
-
-        Raises:
-            ConfigError: the class refuses the settings.
-            DatasetFormatError: data are not what was locked.
-            BuildError, IndexCacheError: see `BlendedMegatronDatasetBuilder.build`.
         """
         settings, lock, tokenizer = read_run(self._path), self._lock, self._tokenizer
         if isinstance(tokenizer, RunTokenizer) and lock.tokenizer is not None:
@@ -310,13 +291,7 @@ class StoredMembers:
         return samples
 
     def ledger(self, position: int, *, reads_data: bool = True, report: Report | None = None) -> RunLedger:
-        """Returns where the tokens went before a position, from the index, looked through once.
-
-        Args:
-            position: the position.
-            reads_data: whether to look into the data where they decide what has loss; else that is not counted.
-            report: hears of samples that were looked into.
-        """
+        """Returns where the tokens went before a position, from the index, looked through once."""
         read: list[list[Int64s]] = [[np.empty(0, dtype=np.int64)] for _ in self.datasets]
         for _, numbers, found in self.located(0, position):
             for number in np.unique(numbers).tolist():

@@ -81,10 +81,6 @@ class Timeline:
 
         Args:
             positions: int64[num_positions].
-
-        Raises:
-            IndexError: a position is not in the run.
-            ConfigError: a source has no windows in a segment, or too many.
         """
         positions = np.ascontiguousarray(positions, dtype=np.int64)
         stop = MOST_SAMPLES if self.num_samples is None else self.num_samples
@@ -138,13 +134,7 @@ class Timeline:
         return found
 
     def num_given(self, segment: int, source: int, offset: int) -> int:
-        """Returns how many takes of a source are given out by the first mixing blocks of a segment.
-
-        Args:
-            segment: number of the segment.
-            source: number of the source.
-            offset: positions of these blocks, or of the whole segment.
-        """
+        """Returns how many takes of a source are given out by the first mixing blocks of a segment."""
         leaf = self.entered(segment).leaf_of(source)
         return 0 if leaf is None else int(self._segment(segment).mixed.counts(offset)[leaf])
 
@@ -157,10 +147,6 @@ class Timeline:
         """Returns how many takes of each leaf stand at the first positions of a segment: int64[num_leaves].
 
         Costs as much as the leaves, and as the positions of a mixing block.
-
-        Args:
-            segment: number of the segment.
-            offset: how many positions, of those that the segment has.
         """
         mixed = self._segment(segment).mixed
         first = offset if offset == len(mixed) else offset - offset % self.lock.mixing_block
@@ -182,11 +168,7 @@ class Timeline:
         return positions
 
     def walk_of(self, source: int, walk: int) -> Walk:
-        """Returns what a walk of a source goes over.
-
-        Raises:
-            IndexError: the run does not come to a segment with such a walk.
-        """
+        """Returns what a walk of a source goes over."""
         latest = None
         for segment, leaf in self._readings(source):
             if segment.entered.walks[leaf] <= walk:

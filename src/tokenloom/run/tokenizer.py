@@ -15,16 +15,7 @@ from tokenloom.tokenizers.load import load_tokenizer
 
 
 def locked_tokenizer(name: str, tokenizer: Any, *, allow_ambiguous_pad: bool) -> LockedTokenizer:
-    """Returns what a lock holds of a tokenizer.
-
-    Args:
-        name: as it stands in `run.toml`.
-        tokenizer: the tokenizer.
-        allow_ambiguous_pad: whether its pad id counts where it is another special token, too.
-
-    Raises:
-        TokenizerError: it has no fingerprint.
-    """
+    """Returns what a lock holds of a tokenizer."""
     fingerprint, vocab_size = fingerprint_of(tokenizer), optional_number(tokenizer, "vocab_size")
     if fingerprint is None or vocab_size is None:
         message = f"expected a tokenizer with `sha256` and `vocab_size`, found `{name}`"
@@ -70,11 +61,7 @@ class RunTokenizer:
 
     @property
     def eod(self) -> int:
-        """The id that ends a document.
-
-        Raises:
-            ConfigError: the run names no tokenizer, or it has no such id.
-        """
+        """The id that ends a document."""
         if self._locked is None or self._locked.eod is None:
             found = "none" if self._locked is None else f"{self._locked.name!r}, which has none"
             message = f"expected a `tokenizer` in run.toml with an end-of-document id, found {found}"
@@ -90,12 +77,7 @@ class RunTokenizer:
 
     @cached_property
     def loaded(self) -> Any:
-        """The tokenizer itself.
-
-        Raises:
-            ConfigError: the run names none.
-            TokenizerError: it cannot be loaded.
-        """
+        """The tokenizer itself."""
         if self._located is None:
             message = "expected a `tokenizer` in run.toml, where texts are needed, found none"
             raise ConfigError(message, hint="name the tokenizer that made the data")

@@ -240,9 +240,6 @@ def stage_lines(stage: StageSettings) -> list[str]:
         sequence_length = 4096
         tokens = 900_000_000_000
         weights = { web = 8, code = 2.5 }
-
-    Raises:
-        ConfigError: a number has no end as a decimal, such as a third.
     """
     lines = [f"name = {as_text(stage.name)}", f"sequence_length = {stage.sequence_length}"]
     lines += [] if stage.tokens is None else [f"tokens = {stage.tokens:_}"]

@@ -29,11 +29,7 @@ T = TypeVar("T")
 
 
 def read_toml(path: str | os.PathLike[str]) -> str:
-    """Returns the text of a local TOML file, whose content is not checked.
-
-    Raises:
-        ConfigError: it is missing, not readable or not UTF-8.
-    """
+    """Returns the text of a local TOML file, whose content is not checked."""
     name = os.fspath(path)
     try:
         with open(name, encoding="utf-8", newline="") as stream:
@@ -48,15 +44,7 @@ def read_toml(path: str | os.PathLike[str]) -> str:
 
 
 def parse_toml(text: str, *, path: str) -> Table:
-    """Returns the table that a file is; fractions are `Decimal`, exactly as they are written.
-
-    Args:
-        text: text of the file.
-        path: the file, for errors.
-
-    Raises:
-        ConfigError: the text is no TOML.
-    """
+    """Returns the table that a file is; fractions are `Decimal`, exactly as they are written."""
     try:
         text.encode()  # halves of characters cannot be written again
         values = tomllib.loads(text, parse_float=Decimal)
@@ -157,12 +145,7 @@ class Table:
         return [Table(path=self.path, where=(*self.where, key, i), values=each) for i, each in enumerate(values)]
 
     def refuse_others(self, known: Iterable[str], *, elsewhere: Mapping[str, str] | None = None) -> None:
-        """Refuses keys that nobody reads: they are typos, or stand in a wrong place.
-
-        Args:
-            known: the keys that are read.
-            elsewhere: further keys, and what to do about them here.
-        """
+        """Refuses keys that nobody reads: they are typos, or stand in a wrong place."""
         known = tuple(known)
         for key in self.values:
             if key not in known:
@@ -232,9 +215,6 @@ def count_of(value: object, what: str) -> int:
     Example:
         >>> count_of("1.5T", "`tokens`"), count_of(Decimal("2e6"), "`tokens`"), count_of("10_000", "`tokens`")
         (1500000000000, 2000000, 10000)
-
-    Raises:
-        ConfigError: it is none.
     """
     number: Fraction | int | None = None
     hint: str | None = f'such as 1000000 or "900B"; {_SUFFIXES}'
@@ -259,9 +239,6 @@ def weight_of(value: object, what: str) -> Fraction:
     Example:
         >>> weight_of(Decimal("0.1"), "`web`")
         Fraction(1, 10)
-
-    Raises:
-        ConfigError: it is no number, negative, NaN, infinite, or has more than 30 digits before or behind the dot.
     """
     number = None
     if type(value) is int and abs(value) < 10**_MOST_DIGITS:
@@ -283,9 +260,6 @@ def share_of(value: object, what: str) -> Fraction:
     Example:
         >>> share_of("0.1%", "`holdout`"), share_of(Decimal("0.25"), "`holdout`")
         (Fraction(1, 1000), Fraction(1, 4))
-
-    Raises:
-        ConfigError: it is none.
     """
     number, hint = None, 'write a percentage such as "0.1%", or a number such as 0.001'
     if isinstance(value, str) and (found := _PERCENTAGE.fullmatch(value)):

@@ -56,17 +56,6 @@ class OccurrenceSearch:
 
         Documents that are held out, or empty, have none. A document that is denied keeps its spans: from the denial on
         they are marked, and padding stands there.
-
-        Args:
-            source: number of the source.
-            documents: numbers of its documents, in any order.
-            start: the first position.
-            stop: one past the last; None for the end of the run.
-
-        Raises:
-            ConfigError: the run has no end and `stop` is None, the source has no such document, or it is walked
-                through too often up to there.
-            DatasetNotFoundError, DatasetFormatError: a pair is missing, or is not what was locked.
         """
         lock = self._timeline.lock
         wanted = checked_documents(lock, source, documents)
@@ -159,11 +148,7 @@ class OccurrenceSearch:
 
 
 def checked_documents(lock: RunLock, source: int, documents: Documents) -> Int64s:
-    """Returns documents of a source, rising: int64[num_documents], each once.
-
-    Raises:
-        ConfigError: the source has no such document.
-    """
+    """Returns documents of a source, rising: int64[num_documents], each once."""
     wanted = np.unique(np.asarray(documents, dtype=np.int64))
     count = sum(pair.num_documents for pair in lock.sources[source].pairs)
     if len(wanted) and not 0 <= (wrong := int(wanted[0] if wanted[0] < 0 else wanted[-1])) < count:
@@ -173,11 +158,7 @@ def checked_documents(lock: RunLock, source: int, documents: Documents) -> Int64
 
 
 def checked_range(num_samples: int | None, start: int, stop: int | None) -> tuple[int, int]:
-    """Returns the positions that are asked for, up to the end of the run.
-
-    Raises:
-        ConfigError: the run has no end and nobody says where to stop, or there is no such range.
-    """
+    """Returns the positions that are asked for, up to the end of the run."""
     if stop is None:
         if num_samples is None:
             message = "expected a position to stop at, found none, and the last stage of the run has no end"

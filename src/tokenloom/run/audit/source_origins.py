@@ -158,11 +158,7 @@ class SourceOrigins:
 
 
 def _path_like(path: str, paths: Sequence[str], missing: Sequence[str]) -> str:
-    """Returns the one path that is, or ends, like this.
-
-    Raises:
-        ConfigError: there is none, or several.
-    """
+    """Returns the one path that is, or ends, like this."""
     if path in paths:
         return path
     ending = "/" + path.removeprefix("./").lstrip("/")

@@ -248,11 +248,7 @@ class PairRows:
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[tuple[str, int]]]) -> Self:
-        """Returns the pairs of sources.
-
-        Args:
-            sources: of each source its pairs, as prefix and number of documents.
-        """
+        """Returns the pairs of sources."""
         counts = [np.array([count for _, count in pairs], dtype=np.int64) for pairs in sources]
         firsts = [np.cumsum(each) - each for each in counts]
         return cls(

@@ -216,15 +216,7 @@ class StableIds:
 
     @classmethod
     def of(cls, text: str, tokenizer: Any) -> StableIds:
-        """Returns those of a text.
-
-        Args:
-            text: the text.
-            tokenizer: what has `tokenize` and `detokenize`.
-
-        Raises:
-            ConfigError: it has none.
-        """
+        """Returns those of a text."""
         alone = [int(each) for each in tokenizer.tokenize(text)]
         first, last = 0, len(alone)
         for around in _AROUND:
@@ -242,13 +234,7 @@ class StableIds:
         return cls(text=text, ids=tuple(alone[first:last]), before=num_before + 1, behind=num_behind + 1)
 
     def place_in(self, pair: IndexedDataset, row: int, start: int, tokenizer: Any) -> tuple[int, int] | None:
-        """Returns where the text is that has these ids at a place, as first token and one past the last; None if not.
-
-        Args:
-            pair: the pair.
-            row, start: the sequence, and where in it the ids begin.
-            tokenizer: what decodes them.
-        """
+        """Returns the first token of the text with these ids at a place, and one past its last; None if not there."""
         first = max(0, start - self.before)
         last = min(int(pair.sequence_lengths[row]), start + len(self.ids) + self.behind)
         tokens = pair.get(row, offset=first, length=last - first)
@@ -356,14 +342,7 @@ def stretches(
 
 
 def place_of_text(text: str, tokens: list[int], at: int, count: int, tokenizer: Any) -> tuple[int, int] | None:
-    """Returns the fewest tokens that hold a text, `count` of them from `at` on among them; None if it is not there.
-
-    Args:
-        text: the text.
-        tokens: the tokens around the place.
-        at, count: which of them hold a part of it.
-        tokenizer: what has `detokenize`.
-    """
+    """Returns the fewest tokens that hold a text, `count` of them from `at` on among them; None if it is not there."""
 
     def holds(begin: int, end: int) -> bool:
         return text in tokenizer.detokenize(tokens[begin:end])

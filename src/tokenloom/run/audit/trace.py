@@ -80,12 +80,7 @@ def trace_dataset(dataset: Any, positions: Asked) -> SpanTable:
 
 
 def checked_positions(positions: Asked, dataset: Any) -> Int64s:
-    """Returns positions as int64[num_positions].
-
-    Raises:
-        IndexError: the dataset has no such position.
-        ConfigError: they are no integers, or it is no dataset.
-    """
+    """Returns positions as int64[num_positions]."""
     if not isinstance(dataset, Samples):
         message = f"expected a dataset, found {type(dataset).__name__}"
         raise ConfigError(message)
@@ -162,12 +157,7 @@ def _name_of(dataset: Any, number: int) -> str:
 
 
 def passes_of(timeline: Timeline, located: Located) -> Int64s:
-    """Returns the pass that stands at each position: int64[num_positions].
-
-    Args:
-        timeline: the run.
-        located: what stands at the positions.
-    """
+    """Returns the pass that stands at each position: int64[num_positions]."""
     passes = np.empty(len(located.walks), dtype=np.int64)
     for segment in np.unique(located.segments).tolist():
         rows = np.flatnonzero(located.segments == segment)

@@ -52,11 +52,6 @@ def windows_read(
     """Returns the windows that stand at positions [start, stop), by source and cut.
 
     Takes time with segments, sources and mixing blocks that are cut by the range, not with positions.
-
-    Args:
-        timeline: the run.
-        start, stop: the range; it ends with the run.
-        sources: numbers of the sources that are asked for; None for all.
     """
     reading = _Reading(timeline)
     wanted = None if sources is None else set(sources)
