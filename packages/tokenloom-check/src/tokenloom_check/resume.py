@@ -18,7 +18,6 @@ from tokenloom_check.resume_runners import InProcess, Point, Processes, RankFail
 from tokenloom_check.resume_streams import (
     ORDERS,
     Differences,
-    FirstDifference,
     GlobalBatch,
     batches_like,
     compare,
@@ -158,16 +157,13 @@ def check_resume(
     return report
 
 
-def verify_resume(
-    runner: Runner, name: str, settings: ResumeSettings, progress: Callable[[str], None] | None = None
-) -> ResumeReport:
+def verify_resume(runner: Runner, name: str, settings: ResumeSettings) -> ResumeReport:
     """Returns what became of each case; closes the runner.
 
     Args:
         runner: reads the loader.
         name: name of the loader, for people.
         settings: what is tried.
-        progress: is told what is done next.
 
     Raises:
         ConformanceError: not even an unbroken reading works, or gives no samples.
@@ -179,8 +175,6 @@ def verify_resume(
         tried: dict[int, _Unbroken] = {}
         for before, after in settings.world_sizes:
             is_first = before not in tried
-            if progress is not None:
-                progress(f"{before}:{after}")
             if is_first:
                 tried[before] = _Unbroken(runner, name, settings, before)
             unbroken = tried[before]
@@ -321,28 +315,10 @@ def _tried(
         return replace(case, error=error.message, detail=error.detail)
     differences = compare(unbroken.batches, batches, after=unbroken.after, order=settings.order)
     if unbroken.found.ended and not unbroken.after and not differences.any:
-        differences = _beyond_the_end(unbroken, batches, differences)
+        differences = compare(unbroken.batches, batches, order=settings.order, is_end=True)
     if not differences.any:
         return replace(case, differences=differences)
     return replace(case, differences=differences, remark=_remark(unbroken, batches, starts, plan, is_sound=is_sound))
-
-
-def _beyond_the_end(unbroken: _Unbroken, batches: Sequence[GlobalBatch], same: Differences) -> Differences:
-    """Returns that a resumed loader goes on where an unbroken one ends."""
-    total = num_samples_of(unbroken.batches)
-    for number in range(len(batches)):
-        if num_samples_of(batches[: number + 1]) > total:
-            rank, sample = next(
-                (rank, samples[-1]) for rank, samples in reversed([*enumerate(batches[number])]) if samples
-            )
-            known = [k for k, batch in enumerate(unbroken.batches) for each in batch if sample in each]
-            kind = "repeated" if known else "unknown"
-            first = FirstDifference(
-                kind=kind, batch=number, rank=rank, expected_batch=known[0] if known else None, sample=sample
-            )
-            more = num_samples_of(batches) - total
-            return replace(same, first=first, repeated=more if known else 0, unknown=0 if known else more)
-    return same
 
 
 def _remark(

@@ -108,6 +108,7 @@ def compare(
     *,
     after: Sequence[GlobalBatch] = (),
     order: str = "batch",
+    is_end: bool = False,
 ) -> Differences:
     """Compares readings of one window.
 
@@ -118,8 +119,9 @@ def compare(
         after: what the unbroken reading has after the window.
         order: one of `ORDERS`. With "batch", a sample may stand anywhere in its global batch; where sizes changed,
             in any that overlaps with that of the unbroken reading.
+        is_end: whether the data ends with the window, so that whatever `found` has beyond it is a fault.
     """
-    found = enough_batches(found, num_samples_of(expected))
+    found = found if is_end else enough_batches(found, num_samples_of(expected))
     wanted, given = count_samples(expected), count_samples(found)
     missing, surplus = wanted - given, given - wanted
     beyond = count_samples(after)
