@@ -51,7 +51,8 @@ def test_threads_work_at_once_and_order_stays(prefix):
     assert 1 < slow.most_under_way <= 4
 
 
-def test_no_more_is_read_ahead_than_asked(prefix):
+@pytest.mark.parametrize(("read_ahead", "in_a_row"), [(3, 1), (8, 4)])
+def test_no_more_is_read_ahead_than_asked(prefix, read_ahead, in_a_row):
     dataset = make_dataset(prefix, num_samples=40)
     asked = []
 
@@ -60,13 +61,14 @@ def test_no_more_is_read_ahead_than_asked(prefix):
             asked.append(positions)
             return dataset.batch(positions)
 
-    batches = iter(ThreadLoader(Noting(), [[k] for k in range(20)], read_ahead=3))
-    for num_handed_out in range(1, 12):
+    batches = iter(ThreadLoader(Noting(), [[k] for k in range(40)], read_ahead=read_ahead))
+    for num_handed_out in range(1, 13):
         next(batches)
-        wait_until(lambda: len(asked) >= num_handed_out + 3)  # noqa: B023
-        assert len(asked) == num_handed_out + 3
+        expected = num_handed_out // in_a_row * in_a_row + read_ahead
+        wait_until(lambda: len(asked) >= expected)  # noqa: B023
+        assert len(asked) == expected
     batches.close()
-    assert len(asked) == 14
+    assert len(asked) == 12 + read_ahead
 
 
 def test_leaving_the_loop_ends_the_threads(prefix):
@@ -77,12 +79,14 @@ def test_leaving_the_loop_ends_the_threads(prefix):
     assert loader_threads() == []
 
 
-def test_an_error_comes_in_its_turn_and_says_where(prefix):
+@pytest.mark.parametrize(("num_threads", "read_ahead"), [(1, 1), (1, 8), (2, 4)])
+def test_an_error_comes_in_its_turn_and_says_where(prefix, num_threads, read_ahead):
     dataset = make_dataset(prefix, num_samples=40)
     sampler = MegatronPretrainingSampler(40, 0, 2, 0, 1)
+    loader = ThreadLoader(Slow(dataset, fails_at=7), sampler, num_threads=num_threads, read_ahead=read_ahead)
     seen = []
     with pytest.raises(ValueError, match="broken data") as caught:
-        seen.extend(ThreadLoader(Slow(dataset, fails_at=7), sampler, num_threads=2))
+        seen.extend(loader)
     assert len(seen) == 3
     assert caught.value.__notes__ == ["in batch 3 of the sampler, at positions [6, 7]"]
     assert loader_threads() == []
