@@ -45,9 +45,9 @@ from tokenloom.indexed.token_source import is_our_reader
 from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.copies import local_copy
+from tokenloom.storage.ending import beside
 from tokenloom.storage.extents import Extents, ExtentSource, extents_of
 from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_version, outside, sampled_hash
-from tokenloom.storage.object_storage import object_storage
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.publishing import recover
 from tokenloom.storage.resolve import did_you_mean, exists, is_missing
@@ -188,8 +188,8 @@ class DatasetFiles:
 
     def _ask_at_once(self) -> None:
         """Asks the store for both files of a pair in one round trip; who opens one finds the answer."""
-        storage = object_storage(self._settings or ObjectStorageSettings())
-        storage.together([partial(self._find, path(self._prefix)) for path in (idx_path, bin_path)])
+        for answer in [beside(partial(self._find, path(self._prefix))) for path in (idx_path, bin_path)]:
+            answer.result()  # after a signal it is left alone
 
     def _find(self, path: str) -> None:
         with suppress(MissingObjectError):  # who opens it says so

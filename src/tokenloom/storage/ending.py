@@ -45,6 +45,11 @@ def interruptible(call: Callable[[], T]) -> T:
     """
     if threading.current_thread() is not threading.main_thread():
         return call()
+    return beside(call).result()
+
+
+def beside(call: Callable[[], T]) -> Future[T]:
+    """Starts a call in a daemon thread of its own, for which nobody waits in the end."""
     answer: Future[T] = Future()
 
     def run() -> None:
@@ -54,7 +59,7 @@ def interruptible(call: Callable[[], T]) -> T:
             answer.set_exception(error)
 
     threading.Thread(target=run, name="tokenloom-request", daemon=True).start()
-    return answer.result()
+    return answer
 
 
 @contextmanager

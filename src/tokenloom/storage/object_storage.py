@@ -31,6 +31,7 @@ from tokenloom.storage.read_ahead import ReadAhead
 from tokenloom.storage.secrets import is_signed_alike
 from tokenloom.storage.settings import ObjectStorageSettings, local_processes
 from tokenloom.storage.statistics import count_reads, forget_statistics
+from tokenloom.storage.stores.obstore import s3_endpoint
 
 T = TypeVar("T")
 
@@ -251,8 +252,9 @@ class ObjectStorage:
             raise StorageError(message)
 
     def waiting_for_answer(self, address: ObjectAddress) -> AbstractContextManager[Wait]:
-        """Says which bucket is waited for where the `with` block takes long."""
-        return waiting_for(f"an answer of `{address.root}`")
+        """Says which bucket is waited for where the `with` block takes long, and the endpoint of S3 that is set."""
+        endpoint = s3_endpoint() if address.scheme == "s3" else None
+        return waiting_for(f"an answer of `{address.root}`", setting=endpoint and "=".join(endpoint))
 
 
 _STORAGES: dict[ObjectStorageSettings, ObjectStorage] = {}
