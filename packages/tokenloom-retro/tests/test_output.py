@@ -82,6 +82,6 @@ def test_a_death_at_any_call_leaves_the_old_or_the_new(tmp_path: Path):
             break
         kinds.add(is_new)
         publish(folder, "new", identity={"of": "new"}, overwrite=True)
-        assert files_of(folder) == {"0.txt": "new"}
+        assert visible(folder) == {"0.txt": "new"}  # a hidden temporary file of the dead may stay
         num_deaths += 1
     assert kinds == {False, True}
