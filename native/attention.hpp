@@ -33,9 +33,21 @@ struct BlockLists {
   std::int32_t* full;          // [blocks, blocks]
 };
 
-// A token sees those of its document up to itself, and of these the last `window`; 0 is all of them.
-// `columns` are 0, 1, 2, … as many as there are blocks.
-inline void fill_block_lists(Boundaries bounds, std::int64_t block, std::int64_t window,
+// Where what each token sees ends: behind itself, or behind the tokens of its document up to the first one with loss,
+// which then see each other.
+inline void fill_seen_stops(Boundaries bounds, const float* loss_mask, std::int32_t* stops) {
+  for (std::size_t document = 0; bounds[document] < bounds.back(); ++document) {
+    const float *begin = loss_mask + bounds[document], *end = loss_mask + bounds[document + 1];
+    const float* first = std::find_if(begin, end, [](float loss) { return loss > 0; });
+    const std::ptrdiff_t stop = first == end ? 0 : first - loss_mask + 1;
+    for (std::int32_t token = bounds[document]; token < bounds[document + 1]; ++token)
+      stops[token] = std::max(token + 1, static_cast<std::int32_t>(stop));
+  }
+}
+
+// A token sees those of its document up to itself, or up to its one of `stops`, which rise; and of these the last
+// `window`, where 0 is all of them. `columns` are 0, 1, 2, … as many as there are blocks.
+inline void fill_block_lists(Boundaries bounds, std::int64_t block, std::int64_t window, const std::int32_t* stops,
                              std::span<const std::int32_t> columns, const BlockLists& out) {
   const std::int64_t length = bounds.back();
   const auto num_blocks = static_cast<std::int64_t>(columns.size());
@@ -44,28 +56,31 @@ inline void fill_block_lists(Boundaries bounds, std::int64_t block, std::int64_t
     while (bounds[document + 1] <= token) ++document;
     return std::max<std::int64_t>(bounds[document], window > 0 ? token - window + 1 : 0);
   };
-  const auto count_up = [&](std::int32_t*& at, std::int64_t begin, std::int64_t end) {
-    if (begin < end) at = std::copy(columns.data() + begin, columns.data() + end, at);
+  const auto seen_stop = [&](std::int64_t token) { return stops != nullptr ? stops[token] : token + 1; };
+  const auto count_up = [&](std::int32_t*& at, std::int64_t from, std::int64_t to) {
+    if (from < to) at = std::copy(columns.data() + from, columns.data() + to, at);
   };
   for (std::int64_t row = 0; row < num_blocks; ++row) {
-    const std::int64_t last = std::min((row + 1) * block, length) - 1;
-    const std::int64_t first = first_seen(row * block) / block;
-    // All tokens of the row see a block if its last one does; a row that the sample does not fill sees none as a whole.
-    const bool is_whole = last == (row + 1) * block - 1;
-    const std::int64_t full = is_whole ? std::min((first_seen(last) + block - 1) / block, row) : row;
-    const std::int64_t diagonal = block == 1 ? row : row + 1;  // one past the partial block there; of single tokens none
-    out.num_partial[row] = static_cast<std::int32_t>(full - first + diagonal - row);
-    out.num_full[row] = static_cast<std::int32_t>(row - full + row + 1 - diagonal);
+    const std::int64_t begin = row * block, last = std::min(begin + block, length) - 1;
+    // From token to token what is seen begins later, and ends later: some token sees each block in [first, stop), and
+    // all see those from where the last token begins to where the first one ends. A row that the sample does not fill
+    // sees no block as a whole.
+    const std::int64_t first = first_seen(begin) / block, stop = (seen_stop(last) + block - 1) / block;
+    const bool is_whole = last == begin + block - 1;
+    const std::int64_t full = is_whole ? std::min((first_seen(last) + block - 1) / block, stop) : stop;
+    const std::int64_t full_stop = is_whole ? std::max(seen_stop(begin) / block, full) : stop;
+    out.num_partial[row] = static_cast<std::int32_t>(full - first + stop - full_stop);
+    out.num_full[row] = static_cast<std::int32_t>(full_stop - full);
     std::int32_t* at = out.partial + row * num_blocks;
     count_up(at, first, full);
-    count_up(at, row, diagonal);
+    count_up(at, full_stop, stop);
     count_up(at, 0, first);
-    count_up(at, full, row);
-    count_up(at, diagonal, num_blocks);
+    count_up(at, full, full_stop);
+    count_up(at, stop, num_blocks);
     at = out.full + row * num_blocks;
-    count_up(at, full, row + (row + 1 - diagonal));
+    count_up(at, full, full_stop);
     count_up(at, 0, full);
-    count_up(at, row + (row + 1 - diagonal), num_blocks);
+    count_up(at, full_stop, num_blocks);
   }
 }
 

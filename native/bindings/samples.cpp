@@ -284,6 +284,7 @@ using Int32s = nb::ndarray<std::int32_t, nb::c_contig, nb::device::cpu>;
 void fill_attention(const nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>& cu_seqlens,
                     std::int64_t num_bounds, std::int64_t length, std::int64_t block, std::int64_t window,
                     const std::optional<Array<const std::int64_t>>& rows, const std::optional<Int32s>& document_ids,
+                    const std::optional<GptFiller::LossMask>& loss_mask, const std::optional<Int32s>& seen_stop,
                     const std::optional<Int32s>& num_partial, const std::optional<Int32s>& partial,
                     const std::optional<Int32s>& num_full, const std::optional<Int32s>& full) {
   if (num_bounds < 2 || length < 0 || block < 1 || window < 0 || cu_seqlens.size() % static_cast<std::size_t>(num_bounds) != 0)
@@ -293,7 +294,8 @@ void fill_attention(const nb::ndarray<const std::int32_t, nb::c_contig, nb::devi
   const auto fits = [&](const Int32s& array, std::int64_t width) {
     return static_cast<std::int64_t>(array.size()) == num_rows * width;
   };
-  bool ok = !document_ids || fits(*document_ids, length);
+  bool ok = (!document_ids || fits(*document_ids, length)) && (!seen_stop || fits(*seen_stop, length)) &&
+            (!loss_mask || (seen_stop && loss_mask->size() == seen_stop->size()));
   if (num_partial) {
     ok = ok && partial && num_full && full && fits(*num_partial, num_blocks) && fits(*num_full, num_blocks) &&
          fits(*partial, num_blocks * num_blocks) && fits(*full, num_blocks * num_blocks);
@@ -311,9 +313,11 @@ void fill_attention(const nb::ndarray<const std::int32_t, nb::c_contig, nb::devi
       throw std::invalid_argument("expected boundaries that rise from 0 to " + std::to_string(length) + " in row " +
                                   std::to_string(row));
     if (document_ids) fill_document_ids(bounds, document_ids->data() + row * length);
+    std::int32_t* stops = seen_stop ? seen_stop->data() + row * length : nullptr;
+    if (loss_mask) fill_seen_stops(bounds, loss_mask->data() + row * length, stops);
     if (!num_partial) continue;
     const std::int64_t at = row * num_blocks;
-    fill_block_lists(bounds, block, window, columns,
+    fill_block_lists(bounds, block, window, stops, columns,
                      {num_partial->data() + at, partial->data() + at * num_blocks, num_full->data() + at,
                       full->data() + at * num_blocks});
   }
@@ -345,7 +349,8 @@ void bind_samples(nb::module_& module) {
            "digests"_a.noconvert().none() = nb::none());
 
   module.def("fill_attention", &fill_attention, "cu_seqlens"_a.noconvert(), "num_bounds"_a, "length"_a, "block"_a,
-             "window"_a, "rows"_a.noconvert().none(), "document_ids"_a.noconvert().none(), "num_partial"_a.noconvert().none() = nb::none(),
+             "window"_a, "rows"_a.noconvert().none(), "document_ids"_a.noconvert().none(), "loss_mask"_a.noconvert().none(),
+              "seen_stop"_a.noconvert().none(), "num_partial"_a.noconvert().none() = nb::none(),
              "partial"_a.noconvert().none() = nb::none(), "num_full"_a.noconvert().none() = nb::none(),
              "full"_a.noconvert().none() = nb::none());
   module.def("gather_spans", &gather_spans, "bytes"_a.noconvert(), "pointers"_a.noconvert(), "dtype_code"_a,

@@ -17,13 +17,15 @@ torch = pytest.importorskip("torch")
 flex = pytest.importorskip("torch.nn.attention.flex_attention")
 
 
-def expected_mask(document_ids, block_size, window):
-    """Returns what torch makes of a mask that it looks at token by token: document_ids int32[batch, tokens]."""
+def expected_mask(document_ids, block_size, window, in_prefix=None):
+    """Returns what torch makes of a mask that it looks at token by token: arrays [batch, tokens]."""
     ids = torch.as_tensor(document_ids)
     length = ids.shape[1]
+    prefix = torch.zeros_like(ids, dtype=torch.bool) if in_prefix is None else torch.as_tensor(in_prefix)
 
     def sees(row, _head, query, key):
-        seen = (key <= query) & (ids[row, query] == ids[row, key])
+        seen = (key <= query) | (prefix[row, query] & prefix[row, key])
+        seen = seen & (ids[row, query] == ids[row, key])
         return seen if window is None else seen & (query - key < window)
 
     return flex.create_block_mask(sees, len(ids), 1, length, length, device="cpu", BLOCK_SIZE=block_size)
@@ -54,6 +56,37 @@ def test_blocks_are_those_of_torch(lengths, block_size, window):
     arrays = block_mask_arrays(bounds[None], block_size=block_size, window=window)
     document_ids = np.repeat(np.arange(len(lengths)), lengths)[None]
     assert_same_lists(arrays, expected_mask(document_ids, block_size, window))
+
+
+def test_blocks_of_a_document_with_a_prefix():
+    arrays = block_mask_arrays([0, 5, 8], block_size=2, prefixes=[3, 0])
+    assert arrays["seen_stop"].tolist() == [3, 3, 3, 4, 5, 6, 7, 8]
+    assert arrays["kv_num_blocks"].tolist() == [[1, 1, 3, 2]]
+    assert arrays["kv_indices"].tolist() == [[[1, 0, 2, 3], [1, 0, 2, 3], [0, 1, 2, 3], [2, 3, 0, 1]]]
+    assert arrays["full_kv_num_blocks"].tolist() == [[1, 1, 0, 0]]
+
+
+@few_examples
+@given(
+    documents=st.lists(
+        st.integers(0, 12).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))), max_size=8
+    ).filter(lambda each: any(length for length, _ in each)),
+    block_size=st.integers(1, 9),
+)
+@pytest.mark.draws
+def test_blocks_with_prefixes_are_those_of_torch(documents, block_size):
+    lengths, prefixes = np.array(documents).T
+    arrays = block_mask_arrays(np.cumsum([0, *lengths]), block_size=block_size, prefixes=prefixes)
+    document_ids = np.repeat(np.arange(len(lengths)), lengths)
+    in_prefix = np.concatenate([np.arange(length) < count for length, count in documents])
+    expected = expected_mask(document_ids[None], block_size, None, in_prefix[None])
+    assert_same_lists({name: array[None] for name, array in arrays.items()}, expected)
+
+
+@pytest.mark.parametrize("prefixes", [[6, 0], [-1, 0], [1], [[1, 1]], 3])
+def test_prefixes_outside_their_documents_are_refused(prefixes):
+    with pytest.raises(ConfigError, match="expected a prefix within each document"):
+        block_mask_arrays([0, 5, 8], prefixes=prefixes)
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +166,32 @@ def test_packed_conversations_have_the_masks_of_theirs(tmp_path):
     batch = dataset.batch(range(4))
     assert_same_lists(batch, expected_mask(np.cumsum(batch["position_ids"] == 0, axis=1), 128, None))
     assert all(np.array_equal(dataset.sample(3)[name], batch[name][3]) for name in batch)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_prompts_of_conversations_see_all_of_themselves(tmp_path):
+    rows = [conversation((PROMPT, [11] * (1 + row % 5)), (ANSWER, [12] * (1 + row % 3))) for row in range(40)]
+    path = write_conversations(tmp_path / "chat", rows)
+    settings = {"attention": "block_mask", "attention_block_size": 4, "attention_prefix": True}
+    dataset = make_sft(path, sequence_length=16, **settings)
+    batch = {name: torch.as_tensor(array) for name, array in dataset.batch(range(4)).items()}
+    ids = (batch["position_ids"] == 0).cumsum(1)
+    before = torch.stack([(ids == number) & (batch["loss_mask"] > 0) for number in range(1, 17)], 2).cumsum(1)
+    own = torch.gather(before, 2, ids[..., None] - 1)[..., 0]
+    has_loss = torch.gather(before[:, -1], 1, ids - 1) > 0
+    in_prefix = has_loss & (own - (batch["loss_mask"] > 0).long() == 0)
+    assert_same_lists(batch, expected_mask(ids, 4, None, in_prefix))
+    query = torch.randn(4, 1, 16, 16, generator=torch.Generator().manual_seed(1))
+    found = flex.flex_attention(query, query, query, block_mask=flex_block_mask(batch, block_size=4))
+    at = torch.arange(16)
+    seen = (at[:, None] >= at) | (in_prefix[:, :, None] & in_prefix[:, None, :])
+    dense = (seen & (ids[:, :, None] == ids[:, None, :]))[:, None]
+    expected = torch.nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=dense)
+    torch.testing.assert_close(found, expected)
+    with pytest.raises(ConfigError, match='expected `attention="block_mask"` with `attention_prefix`, found None'):
+        make_sft(path, attention_prefix=True)
+    with pytest.raises(ConfigError, match="a window and prefixes exclude each other"):
+        make_sft(path, **settings, attention_window=4)
 
 
 def test_labels_further_on_stay_in_their_document():

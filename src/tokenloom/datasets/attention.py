@@ -27,7 +27,9 @@ BLOCK_LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_ind
 _INT32 = np.dtype(np.int32)
 
 
-def attention_outputs(attention: Attention | None, *, length: int, block_size: int) -> list[Output]:
+def attention_outputs(
+    attention: Attention | None, *, length: int, block_size: int, has_prefixes: bool = False
+) -> list[Output]:
     """Returns the arrays of a sample beside its boundaries."""
     shapes: dict[str, tuple[int, ...]] = {}
     if attention == "document_ids":
@@ -35,18 +37,25 @@ def attention_outputs(attention: Attention | None, *, length: int, block_size: i
     elif attention == "block_mask":
         count = -(-length // block_size)
         shapes = dict(zip(BLOCK_LISTS, ((1, count), (1, count, count)) * 2, strict=True))
+    if has_prefixes:
+        shapes["seen_stop"] = (length,)
     return [Output(name=name, shape=shape, dtype=_INT32) for name, shape in shapes.items()]
 
 
 def fill_attention(
     out: Mapping[str, Any], *, length: int, block_size: int, window: int | None, rows: Int64s | None = None
 ) -> None:
-    """Fills what samples have beside their boundaries, in some rows of a batch, or in all."""
-    lists = [out[name] for name in BLOCK_LISTS if name in out]
+    """Fills what samples have beside their boundaries, in some rows of a batch, or in all.
+
+    Where what a token sees ends (`seen_stop`) follows from the loss mask, or is there already.
+    """
+    seen_stop = out.get("seen_stop")
     kernels.fill_attention(
         out["cu_seqlens"],
         out.get("document_ids"),
-        lists,
+        [out[name] for name in BLOCK_LISTS if name in out],
+        loss_mask=None if seen_stop is None else out.get("loss_mask"),
+        seen_stop=seen_stop,
         length=length,
         block_size=block_size,
         window=window,
@@ -55,7 +64,7 @@ def fill_attention(
 
 
 def block_mask_arrays(
-    cu_seqlens: ArrayLike, *, block_size: int = 128, window: int | None = None
+    cu_seqlens: ArrayLike, *, block_size: int = 128, window: int | None = None, prefixes: ArrayLike | None = None
 ) -> dict[str, NDArray[np.int32]]:
     """Returns the blocks of a mask from where documents begin, as samples have them: for packs that are made otherwise.
 
@@ -69,13 +78,16 @@ def block_mask_arrays(
             may be filled up by repeating the end.
         block_size: tokens of a block of the mask.
         window: how many tokens a token sees, itself included; None for all of its document before it.
+        prefixes: integers[num_documents] or [batch, n - 1], how many tokens at the start of each document see each
+            other, as in a prefix language model; excludes a window.
 
     Returns:
         int32 arrays, with the batch axis that `cu_seqlens` has: kv_num_blocks and full_kv_num_blocks [1, blocks],
-        kv_indices and full_kv_indices [1, blocks, blocks].
+        kv_indices and full_kv_indices [1, blocks, blocks]; with prefixes also seen_stop [tokens], where what each
+        token sees ends.
 
     Raises:
-        ConfigError: the boundaries do not rise from 0, or a setting is below 1.
+        ConfigError: the boundaries do not rise from 0, a prefix is longer than its document, or a setting is below 1.
     """
     bounds = np.ascontiguousarray(cu_seqlens, dtype=np.int32)
     if bounds.ndim not in (1, 2) or bounds.shape[-1] < 2 or not bounds.size:
@@ -85,11 +97,29 @@ def block_mask_arrays(
     check_window("window", window)
     outputs = attention_outputs("block_mask", length=length, block_size=size)
     out = {each.name: np.empty((*bounds.shape[:-1], *each.shape), dtype=_INT32) for each in outputs}
+    if prefixes is not None:
+        check_prefixes(window)
+        out["seen_stop"] = _seen_stops(bounds, np.asarray(prefixes), length)
     try:
         fill_attention(out | {"cu_seqlens": bounds}, length=length, block_size=size, window=window)
     except ValueError as error:
         raise ConfigError(str(error), hint="as `cu_seqlens` of a sample are") from error
     return out
+
+
+def _seen_stops(bounds: NDArray[np.int32], prefixes: NDArray[Any], length: int) -> NDArray[np.int32]:
+    """Returns where what each token sees ends: behind itself, or behind the prefix of its document."""
+    sizes = np.diff(bounds)
+    if prefixes.shape != sizes.shape or (prefixes < 0).any() or (prefixes > np.maximum(sizes, 0)).any():
+        message = f"expected a prefix within each document, integers{list(sizes.shape)}, found {prefixes.tolist()}"
+        raise ConfigError(message, hint="0 for a document without one")
+    stops = np.broadcast_to(np.arange(1, length + 1, dtype=_INT32), (*bounds.shape[:-1], length)).copy()
+    for index in np.argwhere(prefixes > 0).tolist():
+        *row, document = index
+        begin = bounds[(*row, document)]
+        stop = begin + prefixes[tuple(index)]
+        stops[(*row, slice(begin, stop))] = stop
+    return stops
 
 
 def flex_block_mask(batch: Mapping[str, Any], *, block_size: int = 128, window: int | None = None) -> Any:
@@ -116,8 +146,11 @@ def flex_block_mask(batch: Mapping[str, Any], *, block_size: int = 128, window: 
         message = f"expected {-(-length // block_size)} blocks of {block_size} for {length} tokens, found {count}"
         raise ConfigError(message, hint="give the `attention_block_size` of the samples as `block_size`")
 
+    stops = batch.get("seen_stop")
+
     def sees(row: Any, _head: Any, query: Any, key: Any) -> Any:
-        seen = (key <= query) & (query - key <= places[row, query])
+        seen = key <= query if stops is None else key < stops[row, query]
+        seen = seen & (query - key <= places[row, query])
         return seen if window is None else seen & (query - key < window)
 
     return BlockMask.from_kv_blocks(
@@ -163,6 +196,13 @@ def future_labels(batch: Mapping[str, Any], num_future: int) -> tuple[Any, Any]:
         found.append((torch.where(mask > 0, shifted, torch.zeros_like(shifted)), mask))
     further, masks = zip(*found, strict=True)
     return torch.stack(further, -2), torch.stack(masks, -2)
+
+
+def check_prefixes(window: int | None) -> None:
+    """Checks that prefixes have no window beside them."""
+    if window is not None:
+        message = f"a window and prefixes exclude each other, found both, a window of {window}"
+        raise ConfigError(message, hint="leave one of them out")
 
 
 def check_window(name: str, window: int | None) -> None:

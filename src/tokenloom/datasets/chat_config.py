@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
+from tokenloom.datasets.attention import check_prefixes
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.errors import ConfigError
 from tokenloom.preprocess.schemas import SCHEMAS, Schema
@@ -31,6 +32,9 @@ class SFTDatasetConfig(GPTDatasetConfig):
         untrainable_conversations: what happens to those without a token to train on (a prompt longer than a sample,
             for example): left out, kept, or an error. A sample of nothing else makes a mean of no losses, which is
             NaN.
+        attention_prefix: whether the tokens of a conversation up to the first one with loss see each other, as in a
+            prefix language model; with `attention="block_mask"`, whose samples then hold `seen_stop` int32[S], where
+            what each token sees ends.
         chat_template: template for input that is not tokenized yet, see `load_chat_template`.
         schema: likewise, see `preprocess_chat`.
         skip_bad_lines: likewise.
@@ -43,6 +47,7 @@ class SFTDatasetConfig(GPTDatasetConfig):
     train_on: TrainOn = "answers"
     long_conversations: LongPolicy = "truncate"
     untrainable_conversations: UntrainablePolicy = "drop"
+    attention_prefix: bool = False
     chat_template: str | None = None
     schema: Schema | None = None
     skip_bad_lines: bool = False
@@ -67,6 +72,11 @@ class SFTDatasetConfig(GPTDatasetConfig):
             if getattr(self, name):
                 message = f"expected `{name}` to be False for conversations, found True"
                 raise ConfigError(message, hint="boundaries and loss come from the index, not from tokens")
+        if self.attention_prefix:
+            if self.attention != "block_mask":
+                message = f'expected `attention="block_mask"` with `attention_prefix`, found {self.attention!r}'
+                raise ConfigError(message)
+            check_prefixes(self.attention_window)
         if self.window_policy != "concat":
             message = f"`window_policy` cuts documents; conversations are packed whole, found {self.window_policy!r}"
             raise ConfigError(message, hint="leave it out")
@@ -93,6 +103,13 @@ class VarlenDatasetConfig(SFTDatasetConfig):
     """
 
     mock_dataset_config: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the settings."""
+        super().__post_init__()
+        if self.attention is not None:
+            message = f"expected no `attention` for samples of one conversation each, found {self.attention!r}"
+            raise ConfigError(message, hint="a packing scheduler says where they begin; see `block_mask_arrays`")
 
 
 def as_chat_config(config: Any, kind: type[SFTDatasetConfig] = SFTDatasetConfig) -> Any:

@@ -174,11 +174,15 @@ class ConversationSamples(PairSamples):
             sample["max_seqlen"] = np.empty(count, dtype=np.int32)
         self._taken.fill(sequences, row_offsets, fill_id=self._fill_id, out=sample)
         self._check_read()
-        size, window = self.config.attention_block_size, self.config.attention_window
-        outputs = attention_outputs(self.config.attention, length=width, block_size=size) if with_boundaries else []
+        config, size = self.config, self.config.attention_block_size
+        outputs = []
+        if with_boundaries:
+            outputs = attention_outputs(
+                config.attention, length=width, block_size=size, has_prefixes=config.attention_prefix
+            )
         sample |= {each.name: recycled_empty((count, *each.shape), each.dtype) for each in outputs}
         if outputs:
-            fill_attention(sample, length=width, block_size=size, window=window)
+            fill_attention(sample, length=width, block_size=size, window=config.attention_window)
         return sample
 
     def _check_read(self) -> None:

@@ -52,6 +52,8 @@ def fill_attention(
     document_ids: NDArray[np.int32] | None,
     block_lists: Sequence[NDArray[np.int32]],
     *,
+    loss_mask: NDArray[np.float32] | None,
+    seen_stop: NDArray[np.int32] | None,
     length: int,
     block_size: int,
     window: int | None,
@@ -63,6 +65,9 @@ def fill_attention(
         cu_seqlens: int32[..., num_bounds], boundaries from 0 to the tokens of a row.
         document_ids: int32[..., length], filled; or None.
         block_lists: int32[..., blocks] and [..., blocks, blocks] of partial blocks, and of full ones, filled; or none.
+        loss_mask: float32[..., length], what `seen_stop` is filled from: the tokens of a document up to the first one
+            with loss see each other; None to take it as it is.
+        seen_stop: int32[..., length], where what each token sees ends, rising; None for behind itself.
         length: tokens of a row.
         block_size: tokens of a block.
         window: how many tokens a token sees; None for all of its document before it.
@@ -71,9 +76,8 @@ def fill_attention(
     Raises:
         ValueError: boundaries do not rise from 0 to the end of their row.
     """
-    _native.fill_attention(
-        cu_seqlens, cu_seqlens.shape[-1], length, block_size, window or 0, rows, document_ids, *block_lists
-    )
+    numbers = (cu_seqlens.shape[-1], length, block_size, window or 0)
+    _native.fill_attention(cu_seqlens, *numbers, rows, document_ids, loss_mask, seen_stop, *block_lists)
 
 
 def gather_spans(
