@@ -64,22 +64,29 @@ inline void count_trained(const Roles& roles, std::span<const std::int64_t> sequ
   }
 }
 
-// Next fit: each item joins the current row, or begins a new one when it does not fit. Appends the items that begin
-// rows; returns how full the last row is. `filled` < 0 says that no row has been begun.
-inline std::int64_t next_fit(std::span<const std::int32_t> slots, std::int64_t capacity, std::int64_t filled,
-                             std::vector<std::int64_t>& starts) {
+// A row that items join: how full it is, below 0 if none has been begun, and how many it holds.
+struct OpenRow {
+  std::int64_t filled;
+  std::int64_t num_items;
+};
+
+// Next fit: each item joins the current row, or begins a new one when it does not fit or the row holds `most_items`.
+// Appends the items that begin rows; returns the last row.
+inline OpenRow next_fit(std::span<const std::int32_t> slots, std::int64_t capacity, std::int64_t most_items,
+                        OpenRow row, std::vector<std::int64_t>& starts) {
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const std::int64_t size = slots[i];
     if (size < 0 || size > capacity)
       throw std::out_of_range("item " + std::to_string(i) + " needs " + std::to_string(size) + " of " +
                               std::to_string(capacity) + " slots");
-    if (filled < 0 || size > capacity - filled) {
+    if (row.filled < 0 || size > capacity - row.filled || row.num_items == most_items) {
       starts.push_back(static_cast<std::int64_t>(i));
-      filled = 0;
+      row = {0, 0};
     }
-    filled += size;
+    row.filled += size;
+    ++row.num_items;
   }
-  return filled;
+  return row;
 }
 
 // One conversation of a row.

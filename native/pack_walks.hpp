@@ -58,7 +58,7 @@ void each_document(const Section& section, std::int64_t group, Each&& each) {
 // Returns how many packs each group of a section has. Only the lengths that occur in a group cost time.
 inline std::vector<std::int64_t> count_group_packs(const Section& section, const PieceRule& rule) {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(num_groups(section.num_documents())));
-  PackCounter rests(rule.capacity());
+  PackCounter rests(rule);
   for (std::size_t group = 0; group < counts.size(); ++group) {
     std::int64_t full = 0;
     each_document(section, static_cast<std::int64_t>(group), [&](std::int64_t document, std::uint16_t) {

@@ -10,6 +10,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -20,6 +21,8 @@
 
 namespace tokenloom {
 
+inline constexpr std::int64_t kAnyNumber = std::numeric_limits<std::int64_t>::max();
+
 // How documents are cut into pieces that fit a row of sequence_length + extra tokens.
 //
 // A document that fits is one piece. A longer one is cut as windows would cut it by itself: pieces start at the
@@ -29,6 +32,9 @@ namespace tokenloom {
 struct PieceRule {
   std::int64_t sequence_length = 0;
   std::int64_t extra = 0;  // 0 or 1
+  std::int64_t most_pieces = kAnyNumber;  // of a row
+
+  bool is_limited() const { return most_pieces != kAnyNumber; }
 
   std::int64_t capacity() const { return sequence_length + extra; }
   std::int64_t full_pieces(std::int64_t length) const { return length > extra ? (length - extra) / sequence_length : 0; }
@@ -111,16 +117,18 @@ class BitTree {
   std::vector<std::vector<std::uint64_t>> levels_;
 };
 
-// Says how many rows best-fit packing makes of pieces. Those of one length fill rows of one room alike, so that the time
-// depends on the lengths that occur, not on the number of pieces.
+// Says how many rows best-fit packing makes of pieces. Those of one length fill rows alike, of one room and number of
+// pieces, so that the time depends on the lengths that occur, not on the number of pieces.
 class PackCounter {
  public:
-  explicit PackCounter(std::int64_t capacity)
-      : capacity_(capacity),
-        lengths_(capacity + 1),
-        rooms_(capacity + 1),
-        pieces_of_(static_cast<std::size_t>(capacity) + 1),
-        rows_with_(pieces_of_.size()) {}
+  explicit PackCounter(const PieceRule& rule)
+      : rule_(rule),
+        capacity_(rule.capacity()),
+        lengths_(capacity_ + 1),
+        rooms_(capacity_ + 1),
+        pieces_of_(static_cast<std::size_t>(capacity_) + 1),
+        first_(pieces_of_.size()),
+        last_(pieces_of_.size()) {}
 
   void add(std::int64_t length, std::int64_t pieces = 1) {
     if (length == 0 || pieces == 0) return;
@@ -137,18 +145,32 @@ class PackCounter {
       num_packs += place(length, std::exchange(pieces_of_[static_cast<std::size_t>(length)], 0));
       lengths_.erase(at);
     }
-    for (std::int64_t room = rooms_.next(0); room >= 0; room = rooms_.next(room)) {
-      rows_with_[static_cast<std::size_t>(room)] = 0;
-      rooms_.erase(room);
-    }
+    for (std::int64_t room = rooms_.next(0); room >= 0; room = rooms_.next(room)) rooms_.erase(room);
+    groups_.clear();
     return num_packs;
   }
 
  private:
-  void open(std::int64_t room, std::int64_t rows) {
-    if (room == 0 || rows == 0) return;
-    rows_with_[static_cast<std::size_t>(room)] += rows;
+  // Rows of one room that hold as many pieces (0 where that does not matter), and the next such group of this room.
+  struct Group {
+    std::int64_t rows, pieces;
+    std::size_t next;
+  };
+
+  // Adds rows behind those of the same room.
+  void open(std::int64_t room, Group group) {
+    if (!rule_.is_limited()) group.pieces = 0;
+    if (room == 0 || group.rows == 0 || group.pieces == rule_.most_pieces) return;
+    const auto at = static_cast<std::size_t>(room);
+    const bool is_first = rooms_.next(room) != room;
+    if (!is_first && groups_[last_[at]].pieces == group.pieces) {
+      groups_[last_[at]].rows += group.rows;
+      return;
+    }
+    (is_first ? first_[at] : groups_[last_[at]].next) = groups_.size();
+    last_[at] = groups_.size();
     rooms_.insert(room);
+    groups_.push_back(group);
   }
 
   // Places pieces of one length, no longer than those before; returns how many rows are new.
@@ -156,40 +178,43 @@ class PackCounter {
     std::int64_t num_packs = 0;
     while (left > 0) {
       std::int64_t room = rooms_.next(length);
-      std::int64_t rows = 0;
-      if (room < 0) {
-        room = capacity_;
-        const std::int64_t per_row = capacity_ / length;
-        rows = left / per_row + (left % per_row != 0);
-        num_packs += rows;
-      } else {
-        rows = std::exchange(rows_with_[static_cast<std::size_t>(room)], 0);
-        rooms_.erase(room);
-      }
-      // Of several rows alike, the first takes pieces until it has no room for one more; then the second.
-      const std::int64_t per_row = room / length;
-      const std::int64_t filled = std::min(rows, left / per_row);
-      open(room - per_row * length, filled);
+      const bool is_new = room < 0;
+      if (is_new) room = capacity_;
+      const auto at = static_cast<std::size_t>(room);
+      Group group = is_new ? Group{} : groups_[first_[at]];
+      const std::int64_t per_row = std::min(room / length, rule_.most_pieces - group.pieces);
+      if (is_new) num_packs += group.rows = left / per_row + (left % per_row != 0);
+      // The first row takes pieces until it takes no more; then the second.
+      const std::int64_t filled = std::min(group.rows, left / per_row);
       left -= filled * per_row;
-      rows -= filled;
-      if (rows > 0 && left > 0) {
-        open(room - left * length, 1);
-        left = 0;
-        --rows;
+      const bool is_begun = filled < group.rows && left > 0;
+      if (!is_new && filled + is_begun < group.rows) {
+        groups_[first_[at]].rows -= filled + is_begun;
+      } else if (!is_new && first_[at] == last_[at]) {
+        rooms_.erase(room);
+      } else if (!is_new) {
+        first_[at] = group.next;
       }
-      open(room, rows);
+      open(room - per_row * length, {filled, group.pieces + per_row, 0});
+      if (is_begun) {
+        open(room - left * length, {1, group.pieces + left, 0});
+        left = 0;
+      }
     }
     return num_packs;
   }
 
+  PieceRule rule_;
   std::int64_t capacity_;
   BitTree lengths_, rooms_;  // of lengths, what they leave of a row
-  std::vector<std::int64_t> pieces_of_, rows_with_;
+  std::vector<std::int64_t> pieces_of_;
+  std::vector<std::size_t> first_, last_;  // groups of each room
+  std::vector<Group> groups_;
 };
 
-// Returns how many rows best-fit packing makes of histogram[length] pieces of each length.
-inline std::int64_t count_packs(std::span<const std::int64_t> histogram) {
-  PackCounter counter(static_cast<std::int64_t>(histogram.size()) - 1);
+// Returns how many rows of the capacity best-fit packing makes of histogram[length] pieces of each length.
+inline std::int64_t count_packs(std::span<const std::int64_t> histogram, std::int64_t most_pieces) {
+  PackCounter counter({static_cast<std::int64_t>(histogram.size()) - 1, 0, most_pieces});
   for (std::size_t length = 1; length < histogram.size(); ++length)
     counter.add(static_cast<std::int64_t>(length), histogram[length]);
   return counter.count();
@@ -302,9 +327,10 @@ void pack_documents(UnalignedArray<std::int32_t> lengths, std::span<const Docume
     const std::int64_t length = rests[static_cast<std::size_t>(sorted[i])];
     std::int64_t room = 0;
     const Row row = open.take(length, room);
-    open.put_back(row, room - length);
+    if (!rule.is_limited()) open.put_back(row, room - length);  // without a look at what it holds, which is far away
     if (ends.size() < open.count()) ends.push_back(0);
-    ++ends[static_cast<std::size_t>(row)];
+    const std::size_t held = ++ends[static_cast<std::size_t>(row)];
+    if (rule.is_limited() && held < static_cast<std::size_t>(rule.most_pieces)) open.put_back(row, room - length);
     row_of[i] = row;
   }
   if (num_full + ends.size() != out_packs.size() || 2 * (num_full + sorted.size()) != out_pieces.size())

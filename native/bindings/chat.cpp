@@ -1,5 +1,6 @@
 // Conversations: trained tokens, rows, and the filling of rows.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 
 #include <cstdint>
 #include <optional>
@@ -97,13 +98,16 @@ class RoleParts {
   Watch watch_;
 };
 
-nb::tuple next_fit_rows(const Array<const std::int32_t>& slots, std::int64_t capacity, std::int64_t filled) {
+nb::tuple next_fit_rows(const Array<const std::int32_t>& slots, std::int64_t capacity, std::int64_t most_items,
+                        std::pair<std::int64_t, std::int64_t> row) {
   std::vector<std::int64_t> starts;
   {
     const WithoutLock unlocked;
-    filled = next_fit(as_span<const std::int32_t>(slots), capacity, filled, starts);
+    const OpenRow last =
+        next_fit(as_span<const std::int32_t>(slots), capacity, most_items, {row.first, row.second}, starts);
+    row = {last.filled, last.num_items};
   }
-  return nb::make_tuple(to_numpy(std::move(starts)), filled);
+  return nb::make_tuple(to_numpy(std::move(starts)), row);
 }
 
 }  // namespace
@@ -119,7 +123,7 @@ void bind_chat(nb::module_& module) {
            "loss_mask"_a.noconvert(), "position_ids"_a.noconvert(), "cu_seqlens"_a.noconvert().none(),
            "max_seqlen"_a.noconvert().none());
 
-  module.def("next_fit", &next_fit_rows, "slots"_a.noconvert(), "capacity"_a, "filled"_a);
+  module.def("next_fit", &next_fit_rows, "slots"_a.noconvert(), "capacity"_a, "most_items"_a, "row"_a);
 }
 
 }  // namespace tokenloom

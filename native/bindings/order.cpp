@@ -61,10 +61,10 @@ void bind_shuffle_windows(nb::module_& module) {
              "parts"_a.noconvert(), "lengths"_a.noconvert(), "window_length"_a, "extra"_a, "out"_a.noconvert());
 }
 
-PieceRule piece_rule(std::int64_t sequence_length, std::int64_t extra) {
+PieceRule piece_rule(std::int64_t sequence_length, std::int64_t extra, std::int64_t most_pieces = kAnyNumber) {
   if (sequence_length < 1 || sequence_length >= std::numeric_limits<std::int32_t>::max() || extra < 0 || extra > 1)
     throw nb::value_error("sequence_length must be in [1, 2147483647), and extra 0 or 1");
-  return {sequence_length, extra};
+  return {sequence_length, extra, most_pieces};
 }
 
 nb::tuple add_pieces(const Array<const std::int32_t>& lengths, std::int64_t sequence_length, std::int64_t extra,
@@ -80,17 +80,17 @@ nb::tuple add_pieces(const Array<const std::int32_t>& lengths, std::int64_t sequ
   return nb::make_tuple(counts.num_documents, counts.num_split);
 }
 
-std::int64_t packs_of(const Array<const std::int64_t>& histogram) {
+std::int64_t packs_of(const Array<const std::int64_t>& histogram, std::int64_t most_pieces) {
   if (histogram.size() < 2) throw nb::value_error("histogram must hold lengths 0 and 1 at least");
   const WithoutLock unlocked;
-  return count_packs(as_span<const std::int64_t>(histogram));
+  return count_packs(as_span<const std::int64_t>(histogram), most_pieces);
 }
 
 template <typename Document, typename Row>
 void pack(const Array<const std::int32_t>& lengths, const Array<const Document>& documents,
-          std::int64_t sequence_length, std::int64_t extra, std::int64_t first_piece, const Array<Row>& packs,
-          const Matrix<Row>& pieces) {
-  const PieceRule rule = piece_rule(sequence_length, extra);
+          std::int64_t sequence_length, std::int64_t extra, std::int64_t most_pieces, std::int64_t first_piece,
+          const Array<Row>& packs, const Matrix<Row>& pieces) {
+  const PieceRule rule = piece_rule(sequence_length, extra, most_pieces);
   if (pieces.shape(1) != 2) throw nb::value_error("pieces must be [num_pieces, 2]");
   const WithoutLock unlocked;
   pack_documents(as_unaligned(lengths), as_span<const Document>(documents), rule, first_piece, as_span<Row>(packs),
@@ -100,7 +100,7 @@ void pack(const Array<const std::int32_t>& lengths, const Array<const Document>&
 template <typename Document, typename Row>
 void bind_pack(nb::module_& module) {
   module.def("pack_documents", &pack<Document, Row>, "lengths"_a.noconvert(), "documents"_a.noconvert(),
-             "sequence_length"_a, "extra"_a, "first_piece"_a, "packs"_a.noconvert(), "pieces"_a.noconvert());
+             "sequence_length"_a, "extra"_a, "most_pieces"_a, "first_piece"_a, "packs"_a.noconvert(), "pieces"_a.noconvert());
 }
 
 }  // namespace
@@ -128,7 +128,7 @@ void bind_order(nb::module_& module) {
 
   module.def("add_pieces", &add_pieces, "lengths"_a.noconvert(), "sequence_length"_a, "extra"_a,
              "histogram"_a.noconvert());
-  module.def("count_packs", &packs_of, "histogram"_a.noconvert());
+  module.def("count_packs", &packs_of, "histogram"_a.noconvert(), "most_pieces"_a);
   bind_pack<std::int32_t, std::int32_t>(module);
   bind_pack<std::int32_t, std::int64_t>(module);
   bind_pack<std::int64_t, std::int32_t>(module);

@@ -181,13 +181,13 @@ nb::class_<Reader, SpanReader> bind_reader(nb::module_& module, const char* name
 
 std::int64_t count_section_packs(const Array<const std::int32_t>& lengths, const KeyHalves& holdout,
                                  std::int64_t held_blocks, std::int64_t held_documents, bool reads_held,
-                                 std::int64_t sequence_length, std::int64_t extra) {
+                                 std::int64_t sequence_length, std::int64_t extra, std::int64_t most_pieces) {
   if (sequence_length < 1 || extra < 0 || extra > 1) throw nb::value_error("a sample has a token or more, extra 0 or 1");
   const WithoutLock unlocked;
   const auto count = static_cast<std::int64_t>(lengths.size());
   Section section({count, kNotKnown, held_blocks, held_documents}, 0, key_of(holdout), reads_held);
   section.open(as_unaligned(lengths));
-  const std::vector<std::int64_t> packs = count_group_packs(section, {sequence_length, extra});
+  const std::vector<std::int64_t> packs = count_group_packs(section, {sequence_length, extra, most_pieces});
   return std::accumulate(packs.begin(), packs.end(), std::int64_t{0});
 }
 
@@ -232,15 +232,15 @@ void bind_walks(nb::module_& module) {
       .def(
           "__init__",
           [](PackWalkReader* self, const SourceDocuments& documents, const Matrix<const std::int64_t>& families,
-             bool is_shuffled, std::int64_t sequence_length, std::int64_t extra, std::vector<std::int64_t> num_packs,
-             std::vector<std::int64_t> denied) {
+             bool is_shuffled, std::int64_t sequence_length, std::int64_t extra, std::int64_t most_pieces,
+             std::vector<std::int64_t> num_packs, std::vector<std::int64_t> denied) {
             new (self) PackWalkReader(documents, families, is_shuffled, std::move(denied),
-                                      PieceRule{sequence_length, extra}, std::move(num_packs));
+                                      PieceRule{sequence_length, extra, most_pieces}, std::move(num_packs));
           },
           "documents"_a, "families"_a.noconvert(), nb::kw_only(), "is_shuffled"_a, "sequence_length"_a, "extra"_a,
-          "num_packs"_a, "denied"_a, nb::keep_alive<1, 2>());
+          "most_pieces"_a, "num_packs"_a, "denied"_a, nb::keep_alive<1, 2>());
   module.def("count_section_packs", &count_section_packs, "lengths"_a.noconvert(), "holdout"_a, "held_blocks"_a,
-             "held_documents"_a, "reads_held"_a, "sequence_length"_a, "extra"_a);
+             "held_documents"_a, "reads_held"_a, "sequence_length"_a, "extra"_a, "most_pieces"_a);
 }
 
 }  // namespace tokenloom

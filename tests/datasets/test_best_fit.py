@@ -60,6 +60,21 @@ def test_three_documents_make_two_packs(prefix, mmap_bin_files):
     }
 
 
+def test_surplus_documents_go_to_other_samples(tmp_path, rng):
+    prefix = write_corpus(tmp_path / "corpus", random_documents(rng, count=120, longest=9, vocab_size=100))
+    options = {"sequence_length": 32, "window_policy": "best_fit", "inter_document_masking": True}
+    free = make_dataset(prefix, path_to_cache=str(tmp_path / "cache"), **options)
+    limited = make_dataset(prefix, path_to_cache=str(tmp_path / "cache"), most_documents=3, **options)
+    spans = [limited.spans(k) for k in range(len(limited))]
+    assert max(len(each.documents) for each in spans) == 3 < max(len(free.spans(k).documents) for k in range(len(free)))
+    assert len(free) < len(limited) == limited.epochs.report.num_packs
+    assert sum(int(each.lengths.sum()) for each in spans) == limited.epochs.report.num_tokens
+    with pytest.raises(ConfigError, match="expected no most_documents for windows"):
+        make_dataset(prefix, most_documents=3)
+    with pytest.raises(ConfigError, match="expected most_documents of at least 1, found 0"):
+        make_dataset(prefix, window_policy="best_fit", most_documents=0)
+
+
 def test_a_split_without_tokens_has_no_packs(tmp_path):
     prefix = write_corpus(tmp_path / "empty", [[], []])
     with pytest.warns(UserWarning, match="too few for one sample"):

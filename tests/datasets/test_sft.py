@@ -223,16 +223,20 @@ def test_a_sample_that_holds_too_much_is_an_error_of_the_index(tmp_path):
     long=st.sampled_from(["truncate", "drop"]),
     untrainable=st.sampled_from(["keep", "drop"]),
     wanted=st.one_of(st.none(), st.integers(0, 9)),
+    most=st.none() | st.integers(1, 3),
     seed=st.integers(0, 2**32 - 1),
     pad=st.sampled_from([7, 9]),
 )
-def test_samples_and_ledger_agree_with_the_twin(talks, length, context, train_on, long, untrainable, wanted, seed, pad):
+def test_samples_and_ledger_agree_with_the_twin(
+    talks, length, context, train_on, long, untrainable, wanted, most, seed, pad
+):
     options = {
         "sequence_length": length,
         "context_parallel_size": context,
         "train_on": train_on,
         "long_conversations": long,
         "untrainable_conversations": untrainable,
+        "most_conversations": most,
         "random_seed": seed,
         "tokenizer": StandInTokenizer(pad=pad),
     }
@@ -258,7 +262,7 @@ def test_samples_and_ledger_agree_with_the_twin(talks, length, context, train_on
             assert sorted(stream) == usable
         # What the samples hold, one by one.
         slots = [reference.round_up(min(len(talks[number][0]), length), multiple) for number in stream]
-        rows = reference.next_fit(slots, length)
+        rows = reference.next_fit(slots, length, most)
         assert [dataset.spans(position).documents.tolist() for position in range(len(dataset))] == [
             [stream[item] for item in row] for row in rows[: len(dataset)]
         ]

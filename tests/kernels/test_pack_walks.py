@@ -55,6 +55,7 @@ class Source:
         *,
         length: int,
         extra: int = 1,
+        most: int | None = None,
         is_shuffled: bool = True,
         held: tuple[int, int] = (0, 0),
         reads_held: bool = False,
@@ -72,6 +73,7 @@ class Source:
                 held_blocks=held[0],
                 held_documents=held[1],
                 reads_held=reads_held,
+                most_pieces=most,
             )
             for number, lengths in enumerate(pairs)
         ]
@@ -80,9 +82,11 @@ class Source:
         self.documents = make_source_documents(facts, key=KEY, reads_held=reads_held)
         for number, lengths in enumerate(pairs if is_open else ()):
             self.documents.open(number, lengths)
-        self.reader = self.reader_of(is_shuffled=is_shuffled, length=length, extra=extra, denied=denied)
+        self.reader = self.reader_of(is_shuffled=is_shuffled, length=length, extra=extra, most=most, denied=denied)
 
-    def reader_of(self, *, is_shuffled: bool, length: int, extra: int, denied: tuple[int, ...] = ()):
+    def reader_of(
+        self, *, is_shuffled: bool, length: int, extra: int, most: int | None = None, denied: tuple[int, ...] = ()
+    ):
         return make_walk_reader(
             self.documents,
             [(0, 0, len(self.pairs), self.num_packs)],
@@ -90,6 +94,7 @@ class Source:
             sequence_length=length,
             extra=extra,
             num_packs=self.counts,
+            most_pieces=most,
             denied=denied,
         )
 
@@ -117,11 +122,19 @@ def test_two_packs_by_hand() -> None:
 PAIRS = st.lists(st.lists(st.integers(0, 30), max_size=12), min_size=1, max_size=5)
 
 
-@given(pairs=PAIRS, length=st.integers(1, 12), extra=st.integers(0, 1), walk=st.integers(0, 9), shuffled=st.booleans())
-@example(pairs=[[], [0, 0], [100], []], length=3, extra=1, walk=0, shuffled=True)
-def test_packs_are_those_of_the_twin(pairs, length, extra, walk, shuffled) -> None:
-    source = Source([int32s(*lengths) for lengths in pairs], length=length, extra=extra, is_shuffled=shuffled)
-    expected = packs_of_walk(pairs, key=KEY, walk=walk, sequence_length=length, extra=extra, is_shuffled=shuffled)
+@given(
+    pairs=PAIRS,
+    length=st.integers(1, 12),
+    extra=st.integers(0, 1),
+    most=st.none() | st.integers(1, 4),
+    walk=st.integers(0, 9),
+    shuffled=st.booleans(),
+)
+@example(pairs=[[], [0, 0], [100], []], length=3, extra=1, most=None, walk=0, shuffled=True)
+def test_packs_are_those_of_the_twin(pairs, length, extra, most, walk, shuffled) -> None:
+    rule = {"extra": extra, "most": most, "is_shuffled": shuffled}
+    source = Source([int32s(*lengths) for lengths in pairs], length=length, **rule)
+    expected = packs_of_walk(pairs, key=KEY, walk=walk, sequence_length=length, **rule)
     assert source.packs(walk) == expected
     pieces = [
         (first + document, start, taken)

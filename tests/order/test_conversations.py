@@ -16,15 +16,18 @@ from tokenloom.order.conversations import pack_conversations, shuffle_conversati
 
 
 def test_items_join_a_row_while_they_fit():
-    starts, filled = next_fit(np.array([3, 4, 1, 8, 2, 7], dtype=np.int32), capacity=8, filled=-1)
-    assert (starts.tolist(), filled) == ([0, 3, 4, 5], 7)
-    starts, filled = next_fit(np.array([3, 4], dtype=np.int32), capacity=8, filled=5)
-    assert (starts.tolist(), filled) == ([1], 4)
+    slots = np.array([3, 4, 1, 8, 2, 7], dtype=np.int32)
+    starts, row = next_fit(slots, capacity=8, most_items=None, row=(-1, 0))
+    assert (starts.tolist(), row) == ([0, 3, 4, 5], (7, 1))
+    starts, row = next_fit(slots, capacity=8, most_items=2, row=(1, 1))
+    assert (starts.tolist(), row) == ([1, 3, 4, 5], (7, 1))
+    starts, row = next_fit(slots[:2], capacity=8, most_items=None, row=(5, 1))
+    assert (starts.tolist(), row) == ([1], (4, 1))
 
 
 def test_an_item_larger_than_a_row_is_an_error():
     with pytest.raises(IndexError, match="item 1 needs 9 of 8 slots"):
-        next_fit(np.array([1, 9], dtype=np.int32), capacity=8, filled=-1)
+        next_fit(np.array([1, 9], dtype=np.int32), capacity=8, most_items=None, row=(-1, 0))
 
 
 def test_a_small_order_is_what_the_legacy_shuffle_gives():
@@ -46,21 +49,23 @@ def test_a_small_order_is_what_the_legacy_shuffle_gives():
     slots=st.lists(st.integers(1, 9), min_size=1, max_size=30),
     count=st.one_of(st.none(), st.integers(0, 40)),
     more=st.integers(0, 20),
+    most=st.none() | st.integers(1, 4),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_packs_agree_with_the_twin_and_are_stable(slots, count, more, seed):
+def test_packs_agree_with_the_twin_and_are_stable(slots, count, more, most, seed):
     sequences = np.arange(100, 100 + len(slots), dtype=np.int32)
     sizes = np.array(slots, dtype=np.int32)
-    stream, starts = pack_conversations(sequences, sizes, count, capacity=9, seed=seed)
+    options = {"capacity": 9, "most_sequences": most, "seed": seed}
+    stream, starts = pack_conversations(sequences, sizes, count, **options)
     rows = [stream[start:stop].tolist() for start, stop in itertools.pairwise(starts)]
     assert [number for row in rows for number in row] == stream.tolist()
-    expected = reference.next_fit([slots[number - 100] for number in stream.tolist()], 9)
+    expected = reference.next_fit([slots[number - 100] for number in stream.tolist()], 9, most)
     assert [len(row) for row in rows] == [len(row) for row in expected]
     if count is None:
         assert sorted(stream.tolist()) == sequences.tolist()
         return
     assert len(rows) == count
-    longer, longer_starts = pack_conversations(sequences, sizes, count + more, capacity=9, seed=seed)
+    longer, longer_starts = pack_conversations(sequences, sizes, count + more, **options)
     assert longer[: len(stream)].tolist() == stream.tolist()
     assert longer_starts[: count + 1].tolist() == starts.tolist()
 

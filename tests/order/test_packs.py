@@ -24,15 +24,16 @@ def int32s(*values):
     return np.array(values, dtype=np.int32)
 
 
-def packed(lengths, documents, *, sequence_length, extra, dtype=np.int32):
+def packed(lengths, documents, *, sequence_length, extra, most=None, dtype=np.int32):
     """Returns the rows of the kernel: lists of (document, start, length)."""
     lengths = np.asarray(lengths, dtype=np.int32)
     chosen = np.asarray(documents, dtype=np.int64)
-    report = best_fit_report(lengths[chosen], sequence_length=sequence_length, extra=extra)
+    report = best_fit_report(lengths[chosen], sequence_length=sequence_length, extra=extra, most_documents=most)
     pieces = np.full((report.num_pieces, 2), -1, dtype=dtype)
     packs = np.full(report.num_packs + 1, report.num_pieces, dtype=dtype)
     options = {"sequence_length": sequence_length, "extra": extra}
-    kernels.pack_documents(lengths, chosen, first_piece=0, packs=packs[:-1], pieces=pieces, **options)
+    arrays = {"packs": packs[:-1], "pieces": pieces}
+    kernels.pack_documents(lengths, chosen, first_piece=0, most_pieces=most, **arrays, **options)
     reader = PackReader(lengths, packs, pieces, np.arange(report.num_packs, dtype=np.uint32), **options)
     spans = SpanBatch(*reader.spans(np.arange(report.num_packs), keep_empty=False))
     return [list(zip(*(x.tolist() for x in (row.documents, row.starts, row.lengths)), strict=True)) for row in spans]
@@ -53,6 +54,14 @@ def test_of_equal_documents_and_of_rows_with_equal_room_the_first_comes_first():
     assert packed([6, 6, 3, 3], [1, 0, 3, 2], sequence_length=10, extra=0) == [
         [(1, 0, 6), (3, 0, 3)],
         [(0, 0, 6), (2, 0, 3)],
+    ]
+
+
+def test_a_pack_of_the_most_documents_takes_no_more():
+    assert packed([3, 6, 2, 5, 4], range(5), sequence_length=9, extra=1, most=2) == [
+        [(1, 0, 6), (4, 0, 4)],
+        [(3, 0, 5), (0, 0, 3)],
+        [(2, 0, 2)],
     ]
 
 
@@ -107,14 +116,22 @@ def test_epochs_of_packs():
 # --- against the slow twin ----------------------------------------------------------------------------------------
 
 
-@given(lengths=DOCUMENTS, sequence_length=LENGTHS, extra=EXTRA, data=st.data(), wide=st.booleans())
-def test_the_kernel_packs_as_its_slow_twin(lengths, sequence_length, extra, data, wide):
+@given(
+    lengths=DOCUMENTS,
+    sequence_length=LENGTHS,
+    extra=EXTRA,
+    most=st.none() | st.integers(1, 6),
+    data=st.data(),
+    wide=st.booleans(),
+)
+def test_the_kernel_packs_as_its_slow_twin(lengths, sequence_length, extra, most, data, wide):
+    rule = {"sequence_length": sequence_length, "extra": extra}
     documents = data.draw(st.lists(st.sampled_from(range(len(lengths))), max_size=30) if lengths else st.just([]))
-    expected = pack(lengths, documents, sequence_length=sequence_length, extra=extra)
+    expected = pack(lengths, documents, most=most, **rule)
     dtype = np.int64 if wide else np.int32
-    assert packed(lengths, documents, sequence_length=sequence_length, extra=extra, dtype=dtype) == expected
-    report = best_fit_report(np.array(lengths, dtype=np.int32), sequence_length=sequence_length, extra=extra)
-    assert report.num_packs == len(pack(lengths, range(len(lengths)), sequence_length=sequence_length, extra=extra))
+    assert packed(lengths, documents, most=most, dtype=dtype, **rule) == expected
+    report = best_fit_report(np.array(lengths, dtype=np.int32), most_documents=most, **rule)
+    assert report.num_packs == len(pack(lengths, range(len(lengths)), most=most, **rule))
 
 
 @given(lengths=DOCUMENTS, sequence_length=LENGTHS, extra=EXTRA)

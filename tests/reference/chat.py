@@ -12,12 +12,12 @@ def trained_tokens(parts: list[tuple[int, int, int]], available: int, train_on: 
     return sorted(k for start, stop, _ in chosen for k in range(start, stop) if 1 <= k < available)
 
 
-def next_fit(slots: list[int], capacity: int) -> list[list[int]]:
+def next_fit(slots: list[int], capacity: int, most: int | None = None) -> list[list[int]]:
     """Returns which items share a row."""
     rows: list[list[int]] = []
     filled = capacity
     for item, size in enumerate(slots):
-        if not rows or filled + size > capacity:
+        if not rows or filled + size > capacity or len(rows[-1]) == most:
             rows.append([])
             filled = 0
         rows[-1].append(item)

@@ -27,6 +27,7 @@ def packs_of_walk(
     walk: int,
     sequence_length: int,
     extra: int,
+    most: int | None = None,
     is_shuffled: bool = True,
     reads: Callable[[int, int], bool] = lambda pair, document: True,
 ) -> list[Pack]:
@@ -36,7 +37,7 @@ def packs_of_walk(
         pairs: the lengths of the documents of each pair.
         key: key of the source.
         walk: number of the walk.
-        sequence_length, extra: of a sample.
+        sequence_length, extra, most: of a sample.
         is_shuffled: whether pairs and groups come in an order of the walk.
         reads: whether a document of a pair is read.
     """
@@ -59,7 +60,7 @@ def packs_of_walk(
             for begin in range(0, len(pairs[pair]), GROUP_DOCUMENTS):
                 chosen = range(begin, min(begin + GROUP_DOCUMENTS, len(pairs[pair])))
                 documents = [document for document in chosen if reads(pair, document)]
-                rows = pack(pairs[pair], documents, sequence_length=sequence_length, extra=extra)
+                rows = pack(pairs[pair], documents, sequence_length=sequence_length, extra=extra, most=most)
                 own.append([[(first + document, start, length) for document, start, length in row] for row in rows])
             groups += permuted(own, derive(derive(key, PACK_GROUPS, walk), PACK_GROUPS, pair)) if is_shuffled else own
         num_pools = max(1, -(-len(groups) // POOL_GROUPS))

@@ -17,9 +17,10 @@ def cut(length: int, *, sequence_length: int, extra: int) -> list[tuple[int, int
 
 
 def pack(
-    lengths: Sequence[int], documents: Sequence[int], *, sequence_length: int, extra: int
+    lengths: Sequence[int], documents: Sequence[int], *, sequence_length: int, extra: int, most: int | None = None
 ) -> list[list[tuple[int, int, int]]]:
-    """Returns rows of (document, start, length): longest piece first, each into the fullest row that still holds it.
+    """Returns rows of (document, start, length): longest piece first, each into the fullest row that still holds it,
+    unless that has the most pieces.
 
     Of rows equally full, the one that has been so for longest takes it. Full pieces of long documents have rows of
     their own, before all others.
@@ -34,7 +35,7 @@ def pack(
     room: list[int] = []
     since: list[int] = []
     for time, piece in enumerate(sorted(rest, key=lambda piece: -piece[2])):
-        fitting = [row for row in range(len(rows)) if room[row] >= piece[2]]
+        fitting = [row for row in range(len(rows)) if room[row] >= piece[2] and len(rows[row]) != most]
         if fitting:
             row = min(fitting, key=lambda row: (room[row], since[row]))
         else:

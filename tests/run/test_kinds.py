@@ -22,9 +22,12 @@ from tokenloom.samplers import MegatronPretrainingSampler
 BEST_FIT = HEAD + 'windows = "best_fit"\n[samples]\ninter_document_masking = true\n'
 
 
-def test_best_fit_packs_hold_each_token_once(tmp_path):
-    run = make_run(tmp_path, STAGE.replace("sequence_length = 16", "sequence_length = 48"), head=BEST_FIT)
+@pytest.mark.parametrize("most", [None, 2])
+def test_best_fit_packs_hold_each_token_once(tmp_path, most):
+    head = BEST_FIT + ("" if most is None else f"most_documents = {most}\n")
+    run = make_run(tmp_path, STAGE.replace("sequence_length = 16", "sequence_length = 48"), head=head)
     dataset = run.dataset()
+    assert max(len(dataset.spans(k).documents) for k in range(600)) == (most or 8)
     batch = dataset.batch(range(600))
     assert "cu_seqlens" in batch
     walks = {name: run.timeline.walk_of(number, 0).num_windows for number, name in enumerate(("web", "code"))}

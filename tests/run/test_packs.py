@@ -38,6 +38,8 @@ def test_packs_of_all_stages_are_counted(tmp_path):
     (source,) = locked(set_up(tmp_path, 'web = "web"', lengths=(8,), windows="best_fit", samples=without))
     expected = best_fit_report(lengths, sequence_length=8, extra=0).num_packs
     assert source.pairs[0].packs == ((8, expected),)
+    (source,) = locked(set_up(tmp_path, 'web = "web"', windows="best_fit", samples={"most_documents": 1}))
+    assert source.pairs[0].packs == ((8, 8),)  # 30 is four pieces
 
 
 def test_what_an_older_lock_says_is_not_counted_again(tmp_path):
@@ -70,6 +72,10 @@ def test_conversations_are_counted_as_their_class_takes_them(tmp_path, dataset, 
     with pytest.warns(UntrainableWarning, match="1 of 4 conversations have no token to train on"):
         (source,) = locked(settings)
     assert source.pairs[0].packs == ((8, expected),)
+    if dataset == "sft":
+        with pytest.warns(UntrainableWarning):
+            (source,) = locked(set_up(tmp_path, 'chat = "chat"', dataset=dataset, samples={"most_conversations": 1}))
+        assert source.pairs[0].packs == ((8, 3),)
     wrong = set_up(tmp_path, 'chat = "chat"', dataset=dataset, samples={"long_conversations": "error"})
     with pytest.raises(ConfigError, match="longer than a sample"):
         locked(wrong)

@@ -1,4 +1,4 @@
-"""Documents apart where context-parallel ranks share each row: every rank checks the whole batch, by a `call` that gathers."""
+"""Documents apart where context-parallel ranks share each row: each checks the whole batch, by a gathering `call`."""
 
 from __future__ import annotations
 

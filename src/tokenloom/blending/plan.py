@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -236,10 +236,9 @@ def epochs_of(
         lengths: lengths of the documents, in blocks; read only where they matter.
         policy: instead of what the settings say.
     """
-    extra, keep_partial, name = 1, False, "concat"
+    shape, name = SampleShape(sequence_length=config.sequence_length, extra=1), "concat"
     if isinstance(config, GPTDatasetConfig):
-        extra, keep_partial, name = config.num_extra_tokens, config.keeps_partial_sample(split), config.window_policy
-    shape = SampleShape(sequence_length=config.sequence_length, extra=extra, keep_partial=keep_partial)
+        shape, name = replace(config.shape_of(split), blocks=None), config.window_policy
     return policy_of(policy or name, shape).epochs(num_tokens, lengths)
 
 

@@ -114,11 +114,10 @@ def _seen_stops(bounds: NDArray[np.int32], prefixes: NDArray[Any], length: int) 
         message = f"expected a prefix within each document, integers{list(sizes.shape)}, found {prefixes.tolist()}"
         raise ConfigError(message, hint="0 for a document without one")
     stops = np.broadcast_to(np.arange(1, length + 1, dtype=_INT32), (*bounds.shape[:-1], length)).copy()
-    for index in np.argwhere(prefixes > 0).tolist():
-        *row, document = index
-        begin = bounds[(*row, document)]
-        stop = begin + prefixes[tuple(index)]
-        stops[(*row, slice(begin, stop))] = stop
+    rows = zip(bounds.reshape(-1, bounds.shape[-1]), prefixes.reshape(-1, sizes.shape[-1]), strict=True)
+    for row, (begins, counts) in zip(stops.reshape(-1, length), rows, strict=True):
+        for begin, count in zip(begins[:-1].tolist(), counts.tolist(), strict=True):
+            row[begin : begin + count] = begin + count
     return stops
 
 

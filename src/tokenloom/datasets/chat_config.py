@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from tokenloom.datasets.attention import check_prefixes
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.errors import ConfigError
+from tokenloom.numbers import checked_integer
 from tokenloom.preprocess.schemas import SCHEMAS, Schema
 
 TrainOn = Literal["answers", "last_answer", "everything"]
@@ -32,6 +33,8 @@ class SFTDatasetConfig(GPTDatasetConfig):
         untrainable_conversations: what happens to those without a token to train on (a prompt longer than a sample,
             for example): left out, kept, or an error. A sample of nothing else makes a mean of no losses, which is
             NaN.
+        most_conversations: most conversations of a sample, for many tiny ones make steps slow; others go to further
+            samples. None for any number.
         attention_prefix: whether the tokens of a conversation up to the first one with loss see each other, as in a
             prefix language model; with `attention="block_mask"`, whose samples then hold `seen_stop` int32[S], where
             what each token sees ends.
@@ -47,6 +50,7 @@ class SFTDatasetConfig(GPTDatasetConfig):
     train_on: TrainOn = "answers"
     long_conversations: LongPolicy = "truncate"
     untrainable_conversations: UntrainablePolicy = "drop"
+    most_conversations: int | None = None
     attention_prefix: bool = False
     chat_template: str | None = None
     schema: Schema | None = None
@@ -72,6 +76,8 @@ class SFTDatasetConfig(GPTDatasetConfig):
             if getattr(self, name):
                 message = f"expected `{name}` to be False for conversations, found True"
                 raise ConfigError(message, hint="boundaries and loss come from the index, not from tokens")
+        if self.most_conversations is not None:
+            checked_integer("most_conversations", self.most_conversations, at_least=1)
         if self.attention_prefix:
             if self.attention != "block_mask":
                 message = f'expected `attention="block_mask"` with `attention_prefix`, found {self.attention!r}'
@@ -107,9 +113,14 @@ class VarlenDatasetConfig(SFTDatasetConfig):
     def __post_init__(self) -> None:
         """Checks the settings."""
         super().__post_init__()
-        if self.attention is not None:
-            message = f"expected no `attention` for samples of one conversation each, found {self.attention!r}"
-            raise ConfigError(message, hint="a packing scheduler says where they begin; see `block_mask_arrays`")
+        hints = {
+            "attention": "a packing scheduler says where they begin; see `block_mask_arrays`",
+            "most_conversations": "a packing scheduler limits them: `max_num_seqs`",
+        }
+        for name, hint in hints.items():
+            if (found := getattr(self, name)) is not None:
+                message = f"expected no `{name}` for samples of one conversation each, found {found!r}"
+                raise ConfigError(message, hint=hint)
 
 
 def as_chat_config(config: Any, kind: type[SFTDatasetConfig] = SFTDatasetConfig) -> Any:

@@ -230,6 +230,8 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             longer than a sample are cut, and no token is dropped. Every pack counts, in every split. Best with
             `inter_document_masking`, so that packed documents do not attend to each other. Or the name of a policy
             that another module has registered.
+        most_documents: most documents of a sample of "best_fit", for many tiny ones make steps slow; others go to
+            further samples. None for any number.
         attention: what samples say of their documents, for attention that keeps them apart; implies
             `inter_document_masking`. "cu_seqlens" adds nothing to its boundaries; "document_ids" adds the number of the
             document of each token, int32[S]; "block_mask" adds the blocks of the mask that FlexAttention works on, see
@@ -254,6 +256,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
     inter_document_masking: bool = False
     _: KW_ONLY
     window_policy: str = "concat"
+    most_documents: int | None = None
     block_shuffle: BlockShuffle | None = None
     attention: Attention | None = None
     attention_block_size: int = 128
@@ -276,21 +279,27 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         """Whether the last, incomplete sample of a split counts."""
         return split == Split.valid and not self.drop_last_partial_validation_sequence
 
-    def policy_of(self, split: Split) -> OrderPolicy:
-        """Returns how samples of a split are made of documents."""
-        shape = SampleShape(
+    def shape_of(self, split: Split) -> SampleShape:
+        """Returns what the samples of a split are like."""
+        return SampleShape(
             sequence_length=self.sequence_length,
             extra=self.num_extra_tokens,
             keep_partial=self.keeps_partial_sample(split),
             blocks=self.block_shuffle,
+            most_documents=self.most_documents,
         )
-        return policy_of(self.window_policy, shape)
+
+    def policy_of(self, split: Split) -> OrderPolicy:
+        """Returns how samples of a split are made of documents."""
+        return policy_of(self.window_policy, self.shape_of(split))
 
     def __post_init__(self) -> None:
         """Checks the settings and computes `token_dtype_code`."""
         super().__post_init__()
         check_local_folder("object_storage_cache_path", self.object_storage_cache_path)
         _check_kind("block_shuffle", self.block_shuffle, BlockShuffle)
+        if self.most_documents is not None:
+            checked_integer("most_documents", self.most_documents, at_least=1)
         self.policy_of(Split.train)
         if self.tokenizer is None:
             message = "expected `tokenizer`, found none"

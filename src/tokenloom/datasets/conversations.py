@@ -142,6 +142,10 @@ class ConversationSamples(PairSamples):
             "slot_multiple",
         ]
 
+    def _further_identifiers(self) -> dict[str, Any]:
+        most = self.config.most_conversations
+        return {} if most is None else {"most_conversations": most}
+
     @abstractmethod
     def _make_order(self, taken: TakenConversations, store: ArrayStore) -> ConversationOrder:
         """Returns how the stream of shuffled conversations becomes samples."""

@@ -226,6 +226,8 @@ class GPTDataset(PairSamples):
     def _further_identifiers(self) -> dict[str, Any]:
         policy, blocks = self.config.window_policy, self.config.block_shuffle
         further: dict[str, Any] = {} if policy == "concat" else {"window_policy": policy}
+        if self.config.most_documents is not None:
+            further["most_documents"] = self.config.most_documents
         return further if blocks is None else {**further, "block_shuffle": dataclasses.asdict(blocks)}
 
     @property

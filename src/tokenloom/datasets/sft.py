@@ -48,8 +48,15 @@ class SFTDataset(ConversationSamples):
         return SFTLowLevelDataset(dataset_path, config)
 
     def _make_order(self, taken: TakenConversations, store: ArrayStore) -> PackedConversations:
-        capacity, seed = self.config.sequence_length, self.config.random_seed
-        return PackedConversations(taken, self.num_samples, seed=seed, store=store, capacity=capacity)
+        config = self.config
+        return PackedConversations(
+            taken,
+            self.num_samples,
+            seed=config.random_seed,
+            store=store,
+            capacity=config.sequence_length,
+            most_conversations=config.most_conversations,
+        )
 
     @property
     def sample_index(self) -> Int64s:

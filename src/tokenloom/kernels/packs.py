@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from tokenloom import _native
 from tokenloom.kernels.arrays import Int64s
 
+ANY_NUMBER: int = np.iinfo(np.int64).max
+
 
 def add_pieces(lengths: NDArray[np.int32], histogram: Int64s, *, sequence_length: int, extra: int) -> tuple[int, int]:
     """Adds to `histogram` how many pieces of each length these documents are packed as; about 2 ns per document.
@@ -30,9 +32,9 @@ def add_pieces(lengths: NDArray[np.int32], histogram: Int64s, *, sequence_length
     return int(num_documents), int(num_split)
 
 
-def count_packs(histogram: Int64s) -> int:
+def count_packs(histogram: Int64s, *, most_pieces: int | None = None) -> int:
     """Returns how many rows `pack_documents` makes of so many pieces of each length, without packing them."""
-    return _native.count_packs(histogram)
+    return _native.count_packs(histogram, most_pieces or ANY_NUMBER)
 
 
 def pack_documents(
@@ -41,6 +43,7 @@ def pack_documents(
     *,
     sequence_length: int,
     extra: int,
+    most_pieces: int | None = None,
     first_piece: int,
     packs: NDArray[Any],
     pieces: NDArray[Any],
@@ -52,6 +55,7 @@ def pack_documents(
         documents: the rows of `lengths` to pack; of equal lengths, the earlier one is placed first.
         sequence_length: tokens of a sample.
         extra: tokens that a sample reads beyond its length, 0 or 1.
+        most_pieces: most documents, or parts of them, of a row; None for any number.
         first_piece: the number of the first piece.
         packs: [num_packs], filled with the number of the first piece of each row.
         pieces: [num_pieces, 2], filled with (document, start) of each piece; of the dtype of `packs`.
@@ -59,19 +63,22 @@ def pack_documents(
     Raises:
         IndexError: a document does not exist, or they make other numbers of rows or pieces.
     """
-    _native.pack_documents(lengths, documents, sequence_length, extra, first_piece, packs, pieces)
+    most = most_pieces or ANY_NUMBER
+    _native.pack_documents(lengths, documents, sequence_length, extra, most, first_piece, packs, pieces)
 
 
-def next_fit(slots: NDArray[np.int32], *, capacity: int, filled: int) -> tuple[Int64s, int]:
-    """Returns the items that begin a row when each joins the row before it where it fits, and the last row's filling.
+def next_fit(
+    slots: NDArray[np.int32], *, capacity: int, most_items: int | None, row: tuple[int, int]
+) -> tuple[Int64s, tuple[int, int]]:
+    """Returns the items that begin a row when each joins the row before it where it may, and the last row.
 
     Args:
         slots: int32[num_items], what each takes, at most `capacity`.
         capacity: capacity of a row.
-        filled: how full the row is that the first item may join; -1 if there is none.
+        most_items: most items of a row; None for any number.
+        row: how full the row is that the first item may join, and how many it holds; (-1, 0) if there is none.
     """
-    starts, filled = _native.next_fit(slots, capacity, filled)
-    return starts, filled
+    return _native.next_fit(slots, capacity, most_items or ANY_NUMBER, row)
 
 
 def pack_to_levels(

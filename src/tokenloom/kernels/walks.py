@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tokenloom import _native
 from tokenloom._native import PackWalkReader, SourceDocuments, TokenSections, WalkReader
 from tokenloom.kernels.arrays import Int64s
+from tokenloom.kernels.packs import ANY_NUMBER
 from tokenloom.kernels.permutation import Key, Purpose, derive
 
 NOT_KNOWN = -1
@@ -56,6 +57,7 @@ def make_walk_reader(
     extra: int,
     denied: Sequence[int] = (),
     num_packs: Sequence[int] | None = None,
+    most_pieces: int | None = None,
 ) -> WalkReader | PackWalkReader:
     """Returns what turns numbers of samples into spans of the documents of a source: windows or best-fit packs of them.
 
@@ -71,6 +73,7 @@ def make_walk_reader(
         extra: tokens that a sample reads beyond its length, 0 or 1.
         denied: documents that are not read.
         num_packs: of each pair, see `count_packs_of`; None for windows.
+        most_pieces: most documents, or parts of them, of a pack; None for any number.
     """
     rows: NDArray[np.int64] = np.array(families, dtype=np.int64).reshape(-1, 4)
     unread = list(denied)
@@ -84,6 +87,7 @@ def make_walk_reader(
         is_shuffled=is_shuffled,
         sequence_length=sequence_length,
         extra=extra,
+        most_pieces=most_pieces or ANY_NUMBER,
         num_packs=list(num_packs),
         denied=unread,
     )
@@ -99,6 +103,7 @@ def count_packs_of(
     held_blocks: int = 0,
     held_documents: int = 0,
     reads_held: bool = False,
+    most_pieces: int | None = None,
 ) -> int:
     """Returns how many packs a walk has of a pair; about 10 ns per document.
 
@@ -110,14 +115,13 @@ def count_packs_of(
         pair: number of the pair in its source.
         held_blocks, held_documents: what is held out of it.
         reads_held: whether that is what is read; else all others are.
+        most_pieces: most documents, or parts of them, of a pack; None for any number.
 
     Raises:
         IndexError: a length is negative.
     """
-    holdout = derive(key, Purpose.HOLDOUT, pair)
-    return _native.count_section_packs(
-        lengths, holdout, held_blocks, held_documents, reads_held, sequence_length, extra
-    )
+    held = (derive(key, Purpose.HOLDOUT, pair), held_blocks, held_documents, reads_held)
+    return _native.count_section_packs(lengths, *held, sequence_length, extra, most_pieces or ANY_NUMBER)
 
 
 def sample_numbers(walks: Int64s, windows: Int64s) -> Int64s:

@@ -116,12 +116,20 @@ class PackedConversations(ConversationOrder):
     Args:
         source, num_samples, seed, store: as of `ConversationOrder`.
         capacity: positions of a sample.
+        most_conversations: most conversations of a sample; None for any number.
     """
 
     def __init__(
-        self, source: ConversationSource, num_samples: int | None, *, seed: int, store: ArrayStore, capacity: int
+        self,
+        source: ConversationSource,
+        num_samples: int | None,
+        *,
+        seed: int,
+        store: ArrayStore,
+        capacity: int,
+        most_conversations: int | None = None,
     ) -> None:
-        self._capacity = capacity
+        self._capacity, self._most = capacity, most_conversations
         super().__init__(source, num_samples, seed=seed, store=store)
 
     def specs(self) -> dict[str, ArraySpec]:
@@ -133,7 +141,9 @@ class PackedConversations(ConversationOrder):
         }
 
     def _build(self, sequences: NDArray[Any], slots: NDArray[np.int32]) -> Iterator[tuple[str, NDArray[Any]]]:
-        stream, starts = pack_conversations(sequences, slots, self._wanted, capacity=self._capacity, seed=self._seed)
+        stream, starts = pack_conversations(
+            sequences, slots, self._wanted, capacity=self._capacity, most_sequences=self._most, seed=self._seed
+        )
         yield "document_index", stream.astype(self._dtype)
         yield "sample_index", starts
 
@@ -187,11 +197,17 @@ def shuffle_conversations(sequences: NDArray[Any], count: int | None, *, seed: i
 
 
 def pack_conversations(
-    sequences: NDArray[Any], slots: NDArray[np.int32], count: int | None, *, capacity: int, seed: int
+    sequences: NDArray[Any],
+    slots: NDArray[np.int32],
+    count: int | None,
+    *,
+    capacity: int,
+    most_sequences: int | None = None,
+    seed: int,
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Returns the shuffled sequences of the first `count` packs, and where in these each pack begins.
 
-    Next fit: a sequence joins the pack before it if it fits, and begins a new pack if it does not; the next epoch goes
+    Next fit: a sequence joins the pack before it if it may, and begins a new pack if it may not; the next epoch goes
     on where the last one ended. O(sequences). With None: the packs of one epoch, the last of which is the emptiest.
 
     Args:
@@ -199,6 +215,7 @@ def pack_conversations(
         slots: int32[num_sequences], what each takes of a pack, at least 1 and at most `capacity`.
         count: packs.
         capacity: positions of a pack.
+        most_sequences: most sequences of a pack; None for any number.
         seed: seed of the shuffles.
 
     Returns:
@@ -210,11 +227,11 @@ def pack_conversations(
     """
     stream = [_no_sequences(sequences, count)]
     starts: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
-    position, num_starts, filled = 0, 0, -1
+    position, num_starts, row = 0, 0, (-1, 0)
     epochs = _shuffled_epochs(len(sequences), seed)
     while count is None or num_starts <= count:  # a pack is complete once the next one begins
         order = next(epochs)
-        begins, filled = next_fit(slots[order], capacity=capacity, filled=filled)
+        begins, row = next_fit(slots[order], capacity=capacity, most_items=most_sequences, row=row)
         stream.append(sequences[order].astype(stream[0].dtype))
         starts.append(begins + position)
         position += len(order)

@@ -6,7 +6,8 @@ thus the last label of one piece and the first input of the next, so that every 
 is a label exactly once in an epoch: nothing is dropped, and nothing is trained twice. (Without the extra token, the
 label at the end of each sample is unknown, as it is for windows.) The rest of a long document is packed like any other.
 
-Optimised best-fit decreasing: pieces in falling order of length, each into the row with the least room that holds it.
+Optimised best-fit decreasing: pieces in falling order of length, each into the row with the least room that holds it,
+if that does not hold as many pieces as a pack may.
 """
 
 from __future__ import annotations
@@ -58,7 +59,11 @@ class BestFitReport:
 
 
 def best_fit_report(
-    lengths: NDArray[np.int32] | Iterable[NDArray[np.int32]], *, sequence_length: int, extra: int = 1
+    lengths: NDArray[np.int32] | Iterable[NDArray[np.int32]],
+    *,
+    sequence_length: int,
+    extra: int = 1,
+    most_documents: int | None = None,
 ) -> BestFitReport:
     """Returns what packing documents of these lengths comes to, without packing them: one pass over the lengths.
 
@@ -72,6 +77,7 @@ def best_fit_report(
         lengths: int32[num_documents], tokens per document; or blocks of that.
         sequence_length: tokens of a sample.
         extra: tokens that a sample reads beyond its length, 0 or 1.
+        most_documents: most pieces of a pack; None for any number.
 
     Raises:
         IndexError: a length is negative.
@@ -84,7 +90,7 @@ def best_fit_report(
         documents, split = kernels.add_pieces(part, histogram, sequence_length=sequence_length, extra=extra)
         num_documents, num_split = num_documents + documents, num_split + split
         num_tokens += int(part.sum(dtype=np.int64))
-    num_packs, num_pieces = kernels.count_packs(histogram), int(histogram.sum())
+    num_packs, num_pieces = kernels.count_packs(histogram, most_pieces=most_documents), int(histogram.sum())
     placed = int(histogram @ np.arange(capacity + 1))
     places = num_packs * capacity
     return BestFitReport(
@@ -139,6 +145,7 @@ def build_best_fit(
     *,
     sequence_length: int,
     extra: int,
+    most_documents: int | None = None,
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yields the piece index and the pack index of all epochs.
 
@@ -152,6 +159,7 @@ def build_best_fit(
         random: advanced by the shuffles.
         sequence_length: tokens of a sample.
         extra: tokens that a sample reads beyond its length, 0 or 1.
+        most_documents: most pieces of a pack; None for any number.
 
     Yields:
         piece_index: [epochs * pieces, 2], (document, first token taken) of each piece, pack by pack; a piece goes to
@@ -174,6 +182,7 @@ def build_best_fit(
                 order,
                 sequence_length=sequence_length,
                 extra=extra,
+                most_pieces=most_documents,
                 first_piece=first_piece,
                 packs=packs[first_pack : first_pack + report.num_packs],
                 pieces=pieces[first_piece : first_piece + report.num_pieces],

@@ -44,12 +44,14 @@ class SampleShape:
         extra: tokens that a sample reads beyond its length, 0 or 1.
         keep_partial: whether a last, incomplete window counts; every pack does.
         blocks: how far samples mix, for data that are read from afar; None to mix all of them.
+        most_documents: most documents of a pack; None for any number.
     """
 
     sequence_length: int
     extra: int
     keep_partial: bool = False
     blocks: BlockShuffle | None = None
+    most_documents: int | None = None
 
 
 class OrderPolicy(Protocol):
@@ -265,7 +267,13 @@ class PackOrder(ArrayOrder):
     def _build(self) -> Iterator[tuple[str, NDArray[Any]]]:
         random, shape = LegacyRandom(self._seed), self._shape
         yield from build_best_fit(
-            self._documents, self._plan, self._report, random, sequence_length=shape.sequence_length, extra=shape.extra
+            self._documents,
+            self._plan,
+            self._report,
+            random,
+            sequence_length=shape.sequence_length,
+            extra=shape.extra,
+            most_documents=shape.most_documents,
         )
         yield "shuffle_index", build_shuffle_index(self._plan, random)  # the packs of all epochs, as windows are
 
@@ -282,9 +290,19 @@ class PackOrder(ArrayOrder):
 
 @dataclass(frozen=True, slots=True)
 class ConcatWindows:
-    """The policy of windows over the stream of all documents, or of some blocks of it at a time."""
+    """The policy of windows over the stream of all documents, or of some blocks of it at a time.
+
+    Raises:
+        ConfigError: a number of documents is to be the most of a window.
+    """
 
     shape: SampleShape
+
+    def __post_init__(self) -> None:
+        """Checks the shape."""
+        if (most := self.shape.most_documents) is not None:
+            message = f"expected no most_documents for windows, which are cut by tokens alone, found {most}"
+            raise ConfigError(message, hint='pack documents: `window_policy="best_fit"`, or `windows` of a run')
 
     def epochs(self, num_tokens: int, lengths: Iterable[NDArray[np.int32]]) -> WindowEpochs:
         """Returns how many samples come from how many epochs; needs no lengths."""
@@ -322,7 +340,13 @@ class BestFitPacks:
 
     def epochs(self, num_tokens: int, lengths: Iterable[NDArray[np.int32]]) -> PackEpochs:
         """Returns how many samples come from how many epochs; one pass over the lengths."""
-        report = best_fit_report(lengths, sequence_length=self.shape.sequence_length, extra=self.shape.extra)
+        shape = self.shape
+        report = best_fit_report(
+            lengths,
+            sequence_length=shape.sequence_length,
+            extra=shape.extra,
+            most_documents=shape.most_documents,
+        )
         return PackEpochs(num_tokens=num_tokens, report=report)
 
     def order(

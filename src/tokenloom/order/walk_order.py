@@ -68,6 +68,7 @@ class WalkOrder:
         extra: tokens that a sample reads beyond its length, 0 or 1.
         denied: documents that are not read.
         num_packs: of each pair, where samples are best-fit packs; None where they are windows over all documents.
+        most_documents: most documents, or parts of them, of a pack; None for any number.
     """
 
     num_samples = _NO_END
@@ -85,6 +86,7 @@ class WalkOrder:
         extra: int,
         denied: Sequence[int] = (),
         num_packs: Sequence[int] | None = None,
+        most_documents: int | None = None,
     ) -> None:
         self.identity = identity
         self._pairs = pairs
@@ -96,6 +98,7 @@ class WalkOrder:
             extra=extra,
             denied=denied,
             num_packs=num_packs,
+            most_pieces=most_documents,
         )
 
     def add_walks(self, first_walk: int, first_pair: int, last_pair: int, num_windows: int) -> None:

@@ -181,6 +181,7 @@ class Member:
                 extra=0,
                 denied=denied,
                 num_packs=num_packs if kind.shares_samples else None,
+                most_documents=lock.samples.get("most_conversations"),
             )
             self.dataset = kind.in_order(taken, self.order)
         else:
@@ -194,6 +195,7 @@ class Member:
                 extra=config.num_extra_tokens,
                 denied=denied,
                 num_packs=data.num_packs(config.sequence_length) if lock.windows == "best_fit" else None,
+                most_documents=lock.samples.get("most_documents"),
             )
             self.dataset = CLASSES[lock.dataset].in_order(data.pairs, self.order, config, name=data.source.name)
         self.walks: set[int] = set()

@@ -61,9 +61,11 @@ def count_pair(
     reads_held: bool = False,
 ) -> int:
     """Returns how many packs a pair makes in a walk."""
+    most: int | None = settings.samples.get("most_documents")
     if kind := CONVERSATION_CLASSES.get(settings.dataset):
         lengths = kind.count_places(opened, config_of(settings.dataset, settings.samples, sequence_length))
         capacity, extra = (sequence_length if kind.shares_samples else 1), 0
+        most = settings.samples.get("most_conversations")
     else:
         lengths, capacity, extra = opened.sequence_lengths, sequence_length, extra_tokens(settings)
     return count_packs_of(
@@ -75,6 +77,7 @@ def count_pair(
         held_blocks=pair.held_blocks,
         held_documents=pair.held_documents,
         reads_held=reads_held,
+        most_pieces=most,
     )
 
 

@@ -83,7 +83,7 @@ class _AnyTokenizer:
         raise NotImplementedError
 
 
-def sample_settings(table: Table, dataset: str) -> dict[str, Any]:
+def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
     """Returns the settings that the dataset class is given, sorted by name; what equals its defaults is left out.
 
     The four of `DEFAULTS` are always there.
@@ -99,7 +99,7 @@ def sample_settings(table: Table, dataset: str) -> dict[str, Any]:
     }
     table.refuse_others(usual, elsewhere=elsewhere)
     given = {key: table.read(key, _plain) for key in table.values}
-    _check(table, kind, {**DEFAULTS, **given})
+    _check(table, kind, {**DEFAULTS, **given, "window_policy": windows})
     said = {key: value for key, value in given.items() if key in DEFAULTS or value != usual[key]}
     return dict(sorted({**DEFAULTS, **said}.items()))
 

@@ -243,7 +243,7 @@ def parse_run(text: str, *, path: str) -> RunSettings:
         windows=windows,
         mixing_block=_mixing_block(top),
         dataset=dataset,
-        samples=sample_settings(top.table("samples", name=" of [samples]"), dataset),
+        samples=sample_settings(top.table("samples", name=" of [samples]"), dataset, windows),
         sources=sources,
         stages=parse_stages(stages, numbers),
         denied=parse_denials(top, numbers),

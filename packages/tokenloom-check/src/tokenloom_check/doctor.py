@@ -142,11 +142,11 @@ def check_python() -> Iterator[Finding]:
 
 def check_native() -> Iterator[Finding]:
     """Yields whether kernels of the compiled module compute known results."""
-    starts, filled = next_fit(np.array([3, 3, 2], dtype=np.int32), capacity=6, filled=-1)
+    starts, row = next_fit(np.array([3, 3, 2], dtype=np.int32), capacity=6, most_items=None, row=(-1, 0))
     right = {
         "checksums": crc32(b"123456789") == 0xCBF43926,
         "blends": blending_counts(np.array([0.5, 0.25, 0.25]), 8).tolist() == [4, 2, 2],
-        "packs": (starts.tolist(), filled) == ([0, 2], 2),
+        "packs": (starts.tolist(), row) == ([0, 2], (2, 1)),
     }
     if wrong := [name for name, is_right in right.items() if not is_right]:
         hint = "build it on this machine: `pip install --force-reinstall --no-deps --no-binary tokenloom tokenloom`"
