@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 namespace tokenloom {
@@ -45,22 +46,30 @@ inline void fill_seen_stops(Boundaries bounds, const float* loss_mask, std::int3
   }
 }
 
+inline constexpr std::int64_t kColumnsAtOnce = 8;
+
 // A token sees those of its document up to itself, or up to its one of `stops`, which rise; and of these the last
-// `window`, where 0 is all of them. `columns` are 0, 1, 2, … as many as there are blocks.
+// `window`, where 0 is all of them. `columns` are 0, 1, 2, … as many as there are blocks, and `kColumnsAtOnce` more.
 inline void fill_block_lists(Boundaries bounds, std::int64_t block, std::int64_t window, const std::int32_t* stops,
                              std::span<const std::int32_t> columns, const BlockLists& out) {
   const std::int64_t length = bounds.back();
-  const auto num_blocks = static_cast<std::int64_t>(columns.size());
+  const auto num_blocks = static_cast<std::int64_t>(columns.size()) - kColumnsAtOnce;
   std::size_t document = 0;
   const auto first_seen = [&](std::int64_t token) {
     while (bounds[document + 1] <= token) ++document;
     return std::max<std::int64_t>(bounds[document], window > 0 ? token - window + 1 : 0);
   };
   const auto seen_stop = [&](std::int64_t token) { return stops != nullptr ? stops[token] : token + 1; };
-  const auto count_up = [&](std::int32_t*& at, std::int64_t from, std::int64_t to) {
-    if (from < to) at = std::copy(columns.data() + from, columns.data() + to, at);
-  };
   for (std::int64_t row = 0; row < num_blocks; ++row) {
+    // Most ranges are short, so whole groups are copied: what is too much is written over by the next range or row.
+    const bool is_near_end = (num_blocks - row - 1) * num_blocks < kColumnsAtOnce;
+    const auto count_up = [&](std::int32_t* at, std::int64_t from, std::int64_t to) {
+      if (from >= to) return at;
+      if (is_near_end) return std::copy(columns.data() + from, columns.data() + to, at);
+      for (std::int64_t column = from; column < to; column += kColumnsAtOnce)
+        std::memcpy(at + (column - from), columns.data() + column, kColumnsAtOnce * sizeof(std::int32_t));
+      return at + (to - from);
+    };
     const std::int64_t begin = row * block, last = std::min(begin + block, length) - 1;
     // From token to token what is seen begins later, and ends later: some token sees each block in [first, stop), and
     // all see those from where the last token begins to where the first one ends. A row that the sample does not fill
@@ -72,15 +81,15 @@ inline void fill_block_lists(Boundaries bounds, std::int64_t block, std::int64_t
     out.num_partial[row] = static_cast<std::int32_t>(full - first + stop - full_stop);
     out.num_full[row] = static_cast<std::int32_t>(full_stop - full);
     std::int32_t* at = out.partial + row * num_blocks;
-    count_up(at, first, full);
-    count_up(at, full_stop, stop);
-    count_up(at, 0, first);
-    count_up(at, full, full_stop);
-    count_up(at, stop, num_blocks);
+    at = count_up(at, first, full);
+    at = count_up(at, full_stop, stop);
+    at = count_up(at, 0, first);
+    at = count_up(at, full, full_stop);
+    at = count_up(at, stop, num_blocks);
     at = out.full + row * num_blocks;
-    count_up(at, full, full_stop);
-    count_up(at, 0, full);
-    count_up(at, full_stop, num_blocks);
+    at = count_up(at, full, full_stop);
+    at = count_up(at, 0, full);
+    at = count_up(at, full_stop, num_blocks);
   }
 }
 

@@ -303,7 +303,7 @@ void fill_attention(const nb::ndarray<const std::int32_t, nb::c_contig, nb::devi
   if (!ok) throw nb::value_error("an output has the wrong shape, or is missing");
   const std::int64_t count = rows ? static_cast<std::int64_t>(rows->size()) : num_rows;
   const WithoutLock unlocked;
-  std::vector<std::int32_t> columns(static_cast<std::size_t>(num_partial ? num_blocks : 0));
+  std::vector<std::int32_t> columns(static_cast<std::size_t>(num_partial ? num_blocks + kColumnsAtOnce : 0));
   std::iota(columns.begin(), columns.end(), 0);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t row = rows ? rows->data()[i] : i;
