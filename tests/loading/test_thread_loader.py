@@ -71,6 +71,23 @@ def test_no_more_is_read_ahead_than_asked(prefix, read_ahead, in_a_row):
     assert len(asked) == 12 + read_ahead
 
 
+@pytest.mark.parametrize(("num_bytes", "expected"), [(100, 16), (1 << 20, 8), (1 << 23, 4)])
+def test_of_small_batches_more_are_read_ahead(num_bytes, expected):
+    asked = []
+
+    class Sized:
+        def batch(self, positions):
+            asked.append(positions)
+            return {"tokens": np.zeros((1, num_bytes), dtype=np.uint8)}
+
+    batches = iter(ThreadLoader(Sized(), [[k] for k in range(60)], digest=False))
+    for _ in range(12):
+        next(batches)
+    wait_until(lambda: len(asked) >= 12 // (expected // 2) * (expected // 2) + expected)
+    assert 12 + expected // 2 <= len(asked) <= 12 + expected
+    batches.close()
+
+
 def test_leaving_the_loop_ends_the_threads(prefix):
     dataset = make_dataset(prefix, num_samples=40)
     for batch in ThreadLoader(dataset, MegatronPretrainingSampler(40, 0, 2, 0, 1), num_threads=3):

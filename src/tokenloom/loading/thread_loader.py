@@ -34,6 +34,9 @@ Tensors = Literal["torch", "numpy"]
 
 _STATE_VERSION = 1
 
+_LEAST_AHEAD, _MOST_AHEAD, _AHEAD_BYTES = 4, 16, 8 << 20
+"""Batches that are read ahead where nothing else is said."""
+
 
 @dataclass(slots=True)
 class DataWait:
@@ -255,8 +258,8 @@ class ThreadLoader:
             no sampler. They must be said where `torch.distributed` has several ranks.
         tensors: "torch" or "numpy"; None for the former where torch is installed, else the latter.
         num_threads: number of threads that fill batches.
-        read_ahead: batches that are ready or being filled at most; so many lie in memory, and the one in use. A thread
-            fills half of its share in a row, so that with 16 a loop over small batches, below 1 MB, is faster.
+        read_ahead: batches that are ready or being filled at most; so many lie in memory, and the one in use. None for
+            4, or of small batches as many as 8 MB hold, up to 16: a thread fills half of its share in a row.
         pin_memory: whether batches lie in page-locked memory; by default, where CUDA is available to torch.
         reuse_after: None, and every batch is new and yours to keep. With k, batches lie in a ring of buffers, and one
             is overwritten once k further ones were asked for: 1 for a loop that is done with a batch before it asks
@@ -280,7 +283,7 @@ class ThreadLoader:
         data_parallel_size: int | None = None,
         tensors: Tensors | None = None,
         num_threads: int = 1,
-        read_ahead: int = 4,
+        read_ahead: int | None = None,
         pin_memory: bool | None = None,
         reuse_after: int | None = None,
         integer_dtype: DTypeLike = np.int64,
@@ -301,7 +304,9 @@ class ThreadLoader:
         self.dataset = dataset
         self.sampler = sampler
         self.num_threads: int = checked_integer("num_threads", num_threads, at_least=1)
-        self.read_ahead: int = checked_integer("read_ahead", read_ahead, at_least=1)
+        self.read_ahead: int | None = (
+            None if read_ahead is None else checked_integer("read_ahead", read_ahead, at_least=1)
+        )
         self.reuse_after: int | None = (
             None if reuse_after is None else checked_integer("reuse_after", reuse_after, at_least=1)
         )
@@ -339,17 +344,24 @@ class ThreadLoader:
         fill = partial(self._fill, self._make_buffers())
         batches = announce_ahead(self.dataset, itertools.islice(self.sampler, first, None))
         numbered = enumerate(batches, first)
-        # One thread fills several in a row, of which the loop has one half while the other is filled: to wake a thread
-        # takes as long as to fill a batch.
-        size = max(1, self.read_ahead // (2 * self.num_threads))
-        chunks = iter(lambda: list(itertools.islice(numbered, size)), [])
         executor = ThreadPoolExecutor(max_workers=self.num_threads, thread_name_prefix="tokenloom-loader")
         pending: deque[Future[list[_Filled]]] = deque()
+        ahead, num_ahead = self.read_ahead or _LEAST_AHEAD, 0
+        grows = self.read_ahead is None and self.reuse_after is None  # a ring has its slots
+
+        def read_more() -> None:
+            # One thread fills several in a row, of which the loop has one half while the other is filled: to wake a
+            # thread takes as long as to fill a batch.
+            nonlocal num_ahead
+            size = max(1, ahead // (2 * self.num_threads))
+            while num_ahead + size <= ahead and (chunk := list(itertools.islice(numbered, size))):
+                pending.append(submit(executor, partial(fill, chunk)))
+                num_ahead += len(chunk)
+
         ending = ENDING  # an iterator that is kept may outlive the names of this module
         try:
             with daemons_stopped():
-                for chunk in itertools.islice(chunks, self.read_ahead // size):
-                    pending.append(submit(executor, partial(fill, chunk)))
+                read_more()
             while pending:
                 started = time.perf_counter()
                 with daemons_stopped():
@@ -361,8 +373,11 @@ class ThreadLoader:
                         if filled.error is not None:
                             raise filled.error
                         self.wait.add(waited)
-                        for chunk in itertools.islice(chunks, 0 if ready else 1):
-                            pending.append(submit(executor, partial(fill, chunk)))
+                        num_ahead -= 1
+                        if grows:
+                            ahead, grows = _ahead_of(filled.batch), False
+                        if not ready:
+                            read_more()
                     waited = 0.0
                     if self.read.keeps:
                         self.read.add(filled.positions, filled.digests)
@@ -383,7 +398,7 @@ class ThreadLoader:
             tensors=self.tensors,
             pin_memory=self.pin_memory,
             integer_dtype=self.integer_dtype,
-            num_slots=0 if self.reuse_after is None else self.read_ahead + self.reuse_after,
+            num_slots=0 if self.reuse_after is None else (self.read_ahead or _LEAST_AHEAD) + self.reuse_after,
         )
 
     def _fill(self, buffers: BatchBuffers, chunk: list[tuple[int, Batch]]) -> list[_Filled]:
@@ -446,6 +461,12 @@ class ThreadLoader:
             raise ConfigError(message, hint=hint)
         self._num_to_skip = checked_integer("num_yielded", state["num_yielded"], at_least=0)
         self._progress = _Progress(found, self._num_to_skip)
+
+
+def _ahead_of(batch: Mapping[str, Any]) -> int:
+    """Returns how many batches like this one are read ahead."""
+    num_bytes = sum(getattr(array, "nbytes", 0) for array in batch.values())
+    return min(max(_AHEAD_BYTES // max(num_bytes, 1), _LEAST_AHEAD), _MOST_AHEAD)
 
 
 def _settings_of(sampler: Any) -> dict[str, Any]:
