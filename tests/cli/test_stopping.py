@@ -101,7 +101,7 @@ def test_a_stopped_corpus_job_cleans_up_and_leaves_no_process(folder, tmp_path):
 SLOW_CLEANUP = """
 import sys, time
 from tokenloom import cli
-from tokenloom.cli import info, stopping
+from tokenloom.cli import datasets, stopping
 stopping._SECONDS_OF_ONE_EVENT = float(sys.argv[1])
 def run(options):
     try:
@@ -112,7 +112,7 @@ def run(options):
         print("cleaning", flush=True)
         sys.stdin.readline()
         print("clean", flush=True)
-info.run = run
+datasets.COMMANDS["info"] = datasets.InfoOptions, run
 sys.exit(cli.main(["info", "x"]))
 """
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Annotated, Any
 
-from tokenloom.cli.drawing import look_of, print_shown
-from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import Written
+from tokenloom.cli.output import look_of, members, print_json, print_lines
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.inspect.shown_data import shown_sample
+from tokenloom.inspect.shown_terminal import shown_lines
 from tokenloom.loading.from_data import load
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.optional import require
@@ -112,7 +112,7 @@ def run(options: Options) -> int:
     number = next((number for number in range(len(train)) if len(train.spans(number)) > 1), 0)
     tell(f"5. What a training step sees: sample {number}, decoded, with its documents\n")
     if not options.json:
-        print_shown(shown_sample(train, number, tokenizer), look_of(most_tokens=_MOST_TOKENS))
+        print_lines(shown_lines(shown_sample(train, number, tokenizer), look_of(most_tokens=_MOST_TOKENS)))
 
     tell(f"\n6. Batches of {options.micro_batch_size} samples, by ThreadLoader")
     report = _stream(train, options.micro_batch_size)
@@ -128,8 +128,7 @@ def run(options: Options) -> int:
                 "prefix": data,
                 "num_text_bytes": num_bytes,
                 "tokenizer": path,
-                "num_documents": summary.num_documents,
-                "num_tokens": summary.num_tokens,
+                **members(summary, "num_documents", "num_tokens"),
                 "preprocess_seconds": summary.seconds,
                 "num_samples": {dataset.index_split.name: len(dataset) for dataset in datasets},
                 "stream": report,

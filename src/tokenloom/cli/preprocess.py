@@ -1,31 +1,32 @@
-"""`tokenloom preprocess`: text into datasets."""
+"""Commands that turn records into pairs: texts, conversations, and texts with images."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tokenloom.cli import console
-from tokenloom.cli.json_output import print_json
-from tokenloom.cli.options import OneOf, Written
-from tokenloom.cli.reference_options import ReferencePreprocessing, format_of
-from tokenloom.cli.tokenising_options import JobOptions, TokenizerOptions, written
+from tokenloom.cli.options import OneOf, UsageError, WithoutEffect, Written
+from tokenloom.cli.output import Answer, members, table
+from tokenloom.cli.tokenising_options import JobOptions, ReferencePreprocessing, TokenizerOptions, format_of, written
 from tokenloom.cli.values import shares
 from tokenloom.errors import ConfigError
-from tokenloom.inputs.formats import FORMATS  # whose names cost nothing: help must not import the readers
-from tokenloom.preprocess.settings import CorpusSettings
+from tokenloom.inputs.formats import FORMATS
+from tokenloom.preprocess.settings import ChatSettings, CorpusSettings, MultimodalSettings
 from tokenloom.setting_types import Count
 
 if TYPE_CHECKING:
-    from tokenloom.preprocess.preview import DocumentPreview
+    from tokenloom.preprocess.chat import ChatSummary
+    from tokenloom.preprocess.multimodal import MultimodalSummary
+    from tokenloom.preprocess.preview import CorpusPreview, DocumentPreview
     from tokenloom.preprocess.summary import CorpusSummary
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _SHOWN_CHARACTERS = 200
 _MOST_SHOWN = 20
 """Datasets listed in the summary."""
+
+_DONE = (("nothing to do", "all of it was done before"),)
 
 _MOST_NAMED = 3
 """Inputs in its title."""
@@ -43,7 +44,7 @@ _SETTINGS = written(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(TokenizerOptions, JobOptions, ReferencePreprocessing):
+class TextOptions(TokenizerOptions, JobOptions, ReferencePreprocessing):
     """Tokenize a corpus into PREFIX_KEY_document.bin and .idx. What was interrupted goes on where it was when the same
     command runs again; on several machines that share the folder, all take part.
 
@@ -67,23 +68,24 @@ class Options(TokenizerOptions, JobOptions, ReferencePreprocessing):
     json: bool = False
 
 
-def run(options: Options) -> int:
-    """Tokenizes and prints the summary."""
+def texts(options: TextOptions) -> Answer:
+    """Tokenizes; returns the summary."""
+    from tokenloom.preprocess.preview import preview_corpus
     from tokenloom.preprocess.text import preprocess_corpus
 
     options = _settled(options)
     tokenizer = options.load_tokenizer(bos_token=options.bos_token)
     if options.dry_run is not None:
-        return _show_documents(options, options.dry_run, tokenizer)
+        names = options.inputs, options.output_prefix
+        preview = preview_corpus(*names, tokenizer, options.settings, count=options.dry_run)
+        documents = [{"path": path, "key": key, **members(document)} for path, key, document in preview.documents]
+        return Answer({**members(preview), "documents": documents}, _preview_lines(preview))
     summary = preprocess_corpus(**options.job_arguments(preprocess_corpus, tokenizer=tokenizer))
-    if options.json:
-        print_json({**dataclasses.asdict(summary), "num_tokens": summary.num_tokens})
-    else:
-        _print_summary(summary, _listed(options.inputs))
-    return 0
+    lines = _summary_lines(summary, _listed(options.inputs))
+    return Answer({**members(summary), "num_tokens": summary.num_tokens}, lines)
 
 
-def _settled(options: Options) -> Options:
+def _settled(options: TextOptions) -> TextOptions:
     """Returns the options with those that say the same in another way put where the command's own are.
 
     Raises:
@@ -118,34 +120,23 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMED]) + (f" and {hidden:,} more" if hidden > 0 else "")
 
 
-def _show_documents(options: Options, count: int, tokenizer: TextTokenizer) -> int:
-    from tokenloom.preprocess.preview import preview_corpus
-
-    preview = preview_corpus(options.inputs, options.output_prefix, tokenizer, options.settings, count=count)
-    if options.json:
-        told = dataclasses.asdict(preview)
-        told["documents"] = [
-            {"path": path, "key": key, **dataclasses.asdict(document)} for path, key, document in preview.documents
-        ]
-        print_json(told)
-        return 0
+def _preview_lines(preview: CorpusPreview) -> Iterator[str]:
     for path, key, document in preview.documents:
-        density = (
-            f", {document.num_text_bytes / document.num_tokens:.2f} bytes per token" if document.num_tokens else ""
-        )
-        print(f"{path}, {key!r}: {document.num_text_bytes:,} bytes, {document.num_tokens:,} tokens{density}")
-        print(f"  ids:  {_ids_in_words(document)}")
-        print(f"  text: {_shortened(document.text)!r}")
+        density = ""
+        if document.num_tokens:
+            density = f", {document.num_text_bytes / document.num_tokens:.2f} bytes per token"
+        yield f"{path}, {key!r}: {document.num_text_bytes:,} bytes, {document.num_tokens:,} tokens{density}"
+        yield f"  ids:  {_ids_in_words(document)}"
+        yield f"  text: {_shortened(document.text)!r}"
         if document.is_doubled:
-            print("  its text already spells out a token that is added")
+            yield "  its text already spells out a token that is added"
         if not document.is_exact:
-            print("  decoding does not give the text back: the tokenizer normalises it, or lacks characters")
+            yield "  decoding does not give the text back: the tokenizer normalises it, or lacks characters"
     for bad in preview.bad_lines:
-        print(f"{bad.path} {bad.unit} {bad.line}: {bad.reason}")
-    print(f"\nengine {preview.engine}: {preview.engine_reason}")
-    print(f"input: {preview.num_files:,} files, {preview.num_bytes:,} bytes; {preview.num_ignored:,} others ignored")
-    print(f"tokens would be stored as {preview.dtype}, in {preview.num_shards:,} shards; nothing was written")
-    return 0
+        yield f"{bad.path} {bad.unit} {bad.line}: {bad.reason}"
+    yield f"\nengine {preview.engine}: {preview.engine_reason}"
+    yield f"input: {preview.num_files:,} files, {preview.num_bytes:,} bytes; {preview.num_ignored:,} others ignored"
+    yield f"tokens would be stored as {preview.dtype}, in {preview.num_shards:,} shards; nothing was written"
 
 
 def _ids_in_words(document: DocumentPreview) -> str:
@@ -161,22 +152,12 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
 
 
-def _work_rows(summary: CorpusSummary, reused: str) -> list[tuple[str, str]]:
-    speed = ""
-    if not summary.num_shards_reused:  # else some of it was not read now
-        speed = f", {summary.num_text_bytes / summary.seconds / 1e6:.1f} MB/s"
-        speed += f", {summary.num_tokens / summary.seconds:,.0f} tokens/s"
-    return [
-        ("text bytes read", f"{summary.num_text_bytes:,}"),
-        ("shards", f"{summary.num_shards:,}{reused}"),
-        ("seconds", f"{summary.seconds:.2f}{speed}"),
-    ]
-
-
-def _print_summary(summary: CorpusSummary, title: str) -> None:
+def _summary_lines(summary: CorpusSummary, title: str) -> Iterator[str]:
     num_hidden = len(summary.datasets) - _MOST_SHOWN
-    reused = f", {summary.num_shards_reused} of them done before" if summary.num_shards_reused else ""
-    datasets = [
+    ignored = f", {summary.num_ignored:,} ignored" if summary.num_ignored else ""
+    rows = [*_DONE] if summary.was_complete else []
+    rows += [("input files", f"{summary.num_files:,}{ignored}"), ("documents", f"{summary.num_documents:,}")]
+    rows += [
         (
             f"dataset of {dataset.key!r}" + (f", {dataset.split}" if dataset.split else ""),
             f"{dataset.prefix} ({dataset.num_documents:,} documents, {dataset.num_tokens:,} tokens)",
@@ -184,24 +165,179 @@ def _print_summary(summary: CorpusSummary, title: str) -> None:
         for dataset in summary.datasets[:_MOST_SHOWN]
     ]
     unusual = (
+        ("further datasets", max(num_hidden, 0), ""),
         ("duplicates left out", summary.num_duplicates, ""),
         ("documents that spell out an added token", summary.num_doubled, ""),
         ("rejected records", summary.num_rejected, f" in {', '.join(summary.rejected_paths)}"),
         ("blank lines", summary.num_blank_lines, ""),
         ("datasets without documents", sum(not dataset.num_documents for dataset in summary.datasets), ""),
     )
-    ignored = f", {summary.num_ignored:,} ignored" if summary.num_ignored else ""
-    console.print_table(
-        (title, ""),
-        [
-            *([("nothing to do", "all of it was done before")] if summary.was_complete else []),
-            ("input files", f"{summary.num_files:,}{ignored}"),
-            ("documents", f"{summary.num_documents:,}"),
-            *datasets,
-            *([("further datasets", f"{num_hidden:,}")] if num_hidden > 0 else []),
-            *((name, f"{number:,}{more}") for name, number, more in unusual if number),
-            ("tokens", f"{summary.num_tokens:,} of {summary.dtype}"),
-            *([] if summary.was_complete else _work_rows(summary, reused)),
-            ("engine", f"{summary.engine}: {summary.engine_reason}"),
-        ],
+    rows += [(name, f"{number:,}{more}") for name, number, more in unusual if number]
+    rows.append(("tokens", f"{summary.num_tokens:,} of {summary.dtype}"))
+    if not summary.was_complete:
+        reused, speed = f", {summary.num_shards_reused} of them done before", ""
+        if not summary.num_shards_reused:  # else some of it was not read now
+            reused, speed = "", f", {summary.num_text_bytes / summary.seconds / 1e6:.1f} MB/s"
+            speed += f", {summary.num_tokens / summary.seconds:,.0f} tokens/s"
+        rows.append(("text bytes read", f"{summary.num_text_bytes:,}"))
+        rows += [("shards", f"{summary.num_shards:,}{reused}"), ("seconds", f"{summary.seconds:.2f}{speed}")]
+    return table((title, ""), [*rows, ("engine", f"{summary.engine}: {summary.engine_reason}")])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatOptions(TokenizerOptions, JobOptions):
+    """Tokenize conversations into PREFIX.bin, PREFIX.idx and PREFIX.roles, which says what of them the assistant said.
+    What was interrupted goes on where it was when the same command runs again; on several machines that share the
+    folder, all take part.
+
+    Attributes:
+        input_path: JSON lines (.jsonl; also .gz, .zst, .bz2, .xz), .parquet or .arrow.
+        named_input: the input, by an option.
+        json: print one JSON object: prefix, num_documents, num_sequences, num_tokens, num_answer_tokens,
+            num_blank_lines, num_rejected, rejected_path, schema, template, dtype, engine, engine_reason, seconds,
+            was_complete.
+    """
+
+    ONE_OF: ClassVar[OneOf] = {"INPUT (or --input)": ("input_path", "named_input")}
+
+    input_path: Annotated[str | None, Written(metavar="INPUT", is_positional=True)] = None
+    named_input: Annotated[str | None, Written(names=("--input",), metavar="PATH")] = None
+    settings: Annotated[ChatSettings, written()] = field(default_factory=ChatSettings)
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuses two inputs."""
+        if self.input_path and self.named_input:
+            message = "expected INPUT or `--input`, found both"
+            raise UsageError(message)
+
+
+def chat(options: ChatOptions) -> Answer:
+    """Tokenizes; returns the summary."""
+    from tokenloom.preprocess.chat import preprocess_chat
+
+    path, settings = options.input_path or options.named_input, options.settled(options.settings)
+    tokenizer = options.load_tokenizer()
+    summary = preprocess_chat(
+        **options.job_arguments(preprocess_chat, input_path=path, tokenizer=tokenizer, settings=settings)
     )
+    share = summary.num_answer_tokens / summary.num_tokens
+    speed = {} if summary.was_complete else {"tokens/s": f"{summary.num_tokens / summary.seconds:,.0f}"}
+    rows = {
+        "schema": summary.schema,
+        "template": summary.template,
+        "lines": f"{summary.num_documents:,}",
+        "conversations": f"{summary.num_sequences:,}",
+        "tokens": f"{summary.num_tokens:,}",
+        "of these to train": f"{summary.num_answer_tokens:,} ({100 * share:.1f} %)",
+        "dtype": summary.dtype,
+        "rejected lines": _rejected(summary),
+        "blank lines": f"{summary.num_blank_lines:,}",
+        "seconds": f"{summary.seconds:.2f}",
+        **speed,
+        "engine": summary.engine,
+        "engine chosen": summary.engine_reason,
+        "dataset": summary.prefix,
+    }
+    return Answer(summary, table((path or "", ""), [*(_DONE if summary.was_complete else ()), *rows.items()]))
+
+
+def _rejected(summary: ChatSummary | MultimodalSummary) -> str:
+    return "0" if summary.rejected_path is None else f"{summary.num_rejected:,} in {summary.rejected_path}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceMultimodal:
+    """What Megatron's `preprocess_mmdata.py` takes.
+
+    Attributes:
+        named_input: the input.
+        input_image: images that go with the records by their order, sorted by name; PREFIX.pairs.jsonl says which with
+            which.
+    """
+
+    GROUP: ClassVar[str] = "as Megatron's preprocess_mmdata.py calls it"
+    WITHOUT_EFFECT: ClassVar[tuple[WithoutEffect, ...]] = (
+        WithoutEffect(("--log-interval", "--lang"), "texts are not cut, and progress is shown by time"),
+        WithoutEffect(("--split-sentences", "--keep-newlines"), "texts are not cut", nargs=0),
+    )
+
+    named_input: Annotated[str | None, Written(names=("--input",), metavar="FILE")] = None
+    input_image: Annotated[str | None, Written(metavar="FOLDER")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultimodalOptions(TokenizerOptions, JobOptions, ReferenceMultimodal):
+    """Tokenize texts and store the images that go with them in PREFIX.bin and .idx: a document is the text (mode 0),
+    then the bytes of the image file (mode 1). What was interrupted goes on where it was when the same command runs
+    again; on several machines that share the folder, all take part.
+
+    Attributes:
+        inputs: JSON lines, or a folder of pairs with equal names, such as cat.txt and cat.jpg.
+        json: print one JSON object: prefix, num_documents, num_text_tokens, num_image_bytes, num_truncated,
+            num_rejected, rejected_path, seconds, was_complete.
+    """
+
+    inputs: Annotated[tuple[str, ...], Written(metavar="INPUT", is_positional=True)] = ()
+    settings: Annotated[MultimodalSettings, written()] = field(default_factory=MultimodalSettings)
+    json: bool = False
+
+    @property
+    def input(self) -> str:
+        """The one input.
+
+        Raises:
+            UsageError: there are several, or none.
+        """
+        names = [*self.inputs, *([self.named_input] if self.named_input else [])]
+        if len(names) != 1:
+            message = f"expected one INPUT, or one --input, found {len(names)}"
+            raise UsageError(message)
+        return names[0]
+
+
+def multimodal(options: MultimodalOptions) -> Answer:
+    """Writes the dataset; returns the summary."""
+    from tokenloom.preprocess.multimodal import preprocess_multimodal, write_image_records
+
+    tokenizer, named, settings = options.load_tokenizer(), options.input, options.settled(options.settings)
+    _refuse_template(options, tokenizer)
+    if options.input_image is not None:
+        records = f"{options.output_prefix}.pairs.jsonl"
+        write_image_records(
+            named, options.input_image, records, image_key=settings.image_key, overwrite=options.overwrite
+        )
+        named = records
+    summary = preprocess_multimodal(
+        **options.job_arguments(preprocess_multimodal, input_path=named, tokenizer=tokenizer, settings=settings)
+    )
+    rows = {
+        "documents": f"{summary.num_documents:,}",
+        "tokens of texts": f"{summary.num_text_tokens:,}",
+        "bytes of images": f"{summary.num_image_bytes:,}",
+        "texts cut off": f"{summary.num_truncated:,}",
+        "rejected pairs": _rejected(summary),
+        "seconds": f"{summary.seconds:.2f}",
+        "dataset": summary.prefix,
+    }
+    return Answer(summary, table((named, ""), [*(_DONE if summary.was_complete else ()), *rows.items()]))
+
+
+def _refuse_template(options: MultimodalOptions, tokenizer: TextTokenizer) -> None:
+    """Refuses a tokenizer whose template has tokens, which nothing puts around texts here.
+
+    Raises:
+        ConfigError: it is one, and nobody has said that they are to be left out.
+    """
+    from tokenloom.preprocess.blocks import TemplateTokens
+
+    if options.has_template and TemplateTokens.of(tokenizer) != TemplateTokens():
+        message = f"the template of `{tokenizer.path}` puts special tokens around texts, which this command does not"
+        raise ConfigError(message, hint="leave them out with --tokenizer-hf-no-include-special-tokens")
+
+
+COMMANDS = {
+    "preprocess": (TextOptions, texts),
+    "preprocess-chat": (ChatOptions, chat),
+    "preprocess-multimodal": (MultimodalOptions, multimodal),
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from tokenloom.cli.options import Either, UsageError, Written
 from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
 from tokenloom.rendering.words import name_of
+from tokenloom.run.amend import Amended
 from tokenloom.run.lock import LockedSegment, RunLock, read_lock
 from tokenloom.run.run import Run
 from tokenloom.setting_types import Count
@@ -20,6 +22,9 @@ WIDTH = 80
 """Columns that texts and tables for people keep to."""
 
 _MOST_NAMED = 4
+EXHAUSTED = {"stop": "the run stops there", "renormalise": "others are read on", "repeat": "it is read on"}
+"""What follows where a source has been read `max_passes` times."""
+
 NO_STEPS = "a step needs --global-batch-size or --batch-size-schedule"
 
 
@@ -140,11 +145,22 @@ def largest(rows: Iterable[RowT], size: Callable[[RowT], Any], most: int | None)
     return shown, ranked[len(shown) :]
 
 
-def print_row(cells: Sequence[str], widths: Sequence[int], *, indent: str = "  ") -> None:
-    """Prints a row: the first cell to the left and cut off, the others to the right."""
+def difference(path: str, amended: Amended, *, after: str = "after") -> list[str]:
+    """Returns how `run.toml` was edited, as a unified diff."""
+    texts = amended.before.splitlines(), amended.after.splitlines()
+    return list(difflib.unified_diff(*texts, f"{path} before", f"{path} {after}", n=1, lineterm=""))
+
+
+def row_line(cells: Sequence[str], widths: Sequence[int], *, indent: str = "  ") -> str:
+    """Returns a row: the first cell to the left and cut off, the others to the right."""
     first = f"{name_of(cells[0], width=widths[0]):<{widths[0]}}"
     others = (f" {cell:>{width}}" for cell, width in zip(cells[1:], widths[1:], strict=True))
-    print(f"{indent}{first}{''.join(others)}".rstrip())
+    return f"{indent}{first}{''.join(others)}".rstrip()
+
+
+def folded(text: str, first: str = "", others: str = "  ") -> str:
+    """Returns a text as lines of `WIDTH` columns, the first and the others behind an indent."""
+    return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=others)
 
 
 def shares_of(lock: RunLock, segment: LockedSegment) -> str:
@@ -154,5 +170,4 @@ def shares_of(lock: RunLock, segment: LockedSegment) -> str:
     words = [f"{name_of(lock.sources[source].name)} {weight / total:.3%}" for source, weight in named]
     if others:
         words.append(f"{len(others):,} others {sum(weight for _, weight in others) / total:.3%}")
-    joined = ", ".join(word.replace(".000%", "%") for word in words)
-    return textwrap.fill(joined, WIDTH, initial_indent="    ", subsequent_indent="    ")
+    return folded(", ".join(word.replace(".000%", "%") for word in words), "    ", "    ")

@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import Either, UsageError, Written
-from tokenloom.cli.run_common import NO_STEPS, WIDTH, BatchSizes, print_row
+from tokenloom.cli.output import print_json
+from tokenloom.cli.run_common import NO_STEPS, WIDTH, BatchSizes, row_line
 from tokenloom.cli.stopping import say
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
@@ -283,12 +283,12 @@ def _write_parquet(answer: _Answer, path: str) -> None:
 
 def _print(answer: _Answer, options: Options) -> None:
     widths = (26, 9, 9, 9, 9, 10)
-    print_row(("benchmark", "items", "too short", "found", "n-grams", "documents"), widths, indent="")
+    print(row_line(("benchmark", "items", "too short", "found", "n-grams", "documents"), widths, indent=""))
     rows = list(answer.benchmarks())
     for row in rows:
         counts = [f"{row[name]:,}" for name in ("items", "too_short", "found")]
         cells = (os.path.basename(row["benchmark"]), *counts, f"{row['coverage']:.2%}", f"{row['documents']:,}")
-        print_row(cells, widths, indent="")
+        print(row_line(cells, widths, indent=""))
     print(f"\n{answer.found.num_tokens:,} tokens searched for n-grams of {options.words} words")
     for source in answer.sources():
         if source["documents"]:

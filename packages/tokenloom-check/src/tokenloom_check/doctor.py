@@ -24,8 +24,8 @@ from typing import Annotated
 
 import numpy as np
 
-from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import Written
+from tokenloom.cli.output import print_json
 from tokenloom.errors import MissingObjectError, TokenloomError
 from tokenloom.kernels import crc32
 from tokenloom.kernels.blending import blending_counts
