@@ -43,7 +43,7 @@ def arguments(folder: Path, path: Path, *more: str, output: Path | None = None) 
 
 
 def command(folder: Path, path: Path, *more: str, output: Path | None = None) -> list[str]:
-    return [sys.executable, "-m", "tokenloom.cli", *arguments(folder, path, *more, output=output)]
+    return [sys.executable, "-m", "tokenloom", *arguments(folder, path, *more, output=output)]
 
 
 def test_command_writes_the_dataset_and_a_summary(folder: Path, capsys: pytest.CaptureFixture[str]):

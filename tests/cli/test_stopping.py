@@ -21,7 +21,7 @@ HOW_TO_GO_ON = (
     "(nothing was written: run the same command again to begin anew"
     "|[0-9]+ of [0-9]+ shards (is|are) done: run the same command again to go on)"
 )
-COMMAND = [sys.executable, "-m", "tokenloom.cli"]
+COMMAND = [sys.executable, "-m", "tokenloom"]
 
 
 @pytest.fixture(scope="module")

@@ -60,16 +60,12 @@ _TOGETHER = {
 MODULES = {name: module for module, names in _TOGETHER.items() for name in names}
 """The module of each command that shares it with others."""
 
-SATELLITES = {
-    "retro": "retro",
-    "report": "look",
-    "explore": "look",
-    "contamination": "check",
-    "doctor": "check",
-    "pack-report": "check",
-    "verify-resume": "check",
-    "check-isolation": "check",
+_SATELLITES = {
+    "retro": ("retro",),
+    "look": ("report", "explore"),
+    "check": ("contamination", "doctor", "pack-report", "verify-resume", "check-isolation"),
 }
+SATELLITES = {name: extra for extra, names in _SATELLITES.items() for name in names}
 """Commands of other distributions, such as `tokenloom-check`, by the extra that installs them."""
 
 RUN_COMMANDS: Groups = {

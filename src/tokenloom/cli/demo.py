@@ -11,16 +11,17 @@ import shutil
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any
 
 from tokenloom.cli.options import Written
 from tokenloom.cli.output import look_of, members, print_json, print_lines
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.errors import ConfigError, InputError
-from tokenloom.inspect.shown_data import shown_sample
+from tokenloom.inspect.shown import shown_sample
 from tokenloom.inspect.shown_terminal import shown_lines
 from tokenloom.loading.from_data import load
 from tokenloom.loading.thread_loader import ThreadLoader
@@ -64,8 +65,8 @@ class Options:
 
 def run(options: Options) -> int:
     """Walks the path and prints what happens."""
-    tell = _tell_nothing if options.json else print
     missing = _missing_parts()
+    tell: Callable[[str], None] = (lambda _: None) if options.json else print
     for sentence in missing:
         tell(sentence)
     folder = options.output
@@ -123,33 +124,17 @@ def run(options: Options) -> int:
         f"{report['num_batches']:,} batches in {report['seconds']:.2f} s"
     )
     if options.json:
-        print_json(
-            {
-                "prefix": data,
-                "num_text_bytes": num_bytes,
-                "tokenizer": path,
-                **members(summary, "num_documents", "num_tokens"),
-                "preprocess_seconds": summary.seconds,
-                "num_samples": {dataset.index_split.name: len(dataset) for dataset in datasets},
-                "stream": report,
-                "missing": missing,
-            }
-        )
+        record = {"prefix": data, "num_text_bytes": num_bytes, "tokenizer": path, "stream": report, "missing": missing}
+        num_samples = {dataset.index_split.name: len(dataset) for dataset in datasets}
+        record |= {"preprocess_seconds": summary.seconds, "num_samples": num_samples}
+        print_json(record | members(summary, "num_documents", "num_tokens"))
         return 0
-    program = (
-        "tokenloom" if shutil.which("tokenloom") else f"{os.path.relpath(os.path.dirname(sys.executable))}/tokenloom"
-    )
-    print(
-        "\nLook further:\n"
-        f"   {program} info {data}\n"
-        f"   {program} verify {data}\n"
-        f"   {program} show {data} --sample {number}"
-    )
+    folder = f"{os.path.relpath(os.path.dirname(sys.executable))}/"
+    program = f"{'' if shutil.which('tokenloom') else folder}tokenloom"
+    print("\nLook further:")
+    for words in (f"info {data}", f"verify {data}", f"show {data} --sample {number}"):
+        print(f"   {program} {words}")
     return 0
-
-
-def _tell_nothing(_: str) -> None:
-    """Takes what people would read."""
 
 
 def _missing_parts() -> list[str]:
@@ -174,19 +159,12 @@ def _source_texts() -> Iterator[tuple[str, str]]:
         InputError: this Python has no sources.
     """
     root = sysconfig.get_paths()["stdlib"]
-    found = False
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if name not in ("site-packages", "__pycache__"))
-        for name in sorted(files):
-            if name.endswith(".py"):
-                path = os.path.join(folder, name)
-                with open(path, encoding="utf-8", errors="replace") as stream:
-                    text = stream.read()
-                found = True
-                yield os.path.relpath(path, root), text
-    if not found:
+    paths = [path for path in sorted(Path(root).rglob("*.py")) if "site-packages" not in path.parts]
+    if not paths:
         message = f"expected Python sources below `{root}`, found none"
         raise InputError(message)
+    for path in paths:
+        yield str(path.relative_to(root)), path.read_text(encoding="utf-8", errors="replace")
 
 
 def _write_corpus(path: str) -> int:

@@ -29,7 +29,8 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar
 
-from tokenloom.cli.values import byte_count, count, number, option, signed_number, whole_number
+from tokenloom.cli.values import byte_count, count, number, signed_number, whole_number
+from tokenloom.errors import ConfigError
 from tokenloom.numbers import bytes_text
 
 OptionsT = TypeVar("OptionsT")
@@ -276,6 +277,19 @@ def _argument_of(each: _Option) -> dict[str, Any]:
         value = " ".join(map(show, each.default)) if isinstance(each.default, tuple) else show(each.default)
         help_ = f"{help_} (default {value})"
     return given | {"choices": choices, "help": help_ if help_ is argparse.SUPPRESS else help_.replace("%", "%%")}
+
+
+def option(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Returns a parser of values whose errors argparse shows as they are."""
+
+    def parsed(text: str) -> Any:
+        try:
+            return parse(text)
+        except ConfigError as error:
+            message = error.message if error.hint is None else f"{error.message}; {error.hint}"
+            raise argparse.ArgumentTypeError(message) from None
+
+    return parsed
 
 
 @cache

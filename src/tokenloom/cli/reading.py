@@ -26,8 +26,7 @@ from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.errors import ConfigError, DatasetNotFoundError, TokenizerError
 from tokenloom.indexed.layout import prefix_of
-from tokenloom.inspect.shown import Shown
-from tokenloom.inspect.shown_data import OpenPair, shown_document, shown_sample
+from tokenloom.inspect.shown import OpenPair, Shown, shown_document, shown_sample
 from tokenloom.inspect.shown_terminal import shown_lines
 from tokenloom.loading.batch_sizes import Topology
 from tokenloom.loading.digest import RangeDigest, Share, digest_of_positions, name_of_run
