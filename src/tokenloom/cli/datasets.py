@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from tokenloom.adapters.arrow_files import PART_BYTES, ROW_GROUP_BYTES, export_documents, export_samples
 from tokenloom.cli.options import UsageError, Written, arguments_of
-from tokenloom.cli.output import Answer, bar, members, print_json, print_lines, table
+from tokenloom.cli.output import Answer, bar, facts_lines, members, print_json, print_lines, table
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
@@ -59,33 +59,22 @@ def info(options: InfoOptions) -> Iterator[Answer]:
             "hashes": hashes,
             "manifest": None if manifest is None else manifest_document(manifest),
         }
-        rows = [
-            ("origins", "none" if origins is None else _origins_words(origins)),
-            ("hashes of texts", "of all documents" if hashes else "none"),
-        ]
+        words = {
+            "origins": "none" if origins is None else _origins_words(origins),
+            "hashes of texts": "of all documents" if hashes else "none",
+        }
         yield Answer(
-            {"prefix": prefix, **members(statistics), **beside}, _tables_of(prefix, statistics, rows, manifest)
+            {"prefix": prefix, **members(statistics), **beside}, _tables_of(prefix, statistics, words, manifest)
         )
 
 
 def _tables_of(
-    prefix: str, statistics: DatasetStatistics, beside: Sequence[tuple[str, str]], manifest: Manifest | None
+    prefix: str, statistics: DatasetStatistics, beside: Mapping[str, str], manifest: Manifest | None
 ) -> Iterator[str]:
-    numbers = {
-        "documents": statistics.num_documents,
-        "sequences": statistics.num_sequences,
-        "tokens": statistics.num_tokens,
-        "bytes": statistics.num_bytes,
-        "dtype": statistics.dtype,
-        "empty sequences": statistics.num_empty,
-        "shortest": statistics.shortest,
-        "mean length": f"{statistics.mean_length:,.1f}",
-        "longest": statistics.longest,
-    }
-    rows = [(name, value if isinstance(value, str) else f"{value:,}") for name, value in numbers.items()]
-    rows += [(f"sequences of mode {mode}", f"{count:,} with {many:,} tokens") for mode, count, many in statistics.modes]
-    rows += [(f"percentile {percent}", f"{tokens:,}") for percent, tokens in statistics.percentiles]
-    yield from table((prefix, ""), [*rows, *beside])
+    known = members(statistics) | {"percentiles": None, "histogram": None, "modes": None}
+    modes = {f"sequences of mode {mode}": f"{count:,} with {many:,} tokens" for mode, count, many in statistics.modes}
+    percentiles = {f"percentile {percent}": tokens for percent, tokens in statistics.percentiles}
+    yield from facts_lines(prefix, {**known, **modes, **percentiles, **beside})
     if manifest is not None:
         yield from table(("made by", ""), _manifest_rows(manifest))
     if statistics.histogram:

@@ -14,7 +14,8 @@ from enum import Enum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tokenloom.rendering.words import cell_width, lines_of, name_of
+from tokenloom.rendering.card import first_rows
+from tokenloom.rendering.words import cell_width, lines_of, name_of, printable
 from tokenloom.setting_types import Count
 
 if TYPE_CHECKING:
@@ -159,6 +160,26 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str |
     with console.capture() as capture:
         console.print(drawn)
     yield from capture.get().removesuffix("\n").split("\n")
+
+
+def facts_lines(title: str, known: Mapping[str, Any]) -> Iterator[str]:
+    """Yields facts, see `HasFacts`: a table of names and values, further tables, and problems."""
+    tables = {name: value for name, value in known.items() if isinstance(value, list)}
+    plain = {name: value for name, value in known.items() if name not in tables and value is not None}
+    problems = tables.pop("problems", [])
+    rows = [(name.removeprefix("num_").replace("_", " "), _in_words(value)) for name, value in plain.items()]
+    yield from table((title, ""), rows)
+    for name, each in tables.items():
+        if each:
+            cells = [tuple(map(_in_words, row.values())) for row in first_rows(each)]
+            yield from table(tuple(each[0]), cells, title=name)
+    yield from map(printable, problems)
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return "" if value is None else f"{value:,}" if type(value) is int else printable(str(value))
 
 
 def shortened(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Sequence[Sequence[str]] | None:

@@ -120,12 +120,6 @@ class CommandParser(argparse.ArgumentParser):
             if parser.groups:
                 parser.load_all()
 
-    def command(self, name: str) -> CommandParser:
-        """Returns the parser of a command, whose module is imported for that."""
-        self.load([name])
-        parser: CommandParser = self._commands.choices[name]
-        return parser
-
     def require_any(self, *names: str, words: str) -> None:
         """Requires a value for one of several arguments.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from tokenloom.cli.options import OneOf, UsageError, WithoutEffect, Written
-from tokenloom.cli.output import Answer, members, table
+from tokenloom.cli.output import Answer, facts_lines, members
 from tokenloom.cli.tokenising_options import JobOptions, ReferencePreprocessing, TokenizerOptions, format_of, written
 from tokenloom.cli.values import shares
 from tokenloom.errors import ConfigError
@@ -16,18 +16,10 @@ from tokenloom.preprocess.settings import ChatSettings, CorpusSettings, Multimod
 from tokenloom.setting_types import Count
 
 if TYPE_CHECKING:
-    from tokenloom.preprocess.chat import ChatSummary
-    from tokenloom.preprocess.multimodal import MultimodalSummary
     from tokenloom.preprocess.preview import CorpusPreview, DocumentPreview
-    from tokenloom.preprocess.summary import CorpusSummary
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _SHOWN_CHARACTERS = 200
-_MOST_SHOWN = 20
-"""Datasets listed in the summary."""
-
-_DONE = (("nothing to do", "all of it was done before"),)
-
 _MOST_NAMED = 3
 """Inputs in its title."""
 
@@ -81,8 +73,12 @@ def texts(options: TextOptions) -> Answer:
         documents = [{"path": path, "key": key, **members(document)} for path, key, document in preview.documents]
         return Answer({**members(preview), "documents": documents}, _preview_lines(preview))
     summary = preprocess_corpus(**options.job_arguments(preprocess_corpus, tokenizer=tokenizer))
-    lines = _summary_lines(summary, _listed(options.inputs))
-    return Answer({**members(summary), "num_tokens": summary.num_tokens}, lines)
+    known = summary.facts() | {"ignored files": summary.num_ignored or None}
+    if not (summary.was_complete or summary.num_shards_reused):  # else some of it was not read now
+        known["text a second"] = f"{summary.num_text_bytes / summary.seconds / 1e6:.1f} MB"
+        known["tokens a second"] = round(summary.num_tokens / summary.seconds)
+    record = {**members(summary), "num_tokens": summary.num_tokens}
+    return Answer(record, _summary_lines(_listed(options.inputs), summary, known))
 
 
 def _settled(options: TextOptions) -> TextOptions:
@@ -152,36 +148,9 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
 
 
-def _summary_lines(summary: CorpusSummary, title: str) -> Iterator[str]:
-    num_hidden = len(summary.datasets) - _MOST_SHOWN
-    ignored = f", {summary.num_ignored:,} ignored" if summary.num_ignored else ""
-    rows = [*_DONE] if summary.was_complete else []
-    rows += [("input files", f"{summary.num_files:,}{ignored}"), ("documents", f"{summary.num_documents:,}")]
-    rows += [
-        (
-            f"dataset of {dataset.key!r}" + (f", {dataset.split}" if dataset.split else ""),
-            f"{dataset.prefix} ({dataset.num_documents:,} documents, {dataset.num_tokens:,} tokens)",
-        )
-        for dataset in summary.datasets[:_MOST_SHOWN]
-    ]
-    unusual = (
-        ("further datasets", max(num_hidden, 0), ""),
-        ("duplicates left out", summary.num_duplicates, ""),
-        ("documents that spell out an added token", summary.num_doubled, ""),
-        ("rejected records", summary.num_rejected, f" in {', '.join(summary.rejected_paths)}"),
-        ("blank lines", summary.num_blank_lines, ""),
-        ("datasets without documents", sum(not dataset.num_documents for dataset in summary.datasets), ""),
-    )
-    rows += [(name, f"{number:,}{more}") for name, number, more in unusual if number]
-    rows.append(("tokens", f"{summary.num_tokens:,} of {summary.dtype}"))
-    if not summary.was_complete:
-        reused, speed = f", {summary.num_shards_reused} of them done before", ""
-        if not summary.num_shards_reused:  # else some of it was not read now
-            reused, speed = "", f", {summary.num_text_bytes / summary.seconds / 1e6:.1f} MB/s"
-            speed += f", {summary.num_tokens / summary.seconds:,.0f} tokens/s"
-        rows.append(("text bytes read", f"{summary.num_text_bytes:,}"))
-        rows += [("shards", f"{summary.num_shards:,}{reused}"), ("seconds", f"{summary.seconds:.2f}{speed}")]
-    return table((title, ""), [*rows, ("engine", f"{summary.engine}: {summary.engine_reason}")])
+def _summary_lines(title: str, summary: Any, known: Mapping[str, Any]) -> Iterator[str]:
+    done = {"nothing to do": "all of it was done before"} if summary.was_complete else {}
+    return facts_lines(title, {**done, **known})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,29 +190,8 @@ def chat(options: ChatOptions) -> Answer:
     summary = preprocess_chat(
         **options.job_arguments(preprocess_chat, input_path=path, tokenizer=tokenizer, settings=settings)
     )
-    share = summary.num_answer_tokens / summary.num_tokens
-    speed = {} if summary.was_complete else {"tokens/s": f"{summary.num_tokens / summary.seconds:,.0f}"}
-    rows = {
-        "schema": summary.schema,
-        "template": summary.template,
-        "lines": f"{summary.num_documents:,}",
-        "conversations": f"{summary.num_sequences:,}",
-        "tokens": f"{summary.num_tokens:,}",
-        "of these to train": f"{summary.num_answer_tokens:,} ({100 * share:.1f} %)",
-        "dtype": summary.dtype,
-        "rejected lines": _rejected(summary),
-        "blank lines": f"{summary.num_blank_lines:,}",
-        "seconds": f"{summary.seconds:.2f}",
-        **speed,
-        "engine": summary.engine,
-        "engine chosen": summary.engine_reason,
-        "dataset": summary.prefix,
-    }
-    return Answer(summary, table((path or "", ""), [*(_DONE if summary.was_complete else ()), *rows.items()]))
-
-
-def _rejected(summary: ChatSummary | MultimodalSummary) -> str:
-    return "0" if summary.rejected_path is None else f"{summary.num_rejected:,} in {summary.rejected_path}"
+    speed = None if summary.was_complete else round(summary.num_tokens / summary.seconds)
+    return Answer(summary, _summary_lines(path or "", summary, summary.facts() | {"tokens a second": speed}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,16 +259,8 @@ def multimodal(options: MultimodalOptions) -> Answer:
     summary = preprocess_multimodal(
         **options.job_arguments(preprocess_multimodal, input_path=named, tokenizer=tokenizer, settings=settings)
     )
-    rows = {
-        "documents": f"{summary.num_documents:,}",
-        "tokens of texts": f"{summary.num_text_tokens:,}",
-        "bytes of images": f"{summary.num_image_bytes:,}",
-        "texts cut off": f"{summary.num_truncated:,}",
-        "rejected pairs": _rejected(summary),
-        "seconds": f"{summary.seconds:.2f}",
-        "dataset": summary.prefix,
-    }
-    return Answer(summary, table((named, ""), [*(_DONE if summary.was_complete else ()), *rows.items()]))
+    known = members(summary) | {"was_complete": None}
+    return Answer(summary, _summary_lines(named, summary, known))
 
 
 def _refuse_template(options: MultimodalOptions, tokenizer: TextTokenizer) -> None:
