@@ -112,7 +112,8 @@ def run(options):
         print("cleaning", flush=True)
         sys.stdin.readline()
         print("clean", flush=True)
-datasets.COMMANDS["info"] = datasets.InfoOptions, run
+run.__annotations__ = {"options": datasets.InfoOptions}
+datasets.COMMANDS["info"] = run
 sys.exit(cli.main(["info", "x"]))
 """
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from tokenloom.cli.options import Either, UsageError, Written
 from tokenloom.cli.output import Answer
-from tokenloom.cli.run_common import EXHAUSTED, BatchSizes, RunPath, folded, largest, lock_at, row_line, stage_of
+from tokenloom.cli.run_options import EXHAUSTED, BatchSizes, RunPath, folded, largest, lock_at, row_line, stage_of
 from tokenloom.cli.values import date
 from tokenloom.errors import ConfigError
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
@@ -347,4 +347,4 @@ def _shared_lines(sources: tuple[SharedSource, ...], most: int | None) -> Iterat
         yield f"  … and {len(rest):,} others; --all shows them"
 
 
-COMMANDS = {"run plan": (PlanOptions, plan), "ledger": (LedgerOptions, ledger), "run diff": (DiffOptions, diff)}
+COMMANDS = {"run plan": plan, "ledger": ledger, "run diff": diff}

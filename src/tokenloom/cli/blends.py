@@ -18,8 +18,7 @@ from tokenloom.cli.hints import hint_in_options
 from tokenloom.cli.options import Either, UsageError, WithoutEffect, Written
 from tokenloom.cli.output import Answer, members, table
 from tokenloom.cli.parser import CommandParser, did_you_mean
-from tokenloom.cli.run_common import BatchSizes, RunPath
-from tokenloom.cli.run_options import CACHE, DataOptions, RunOptions
+from tokenloom.cli.run_options import CACHE, BatchSizes, DataOptions, RunOptions, RunPath
 from tokenloom.cli.stopping import say
 from tokenloom.cli.tokenising_options import TokenizerOptions
 from tokenloom.datasets.base import MegatronDataset
@@ -67,11 +66,6 @@ class PlanOptions(RunOptions):
     micro_batch_size: Annotated[Count | None, _MIXTURE] = None
     data_parallel_size: Annotated[Count | None, _MIXTURE] = None
     json: bool = False
-
-
-def add_parser(commands: Any) -> None:
-    """Declares `plan`, whose hints name its own options."""
-    parser: CommandParser = commands.add_command("plan", PlanOptions, lambda options: plan_blend(options, parser))
 
 
 def plan_blend(options: PlanOptions, parser: CommandParser) -> Answer:
@@ -198,19 +192,11 @@ class TrainerOptions(RunOptions):
     """
 
     GROUP: ClassVar[str] = "samples wanted, and settings, as Megatron's trainer calls them"
-    WITHOUT_EFFECT: ClassVar[tuple[WithoutEffect, ...]] = (
-        WithoutEffect(
-            ("--dataloader-fast-cache-load", "--dataloader-defer-npy-index-mmap"),
-            "it is for runs that read the indices",
-            nargs=0,
-        ),
-        WithoutEffect(
-            ("--no-create-attention-mask-in-dataloader", "--dataloader-inter-document-masking"),
-            "no index depends on it",
-            nargs=0,
-        ),
-        WithoutEffect(("--num-workers",), "nothing is loaded"),
-    )
+    WITHOUT_EFFECT: ClassVar[WithoutEffect] = {
+        "it is for runs that read the indices": "--dataloader-fast-cache-load --dataloader-defer-npy-index-mmap",
+        "no index depends on it": "--no-create-attention-mask-in-dataloader --dataloader-inter-document-masking",
+        "nothing is loaded": "--num-workers=N",
+    }
 
     train_iters: Count | None = None
     eval_iters: Count | None = None
@@ -596,8 +582,9 @@ def stream_run(options: RunStreamOptions) -> Answer:
 
 
 COMMANDS = {
-    "prepare-cache": (CacheOptions, prepare_cache),
-    "sequences-per-dataset": (CountOptions, record_counts),
-    "stream": (StreamOptions, stream),
-    "run stream": (RunStreamOptions, stream_run),
+    "plan": plan_blend,
+    "prepare-cache": prepare_cache,
+    "sequences-per-dataset": record_counts,
+    "stream": stream,
+    "run stream": stream_run,
 }

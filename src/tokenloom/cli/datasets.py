@@ -360,10 +360,4 @@ def export(options: ExportOptions) -> Answer:
     return Answer({"what": what, **members(report)}, written)
 
 
-COMMANDS = {
-    "info": (InfoOptions, info),
-    "verify": (VerifyOptions, verify),
-    "merge": (MergeOptions, merge),
-    "catalogue": (CatalogueOptions, catalogue),
-    "export": (ExportOptions, export),
-}
+COMMANDS = {"info": info, "verify": verify, "merge": merge, "catalogue": catalogue, "export": export}

@@ -42,6 +42,12 @@ Either = tuple[tuple[str, ...], ...]
 """Fields that exclude each other."""
 
 
+WithoutEffect = dict[str, str]
+"""Options that are taken and change nothing, by the reason: `--flag --option=N --several=N…`."""
+
+_NUM_VALUES = {"": 0, "N": None, "N…": "+"}
+
+
 class UsageError(Exception):
     """Options do not go together; it ends the command with status 2, as what cannot be parsed does."""
 
@@ -140,25 +146,10 @@ def declare(parser: Any, kind: type[Any], *, written: Written | None = None) -> 
     for owner in kind.__mro__:
         for words, names in vars(owner).get("ONE_OF", {}).items():
             parser.require_any(*names, words=words)
-        for without in vars(owner).get("WITHOUT_EFFECT", ()):
-            given = {"nargs": without.nargs, "const": without.reason, "help": argparse.SUPPRESS}
-            for name in without.names:
+        for reason, options in vars(owner).get("WITHOUT_EFFECT", {}).items():
+            for name, _, values in (each.partition("=") for each in options.split()):
+                given = {"nargs": _NUM_VALUES[values], "const": reason, "help": argparse.SUPPRESS}
                 _declare_one(parser, (name,), {"action": _TakeWithoutEffect, **given})
-
-
-@dataclass(frozen=True, slots=True)
-class WithoutEffect:
-    """Options that are taken, and change nothing.
-
-    Attributes:
-        names: names of the options.
-        reason: they change nothing.
-        nargs: number of their values; None for one.
-    """
-
-    names: tuple[str, ...]
-    reason: str
-    nargs: int | str | None = None
 
 
 class _TakeWithoutEffect(argparse.Action):

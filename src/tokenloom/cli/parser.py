@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
 
 from tokenloom.cli.commands import MODULES, SATELLITES, Groups, satellite_module
 
@@ -69,24 +69,28 @@ class CommandParser(argparse.ArgumentParser):
         """Returns the parser of a command, which its module calls for; its help is what the groups say."""
         return self._commands.add_parser(name, help=self._helps()[name], **settings)
 
-    def add_command(self, name: str, kind: type[Any], run: Callable[[Any], Found]) -> CommandParser:
+    def add_command(self, name: str, run: Callable[..., Found]) -> CommandParser:
         """Returns the parser of a command whose options are the fields of a dataclass; see `tokenloom.cli.options`.
 
         Args:
             name: the command.
-            kind: the class; its docstring is the description.
-            run: called with an object of it; returns what it found, or the exit status.
+            run: called with `options` of the class that it names, whose docstring is the description, and with `parser`
+                if it takes that; returns what it found, or the exit status.
         """
         from tokenloom.cli.options import UsageError, declare, description_of, read
         from tokenloom.cli.output import print_answers
         from tokenloom.cli.stopping import say
+
+        hints = get_type_hints(run)
+        kind = hints["options"]
 
         def read_and_run(options: argparse.Namespace) -> int:
             try:
                 given = read(options, kind)
                 for note in vars(options).get("without_effect", ()):
                     say(note)
-                return print_answers(run(given), as_json=getattr(given, "json", False))
+                found = run(given, parser) if "parser" in hints else run(given)
+                return print_answers(found, as_json=getattr(given, "json", False))
             except UsageError as error:
                 parser.error(str(error))
 
@@ -98,7 +102,7 @@ class CommandParser(argparse.ArgumentParser):
     def load(self, names: Iterable[str]) -> None:
         """Imports the modules of commands.
 
-        `COMMANDS` of one has options and function of a command, `add_parser` declares it, or `Options` and `run` do.
+        `COMMANDS` of one has the function of a command, `add_parser` declares it, or it is `run`.
         """
         for name in names:
             if name in self._commands.choices:
@@ -107,11 +111,11 @@ class CommandParser(argparse.ArgumentParser):
             path = self._module.format(MODULES.get(whole, name))
             module: Any = satellite_module(name) if name in SATELLITES else import_module(path)
             if whole in vars(module).get("COMMANDS", ()):
-                self.add_command(name, *module.COMMANDS[whole])
+                self.add_command(name, module.COMMANDS[whole])
             elif hasattr(module, "add_parser"):
                 module.add_parser(self)
             else:
-                self.add_command(name, module.Options, module.run)
+                self.add_command(name, module.run)
 
     def load_all(self) -> None:
         """Imports the modules of all commands, and of those that these have."""

@@ -205,10 +205,10 @@ class ReferenceMultimodal:
     """
 
     GROUP: ClassVar[str] = "as Megatron's preprocess_mmdata.py calls it"
-    WITHOUT_EFFECT: ClassVar[tuple[WithoutEffect, ...]] = (
-        WithoutEffect(("--log-interval", "--lang"), "texts are not cut, and progress is shown by time"),
-        WithoutEffect(("--split-sentences", "--keep-newlines"), "texts are not cut", nargs=0),
-    )
+    WITHOUT_EFFECT: ClassVar[WithoutEffect] = {
+        "texts are not cut, and progress is shown by time": "--log-interval=N --lang=N",
+        "texts are not cut": "--split-sentences --keep-newlines",
+    }
 
     named_input: Annotated[str | None, Written(names=("--input",), metavar="FILE")] = None
     input_image: Annotated[str | None, Written(metavar="FOLDER")] = None
@@ -276,8 +276,4 @@ def _refuse_template(options: MultimodalOptions, tokenizer: TextTokenizer) -> No
         raise ConfigError(message, hint="leave them out with --tokenizer-hf-no-include-special-tokens")
 
 
-COMMANDS = {
-    "preprocess": (TextOptions, texts),
-    "preprocess-chat": (ChatOptions, chat),
-    "preprocess-multimodal": (MultimodalOptions, multimodal),
-}
+COMMANDS = {"preprocess": texts, "preprocess-chat": chat, "preprocess-multimodal": multimodal}

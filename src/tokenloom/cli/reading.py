@@ -15,8 +15,17 @@ from numpy.typing import NDArray
 
 from tokenloom.cli.options import Either, OneOf, UsageError, Written
 from tokenloom.cli.output import Answer, LookOptions, look_of, members, print_json, print_lines
-from tokenloom.cli.run_common import NO_STEPS, WIDTH, BatchSizes, Dealing, RunPath, difference, folded, stage_of
-from tokenloom.cli.run_options import SampleOptions
+from tokenloom.cli.run_options import (
+    NO_STEPS,
+    WIDTH,
+    BatchSizes,
+    Dealing,
+    RunPath,
+    SampleOptions,
+    difference,
+    folded,
+    stage_of,
+)
 from tokenloom.cli.stopping import say
 from tokenloom.cli.values import ids, ranges, split_weights
 from tokenloom.datasets.chat_config import SFTDatasetConfig
@@ -893,10 +902,4 @@ def _lines(path: str) -> Sequence[str]:
     return found
 
 
-COMMANDS = {
-    "show": (ShowOptions, show),
-    "trace": (TraceOptions, trace),
-    "when": (WhenOptions, when),
-    "deny": (DenyOptions, deny),
-    "replay": (ReplayOptions, replay),
-}
+COMMANDS = {"show": show, "trace": trace, "when": when, "deny": deny, "replay": replay}

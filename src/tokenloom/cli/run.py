@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from tokenloom.cli.options import Either, OneOf, Written, arguments_of
 from tokenloom.cli.output import Answer, members
-from tokenloom.cli.run_common import EXHAUSTED, BatchSizes, RunPath, difference, lock_at, shares_of, stage_of
+from tokenloom.cli.run_options import EXHAUSTED, BatchSizes, RunPath, difference, lock_at, shares_of, stage_of
 from tokenloom.cli.stopping import say
 from tokenloom.cli.values import named_data, share, token_count, weights
 from tokenloom.errors import ConfigError
@@ -80,18 +80,14 @@ def init(options: InitOptions) -> Answer:
         raise ConfigError(message, hint="give `--data-path` yourself")
     data, weights = weighted_entries(entries)
     is_sized = options.tokens is not None or options.samples is not None
-    draft = RunDraft(
-        data=data,
-        weights=weights,
-        sequence_length=options.sequence_length or taken.sequence_length or _DEFAULT_LENGTH,
-        tokens=options.tokens,
-        samples=options.samples if is_sized else taken.samples,
-        seed=next((seed for seed in (options.seed, taken.seed) if seed is not None), 1234),
-        tokenizer=options.tokenizer or taken.tokenizer,
-        holdout=options.holdout,
-        settings=taken.settings,
-    )
-    text = draft_text(draft, path=options.output)
+    others = {
+        "sequence_length": options.sequence_length or taken.sequence_length or _DEFAULT_LENGTH,
+        "samples": options.samples if is_sized else taken.samples,
+        "seed": next((seed for seed in (options.seed, taken.seed) if seed is not None), 1234),
+        "tokenizer": options.tokenizer or taken.tokenizer,
+    }
+    given = {"data": data, "weights": weights, "settings": taken.settings, **others}
+    text = draft_text(RunDraft(**arguments_of(options, RunDraft, **given)), path=options.output)
     if os.path.lexists(options.output) and not options.overwrite:
         message = f"expected no file `{options.output}`, found one"
         raise ConfigError(message, hint="give another name with --output, or --overwrite to replace it")
@@ -429,10 +425,10 @@ def run_digest(options: DigestOptions) -> Answer:
 
 
 COMMANDS = {
-    "run init": (InitOptions, init),
-    "run lock": (LockOptions, lock_data),
-    "run amend": (AmendOptions, amend),
-    "run check": (CheckOptions, check),
-    "run id": (IdOptions, run_id),
-    "run digest": (DigestOptions, run_digest),
+    "run init": init,
+    "run lock": lock_data,
+    "run amend": amend,
+    "run check": check,
+    "run id": run_id,
+    "run digest": run_digest,
 }

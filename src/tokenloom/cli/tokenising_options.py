@@ -21,8 +21,6 @@ _TEMPLATED = ("HuggingFaceTokenizer", "GPT2BPETokenizer", "GPT2BPE", "BertWordPi
 """Types whose texts the reference puts into the tokenizer's own template, unless it is told not to."""
 
 _LANGUAGE = "english"
-_NO_TRIALS = "nothing is tried: a job has a thread per processor, and says its speed as it goes"
-_SAME = "the ids of texts do not depend on it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,24 +41,16 @@ class ReferenceTokenizer:
     """
 
     GROUP: ClassVar[str] = "a tokenizer as Megatron's tools name it, instead of --tokenizer"
-    WITHOUT_EFFECT: ClassVar[tuple[WithoutEffect, ...]] = (
-        WithoutEffect(
-            (
-                "--tokenizer-hf-include-special-tokens",
-                "--tokenizer-hf-use-fast",
-                "--tokenizer-hf-no-use-fast",
-                "--pad-vocab-size",
-                "--no-pad-vocab-size",
-            ),
-            _SAME,
-            nargs=0,
+    WITHOUT_EFFECT: ClassVar[WithoutEffect] = {
+        "the ids of texts do not depend on it": (
+            "--tokenizer-hf-include-special-tokens --tokenizer-hf-use-fast --tokenizer-hf-no-use-fast --pad-vocab-size "
+            "--no-pad-vocab-size --padded-vocab-size=N --vocab-extra-ids=N --make-vocab-size-divisible-by=N"
         ),
-        WithoutEffect(("--padded-vocab-size", "--vocab-extra-ids", "--make-vocab-size-divisible-by"), _SAME),
-        WithoutEffect(("--tokenizer-metadata", "--metadata-path"), "the type says all that is needed"),
-        WithoutEffect(("--tokenizer-sentencepiece-legacy",), "special tokens are the model's own", nargs=0),
-        WithoutEffect(("--trust-remote-code",), "no code of a tokenizer is run", nargs=0),
-        WithoutEffect(("--use-gigatoken",), "it is used wherever it is exact, see --engine", nargs=0),
-    )
+        "the type says all that is needed": "--tokenizer-metadata=N --metadata-path=N",
+        "special tokens are the model's own": "--tokenizer-sentencepiece-legacy",
+        "no code of a tokenizer is run": "--trust-remote-code",
+        "it is used wherever it is exact, see --engine": "--use-gigatoken",
+    }
 
     tokenizer_type: str | None = None
     tokenizer_model: Annotated[str | None, Written(metavar="PATH")] = None
@@ -93,14 +83,14 @@ class ReferencePreprocessing:
     """
 
     GROUP: ClassVar[str] = "as Megatron's preprocess_data.py calls it"
-    WITHOUT_EFFECT: ClassVar[tuple[WithoutEffect, ...]] = (
-        WithoutEffect(("--keep-sequential-samples",), "documents have the order of the input in any case", nargs=0),
-        WithoutEffect(("--log-interval",), "progress is shown by time"),
-        WithoutEffect(("--find-optimal-num-workers",), _NO_TRIALS, nargs=0),
-        WithoutEffect(("--workers-to-check",), _NO_TRIALS, nargs="+"),
-        WithoutEffect(("--max-documents",), _NO_TRIALS),
-        WithoutEffect(("--chat-template",), "texts are no conversations: see preprocess-chat"),
-    )
+    WITHOUT_EFFECT: ClassVar[WithoutEffect] = {
+        "documents have the order of the input in any case": "--keep-sequential-samples",
+        "progress is shown by time": "--log-interval=N",
+        "nothing is tried: a job has a thread per processor, and says its speed as it goes": (
+            "--find-optimal-num-workers --workers-to-check=N… --max-documents=N"
+        ),
+        "texts are no conversations: see preprocess-chat": "--chat-template=N",
+    }
 
     named_inputs: Annotated[tuple[str, ...], Written(names=("--input",), metavar="PATH")] = ()
     partitions: Count | None = None

@@ -11,7 +11,7 @@ import numpy as np
 
 from tokenloom.cli.options import Either, UsageError, Written
 from tokenloom.cli.output import print_json
-from tokenloom.cli.run_common import NO_STEPS, WIDTH, BatchSizes, row_line
+from tokenloom.cli.run_options import NO_STEPS, WIDTH, BatchSizes, row_line
 from tokenloom.cli.stopping import say
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tokenloom.cli.options import Written
 from tokenloom.cli.output import print_json
-from tokenloom.cli.run_common import RunPath
+from tokenloom.cli.run_options import RunPath
 from tokenloom.errors import ConfigError
 from tokenloom.optional import require
 from tokenloom.run.run import Run
