@@ -8,7 +8,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any, ClassVar
 
-from tokenloom.cli.options import Either, UsageError, Written
+from tokenloom.cli.options import Either, JsonOption, UsageError, Written
 from tokenloom.cli.output import Answer
 from tokenloom.cli.run_options import EXHAUSTED, BatchSizes, RunPath, folded, largest, lock_at, row_line, stage_of
 from tokenloom.cli.values import date
@@ -26,10 +26,11 @@ from tokenloom.setting_types import Number
 _DATES = "dates"
 _MOST_ROWS = 12
 _NAME = 16
-_PLAN_HEADINGS = ("source", "share", "samples", "tokens", "passes", "pass ends at")
-_PLAN_WIDTHS = (_NAME, 8, 9, 8, 15, 16)
-_LEDGER_HEADINGS = ("what becomes of", "passes", "offered", "seen", "unseen", "cut off")
-_LEDGER_WIDTHS = (_NAME, 8, 9, 8, 9, 9)
+_READINGS = {"source": _NAME, "share": 8, "samples": 9, "tokens": 8, "passes": 15, "pass ends at": 16}
+_SOURCES = {"what becomes of": _NAME, "passes": 8, "offered": 9, "seen": 8, "unseen": 9, "cut off": 9}
+_LEDGER = {"source": _NAME, "samples": 9, "in": 9, "with loss": 9, "without": 9, "never": 9, "left": 9}
+_SHARED = {"tokens of samples": 20, "in A": 9, "in B": 9, "common": 9, "of A": 8, "data in common": 16}
+"""Columns of tables, with their widths."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,6 @@ class PlanOptions(RunPath, BatchSizes):
     tokens_per_second: Annotated[float | None, Written(metavar="N", group=_DATES)] = None
     start: Annotated[datetime | None, Written(metavar="DATE", parse=date, group=_DATES)] = None
     all: bool = False
-    json: bool = False
 
 
 def plan(options: PlanOptions) -> Answer:
@@ -139,15 +139,15 @@ def _segment_lines(segment: PlannedSegment, marks: _Marks, most: int | None) -> 
     tokens = "" if segment.num_tokens is None else f", {short(segment.num_tokens)} tokens in all"
     yield f"\n{stage_of(segment.stage)} from position {marks.of(segment.start)}"
     yield f"  {size} of {segment.sequence_length:,} tokens{tokens}"
-    yield row_line(_PLAN_HEADINGS, _PLAN_WIDTHS)
+    yield row_line(_READINGS, _READINGS)
     shown, rest = largest(segment.readings, lambda reading: reading.weight, most)
     for reading in shown:
-        yield row_line(tuple(_reading(reading)), _PLAN_WIDTHS)
+        yield row_line(_reading(reading), _READINGS)
     if rest:
         samples = sum(reading.num_samples or 0 for reading in rest)
         share = sum(reading.weight for reading in rest) / rest[0].weights
         many = (f"{len(rest):,} others", f"{share:.3%}")
-        yield row_line((*many, "" if segment.num_samples is None else short(samples), "", "", ""), _PLAN_WIDTHS)
+        yield row_line((*many, "" if segment.num_samples is None else short(samples), "", "", ""), _READINGS)
     if marks.say_more:
         for reading in shown:
             if reading.pass_ends:
@@ -170,20 +170,14 @@ def _reading(reading: PlannedReading) -> Iterator[str]:
 
 
 def _sources_lines(sources: Sequence[PlannedSource], most: int | None) -> Iterator[str]:
-    yield row_line(_LEDGER_HEADINGS, _LEDGER_WIDTHS)
+    yield row_line(_SOURCES, _SOURCES)
     shown, rest = largest(sources, lambda source: source.seen_tokens, most)
     counts = attrgetter("offered_tokens", "seen_tokens", "unseen_tokens", "uncovered_tokens")
     for source in shown:
-        yield row_line((source.name, f"{source.num_passes:,}", *map(short, counts(source))), _LEDGER_WIDTHS)
+        yield row_line((source.name, f"{source.num_passes:,}", *map(short, counts(source))), _SOURCES)
     if rest:
         sums = map(sum, zip(*map(counts, rest), strict=True))
-        yield row_line((f"{len(rest):,} others", "", *map(short, sums)), _LEDGER_WIDTHS)
-
-
-_MOST_ROWS = 12
-_NAME = 16
-_HEADINGS = ("source", "samples", "in", "with loss", "without", "never", "left")
-_WIDTHS = (_NAME, 9, 9, 9, 9, 9, 9)
+        yield row_line((f"{len(rest):,} others", "", *map(short, sums)), _SOURCES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +201,6 @@ class LedgerOptions(RunPath, BatchSizes):
     until_step: Number | None = None
     no_reading: bool = False
     all: bool = False
-    json: bool = False
 
 
 def ledger(options: LedgerOptions) -> Answer:
@@ -244,16 +237,16 @@ def _ledger_lines(path: str, ledger: RunLedger, most: int | None) -> Iterator[st
 
 
 def _row_lines(rows: Sequence[tuple[str, LedgerRow]], most: int | None) -> Iterator[str]:
-    yield row_line(_HEADINGS, _WIDTHS)
+    yield row_line(_LEDGER, _LEDGER)
     shown, rest = largest(rows, lambda each: each[1].seen, most)
     for name, row in shown:
-        yield row_line(_cells(name, row), _WIDTHS)
+        yield row_line(_cells(name, row), _LEDGER)
         tokens = row.as_json()["tokens"]
         words = [f"{words} {tokens[name]:,}" for words, name in (*WITHOUT, *NEVER, *LEFT) if tokens[name]]
         if words:
             yield folded("; ".join(words), "    ", "    ")
     if rest:
-        yield row_line(_cells(f"{len(rest):,} others", summed(row for _, row in rest)), _WIDTHS)
+        yield row_line(_cells(f"{len(rest):,} others", summed(row for _, row in rest)), _LEDGER)
 
 
 def _cells(name: str, row: LedgerRow) -> list[str]:
@@ -264,14 +257,8 @@ def _sum_line(words: str, number: int) -> str:
     return f"  {words:<42} {number:>+30,}"
 
 
-_MOST_ROWS = 12
-_DIFF_NAME = 20
-_DIFF_HEADINGS = ("tokens of samples", "in A", "in B", "common", "of A", "data in common")
-_DIFF_WIDTHS = (_DIFF_NAME, 9, 9, 9, 8, 16)
-
-
 @dataclass(frozen=True, kw_only=True)
-class DiffOptions:
+class DiffOptions(JsonOption):
     """Compare two runs by their locks: the first position that differs and what stands there in each, which settings
     differ, and per source the tokens of samples that both read, wherever in the run, and of data with the same
     checksums under any name. Each is named by its run.toml or by a lock, such as an older one. The exit status is 0 if
@@ -289,7 +276,6 @@ class DiffOptions:
     after: Annotated[str, Written(metavar="B", is_positional=True)]
     until_position: Number | None = None
     all: bool = False
-    json: bool = False
 
 
 def diff(options: DiffOptions) -> Answer:
@@ -332,13 +318,13 @@ def _place(place: Place | None, position: int, end: int | None) -> str:
 
 
 def _shared_lines(sources: tuple[SharedSource, ...], most: int | None) -> Iterator[str]:
-    yield row_line(_DIFF_HEADINGS, _DIFF_WIDTHS, indent="")
+    yield row_line(_SHARED, _SHARED, indent="")
     shown, rest = largest(sources, lambda source: source.tokens_before + source.tokens_after, most)
     for source in shown:
         share = f"{source.common_tokens / source.tokens_before:.3%}" if source.tokens_before else ""
         data = f"{short(source.common_data)} of {short(source.data_before)}" if source.data_before else ""
         counts = (source.tokens_before, source.tokens_after, source.common_tokens)
-        yield row_line((source.name, *map(short, counts), share, data), _DIFF_WIDTHS, indent="")
+        yield row_line((source.name, *map(short, counts), share, data), _SHARED, indent="")
     for source in shown:
         others = [name for name in source.names_after if name != source.name]
         if others:

@@ -15,7 +15,7 @@ import numpy as np
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.blending.plan import BuildPlan, SplitPlan, plan_build
 from tokenloom.cli.hints import hint_in_options
-from tokenloom.cli.options import Either, UsageError, WithoutEffect, Written
+from tokenloom.cli.options import Either, JsonOption, UsageError, WithoutEffect, Written
 from tokenloom.cli.output import Answer, members, table
 from tokenloom.cli.parser import CommandParser, did_you_mean
 from tokenloom.cli.run_options import CACHE, BatchSizes, DataOptions, RunOptions, RunPath
@@ -52,7 +52,7 @@ _MIXTURE = Written(group="whether ranks will see the mixture of the blend")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions(RunOptions):
+class PlanOptions(RunOptions, JsonOption):
     """What a build of GPT data will do, from the indices of the data alone: tokens, samples and epochs of every dataset
     and split, and what would run short. Exact; 10 to 100 ns per sample of a weighted blend. The exit status is 1 if the
     build would fail, or a split be empty.
@@ -65,7 +65,6 @@ class PlanOptions(RunOptions):
 
     micro_batch_size: Annotated[Count | None, _MIXTURE] = None
     data_parallel_size: Annotated[Count | None, _MIXTURE] = None
-    json: bool = False
 
 
 def plan_blend(options: PlanOptions, parser: CommandParser) -> Answer:
@@ -225,11 +224,7 @@ class TrainerOptions(RunOptions):
     per_dataset_sequences_path: Annotated[str | None, Written(metavar="FILE")] = None
 
     def wanted_sizes(self) -> list[int | None]:
-        """Returns the samples of train, valid and test that the trainer asks for, else those that are wanted.
-
-        Raises:
-            ConfigError: they are named in another way too, or an option that counts is missing.
-        """
+        """Returns the samples of train, valid and test that the trainer asks for, else those that are wanted."""
         named = [name for name in _COUNTS if getattr(self, name) is not None]
         if not named:
             return super().wanted_sizes()
@@ -247,11 +242,7 @@ class TrainerOptions(RunOptions):
         return list(train_valid_test_num_samples(values))
 
     def trainer_settings(self) -> dict[str, Any]:
-        """Returns the settings of a configuration that these options name.
-
-        Raises:
-            ConfigError: data are to be made up, or counts cannot be read.
-        """
+        """Returns the settings of a configuration that these options name."""
         if self.mock_data:
             message = "--mock-data makes up samples, which have no indices"
             raise ConfigError(message, hint="name data with --data-path")
@@ -291,7 +282,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CacheOptions(TrainerOptions, TokenizerOptions):
+class CacheOptions(TrainerOptions, TokenizerOptions, JsonOption):
     """Build the indices of a run before it starts, on a machine without accelerators. They do not depend on the number
     of ranks: name the samples that the run will ask for (its steps times its global batch size), and the settings it
     will have.
@@ -320,15 +311,10 @@ class CacheOptions(TrainerOptions, TokenizerOptions):
     num_dataset_builder_threads: Count = 1
     verify: bool = False
     verify_data: bool = False
-    json: bool = False
 
     @property
     def kind(self) -> str:
-        """The kind of dataset that the run reads.
-
-        Raises:
-            UsageError: several are named.
-        """
+        """The kind of dataset that the run reads."""
         named = ((self.dataset, True), ("sft", self.sft), ("fim", self.fim_data))
         kinds = sorted({name for name, is_named in named if name is not None and is_named})
         if len(kinds) > 1:
@@ -389,7 +375,7 @@ def _tokenizer(options: CacheOptions) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountOptions(DataOptions):
+class CountOptions(DataOptions, JsonOption):
     """Record the sequences and document boundaries of each dataset of a blend as JSON, for the setting
     `sequences_per_dataset`: a run refuses data whose counts have changed, and with `fast_cache_load` opens each dataset
     with its first sample.
@@ -402,7 +388,6 @@ class CountOptions(DataOptions):
 
     output: Annotated[str | None, Written(names=("--output", "--per-dataset-sequences-path"), metavar="FILE")] = None
     overwrite: bool = False
-    json: bool = False
 
 
 def record_counts(options: CountOptions) -> int | Answer:
@@ -430,7 +415,7 @@ _OBJECT_STORAGE = Written(
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamOptions(RunOptions, TokenizerOptions):
+class StreamOptions(RunOptions, TokenizerOptions, JsonOption):
     """Read the batches of a GPT run, from local files or object storage, as fast as they come. Prints throughput and,
     for data in object storage, what was fetched of each source and how long readers waited.
 
@@ -463,7 +448,6 @@ class StreamOptions(RunOptions, TokenizerOptions):
     num_workers: Number = 0
     object_storage: Annotated[ObjectStorageSettings, _OBJECT_STORAGE] = field(default_factory=ObjectStorageSettings)
     block_shuffle: Annotated[Count | None, Written(metavar="BLOCKS")] = None
-    json: bool = False
 
 
 def stream(options: StreamOptions) -> Answer:
@@ -560,7 +544,6 @@ class RunStreamOptions(RunPath, BatchSizes):
     micro_batch_size: Annotated[Count, Written(metavar="B")] = 8
     batches: Count = 1000
     holdout: bool = False
-    json: bool = False
 
 
 def stream_run(options: RunStreamOptions) -> Answer:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from tokenloom.adapters.arrow_files import PART_BYTES, ROW_GROUP_BYTES, export_documents, export_samples
-from tokenloom.cli.options import UsageError, Written, arguments_of
+from tokenloom.cli.options import JsonOption, UsageError, Written, arguments_of
 from tokenloom.cli.output import Answer, bar, facts_lines, members, print_json, print_lines, table
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
 from tokenloom.indexed.dataset import IndexedDataset
@@ -28,7 +28,7 @@ from tokenloom.setting_types import Bytes, Count, Number
 
 
 @dataclass(frozen=True, kw_only=True)
-class InfoOptions:
+class InfoOptions(JsonOption):
     """Documents, tokens and lengths, what a dataset was made of, and whether it tells that of each document.
 
     Attributes:
@@ -41,7 +41,6 @@ class InfoOptions:
 
     prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)]
     multimodal: bool = False
-    json: bool = False
 
 
 def info(options: InfoOptions) -> Iterator[Answer]:
@@ -87,11 +86,7 @@ def _tables_of(
 
 
 def _pairs_of(targets: Sequence[str]) -> Iterator[str]:
-    """Yields prefixes; of a folder those in it.
-
-    Raises:
-        DatasetNotFoundError: a folder holds no pair.
-    """
+    """Yields prefixes; of a folder those in it."""
     for target in targets:
         yield from prefixes_in(target) if os.path.isdir(target) else (target,)
 
@@ -128,7 +123,7 @@ def _special(token: SpecialToken | None) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyOptions:
+class VerifyOptions(JsonOption):
     """Check every row and token of a dataset.
 
     Attributes:
@@ -142,7 +137,6 @@ class VerifyOptions:
     prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)]
     multimodal: bool = False
     vocab_size: Count | None = None
-    json: bool = False
 
 
 def verify(options: VerifyOptions) -> int:
@@ -199,22 +193,14 @@ class DatasetOptions:
             raise UsageError(message)
 
     def chosen(self) -> Sequence[str]:
-        """Returns the datasets that the options name.
-
-        Raises:
-            DatasetNotFoundError, ConfigError, StorageError: what they name is not there, or stands for too much.
-        """
+        """Returns the datasets that the options name."""
         if self.input:
             return prefixes_in(self.input)
         return expand_prefixes(prefixes_listed(self.list) if self.list else self.prefixes)
 
 
 def result_of(dataset: IndexedDataset) -> dict[str, Any]:
-    """Returns what a dataset holds that was written, for JSON.
-
-    Raises:
-        DatasetFormatError: its origins are damaged.
-    """
+    """Returns what a dataset holds that was written, for JSON."""
     origins = read_origins(dataset.path_prefix)
     return {
         "prefix": dataset.path_prefix,
@@ -239,7 +225,7 @@ def _held(dataset: IndexedDataset) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MergeOptions(DatasetOptions):
+class MergeOptions(DatasetOptions, JsonOption):
     """Join datasets, in the order given, into one pair, or into pairs of a wanted size.
 
     Attributes:
@@ -253,7 +239,6 @@ class MergeOptions(DatasetOptions):
     part_bytes: Bytes | None = None
     verify: bool = False
     durable: Annotated[bool, Written(names=("--no-sync",))] = True
-    json: bool = False
 
 
 def merge(options: MergeOptions) -> Answer:
@@ -276,7 +261,7 @@ def merge(options: MergeOptions) -> Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CatalogueOptions(DatasetOptions):
+class CatalogueOptions(DatasetOptions, JsonOption):
     """Write PREFIX.idx and PREFIX.catalogue, which together act as one dataset over all datasets named, in the order
     given. Their tokens stay where they are.
 
@@ -287,7 +272,6 @@ class CatalogueOptions(DatasetOptions):
     """
 
     verify: bool = False
-    json: bool = False
 
 
 def catalogue(options: CatalogueOptions) -> Answer:
@@ -305,7 +289,7 @@ def catalogue(options: CatalogueOptions) -> Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions:
+class ExportOptions(JsonOption):
     """Write the documents of a dataset as rows of Parquet or Arrow; with --sequence-length, or of a run.toml, the
     samples of training instead, whose labels are shifted already.
 
@@ -335,7 +319,6 @@ class ExportOptions:
     compression: Annotated[str, Written(metavar="NAME")] = "zstd"
     row_group_bytes: Bytes = ROW_GROUP_BYTES
     part_bytes: Bytes = PART_BYTES
-    json: bool = False
 
 
 def export(options: ExportOptions) -> Answer:

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-from tokenloom.cli.options import Written
+from tokenloom.cli.options import JsonOption, Written
 from tokenloom.cli.output import look_of, members, print_json, print_lines
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.errors import ConfigError, InputError
@@ -43,7 +43,7 @@ _LEAST_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(JsonOption):
     """Text to training batches, on the sources of Python's standard library. Needs no network.
 
     Attributes:
@@ -60,7 +60,6 @@ class Options:
     vocab_size: Count = 8192
     sequence_length: Count = 1024
     micro_batch_size: Count = 8
-    json: bool = False
 
 
 def run(options: Options) -> int:
@@ -138,11 +137,7 @@ def run(options: Options) -> int:
 
 
 def _missing_parts() -> list[str]:
-    """Says, a sentence each, what is not installed and what that changes: before anything is written.
-
-    Raises:
-        MissingExtraError: without what is missing there is no demo.
-    """
+    """Says, a sentence each, what is not installed and what that changes: before anything is written."""
     for module in ("tokenizers", "orjson"):
         require(module, extra="preprocess")
     sentences = {
@@ -153,11 +148,7 @@ def _missing_parts() -> list[str]:
 
 
 def _source_texts() -> Iterator[tuple[str, str]]:
-    """Yields (name, text) of every module of the standard library, sorted by name.
-
-    Raises:
-        InputError: this Python has no sources.
-    """
+    """Yields (name, text) of every module of the standard library, sorted by name."""
     root = sysconfig.get_paths()["stdlib"]
     paths = [path for path in sorted(Path(root).rglob("*.py")) if "site-packages" not in path.parts]
     if not paths:
@@ -209,9 +200,6 @@ def _stream(dataset: GPTDataset, micro_batch_size: int) -> dict[str, Any]:
     """Reads all batches as a training loop would: once to warm up, then whole epochs for a second.
 
     Returns what tensors are made of, the seconds until the first batch was there, and what came in how many seconds.
-
-    Raises:
-        ConfigError: there are not enough samples for a batch.
     """
     if len(dataset) < micro_batch_size:
         message = f"expected at least the {micro_batch_size} samples of a batch for training, found {len(dataset)}"

@@ -85,6 +85,17 @@ class Written:
     fields: typing.Mapping[str, Written] = dataclasses.field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class JsonOption:
+    """How an answer is printed; a command documents what its object holds.
+
+    Attributes:
+        json: print one JSON object.
+    """
+
+    json: bool = False
+
+
 _OF_TYPES: dict[Any, Written] = {
     "bytes": Written(metavar="SIZE", parse=byte_count, show=bytes_text),
     "count": Written(metavar="N", parse=count),

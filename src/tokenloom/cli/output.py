@@ -79,45 +79,31 @@ def json_text(value: Any) -> str:
     arrays numbers and lists, fractions numbers, dates text as in ISO 8601. What no JSON number can be (NaN and the
     infinities) becomes null.
     """
-    try:
-        return json.dumps(value, default=_plain, allow_nan=False)
-    except ValueError:  # a number that is none: rare, so all else is written without looking for one
-        return json.dumps(_finite(value), allow_nan=False)
+    return json.dumps(_plain(value), allow_nan=False)
 
 
 def _plain(value: Any) -> Any:
-    """Returns what `json` knows, or what is nearer to it."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return members(value)
+    """Returns a value of what `json` knows."""
     if isinstance(value, Enum):
         return value.name
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, Fraction):
-        return float(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, Mapping):
-        return dict(value)
-    if hasattr(value, "tolist"):  # NumPy's, which most commands have no need to import
-        return value.tolist()
-    message = f"expected something that JSON can tell, found {type(value).__name__}"
-    raise TypeError(message)
-
-
-def _finite(value: Any) -> Any:
-    """Returns a value of what `json` knows, with null for numbers that it does not."""
-    if isinstance(value, Enum):
-        return value.name
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
     if value is None or isinstance(value, str | int):
         return value
-    if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, float | Fraction):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return _finite(_plain(value))
+        return [_plain(each) for each in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _plain(members(value))
+    if hasattr(value, "tolist"):  # NumPy's, which most commands have no need to import
+        return _plain(value.tolist())
+    message = f"expected something that JSON can tell, found {type(value).__name__}"
+    raise TypeError(message)
 
 
 def members(value: Any, *names: str) -> dict[str, Any]:

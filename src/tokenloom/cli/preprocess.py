@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from tokenloom.cli.options import OneOf, UsageError, WithoutEffect, Written
+from tokenloom.cli.options import JsonOption, OneOf, UsageError, WithoutEffect, Written
 from tokenloom.cli.output import Answer, facts_lines, members
 from tokenloom.cli.tokenising_options import JobOptions, ReferencePreprocessing, TokenizerOptions, format_of, written
 from tokenloom.cli.values import shares
@@ -36,7 +36,7 @@ _SETTINGS = written(
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextOptions(TokenizerOptions, JobOptions, ReferencePreprocessing):
+class TextOptions(TokenizerOptions, JobOptions, ReferencePreprocessing, JsonOption):
     """Tokenize a corpus into PREFIX_KEY_document.bin and .idx. What was interrupted goes on where it was when the same
     command runs again; on several machines that share the folder, all take part.
 
@@ -57,7 +57,6 @@ class TextOptions(TokenizerOptions, JobOptions, ReferencePreprocessing):
     settings: Annotated[CorpusSettings, _SETTINGS] = field(default_factory=CorpusSettings)
     bos_token: str | None = None
     dry_run: Count | None = None
-    json: bool = False
 
 
 def texts(options: TextOptions) -> Answer:
@@ -82,11 +81,7 @@ def texts(options: TextOptions) -> Answer:
 
 
 def _settled(options: TextOptions) -> TextOptions:
-    """Returns the options with those that say the same in another way put where the command's own are.
-
-    Raises:
-        ConfigError: two of them say the same thing.
-    """
+    """Returns the options with those that say the same in another way put where the command's own are."""
     settings, both = options.settled(options.settings), "leave one out"
     if options.has_template:
         settings = replace(settings, template_tokens=True)
@@ -154,7 +149,7 @@ def _summary_lines(title: str, summary: Any, known: Mapping[str, Any]) -> Iterat
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChatOptions(TokenizerOptions, JobOptions):
+class ChatOptions(TokenizerOptions, JobOptions, JsonOption):
     """Tokenize conversations into PREFIX.bin, PREFIX.idx and PREFIX.roles, which says what of them the assistant said.
     What was interrupted goes on where it was when the same command runs again; on several machines that share the
     folder, all take part.
@@ -172,7 +167,6 @@ class ChatOptions(TokenizerOptions, JobOptions):
     input_path: Annotated[str | None, Written(metavar="INPUT", is_positional=True)] = None
     named_input: Annotated[str | None, Written(names=("--input",), metavar="PATH")] = None
     settings: Annotated[ChatSettings, written()] = field(default_factory=ChatSettings)
-    json: bool = False
 
     def __post_init__(self) -> None:
         """Refuses two inputs."""
@@ -215,7 +209,7 @@ class ReferenceMultimodal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultimodalOptions(TokenizerOptions, JobOptions, ReferenceMultimodal):
+class MultimodalOptions(TokenizerOptions, JobOptions, ReferenceMultimodal, JsonOption):
     """Tokenize texts and store the images that go with them in PREFIX.bin and .idx: a document is the text (mode 0),
     then the bytes of the image file (mode 1). What was interrupted goes on where it was when the same command runs
     again; on several machines that share the folder, all take part.
@@ -228,15 +222,10 @@ class MultimodalOptions(TokenizerOptions, JobOptions, ReferenceMultimodal):
 
     inputs: Annotated[tuple[str, ...], Written(metavar="INPUT", is_positional=True)] = ()
     settings: Annotated[MultimodalSettings, written()] = field(default_factory=MultimodalSettings)
-    json: bool = False
 
     @property
     def input(self) -> str:
-        """The one input.
-
-        Raises:
-            UsageError: there are several, or none.
-        """
+        """The one input."""
         names = [*self.inputs, *([self.named_input] if self.named_input else [])]
         if len(names) != 1:
             message = f"expected one INPUT, or one --input, found {len(names)}"
@@ -264,11 +253,7 @@ def multimodal(options: MultimodalOptions) -> Answer:
 
 
 def _refuse_template(options: MultimodalOptions, tokenizer: TextTokenizer) -> None:
-    """Refuses a tokenizer whose template has tokens, which nothing puts around texts here.
-
-    Raises:
-        ConfigError: it is one, and nobody has said that they are to be left out.
-    """
+    """Refuses a tokenizer whose template has tokens, which nothing puts around texts here."""
     from tokenloom.preprocess.blocks import TemplateTokens
 
     if options.has_template and TemplateTokens.of(tokenizer) != TemplateTokens():

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.cli.options import Either, OneOf, UsageError, Written
+from tokenloom.cli.options import Either, JsonOption, OneOf, UsageError, Written
 from tokenloom.cli.output import Answer, LookOptions, look_of, members, print_json, print_lines
 from tokenloom.cli.run_options import (
     NO_STEPS,
@@ -57,7 +57,7 @@ from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShowOptions(SampleOptions, LookOptions):
+class ShowOptions(SampleOptions, LookOptions, JsonOption):
     """Decode a document, or a training sample: a heading per document in it, end of document and other special tokens,
     padding, prompt and answer, and which tokens are labels with loss. Without a tokenizer, named or found by the
     manifest, a document is shown as token ids.
@@ -90,7 +90,6 @@ class ShowOptions(SampleOptions, LookOptions):
     holdout: bool = False
     tokenizer: Annotated[str | None, Written(metavar="PATH")] = None
     ids: bool = False
-    json: bool = False
     split: Annotated[str, Written(parse=split_weights)] = "969,30,1"
     split_name: Annotated[str, Written(names=("--from",), choices=tuple(Split.__members__))] = "train"
     num_samples: Number | None = None
@@ -203,11 +202,7 @@ def _check_inputs(table: SpanTable, origins: SourceOrigins, problems: dict[int, 
 def _add_records(
     rows: Sequence[Row], table: SpanTable, origins: SourceOrigins, problems: Mapping[int, str | None]
 ) -> None:
-    """Adds to each span what its record is, as `input`; None of a file that is not what it was.
-
-    Raises:
-        InputError, StorageError: a file cannot be read.
-    """
+    """Adds to each span what its record is, as `input`; None of a file that is not what it was."""
     assert table.files is not None
     assert table.records is not None
     for row in rows:
@@ -305,7 +300,6 @@ class TraceOptions(RunPath, Dealing):
     check_inputs: Annotated[bool, Written(group=_TOLD)] = False
     tokenizer: Annotated[str | None, Written(metavar="PATH", group=_TOLD)] = None
     path_to_cache: Annotated[str | None, Written(metavar="FOLDER", group=_TOLD)] = None
-    json: bool = False
 
     def __post_init__(self) -> None:
         """Refuses options that do not go together."""
@@ -352,11 +346,7 @@ def trace(options: TraceOptions) -> int:
 
 
 def _asked(options: TraceOptions, topology: Topology | None, end: int) -> Iterator[NDArray[np.int64]]:
-    """Yields the positions that are asked for, some thousand at a time.
-
-    Raises:
-        ConfigError: a position, step, rank or micro-batch is not there, or micro-batches do not make up a step.
-    """
+    """Yields the positions that are asked for, some thousand at a time."""
     ranks, num_ranks = _flat(options.rank), options.data_parallel_size
     if ranks and num_ranks and (largest := max(each.stop for each in ranks) - 1) >= num_ranks:
         message = f"expected ranks below {num_ranks}, as --data-parallel-size says, found {largest}"
@@ -450,7 +440,6 @@ class WhenOptions(RunPath, Dealing):
     until_step: Annotated[Number | None, Written(group=_WHERE)] = None
     tokenizer: Annotated[str | None, Written(metavar="PATH", group=_NEEDED)] = None
     path_to_cache: Annotated[str | None, Written(metavar="FOLDER", group=_NEEDED)] = None
-    json: bool = False
 
 
 def when(options: WhenOptions) -> int:
@@ -491,11 +480,7 @@ def _occurrence_lines(rows: Iterable[Row], where: str) -> Iterator[str]:
 
 
 def _places_of(options: WhenOptions, opened: Run) -> Places:
-    """Returns what is looked for.
-
-    Raises:
-        ConfigError: there is no such document or record, or the data do not tell.
-    """
+    """Returns what is looked for."""
     lock, places = opened.lock, Places()
     names = [source.name for source in lock.sources]
     asked = [*options.document, *(record_name(each, names) for each in options.record)]
@@ -643,7 +628,6 @@ class DenyOptions(RunPath, Dealing):
     until_step: Annotated[Number | None, Written(group=_PRINTED)] = None
     since_start: Annotated[bool, Written(group=_PRINTED)] = False
     dry_run: bool = False
-    json: bool = False
 
 
 def deny(options: DenyOptions) -> Answer:
@@ -794,15 +778,10 @@ class ReplayOptions(RunPath, BatchSizes):
     expect: Annotated[str | None, Written(metavar="DIGEST")] = None
     expect_file: Annotated[str | None, Written(metavar="FILE")] = None
     threads: Count = 1
-    json: bool = False
 
     @property
     def share(self) -> Share | None:
-        """The share of a rank; None if all is read.
-
-        Raises:
-            UsageError: it is told by half, or there is no such rank.
-        """
+        """The share of a rank; None if all is read."""
         rank, size, micro_batch_size = self.rank, self.data_parallel_size, self.micro_batch_size
         if rank is None and size is None and micro_batch_size is None:
             return None
@@ -877,11 +856,7 @@ def _wanted(options: ReplayOptions, opened: Run, name: str) -> tuple[list[RangeD
 
 
 def _parsed(text: str, name: str) -> RangeDigest:
-    """Returns a digest of this run.
-
-    Raises:
-        ConfigError: it is none, or of another run.
-    """
+    """Returns a digest of this run."""
     found = RangeDigest.parse(text)
     if found.run != name:
         message = f"expected a digest of this run, {name}, found one of {found.run}"

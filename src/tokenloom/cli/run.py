@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar
 
-from tokenloom.cli.options import Either, OneOf, Written, arguments_of
+from tokenloom.cli.options import Either, JsonOption, OneOf, Written, arguments_of
 from tokenloom.cli.output import Answer, members
-from tokenloom.cli.run_options import EXHAUSTED, BatchSizes, RunPath, difference, lock_at, shares_of, stage_of
+from tokenloom.cli.run_options import EXHAUSTED, BatchSizes, RunPath, difference, folded, largest, lock_at, stage_of
 from tokenloom.cli.stopping import say
 from tokenloom.cli.values import named_data, share, token_count, weights
 from tokenloom.errors import ConfigError
@@ -34,7 +34,7 @@ _SAID = "what the run says; before what an arguments file says"
 
 
 @dataclass(frozen=True, kw_only=True)
-class InitOptions:
+class InitOptions(JsonOption):
     """Write a run.toml with comments: from a blend as Megatron has it, from the arguments of a Megatron run, or from
     folders, each of which becomes a source. Data without weights are read in proportion to their tokens: once, if no
     size is given.
@@ -68,7 +68,6 @@ class InitOptions:
     seed: Annotated[Number | None, Written(group=_SAID)] = None
     tokenizer: Annotated[str | None, Written(metavar="PATH", group=_SAID)] = None
     holdout: Annotated[Fraction | None, Written(metavar="SHARE", parse=share, group=_SAID)] = None
-    json: bool = False
 
 
 def init(options: InitOptions) -> Answer:
@@ -107,6 +106,7 @@ def init(options: InitOptions) -> Answer:
 
 
 _MOST_LINES = 20
+_MOST_NAMED = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,6 @@ class LockOptions(RunPath, BatchSizes):
     consumed_step: Number | None = None
     drop: Annotated[tuple[str, ...], Written(choices=DROPS, is_repeated=True)] = ()
     dry_run: bool = False
-    json: bool = False
 
 
 def lock_data(options: LockOptions) -> Answer:
@@ -247,11 +246,16 @@ def _first_lines(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _segment_line(lock: RunLock, segment: LockedSegment) -> str:
+    """Returns a segment, and in indented lines its shares, the largest first."""
     stop = "∞" if segment.num_samples is None else f"{segment.start + segment.num_samples - 1:,}"
-    return (
-        f"{stage_of(segment.stage)}: positions {segment.start:,} to {stop} of "
-        f"{segment.sequence_length:,} tokens\n{shares_of(lock, segment)}"
-    )
+    total = sum(weight for _, weight in segment.weights)
+    named, others = largest(segment.weights, lambda each: (each[1], -each[0]), _MOST_NAMED)
+    words = [f"{name_of(lock.sources[source].name)} {weight / total:.3%}" for source, weight in named]
+    if others:
+        words.append(f"{len(others):,} others {sum(weight for _, weight in others) / total:.3%}")
+    shares = folded(", ".join(word.replace(".000%", "%") for word in words), "    ", "    ")
+    where = f"positions {segment.start:,} to {stop} of {segment.sequence_length:,} tokens"
+    return f"{stage_of(segment.stage)}: {where}\n{shares}"
 
 
 def _segment(lock: RunLock, segment: LockedSegment) -> dict[str, Any]:
@@ -304,7 +308,6 @@ class AmendOptions(RunPath, BatchSizes):
     deny: Annotated[str | None, Written(metavar="FILE", group=_DATA)] = None
     grow: Annotated[bool, Written(group=_DATA)] = False
     dry_run: bool = False
-    json: bool = False
 
 
 def amend(options: AmendOptions) -> Answer:
@@ -340,7 +343,6 @@ class CheckOptions(RunPath):
     """
 
     full: bool = False
-    json: bool = False
 
 
 def check(options: CheckOptions) -> Answer:
@@ -378,7 +380,6 @@ class IdOptions(RunPath, BatchSizes):
 
     position: Number | None = None
     at_step: Number | None = None
-    json: bool = False
 
 
 def run_id(options: IdOptions) -> Answer:
@@ -410,7 +411,6 @@ class DigestOptions(RunPath, BatchSizes):
 
     position: Number | None = None
     at_step: Number | None = None
-    json: bool = False
 
 
 def run_digest(options: DigestOptions) -> Answer:

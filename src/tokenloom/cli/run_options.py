@@ -1,15 +1,15 @@
-"""The options by which commands learn of a run: which one, what it reads, how its positions are dealt; and its words."""
+"""The options by which commands learn of a run, what it reads and how its positions are dealt; and its words."""
 
 from __future__ import annotations
 
 import difflib
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from tokenloom.blending.spec import BlendSettings, parse_blend
-from tokenloom.cli.options import Either, OneOf, UsageError, Written, arguments_of
+from tokenloom.cli.options import Either, JsonOption, OneOf, UsageError, Written, arguments_of
 from tokenloom.cli.values import size, sizes, split_weights
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.splits import Split
@@ -18,7 +18,7 @@ from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
 from tokenloom.order.policies import policy_names
 from tokenloom.rendering.words import name_of
 from tokenloom.run.amend import Amended
-from tokenloom.run.lock import LockedSegment, RunLock, read_lock
+from tokenloom.run.lock import RunLock, read_lock
 from tokenloom.run.run import Run
 from tokenloom.setting_types import Count, Number
 
@@ -62,11 +62,7 @@ class DataOptions:
             raise UsageError(message)
 
     def data_settings(self) -> BlendSettings:
-        """Returns the setting of a configuration that names these data.
-
-        Raises:
-            ConfigError, DatasetNotFoundError: it cannot be meant, or is not there.
-        """
+        """Returns the setting of a configuration that names these data."""
         if any(getattr(self, name) for name in _SINGLE):
             return parse_blend(per_split={split.name: getattr(self, f"{split.name}_data_path") for split in Split})
         return parse_blend(self.data_path, args_file=self.data_args_path, per_split=self.per_split_data_args_path)
@@ -115,11 +111,7 @@ class SizeOptions:
     sizes: Annotated[Sequence[int | None] | None, Written(metavar="A,B,C", parse=sizes)] = None
 
     def wanted_sizes(self) -> list[int | None]:
-        """Returns the samples wanted from train, valid and test.
-
-        Raises:
-            ConfigError: they are named twice.
-        """
+        """Returns the samples wanted from train, valid and test."""
         single = [self.train_samples, self.valid_samples, self.test_samples]
         if self.sizes is None:
             return single
@@ -153,11 +145,7 @@ class RunOptions(WindowOptions, SizeOptions, DataOptions):
     extend_short_datasets: bool = False
 
     def wanted_sizes(self) -> list[int | None]:
-        """Returns the samples wanted from train, valid and test.
-
-        Raises:
-            ConfigError: they are named twice.
-        """
+        """Returns the samples wanted from train, valid and test."""
         wanted = super().wanted_sizes()
         if self.full_validation and wanted[1] is not None:
             message = f"--full-validation and a size for valid exclude each other, found {wanted[1]}"
@@ -176,7 +164,6 @@ RowT = TypeVar("RowT")
 WIDTH = 80
 """Columns that texts and tables for people keep to."""
 
-_MOST_NAMED = 4
 EXHAUSTED = {"stop": "the run stops there", "renormalise": "others are read on", "repeat": "it is read on"}
 """What follows where a source has been read `max_passes` times."""
 
@@ -184,7 +171,7 @@ NO_STEPS = "a step needs --global-batch-size or --batch-size-schedule"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunPath:
+class RunPath(JsonOption):
     """Which run.
 
     Attributes:
@@ -221,9 +208,6 @@ class BatchSizes:
 
         Args:
             lock: of the run; None where nothing is known of its lengths.
-
-        Raises:
-            ConfigError: the schedule is none.
         """
         if self.batch_size_schedule is not None:
             lengths = [(segment.start, segment.sequence_length) for segment in lock.segments] if lock else []
@@ -231,12 +215,7 @@ class BatchSizes:
         return None if self.global_batch_size is None else BatchSizeSchedule.constant(self.global_batch_size)
 
     def position_of(self, position: int | None, step: int | None, lock: RunLock | None) -> int | None:
-        """Returns a position, or the first one of a step; None where neither is given.
-
-        Raises:
-            UsageError: a step is given without batch sizes.
-            ConfigError: their schedule is none.
-        """
+        """Returns a position, or the first one of a step; None where neither is given."""
         if step is None:
             return position
         if (sizes := self.batch_sizes(lock)) is None:
@@ -268,11 +247,7 @@ class Dealing(BatchSizes):
             raise UsageError(message)
 
     def topology(self, lock: RunLock) -> Topology | None:
-        """Returns how positions are dealt; None if the options do not tell.
-
-        Raises:
-            ConfigError: the schedule of batch sizes is none.
-        """
+        """Returns how positions are dealt; None if the options do not tell."""
         if (sizes := self.batch_sizes(lock)) is None:
             return None
         ranks = {"micro_batch_size": self.micro_batch_size, "data_parallel_size": self.data_parallel_size}
@@ -280,11 +255,7 @@ class Dealing(BatchSizes):
 
 
 def lock_at(path: str) -> RunLock:
-    """Returns the lock of a run, named by its run.toml, or by a lock of any name.
-
-    Raises:
-        TokenloomError: there is none, or it cannot be used.
-    """
+    """Returns the lock of a run, named by its run.toml, or by a lock of any name."""
     return Run.open(path).lock if path.endswith(".toml") else read_lock(path)
 
 
@@ -306,23 +277,14 @@ def difference(path: str, amended: Amended, *, after: str = "after") -> list[str
     return list(difflib.unified_diff(*texts, f"{path} before", f"{path} {after}", n=1, lineterm=""))
 
 
-def row_line(cells: Sequence[str], widths: Sequence[int], *, indent: str = "  ") -> str:
-    """Returns a row: the first cell to the left and cut off, the others to the right."""
-    first = f"{name_of(cells[0], width=widths[0]):<{widths[0]}}"
-    others = (f" {cell:>{width}}" for cell, width in zip(cells[1:], widths[1:], strict=True))
-    return f"{indent}{first}{''.join(others)}".rstrip()
+def row_line(cells: Iterable[str], columns: Mapping[str, int], *, indent: str = "  ") -> str:
+    """Returns a row of columns with widths: the first cell to the left and cut off, the others to the right."""
+    (name, width), *others = zip(cells, columns.values(), strict=True)
+    return (
+        f"{indent}{name_of(name, width=width):<{width}}{''.join(f' {cell:>{size}}' for cell, size in others)}".rstrip()
+    )
 
 
 def folded(text: str, first: str = "", others: str = "  ") -> str:
     """Returns a text as lines of `WIDTH` columns, the first and the others behind an indent."""
     return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=others)
-
-
-def shares_of(lock: RunLock, segment: LockedSegment) -> str:
-    """Returns the shares of a segment in indented lines, the largest first."""
-    total = sum(weight for _, weight in segment.weights)
-    named, others = largest(segment.weights, lambda each: (each[1], -each[0]), _MOST_NAMED)
-    words = [f"{name_of(lock.sources[source].name)} {weight / total:.3%}" for source, weight in named]
-    if others:
-        words.append(f"{len(others):,} others {sum(weight for _, weight in others) / total:.3%}")
-    return folded(", ".join(word.replace(".000%", "%") for word in words), "    ", "    ")

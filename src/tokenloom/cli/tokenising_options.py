@@ -143,10 +143,6 @@ class TokenizerOptions(ReferenceTokenizer):
 
         Args:
             bos_token: token that begins a document, where the tokenizer does not say.
-
-        Raises:
-            ConfigError: they name two, or one that cannot be meant.
-            TokenizerError: a file is no such tokenizer.
         """
         from tokenloom.tokenizers.load import load_tokenizer
 
@@ -230,11 +226,7 @@ class JobOptions(RunnerOptions):
     skip_bad_lines: bool = False
 
     def settled(self, settings: SettingsT) -> SettingsT:
-        """Returns settings with what `skip_bad_lines` says of bad records.
-
-        Raises:
-            ConfigError: the settings say something else.
-        """
+        """Returns settings with what `skip_bad_lines` says of bad records."""
         if not self.skip_bad_lines:
             return settings
         if settings.bad_records != BadRecordBudget():

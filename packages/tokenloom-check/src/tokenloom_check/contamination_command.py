@@ -282,13 +282,13 @@ def _write_parquet(answer: _Answer, path: str) -> None:
 
 
 def _print(answer: _Answer, options: Options) -> None:
-    widths = (26, 9, 9, 9, 9, 10)
-    print(row_line(("benchmark", "items", "too short", "found", "n-grams", "documents"), widths, indent=""))
+    columns = {"benchmark": 26, "items": 9, "too short": 9, "found": 9, "n-grams": 9, "documents": 10}
+    print(row_line(columns, columns, indent=""))
     rows = list(answer.benchmarks())
     for row in rows:
         counts = [f"{row[name]:,}" for name in ("items", "too_short", "found")]
         cells = (os.path.basename(row["benchmark"]), *counts, f"{row['coverage']:.2%}", f"{row['documents']:,}")
-        print(row_line(cells, widths, indent=""))
+        print(row_line(cells, columns, indent=""))
     print(f"\n{answer.found.num_tokens:,} tokens searched for n-grams of {options.words} words")
     for source in answer.sources():
         if source["documents"]:
