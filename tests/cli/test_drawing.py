@@ -8,7 +8,7 @@ import sys
 from tests.inspect.drawn import sample
 
 from tokenloom.cli.output import LookOptions, look_of, print_lines
-from tokenloom.inspect.shown_terminal import shown_lines
+from tokenloom.inspect.shown import shown_lines
 from tokenloom.rendering.words import printable
 
 

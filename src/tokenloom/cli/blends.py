@@ -18,9 +18,9 @@ from tokenloom.cli.hints import hint_in_options
 from tokenloom.cli.options import Either, JsonOption, UsageError, WithoutEffect, Written
 from tokenloom.cli.output import Answer, members, table
 from tokenloom.cli.parser import CommandParser, did_you_mean
+from tokenloom.cli.preprocess import TokenizerOptions
 from tokenloom.cli.run_options import CACHE, BatchSizes, DataOptions, RunOptions, RunPath
 from tokenloom.cli.stopping import say
-from tokenloom.cli.tokenising_options import TokenizerOptions
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig

@@ -21,8 +21,7 @@ from tokenloom.cli.options import JsonOption, Written
 from tokenloom.cli.output import look_of, members, print_json, print_lines
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.errors import ConfigError, InputError
-from tokenloom.inspect.shown import shown_sample
-from tokenloom.inspect.shown_terminal import shown_lines
+from tokenloom.inspect.shown import shown_lines, shown_sample
 from tokenloom.loading.from_data import load
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.optional import require

@@ -19,7 +19,7 @@ from tokenloom.rendering.words import cell_width, lines_of, name_of, printable
 from tokenloom.setting_types import Count
 
 if TYPE_CHECKING:
-    from tokenloom.inspect.shown_terminal import Look
+    from tokenloom.inspect.shown import Look
 
 _UNFOLDED = 4096
 """Columns; wider than any path."""
@@ -225,7 +225,7 @@ def look_of(options: LookOptions | None = None, *, ids: bool = False, most_token
     """Returns how to draw on stdout: on a terminal about a screen of each document, unless all is asked for."""
     from rich.console import Console
 
-    from tokenloom.inspect.shown_terminal import Look
+    from tokenloom.inspect.shown import Look
 
     given, console, is_terminal = options or LookOptions(), Console(), sys.stdout.isatty()
     width = max(given.width or (console.width if is_terminal else 80), 20)

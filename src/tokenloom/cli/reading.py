@@ -35,8 +35,7 @@ from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.errors import ConfigError, DatasetNotFoundError, TokenizerError
 from tokenloom.indexed.layout import prefix_of
-from tokenloom.inspect.shown import OpenPair, Shown, shown_document, shown_sample
-from tokenloom.inspect.shown_terminal import shown_lines
+from tokenloom.inspect.shown import OpenPair, Shown, shown_document, shown_lines, shown_sample
 from tokenloom.loading.batch_sizes import Topology
 from tokenloom.loading.digest import RangeDigest, Share, digest_of_positions, name_of_run
 from tokenloom.loading.from_data import tokenizer_of_data

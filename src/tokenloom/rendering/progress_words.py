@@ -130,24 +130,15 @@ def seconds_left(amounts: Amounts, speed: Speed) -> float | None:
 
 
 def _how_far(amounts: Amounts) -> str:
-    much = _done_of_total(amounts)
-    return f"{_percent(amounts)} % ({much})" if amounts.total else much
-
-
-def _percent(amounts: Amounts) -> int:
-    """Returns the share that is done, rounded down: what is not complete is not 100 %."""
-    assert amounts.total
-    return min(100, 100 * amounts.done // amounts.total)
-
-
-def _done_of_total(amounts: Amounts) -> str:
     if not amounts.total:
         return _amount(amounts.done, amounts.unit)
-    if amounts.unit != "bytes":
-        return f"{short(amounts.done)} of {short(amounts.total)} {amounts.unit}"
-    done, total = size(amounts.done), size(amounts.total)
-    number, _, unit = done.partition(" ")
-    return f"{number if total.endswith(f' {unit}') else done} of {total}"
+    much = f"{short(amounts.done)} of {short(amounts.total)} {amounts.unit}"
+    if amounts.unit == "bytes":
+        done, total = size(amounts.done), size(amounts.total)
+        number, _, unit = done.partition(" ")
+        much = f"{number if total.endswith(f' {unit}') else done} of {total}"
+    percent = min(100, 100 * amounts.done // amounts.total)  # rounded down: what is not complete is not 100 %
+    return f"{percent} % ({much})"
 
 
 def _amount(number: int, unit: str) -> str:

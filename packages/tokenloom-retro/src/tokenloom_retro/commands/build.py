@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tokenloom.cli.options import Written
 from tokenloom.cli.output import print_json, print_lines, table
+from tokenloom.cli.preprocess import RunnerOptions, TokenizerOptions
 from tokenloom.cli.run_options import SizeOptions
-from tokenloom.cli.tokenising_options import RunnerOptions, TokenizerOptions
 from tokenloom.cli.values import names, split_weights
 from tokenloom_retro.settings import TASKS, RetroBuildSettings, RetroIndexSettings, Task
 
