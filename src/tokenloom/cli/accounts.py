@@ -95,11 +95,6 @@ class _Marks:
                 raise ConfigError(message)
             self._pace = Pace(tokens_per_second=options.tokens_per_second, start=options.start, begin=lock.consumed)
 
-    @property
-    def say_more(self) -> bool:
-        """Whether more than its number is known of a position."""
-        return self._sizes is not None or self._pace is not None
-
     def of(self, position: int) -> str:
         """Returns a position in words."""
         known = []
@@ -148,10 +143,9 @@ def _segment_lines(segment: PlannedSegment, marks: _Marks, most: int | None) -> 
         share = sum(reading.weight for reading in rest) / rest[0].weights
         many = (f"{len(rest):,} others", f"{share:.3%}")
         yield row_line((*many, "" if segment.num_samples is None else short(samples), "", "", ""), _READINGS)
-    if marks.say_more:
-        for reading in shown:
-            if reading.pass_ends:
-                yield f"  {name_of(reading.source, width=_NAME)}: a pass ends at {marks.of(reading.pass_ends[0])}"
+    for reading in shown:
+        if reading.pass_ends and marks.members(reading.pass_ends[0]):
+            yield f"  {name_of(reading.source, width=_NAME)}: a pass ends at {marks.of(reading.pass_ends[0])}"
 
 
 def _reading(reading: PlannedReading) -> Iterator[str]:

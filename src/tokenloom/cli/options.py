@@ -23,7 +23,7 @@ import dataclasses
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -164,13 +164,7 @@ def declare(parser: Any, kind: type[Any], *, written: Written | None = None) -> 
 
 
 class _TakeWithoutEffect(argparse.Action):
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         before = vars(namespace).get("without_effect", ())
         namespace.without_effect = (*before, f"{option_string} has no effect here: {self.const}")
 

@@ -307,8 +307,9 @@ def texts(options: TextOptions) -> Answer:
     if not (summary.was_complete or summary.num_shards_reused):  # else some of it was not read now
         known["text a second"] = f"{summary.num_text_bytes / summary.seconds / 1e6:.1f} MB"
         known["tokens a second"] = round(summary.num_tokens / summary.seconds)
-    record = {**members(summary), "num_tokens": summary.num_tokens}
-    return Answer(record, _summary_lines(_listed(options.inputs), summary, known))
+    more = len(options.inputs) - _MOST_NAMED
+    title = ", ".join(options.inputs[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    return Answer({**members(summary), "num_tokens": summary.num_tokens}, _summary_lines(title, summary, known))
 
 
 def _settled(options: TextOptions) -> TextOptions:
@@ -335,11 +336,6 @@ def _settled(options: TextOptions) -> TextOptions:
         num_processes=num_processes,
         num_workers=num_workers,
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    hidden = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {hidden:,} more" if hidden > 0 else "")
 
 
 def _preview_lines(preview: CorpusPreview) -> Iterator[str]:
