@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
-from tokenloom.cli.options import Either, JsonOption, UsageError, Written
+from tokenloom.cli.options import JsonOption, Position, UsageError, Written
 from tokenloom.cli.output import Answer
 from tokenloom.cli.run_options import EXHAUSTED, BatchSizes, RunPath, folded, largest, lock_at, row_line, stage_of
 from tokenloom.cli.values import date
@@ -183,16 +183,12 @@ class LedgerOptions(RunPath, BatchSizes):
 
     Attributes:
         until_position: up to where, as samples from 0 on (default: the whole run).
-        until_step: up to where, as steps from 0 on.
         no_reading: count nothing for which data would have to be looked into.
         all: all sources, not only the largest of a stage.
         json: print one JSON object: run, position, balance, total, sources and stages.
     """
 
-    EITHER: ClassVar[Either] = (("until_position", "until_step"),)
-
-    until_position: Number | None = None
-    until_step: Number | None = None
+    until_position: Position | None = None
     no_reading: bool = False
     all: bool = False
 
@@ -200,7 +196,7 @@ class LedgerOptions(RunPath, BatchSizes):
 def ledger(options: LedgerOptions) -> Answer:
     """Returns the ledger; 1 if it does not balance."""
     opened = Run.open(options.run_path)
-    position = options.position_of(options.until_position, options.until_step, opened.lock)
+    position = options.position_of(options.until_position, opened.lock)
     if position is None and opened.num_samples is None:
         message = "a run without an end needs --until-step or --until-position"
         raise UsageError(message)

@@ -15,7 +15,7 @@ import numpy as np
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.blending.plan import BuildPlan, SplitPlan, plan_build
 from tokenloom.cli.hints import hint_in_options
-from tokenloom.cli.options import Either, JsonOption, UsageError, WithoutEffect, Written
+from tokenloom.cli.options import JsonOption, Position, UsageError, WithoutEffect, Written
 from tokenloom.cli.output import Answer, members, table
 from tokenloom.cli.parser import CommandParser, did_you_mean
 from tokenloom.cli.preprocess import TokenizerOptions
@@ -529,7 +529,6 @@ class RunStreamOptions(RunPath, BatchSizes):
 
     Attributes:
         position: where to begin, as samples from 0 on (default 0).
-        at_step: where to begin, as steps from 0 on.
         micro_batch_size: samples per batch.
         batches: stop after so many batches.
         holdout: read what is held out instead.
@@ -537,10 +536,7 @@ class RunStreamOptions(RunPath, BatchSizes):
             longest_wait_seconds and storage (by source).
     """
 
-    EITHER: ClassVar[Either] = (("position", "at_step"),)
-
-    position: Number | None = None
-    at_step: Number | None = None
+    position: Position | None = None
     micro_batch_size: Annotated[Count, Written(metavar="B")] = 8
     batches: Count = 1000
     holdout: bool = False
@@ -549,7 +545,7 @@ class RunStreamOptions(RunPath, BatchSizes):
 def stream_run(options: RunStreamOptions) -> Answer:
     """Reads; returns throughput and waits."""
     opened = Run.open(options.run_path)
-    start = options.position_of(options.position, options.at_step, opened.lock) or 0
+    start = options.position_of(options.position, opened.lock) or 0
     dataset = opened.holdout() if options.holdout else opened.dataset()
     size = options.micro_batch_size
     if start + size > len(dataset):

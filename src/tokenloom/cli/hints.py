@@ -117,7 +117,7 @@ def warnings_in_options(parser: argparse.ArgumentParser) -> Iterator[None]:
 
 
 def _actions_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
-    return {action.dest: action for action in parser._actions}
+    return {action.dest: action for action in reversed(parser._actions)}  # the first of those with one name
 
 
 def _option_of(parser: argparse.ArgumentParser, setting: str, value: str | None) -> str | None:

@@ -48,6 +48,14 @@ WithoutEffect = dict[str, str]
 _NUM_VALUES = {"": 0, "N": None, "N…": "+"}
 
 
+Position = typing.Annotated[int, "position"]
+"""A position of a run, or a `Step`: another option takes that, `--until-step` beside `--until-position`."""
+
+
+class Step(int):
+    """A step of a run, in the place of the position where it begins."""
+
+
 class UsageError(Exception):
     """Options do not go together; it ends the command with status 2, as what cannot be parsed does."""
 
@@ -100,6 +108,7 @@ _OF_TYPES: dict[Any, Written] = {
     "bytes": Written(metavar="SIZE", parse=byte_count, show=bytes_text),
     "count": Written(metavar="N", parse=count),
     "number": Written(metavar="N", parse=whole_number),
+    "position": Written(metavar="N", parse=whole_number),
     "seconds": Written(metavar="SECONDS", parse=number, show="{:g}".format),
     int: Written(metavar="N", parse=signed_number),
     float: Written(metavar="NUMBER", parse=number, show="{:g}".format),
@@ -153,7 +162,13 @@ def declare(parser: Any, kind: type[Any], *, written: Written | None = None) -> 
             if each.name in names:
                 made[:] = made or [place.add_mutually_exclusive_group()]
                 [place] = made
+        has_step = "position" in each.marks
+        place = place.add_mutually_exclusive_group() if has_step else place
         _declare_one(place, _names_of(each), _argument_of(each))
+        if has_step:
+            names = (f"--{each.name.rpartition('_')[0] or 'at'}-step",)
+            given = {"dest": each.name, "metavar": "N", "type": option(lambda text: Step(whole_number(text)))}
+            _declare_one(place, names, {**given, "help": "the same, as a step from 0 on"})
     for owner in kind.__mro__:
         for words, names in vars(owner).get("ONE_OF", {}).items():
             parser.require_any(*names, words=words)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.cli.options import Either, JsonOption, OneOf, UsageError, Written
+from tokenloom.cli.options import Either, JsonOption, OneOf, Position, UsageError, Written
 from tokenloom.cli.output import Answer, LookOptions, look_of, members, print_json, print_lines
 from tokenloom.cli.run_options import (
     NO_STEPS,
@@ -417,7 +417,6 @@ class WhenOptions(RunPath, Dealing):
         tokens: this text within documents; all data are read.
         ids: the same, given as ids of tokens.
         until_position: before position N.
-        until_step: before step N.
         tokenizer: tokenizer.json or its folder (default: that of the run).
         path_to_cache: folder of the index cache, with order = "megatron".
         json: print one JSON object per span, a line each: what `trace --json` has, and match, the first of the tokens
@@ -425,7 +424,6 @@ class WhenOptions(RunPath, Dealing):
             as far as run.lock knows; null where something is not known.
     """
 
-    EITHER: ClassVar[Either] = (("until_position", "until_step"),)
     ONE_OF: ClassVar[OneOf] = {
         "--document, --record, --text-file, --tokens or --ids": ("document", "record", "text_file", "tokens", "ids")
     }
@@ -435,8 +433,7 @@ class WhenOptions(RunPath, Dealing):
     text_file: Annotated[str | None, Written(metavar="FILE", group=_SOUGHT)] = None
     tokens: Annotated[str | None, Written(metavar="TEXT", group=_SOUGHT)] = None
     ids: Annotated[Sequence[int] | None, Written(metavar="I,I,…", parse=ids, group=_SOUGHT)] = None
-    until_position: Annotated[Number | None, Written(group=_WHERE)] = None
-    until_step: Annotated[Number | None, Written(group=_WHERE)] = None
+    until_position: Annotated[Position | None, Written(group=_WHERE)] = None
     tokenizer: Annotated[str | None, Written(metavar="PATH", group=_NEEDED)] = None
     path_to_cache: Annotated[str | None, Written(metavar="FOLDER", group=_NEEDED)] = None
 
@@ -445,7 +442,7 @@ def when(options: WhenOptions) -> int:
     """Looks for documents, and prints where they are read."""
     opened = Run.open(options.run_path, path_to_cache=options.path_to_cache)
     topology = options.topology(opened.lock)
-    stop = options.position_of(options.until_position, options.until_step, opened.lock)
+    stop = options.position_of(options.until_position, opened.lock)
     if stop is None and opened.num_samples is None:
         message = f"expected where to stop, since the last stage of `{options.run_path}` has no end, found nothing"
         raise ConfigError(message, hint="give --until-position or --until-step")
@@ -600,9 +597,7 @@ class DenyOptions(RunPath, Dealing):
         documents_file: a list of both, one a line.
         reason: why; kept in run.toml.
         from_position: from where on, as samples from 0 on.
-        from_step: from where on, as steps from 0 on.
         until_position: list changes before position N.
-        until_step: list changes before step N.
         since_start: also at which steps before that the documents were trained on.
         dry_run: only say what would change.
         json: print one JSON object: path, written, position, reason, documents, already_denied, held_out and
@@ -611,20 +606,17 @@ class DenyOptions(RunPath, Dealing):
             and order_without_denials (before and after), and diff.
     """
 
-    EITHER: ClassVar[Either] = (("from_position", "from_step"), ("until_position", "until_step"))
     ONE_OF: ClassVar[OneOf] = {
         "--document, --record or --documents-file": ("document", "record", "documents_file"),
-        "--from-step or --from-position": ("from_step", "from_position"),
+        "--from-step or --from-position": ("from_position",),
     }
 
     document: Annotated[tuple[str, ...], Written(metavar="NAME:N", is_repeated=True, group=_DENIED)] = ()
     record: Annotated[tuple[str, ...], Written(metavar="FILE:N", is_repeated=True, group=_DENIED)] = ()
     documents_file: Annotated[str | None, Written(metavar="FILE", group=_DENIED)] = None
     reason: Annotated[str | None, Written(metavar="TEXT", group=_DENIED)] = None
-    from_position: Number | None = None
-    from_step: Number | None = None
-    until_position: Annotated[Number | None, Written(group=_PRINTED)] = None
-    until_step: Annotated[Number | None, Written(group=_PRINTED)] = None
+    from_position: Position | None = None
+    until_position: Annotated[Position | None, Written(group=_PRINTED)] = None
     since_start: Annotated[bool, Written(group=_PRINTED)] = False
     dry_run: bool = False
 
@@ -632,10 +624,10 @@ class DenyOptions(RunPath, Dealing):
 def deny(options: DenyOptions) -> Answer:
     """Denies; returns what that changes."""
     lock = read_lock(lock_path(options.run_path))
-    position = options.position_of(options.from_position, options.from_step, lock)
+    position = options.position_of(options.from_position, lock)
     assert position is not None  # one of both is needed
     topology = options.topology(lock)
-    until = options.position_of(options.until_position, options.until_step, lock)
+    until = options.position_of(options.until_position, lock)
     names = [source.name for source in lock.sources]
     denial = Amendment(
         position=position,
@@ -752,9 +744,7 @@ class ReplayOptions(RunPath, BatchSizes):
 
     Attributes:
         from_position: the first position (default: that of --expect, else 0).
-        from_step: the same as a step from 0 on.
         to_position: the position behind the last (default: that of --expect, else the end).
-        to_step: the same as a step from 0 on.
         rank: data-parallel rank.
         data_parallel_size: data-parallel ranks in all.
         micro_batch_size: samples of a micro-batch.
@@ -765,12 +755,10 @@ class ReplayOptions(RunPath, BatchSizes):
             matches.
     """
 
-    EITHER: ClassVar[Either] = (("from_position", "from_step"), ("to_position", "to_step"), ("expect", "expect_file"))
+    EITHER: ClassVar[Either] = (("expect", "expect_file"),)
 
-    from_position: Number | None = None
-    from_step: Number | None = None
-    to_position: Number | None = None
-    to_step: Number | None = None
+    from_position: Position | None = None
+    to_position: Position | None = None
     rank: Annotated[Number | None, Written(metavar="R", group=_SHARE)] = None
     data_parallel_size: Annotated[Count | None, Written(metavar="D", group=_SHARE)] = None
     micro_batch_size: Annotated[Count | None, Written(metavar="B", group=_SHARE)] = None
@@ -823,8 +811,8 @@ def replay(options: ReplayOptions) -> Iterator[Answer]:
 
 def _wanted(options: ReplayOptions, opened: Run, name: str) -> tuple[list[RangeDigest], list[str | None]]:
     """Returns the ranges to read, and the sums expected of them, as 32 hex digits."""
-    start = options.position_of(options.from_position, options.from_step, opened.lock)
-    stop = options.position_of(options.to_position, options.to_step, opened.lock)
+    start = options.position_of(options.from_position, opened.lock)
+    stop = options.position_of(options.to_position, opened.lock)
     share = options.share
     if options.expect_file is not None:
         given = [_parsed(text, name) for text in _lines(options.expect_file)]

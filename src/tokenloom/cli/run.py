@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar
 
-from tokenloom.cli.options import Either, JsonOption, OneOf, Written, arguments_of
+from tokenloom.cli.options import Either, JsonOption, OneOf, Position, Written, arguments_of
 from tokenloom.cli.output import Answer, members
 from tokenloom.cli.run_options import EXHAUSTED, BatchSizes, RunPath, difference, folded, largest, lock_at, stage_of
 from tokenloom.cli.stopping import say
@@ -117,7 +117,6 @@ class LockOptions(RunPath, BatchSizes):
 
     Attributes:
         consumed_samples: how far training has come, as samples from 0 on.
-        consumed_step: how far training has come, as steps from 0 on.
         drop: let go of denials that run.toml has no more; or of what was consumed, after going back to an earlier
             checkpoint.
         dry_run: only say what would change.
@@ -126,10 +125,7 @@ class LockOptions(RunPath, BatchSizes):
             (prefixes that do not know their input), dropped and moved.
     """
 
-    EITHER: ClassVar[Either] = (("consumed_samples", "consumed_step"),)
-
-    consumed_samples: Number | None = None
-    consumed_step: Number | None = None
+    consumed_samples: Position | None = None
     drop: Annotated[tuple[str, ...], Written(choices=DROPS, is_repeated=True)] = ()
     dry_run: bool = False
 
@@ -137,7 +133,7 @@ class LockOptions(RunPath, BatchSizes):
 def lock_data(options: LockOptions) -> Answer:
     """Locks; returns what that changed."""
     path = lock_path(options.run_path)
-    consumed = options.position_of(options.consumed_samples, options.consumed_step, read_lock_if_there(path))
+    consumed = options.position_of(options.consumed_samples, read_lock_if_there(path))
     locked = lock_run(options.run_path, consumed=consumed, drop=options.drop, write=not options.dry_run)
     head = {"path": path, "written": not options.dry_run}
     return Answer(head | _described(locked), _locked_lines(locked, head), _status_of(locked.lock))
@@ -279,7 +275,6 @@ class AmendOptions(RunPath, BatchSizes):
 
     Attributes:
         at_position: from where on, as samples from 0 on.
-        at_step: from where on, as steps from 0 on.
         weights: shares, such as web=5,code=5.
         stage_name: name of the stage (default "from" and the position).
         sequence_length: tokens per sample.
@@ -292,11 +287,10 @@ class AmendOptions(RunPath, BatchSizes):
         json: print one JSON object: path, written, position, diff, and what `run lock` prints.
     """
 
-    EITHER: ClassVar[Either] = (("at_position", "at_step"), ("tokens", "samples"))
-    ONE_OF: ClassVar[OneOf] = {"--at-step or --at-position": ("at_position", "at_step")}
+    EITHER: ClassVar[Either] = (("tokens", "samples"),)
+    ONE_OF: ClassVar[OneOf] = {"--at-step or --at-position": ("at_position",)}
 
-    at_position: Number | None = None
-    at_step: Number | None = None
+    at_position: Position | None = None
     weights: Annotated[Sequence[tuple[str, Fraction]], Written(metavar="NAME=W,…", parse=weights, group=_STAGE)] = ()
     stage_name: Annotated[str | None, Written(metavar="NAME", group=_STAGE)] = None
     sequence_length: Annotated[Count | None, Written(metavar="S", group=_STAGE)] = None
@@ -313,7 +307,7 @@ class AmendOptions(RunPath, BatchSizes):
 def amend(options: AmendOptions) -> Answer:
     """Amends; returns the edit and what it means."""
     lock = read_lock(lock_path(options.run_path))
-    position = options.position_of(options.at_position, options.at_step, lock)
+    position = options.position_of(options.at_position, lock)
     assert position is not None  # one of both is needed
     sources = dict(options.add_source)
     if len(sources) < len(options.add_source):
@@ -372,20 +366,16 @@ class IdOptions(RunPath, BatchSizes):
 
     Attributes:
         position: a position, as samples from 0 on (default: what was consumed).
-        at_step: a position, as steps from 0 on.
         json: print one JSON object: path, run, position, digest and num_samples.
     """
 
-    EITHER: ClassVar[Either] = (("position", "at_step"),)
-
-    position: Number | None = None
-    at_step: Number | None = None
+    position: Position | None = None
 
 
 def run_id(options: IdOptions) -> Answer:
     """Returns the name."""
     lock = lock_at(options.run_path)
-    position = options.position_of(options.position, options.at_step, lock)
+    position = options.position_of(options.position, lock)
     if position is None:
         position = lock.consumed or None
     digest = None if position is None else order_digest(lock, position)
@@ -403,20 +393,16 @@ class DigestOptions(RunPath, BatchSizes):
 
     Attributes:
         position: the position, as samples from 0 on (default: what was consumed, or the end).
-        at_step: the position, as steps from 0 on.
         json: print one JSON object: position, digest and run.
     """
 
-    EITHER: ClassVar[Either] = (("position", "at_step"),)
-
-    position: Number | None = None
-    at_step: Number | None = None
+    position: Position | None = None
 
 
 def run_digest(options: DigestOptions) -> Answer:
     """Returns the digest."""
     opened = Run.open(options.run_path)
-    position = options.position_of(options.position, options.at_step, opened.lock)
+    position = options.position_of(options.position, opened.lock)
     if position is None:
         position = opened.lock.consumed or opened.num_samples or 0
     digest = opened.digest(position)

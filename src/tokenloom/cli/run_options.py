@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from tokenloom.blending.spec import BlendSettings, parse_blend
-from tokenloom.cli.options import Either, JsonOption, OneOf, UsageError, Written, arguments_of
+from tokenloom.cli.options import Either, JsonOption, OneOf, Step, UsageError, Written, arguments_of
 from tokenloom.cli.values import size, sizes, split_weights
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.splits import Split
@@ -214,13 +214,13 @@ class BatchSizes:
             return BatchSizeSchedule.parse(self.batch_size_schedule, sequence_length=lengths or None)
         return None if self.global_batch_size is None else BatchSizeSchedule.constant(self.global_batch_size)
 
-    def position_of(self, position: int | None, step: int | None, lock: RunLock | None) -> int | None:
+    def position_of(self, position: int | None, lock: RunLock | None) -> int | None:
         """Returns a position, or the first one of a step; None where neither is given."""
-        if step is None:
+        if not isinstance(position, Step):
             return position
         if (sizes := self.batch_sizes(lock)) is None:
             raise UsageError(NO_STEPS)
-        return sizes.position_of_step(step)
+        return sizes.position_of_step(position)
 
 
 @dataclass(frozen=True, kw_only=True)
