@@ -118,7 +118,7 @@ def measured(prefix: Path, tokenizer: Path, num_documents: int, num_requests: in
     command = [
         sys.executable,
         "-m",
-        "tokenloom.cli",
+        "tokenloom",
         "explore",
         str(prefix),
         "--no-browser",

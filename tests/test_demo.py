@@ -21,7 +21,7 @@ def demo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the demo has run, as `make demo` runs it."""
     folder = tmp_path_factory.mktemp("demo")
     done = subprocess.run(
-        [sys.executable, "-m", "tokenloom.cli", "demo", "--vocab-size", "1024"],
+        [sys.executable, "-m", "tokenloom", "demo", "--vocab-size", "1024"],
         cwd=folder,
         capture_output=True,
         text=True,

@@ -36,7 +36,7 @@ from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDat
 from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.inspect.shown_data import shown_sample
+from tokenloom.inspect.shown import shown_sample
 from tokenloom.loading.digest import digest_of_samples
 from tokenloom.loading.loader import build_dataloader, collate
 from tokenloom.loading.samplers import (

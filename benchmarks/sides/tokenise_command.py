@@ -14,7 +14,7 @@ from texts import digest, text_megabytes, tokenizer_path, whole_path
 
 def prepare(*, folder: str, megabytes: int, workers: int) -> Callable[[], Outcome]:
     output = os.path.join(folder, f"tokenised-{megabytes}-{workers}")
-    command = [sys.executable, "-m", "tokenloom.cli", "preprocess", whole_path(folder, megabytes), "--append-eod"]
+    command = [sys.executable, "-m", "tokenloom", "preprocess", whole_path(folder, megabytes), "--append-eod"]
     command += [
         "--output-prefix",
         output,

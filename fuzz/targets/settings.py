@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,7 +21,7 @@ def check(data: bytes) -> None:
         with suppress(ConfigError):
             _check_split(parse_and_normalize_split(text))
         return
-    with suppress(argparse.ArgumentTypeError):
+    with suppress(ConfigError):
         if kind == 1:
             assert byte_count(text) >= 1
         elif kind == 2:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom.cli.console import blocks, print_table, shortened
+from tokenloom.cli.output import blocks, print_lines, shortened, table
 from tokenloom.rendering.words import cell_width
 
 PLAN = ("dataset", "tokens", "weight")
@@ -43,12 +43,12 @@ def test_nothing_is_wider_than_the_terminal(rows, width):
 
 
 def test_a_narrow_terminal_folds_no_name(columns, capsys):
-    print_table(PLAN, ROWS, title="a plan")
+    print_lines(table(PLAN, ROWS, title="a plan"))
     lines = re.sub("\x1b[^m]*m", "", capsys.readouterr().out).splitlines()
     assert any("demo-output/corpu…ain_text_document   1,234,567     0.75" in line for line in lines)
     assert max(map(cell_width, lines)) <= 60
 
 
 def test_a_program_gets_whole_lines(capsys):
-    print_table(PLAN, ROWS)
+    print_lines(table(PLAN, ROWS))
     assert "demo-output/corpus/train_text_document" in capsys.readouterr().out

@@ -101,9 +101,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "preprocess.multimodal.preprocess_multimodal",
             "preprocess-multimodal in.jsonl --output-prefix out --tokenizer .",
         ),
-        (merge_datasets, "cli.merge.merge_datasets", "merge pair --output-prefix out"),
-        (build_catalogue, "cli.merge.build_catalogue", "catalogue pair --output-prefix out"),
-        (export_documents, "cli.export.export_documents", "export pair --output out"),
+        (merge_datasets, "cli.datasets.merge_datasets", "merge pair --output-prefix out"),
+        (build_catalogue, "cli.datasets.build_catalogue", "catalogue pair --output-prefix out"),
+        (export_documents, "cli.datasets.export_documents", "export pair --output out"),
         (
             build_retro,
             "tokenloom_retro.build.build_retro",
@@ -125,8 +125,7 @@ def test_a_command_without_options_is_the_plain_call(folder, monkeypatch, functi
 @pytest.mark.parametrize("command", ["prepare-cache --path-to-cache cache", "stream"])
 def test_a_configuration_has_the_defaults_of_its_class(folder, monkeypatch, command):
     words = f"{command} --data-path pair --sequence-length 8 --tokenizer .".split()
-    place = f"tokenloom.cli.{words[0].replace('-', '_')}.BlendedMegatronDatasetBuilder"
-    call = called(monkeypatch, place, *words)
+    call = called(monkeypatch, "tokenloom.cli.blends.BlendedMegatronDatasetBuilder", *words)
     config = inspect.signature(BlendedMegatronDatasetBuilder).bind(*call.given).arguments["config"]
     given = {"blend", "split", "tokenizer", "path_to_cache", "verify", "create_attention_mask"}
     others = {name: value for name, value in others_than_by_default(config).items() if name not in given}
@@ -136,7 +135,7 @@ def test_a_configuration_has_the_defaults_of_its_class(folder, monkeypatch, comm
 
 def test_a_stream_packs_as_it_is_told(folder, monkeypatch):
     command = "stream --data-path pair --sequence-length 8 --tokenizer . --window-policy best_fit"
-    call = called(monkeypatch, "tokenloom.cli.stream.BlendedMegatronDatasetBuilder", *command.split())
+    call = called(monkeypatch, "tokenloom.cli.blends.BlendedMegatronDatasetBuilder", *command.split())
     assert call.given[3].window_policy == "best_fit"
 
 

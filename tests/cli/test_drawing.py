@@ -7,7 +7,9 @@ import sys
 
 from tests.inspect.drawn import sample
 
-from tokenloom.cli.drawing import LookOptions, look_of, print_shown, visible
+from tokenloom.cli.output import LookOptions, look_of, print_lines
+from tokenloom.inspect.shown import shown_lines
+from tokenloom.rendering.words import printable
 
 
 class Terminal(io.TextIOWrapper):
@@ -46,7 +48,7 @@ def test_a_terminal_has_colours_and_its_own_width(monkeypatch):
     assert not look().colour
     monkeypatch.delenv("NO_COLOR")
     assert look(ids=True).ids
-    print_shown(sample(), look_of())
+    print_lines(shown_lines(sample(), look_of()))
     assert "\x1b[7;33m<eod>\x1b[0m" in terminal.text()
     assert "\x1b[1m── document 5 of web, all 5 tokens ───────────────\x1b[0m\n" in terminal.text()
 
@@ -54,12 +56,13 @@ def test_a_terminal_has_colours_and_its_own_width(monkeypatch):
 def test_a_log_has_marks_and_80_columns(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "50")
     assert (look().colour, look().width) == (False, 80)
-    print_shown(sample(), look_of(most_tokens=2))
+    print_lines(shown_lines(sample(), look_of(most_tokens=2)))
     out = capsys.readouterr().out
     assert "[without loss][BOS <s>]\n[3 more tokens]\n[with loss][EOD <eod>]\n" in out
     assert "\x1b" not in out
 
 
 def test_visible_text_is_what_stdout_can_take(monkeypatch):
-    monkeypatch.setattr(sys, "stdout", Terminal("ascii"))
-    assert visible("na\u00efve\x1b\n\t") == "na\\xefve\\x1b\n\t"
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal("ascii"))
+    print_lines([printable("na\u00efve\x1b\n\t")])
+    assert terminal.text() == "na\\xefve\\x1b\n\t\n"

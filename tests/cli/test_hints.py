@@ -17,7 +17,8 @@ def parser_of(*words: str) -> CommandParser:
     """Returns the parser of a command."""
     parser = cli.build_parser(())
     for word in words:
-        parser = parser.command(word)
+        parser.load([word])
+        parser = parser._commands.choices[word]
     return parser
 
 

@@ -51,7 +51,7 @@ def test_tables_show_the_statistics(capsys, prefix):
 
 def test_the_command_prints_a_readable_table_to_a_pipe(prefix):
     encoding = "ascii"
-    command = [sys.executable, "-m", "tokenloom.cli", "info", prefix]
+    command = [sys.executable, "-m", "tokenloom", "info", prefix]
     environment = {"PYTHONIOENCODING": encoding, "COLUMNS": "20"}
     done = subprocess.run(command, capture_output=True, check=True, env=environment, encoding=encoding)
     assert prefix in done.stdout

@@ -22,7 +22,7 @@ from tests.run.data import write_source
 
 from tokenloom import cli
 from tokenloom.cli import demo
-from tokenloom.cli.json_output import json_text
+from tokenloom.cli.output import json_text
 
 
 class Shape(Enum):

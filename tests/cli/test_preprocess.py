@@ -43,7 +43,7 @@ def arguments(folder: Path, path: Path, *more: str, output: Path | None = None) 
 
 
 def command(folder: Path, path: Path, *more: str, output: Path | None = None) -> list[str]:
-    return [sys.executable, "-m", "tokenloom.cli", *arguments(folder, path, *more, output=output)]
+    return [sys.executable, "-m", "tokenloom", *arguments(folder, path, *more, output=output)]
 
 
 def test_command_writes_the_dataset_and_a_summary(folder: Path, capsys: pytest.CaptureFixture[str]):
@@ -59,11 +59,10 @@ def test_command_writes_the_dataset_and_a_summary(folder: Path, capsys: pytest.C
     assert pair_bytes(folder / "out" / "p_text_document") == expected
     assert rows["documents"] == "3"
     num_tokens = len(expected[0]) // 2
-    assert rows["tokens"] == f"{num_tokens} of uint16"
-    assert "rejected records" not in rows
+    assert (rows["tokens"], rows["dtype"]) == (f"{num_tokens}", "uint16")
+    assert "set aside" not in output.out
     assert re.match(r"gigatoken \(certificate .*\): same ids as `tokenizers` for", rows["engine"])
-    described = f"{folder / 'out' / 'p_text_document'} (3 documents, {num_tokens} tokens)"
-    assert rows["dataset of 'text'"] == described
+    assert rows[f"{folder / 'out' / 'p_text_document'}"].split() == ["3", f"{num_tokens}", f"{2 * num_tokens}"]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +83,7 @@ def test_several_keys_and_skipped_lines(folder: Path, capsys: pytest.CaptureFixt
     assert documents_of(folder / "out" / "p_a_document") == [[[2]], [[3]]]
     assert documents_of(folder / "out" / "p_b_document") == [[[3]], [[2]]]
     output = capsys.readouterr().out
-    assert f"1 in {folder / 'out' / 'p.rejected.jsonl'}" in output
+    assert f"1 bad records are set aside in {folder / 'out' / 'p.rejected.jsonl'}\n" in output
     assert "asked for" in output
 
 
@@ -211,15 +210,16 @@ def test_splits_duplicates_and_a_budget(folder: Path, capsys: pytest.CaptureFixt
     )
     assert "hint: allow more and run the same command again" in captured.err
     assert main([*words, "--max-bad-records", "1"]) == 0
-    rows = rows_of(capsys.readouterr().out)
+    output = capsys.readouterr().out
+    rows = rows_of(output)
     assert rows["documents"] == "30"
     assert rows["duplicates left out"] == "15"
-    assert rows["rejected records"] == f"1 in {folder / 'out' / 'p.rejected.jsonl'}"
+    assert output.endswith(f"\n1 bad records are set aside in {folder / 'out' / 'p.rejected.jsonl'}\n")
     assert rows["shards"] == "1, 1 of them done before"
     found = [len(documents_of(folder / "out" / f"p_{split}_text_document")) for split in ("train", "valid")]
     assert sum(found) == 15
     assert [
-        f"({number} documents" in rows[f"dataset of 'text', {split}"]
+        [split, str(number)] == rows[str(folder / "out" / f"p_{split}_text_document")].split()[:2]
         for number, split in zip(found, ("train", "valid"), strict=True)
     ] == [True, True]
     assert main([*words, "--max-bad-records", "1"]) == 0
@@ -237,7 +237,7 @@ def test_restart_gives_up_what_was_done(folder: Path, capsys: pytest.CaptureFixt
         "belongs to an unfinished job with other settings: append_eod was False, and is True" in capsys.readouterr().err
     )
     assert main([*words, "--append-eod", "--skip-bad-lines", "--restart"]) == 0
-    assert rows_of(capsys.readouterr().out)["shards"] == "3"
+    assert rows_of(capsys.readouterr().out)["shards"] == "3, 0 of them done before"
 
 
 @pytest.mark.parametrize(

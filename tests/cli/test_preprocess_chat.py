@@ -32,7 +32,6 @@ def test_conversations_become_a_pair_with_roles(chat, tmp_path, capsys):
         ("schema", "messages"),
         ("template", "chatml"),
         ("conversations", "2"),
-        ("rejected lines", "0"),
     ):
         assert any(line.split() == [*name.split(), number] for line in out.splitlines()), name
     files = leftovers(tmp_path, tmp_path / "chat.jsonl", tmp_path / "tokenizer.json")

@@ -21,7 +21,7 @@ HOW_TO_GO_ON = (
     "(nothing was written: run the same command again to begin anew"
     "|[0-9]+ of [0-9]+ shards (is|are) done: run the same command again to go on)"
 )
-COMMAND = [sys.executable, "-m", "tokenloom.cli"]
+COMMAND = [sys.executable, "-m", "tokenloom"]
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_a_stopped_corpus_job_cleans_up_and_leaves_no_process(folder, tmp_path):
 SLOW_CLEANUP = """
 import sys, time
 from tokenloom import cli
-from tokenloom.cli import info, stopping
+from tokenloom.cli import datasets, stopping
 stopping._SECONDS_OF_ONE_EVENT = float(sys.argv[1])
 def run(options):
     try:
@@ -112,7 +112,8 @@ def run(options):
         print("cleaning", flush=True)
         sys.stdin.readline()
         print("clean", flush=True)
-info.run = run
+run.__annotations__ = {"options": datasets.InfoOptions}
+datasets.COMMANDS["info"] = run
 sys.exit(cli.main(["info", "x"]))
 """
 

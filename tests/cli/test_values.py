@@ -6,6 +6,7 @@ from argparse import ArgumentTypeError
 
 import pytest
 
+from tokenloom.cli.options import option
 from tokenloom.cli.values import byte_count, shares, split_weights
 
 
@@ -38,10 +39,10 @@ def test_splits_have_one_grammar(text, weights, by_name):
 )
 def test_a_split_that_is_none_shows_both_forms(parse, text):
     with pytest.raises(ArgumentTypeError, match=r"; write weights such as 98,1,1, or shares such as train=0\.98"):
-        parse(text)
+        option(parse)(text)
 
 
 @pytest.mark.parametrize("text", ["train=0.9", "train=0.9,dev=0.1"])
 def test_shares_of_a_run_are_of_train_valid_and_test(text):
     with pytest.raises(ArgumentTypeError, match="expected shares of train, valid and test that add up to 1, found"):
-        split_weights(text)
+        option(split_weights)(text)

@@ -59,9 +59,7 @@ def line_of(stream: IO[str] | None) -> str:
 @pytest.mark.slow
 def test_a_store_that_does_not_answer_is_named_with_its_setting(silent_server):
     keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1"}
-    with running(
-        ["-m", "tokenloom.cli", "info", "s3://bucket/data"], AWS_ENDPOINT_URL=silent_server, **keys
-    ) as process:
+    with running(["-m", "tokenloom", "info", "s3://bucket/data"], AWS_ENDPOINT_URL=silent_server, **keys) as process:
         assert re.fullmatch(
             rf"waiting for an answer of `s3://bucket` for \d+ s \(attempt 1; AWS_ENDPOINT_URL={silent_server}\)\n",
             line_of(process.stderr),

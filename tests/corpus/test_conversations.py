@@ -163,7 +163,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path, rng, work)
     (tmp_path / "out").mkdir()
     path = write_lines(tmp_path / "chat.jsonl", lines_with_faults(2500))
     run(path, tmp_path / "whole", make_tokenizer(byte_level_json()))
-    command = [sys.executable, "-m", "tokenloom.cli", "preprocess-chat", str(path), "--workers", "1"]
+    command = [sys.executable, "-m", "tokenloom", "preprocess-chat", str(path), "--workers", "1"]
     command += ["--output-prefix", str(tmp_path / "out" / "out"), "--tokenizer", str(tmp_path / "tokenizer.json")]
     command += ["--chat-template", "chatml", "--skip-bad-lines", "--shard-bytes", "64KB"]
     command += [each.format(folder=tmp_path) for each in work]

@@ -19,7 +19,7 @@ from tests.preprocess.corpus import byte_level_json, write_lines
 from tokenloom.tokenizers.load import load_tokenizer
 
 SHARD_BYTES = 120_000
-COMMAND = [sys.executable, "-m", "tokenloom.cli", "preprocess"]
+COMMAND = [sys.executable, "-m", "tokenloom", "preprocess"]
 
 
 @pytest.fixture(scope="module")

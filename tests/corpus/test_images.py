@@ -119,7 +119,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(folder, rng):
     write_lines(folder / "pairs.jsonl", [*lines, b"{bad"])
     run(folder, "pairs.jsonl", "whole", tokenizer=make_tokenizer(byte_level_json()))
     (folder / "out").mkdir()
-    command = [sys.executable, "-m", "tokenloom.cli", "preprocess-multimodal", str(folder / "pairs.jsonl")]
+    command = [sys.executable, "-m", "tokenloom", "preprocess-multimodal", str(folder / "pairs.jsonl")]
     command += ["--output-prefix", str(folder / "out" / "out"), "--tokenizer", str(folder / "tokenizer.json")]
     command += ["--skip-bad-lines", "--append-eod", "--shard-bytes", "64KB", "--workers", "1", "--processes", "2"]
     kill_until_it_ends(command, [folder / "out"], rng, most=5)

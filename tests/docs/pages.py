@@ -130,7 +130,7 @@ def count(pages: Iterable[Path]) -> str:
 
 
 def _own_programs(folder: Path) -> Path:
-    for name, words in (("tokenloom", "-m tokenloom.cli"), ("python", ""), ("python3", "")):
+    for name, words in (("tokenloom", "-m tokenloom"), ("python", ""), ("python3", "")):
         program = folder / name
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
         program.chmod(0o755)

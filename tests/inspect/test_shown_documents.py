@@ -16,7 +16,7 @@ from tests.inspect.drawn import columns_of, origins_of
 from tokenloom.indexed.images import image_to_item
 from tokenloom.indexed.roles import PartKind
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
-from tokenloom.inspect.shown_data import OpenPair, shown_document
+from tokenloom.inspect.shown import OpenPair, shown_document
 from tokenloom.tokenizers.load import load_tokenizer
 
 CORPUS = [[[1, 2, 3]], [], [[4, 5, 6, 7], [8, 9]], [[10, 11, 12, 13, 14]], [[]]]

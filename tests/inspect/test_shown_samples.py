@@ -29,7 +29,7 @@ from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.inspect.shown_data import OpenPair, OpenPairs, shown_document, shown_sample
+from tokenloom.inspect.shown import OpenPair, OpenPairs, shown_document, shown_sample
 from tokenloom.run.run import Run
 
 CORPUS = [[1, 2, 3, EOD], [], [4, 5, 6, 7, 8, EOD], [10, 11, 12, 13, EOD]]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.inspect.drawn import HOSTILE, sample, shown, span
 
-from tokenloom.inspect.shown_terminal import Look, shown_lines
+from tokenloom.inspect.shown import Look, shown_lines
 from tokenloom.rendering.words import cell_width
 
 STYLE = re.compile("\x1b\\[[0-9;]*m")

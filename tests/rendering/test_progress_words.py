@@ -12,7 +12,7 @@ FAST = Speed(85e6, 21.4e6)
 
 def test_a_line_of_a_log_says_everything():
     assert plain_line("preprocess", JOB, FAST) == (
-        "preprocess: 43 % (1.2 of 2.8 GB), 19 s left, 85 MB/s, 21.4 M tokens/s, 0 rejected, shards 4 of 11"
+        "preprocess: 43 % (1.2 of 2.8 GB), 19 s left, 85 MB/s, 21.4M tokens/s, 0 rejected, shards 4 of 11"
     )
 
 

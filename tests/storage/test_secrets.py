@@ -140,7 +140,7 @@ def test_a_signed_object_is_read_and_its_signature_found_nowhere(unsigned, tmp_p
     signature = address.replace("?", "&").partition(name)[2].partition("&")[0]
     assert signature
     (tmp_path / "tokenizer.json").write_text(byte_level_json())
-    command = [sys.executable, "-m", "tokenloom.cli", "preprocess", address, "--tokenizer", str(tmp_path)]
+    command = [sys.executable, "-m", "tokenloom", "preprocess", address, "--tokenizer", str(tmp_path)]
     command += ["--output-prefix", str(tmp_path / "out"), "--processes", "2", "--shard-bytes", "64KB"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

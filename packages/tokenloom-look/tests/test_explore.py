@@ -16,7 +16,7 @@ from tests.support import write_corpus
 
 from tokenloom import cli
 
-COMMAND = [sys.executable, "-m", "tokenloom.cli", "explore"]
+COMMAND = [sys.executable, "-m", "tokenloom", "explore"]
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from retro_making import EOD, LetterEmbedder, LetterTokenizer, project_of
 
-from tokenloom.inspect.shown_terminal import Look
+from tokenloom.inspect.shown import Look
 from tokenloom_retro.assembled import RetroSettings, get_retro_datasets
 from tokenloom_retro.build import build_retro, retro_samples
 from tokenloom_retro.project import RetroProject

@@ -1,4 +1,4 @@
-"""All commands in groups, each with what it is for; `prepare-cache` is declared by the module `prepare_cache`."""
+"""All commands in groups, each with what it is for, and the modules that they are in."""
 
 from __future__ import annotations
 
@@ -48,19 +48,24 @@ COMMANDS: Groups = {
     },
 }
 
-MODULES = {"catalogue": "merge", "id": "digest"}
-"""Commands that share the module of another one."""
-
-SATELLITES = {
-    "retro": "retro",
-    "report": "look",
-    "explore": "look",
-    "contamination": "check",
-    "doctor": "check",
-    "pack-report": "check",
-    "verify-resume": "check",
-    "check-isolation": "check",
+_TOGETHER = {
+    "preprocess": ("preprocess", "preprocess-chat", "preprocess-multimodal"),
+    "datasets": ("merge", "catalogue", "export", "info", "verify"),
+    "blends": ("plan", "prepare-cache", "sequences-per-dataset", "stream", "run stream"),
+    "commands": ("run",),
+    "run": ("run init", "run lock", "run amend", "run check", "run id", "run digest"),
+    "accounts": ("run plan", "run diff", "ledger"),
+    "reading": ("show", "trace", "when", "replay", "deny"),
 }
+MODULES = {name: module for module, names in _TOGETHER.items() for name in names}
+"""The module of each command that shares it with others."""
+
+_SATELLITES = {
+    "retro": ("retro",),
+    "look": ("report", "explore"),
+    "check": ("contamination", "doctor", "pack-report", "verify-resume", "check-isolation"),
+}
+SATELLITES = {name: extra for extra, names in _SATELLITES.items() for name in names}
 """Commands of other distributions, such as `tokenloom-check`, by the extra that installs them."""
 
 RUN_COMMANDS: Groups = {
@@ -80,7 +85,19 @@ RUN_COMMANDS: Groups = {
         "digest": "a hash of what decides samples before a position",
     },
 }
-"""Those of `tokenloom run`; `init` is declared by the module `run_init`."""
+"""Those of `tokenloom run`."""
+
+
+def add_parser(commands: Any) -> None:
+    """Declares `tokenloom run`."""
+    parser = commands.add_parser(
+        "run",
+        description="A training run as two files: run.toml, which people write, and run.lock, which the program "
+        "writes. The order of its samples is computed from these, and may change while it runs without moving a sample "
+        "that was read. The exit status is 0 if all is well, 1 if something is refused or a problem is found, and 2 "
+        "for wrong usage.",
+    )
+    parser.add_commands(RUN_COMMANDS, module="tokenloom.cli.{}")
 
 
 def satellite_module(name: str) -> Any:

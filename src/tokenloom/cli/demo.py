@@ -11,17 +11,17 @@ import shutil
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any
 
-from tokenloom.cli.drawing import look_of, print_shown
-from tokenloom.cli.json_output import print_json
-from tokenloom.cli.options import Written
+from tokenloom.cli.options import JsonOption, Written
+from tokenloom.cli.output import look_of, members, print_json, print_lines
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.errors import ConfigError, InputError
-from tokenloom.inspect.shown_data import shown_sample
+from tokenloom.inspect.shown import shown_lines, shown_sample
 from tokenloom.loading.from_data import load
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.optional import require
@@ -42,7 +42,7 @@ _LEAST_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(JsonOption):
     """Text to training batches, on the sources of Python's standard library. Needs no network.
 
     Attributes:
@@ -59,13 +59,12 @@ class Options:
     vocab_size: Count = 8192
     sequence_length: Count = 1024
     micro_batch_size: Count = 8
-    json: bool = False
 
 
 def run(options: Options) -> int:
     """Walks the path and prints what happens."""
-    tell = _tell_nothing if options.json else print
     missing = _missing_parts()
+    tell: Callable[[str], None] = (lambda _: None) if options.json else print
     for sentence in missing:
         tell(sentence)
     folder = options.output
@@ -112,7 +111,7 @@ def run(options: Options) -> int:
     number = next((number for number in range(len(train)) if len(train.spans(number)) > 1), 0)
     tell(f"5. What a training step sees: sample {number}, decoded, with its documents\n")
     if not options.json:
-        print_shown(shown_sample(train, number, tokenizer), look_of(most_tokens=_MOST_TOKENS))
+        print_lines(shown_lines(shown_sample(train, number, tokenizer), look_of(most_tokens=_MOST_TOKENS)))
 
     tell(f"\n6. Batches of {options.micro_batch_size} samples, by ThreadLoader")
     report = _stream(train, options.micro_batch_size)
@@ -123,42 +122,21 @@ def run(options: Options) -> int:
         f"{report['num_batches']:,} batches in {report['seconds']:.2f} s"
     )
     if options.json:
-        print_json(
-            {
-                "prefix": data,
-                "num_text_bytes": num_bytes,
-                "tokenizer": path,
-                "num_documents": summary.num_documents,
-                "num_tokens": summary.num_tokens,
-                "preprocess_seconds": summary.seconds,
-                "num_samples": {dataset.index_split.name: len(dataset) for dataset in datasets},
-                "stream": report,
-                "missing": missing,
-            }
-        )
+        record = {"prefix": data, "num_text_bytes": num_bytes, "tokenizer": path, "stream": report, "missing": missing}
+        num_samples = {dataset.index_split.name: len(dataset) for dataset in datasets}
+        record |= {"preprocess_seconds": summary.seconds, "num_samples": num_samples}
+        print_json(record | members(summary, "num_documents", "num_tokens"))
         return 0
-    program = (
-        "tokenloom" if shutil.which("tokenloom") else f"{os.path.relpath(os.path.dirname(sys.executable))}/tokenloom"
-    )
-    print(
-        "\nLook further:\n"
-        f"   {program} info {data}\n"
-        f"   {program} verify {data}\n"
-        f"   {program} show {data} --sample {number}"
-    )
+    folder = f"{os.path.relpath(os.path.dirname(sys.executable))}/"
+    program = f"{'' if shutil.which('tokenloom') else folder}tokenloom"
+    print("\nLook further:")
+    for words in (f"info {data}", f"verify {data}", f"show {data} --sample {number}"):
+        print(f"   {program} {words}")
     return 0
 
 
-def _tell_nothing(_: str) -> None:
-    """Takes what people would read."""
-
-
 def _missing_parts() -> list[str]:
-    """Says, a sentence each, what is not installed and what that changes: before anything is written.
-
-    Raises:
-        MissingExtraError: without what is missing there is no demo.
-    """
+    """Says, a sentence each, what is not installed and what that changes: before anything is written."""
     for module in ("tokenizers", "orjson"):
         require(module, extra="preprocess")
     sentences = {
@@ -169,25 +147,14 @@ def _missing_parts() -> list[str]:
 
 
 def _source_texts() -> Iterator[tuple[str, str]]:
-    """Yields (name, text) of every module of the standard library, sorted by name.
-
-    Raises:
-        InputError: this Python has no sources.
-    """
+    """Yields (name, text) of every module of the standard library, sorted by name."""
     root = sysconfig.get_paths()["stdlib"]
-    found = False
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if name not in ("site-packages", "__pycache__"))
-        for name in sorted(files):
-            if name.endswith(".py"):
-                path = os.path.join(folder, name)
-                with open(path, encoding="utf-8", errors="replace") as stream:
-                    text = stream.read()
-                found = True
-                yield os.path.relpath(path, root), text
-    if not found:
+    paths = [path for path in sorted(Path(root).rglob("*.py")) if "site-packages" not in path.parts]
+    if not paths:
         message = f"expected Python sources below `{root}`, found none"
         raise InputError(message)
+    for path in paths:
+        yield str(path.relative_to(root)), path.read_text(encoding="utf-8", errors="replace")
 
 
 def _write_corpus(path: str) -> int:
@@ -232,9 +199,6 @@ def _stream(dataset: GPTDataset, micro_batch_size: int) -> dict[str, Any]:
     """Reads all batches as a training loop would: once to warm up, then whole epochs for a second.
 
     Returns what tensors are made of, the seconds until the first batch was there, and what came in how many seconds.
-
-    Raises:
-        ConfigError: there are not enough samples for a batch.
     """
     if len(dataset) < micro_batch_size:
         message = f"expected at least the {micro_batch_size} samples of a batch for training, found {len(dataset)}"

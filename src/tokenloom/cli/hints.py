@@ -54,7 +54,7 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
 
     def option(found: re.Match[str]) -> str:
         with_, setting, value = found[1] or "", found[2], found[3]
-        if (typed := _option_of(parser, setting, value)) is None:
+        if (typed := _option_of(parser, setting, None if value is None else value[1:])) is None:
             return found[0]
         return f"without {typed}" if with_ and value == "=False" and "`--no-" not in typed else f"{with_}{typed}"
 
@@ -69,10 +69,10 @@ def hint_in_options(hint: str, parser: argparse.ArgumentParser) -> str | None:
         parser: parser of the command.
     """
     parts = _ALTERNATIVES.split(hint)
-    kept, dests = "", {action.dest for action in parser._actions}
+    kept, known = "", _actions_of(parser)
     for between, part in zip(["", *parts[1::2]], parts[::2], strict=True):
         told = in_options(part, parser)
-        for words, ours in (_WORDS[dest] for dest in _WORDS if dest in dests):
+        for words, ours in (_WORDS[dest] for dest in _WORDS if dest in known):
             told = re.sub(words, ours, told)
         if not any(found[3] for found in _SETTING.finditer(told)):
             kept = f"{kept}{between}{told}" if kept else told
@@ -81,24 +81,31 @@ def hint_in_options(hint: str, parser: argparse.ArgumentParser) -> str | None:
 
 def error_lines(error: TokenloomError, parser: argparse.ArgumentParser) -> str:
     """Returns what is said of an error: what is wrong, what to do, and where more stands about errors of its class."""
+    from tokenloom import errors
+
     lines = [f"error: {in_options(error.message, parser)}"]
     hint = None if error.hint is None else hint_in_options(error.hint, parser)
-    if _MISSING_KEY.search(error.message) and any(action.dest == "keys" for action in parser._actions):
+    if _MISSING_KEY.search(error.message) and "keys" in _actions_of(parser):
         hint = f"name the key of the texts with `--json-keys`, or {hint}"
     if hint is not None:
         lines.append(f"hint: {hint}")
-    lines.append(f"more: docs/troubleshooting.md#{_section_of(type(error))}")
-    return "\n".join(lines)
+    # The section of its class, or of the nearest above it that users are told of.
+    name = next(each.__name__ for each in type(error).__mro__ if vars(errors).get(each.__name__) is each)
+    return "\n".join([*lines, f"more: docs/troubleshooting.md#{name.lower()}"])
 
 
 @contextmanager
 def warnings_in_options(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Prints warnings as lines that begin with `warning:`, without file and source, while the block lasts."""
+    """Prints warnings, and what is logged as such, as lines that begin with `warning:`, while the block lasts."""
 
     def line_of(message: Warning | str, *_: object, **__: object) -> str:
         return f"warning: {printable(redacted(in_options(str(message), parser)))}\n"
 
-    handler, logger = _SayWarnings(parser), logging.getLogger("tokenloom")
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            say(f"warning: {in_options(record.getMessage(), parser)}")
+
+    handler, logger = Handler(logging.WARNING), logging.getLogger("tokenloom")
     before = warnings.formatwarning
     warnings.formatwarning = line_of
     logger.addHandler(handler)
@@ -109,48 +116,20 @@ def warnings_in_options(parser: argparse.ArgumentParser) -> Iterator[None]:
         warnings.formatwarning = before
 
 
-class _SayWarnings(logging.Handler):
-    """Prints what is logged as a warning in the same way."""
-
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        super().__init__(logging.WARNING)
-        self._parser = parser
-
-    def emit(self, record: logging.LogRecord) -> None:
-        say(f"warning: {in_options(record.getMessage(), self._parser)}")
-
-
-def _section_of(kind: type[BaseException]) -> str:
-    """Returns the anchor of an error's section: of its class, or of the nearest above it that users are told of."""
-    from tokenloom import errors
-
-    name: str = next(each.__name__ for each in kind.__mro__ if vars(errors).get(each.__name__) is each)
-    return name.lower()
+def _actions_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
+    return {action.dest: action for action in reversed(parser._actions)}  # the first of those with one name
 
 
 def _option_of(parser: argparse.ArgumentParser, setting: str, value: str | None) -> str | None:
     """Returns a setting as it is typed on the command line, in backticks; None if it cannot be."""
-    if value is None and "_" not in setting:
-        return None  # a word like any other: a file, or a key of run.toml
-    if value is None and any(action.dest == "run_path" for action in parser._actions):
-        return None  # what lies above these commands is run.toml, and its keys are called like settings
-    for dest in (setting, _OTHER_NAMES.get(setting)):
-        for action in parser._actions:
-            if action.dest == dest and action.option_strings:
-                return _typed(action, (value or "").removeprefix("="))
-    if setting in _ELSEWHERE:
-        return _ELSEWHERE[setting]
-    if value is not None and any(action.dest == "settings" for action in parser._actions):
-        return f"`--set {setting}={_plain(value.removeprefix('=')).lower()}`"
-    return None
-
-
-def _typed(action: argparse.Action, value: str) -> str:
-    name = next((name for name in action.option_strings if name.startswith("--")), action.option_strings[0])
-    if value in ("", "True", "False", "...", "…") or action.nargs == 0:
-        return f"`{name}`"
-    return f"`{name} {_plain(value)}`"
-
-
-def _plain(value: str) -> str:
-    return value.strip("'\"")
+    known, plain = _actions_of(parser), (value or "").strip("'\"")
+    if value is None and ("_" not in setting or "run_path" in known):
+        return None  # a word like any other: a file, or a key of run.toml, which are called like settings
+    for action in (known.get(setting), known.get(_OTHER_NAMES.get(setting, ""))):
+        if action is not None and action.option_strings:
+            name = next((name for name in action.option_strings if name.startswith("--")), action.option_strings[0])
+            is_flag = action.nargs == 0 or value in (None, "", "True", "False", "...", "…")
+            return f"`{name}`" if is_flag else f"`{name} {plain}`"
+    if setting not in _ELSEWHERE and value is not None and "settings" in known:
+        return f"`--set {setting}={plain.lower()}`"
+    return _ELSEWHERE.get(setting)

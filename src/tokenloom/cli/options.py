@@ -23,14 +23,14 @@ import dataclasses
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar
 
-from tokenloom.cli.stopping import say
-from tokenloom.cli.values import byte_count, count, number, option, signed_number, whole_number
+from tokenloom.cli.values import byte_count, count, number, signed_number, whole_number
+from tokenloom.errors import ConfigError
 from tokenloom.numbers import bytes_text
 
 OptionsT = TypeVar("OptionsT")
@@ -40,6 +40,20 @@ OneOf = dict[str, tuple[str, ...]]
 
 Either = tuple[tuple[str, ...], ...]
 """Fields that exclude each other."""
+
+
+WithoutEffect = dict[str, str]
+"""Options that are taken and change nothing, by the reason: `--flag --option=N --several=N…`."""
+
+_NUM_VALUES = {"": 0, "N": None, "N…": "+"}
+
+
+Position = typing.Annotated[int, "position"]
+"""A position of a run, or a `Step`: another option takes that, `--until-step` beside `--until-position`."""
+
+
+class Step(int):
+    """A step of a run, in the place of the position where it begins."""
 
 
 class UsageError(Exception):
@@ -79,10 +93,22 @@ class Written:
     fields: typing.Mapping[str, Written] = dataclasses.field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class JsonOption:
+    """How an answer is printed; a command documents what its object holds.
+
+    Attributes:
+        json: print one JSON object.
+    """
+
+    json: bool = False
+
+
 _OF_TYPES: dict[Any, Written] = {
     "bytes": Written(metavar="SIZE", parse=byte_count, show=bytes_text),
     "count": Written(metavar="N", parse=count),
     "number": Written(metavar="N", parse=whole_number),
+    "position": Written(metavar="N", parse=whole_number),
     "seconds": Written(metavar="SECONDS", parse=number, show="{:g}".format),
     int: Written(metavar="N", parse=signed_number),
     float: Written(metavar="NUMBER", parse=number, show="{:g}".format),
@@ -114,7 +140,7 @@ def declare(parser: Any, kind: type[Any], *, written: Written | None = None) -> 
 
     The fields of a class with a `GROUP` stand in the group of that title. A command needs one `ONE_OF` each of the
     options that it names, and takes at most one of those of `EITHER`. `WITHOUT_EFFECT` are options that are taken, and
-    change nothing; help does not show them, and `say_without_effect` tells of them.
+    change nothing; help does not show them, and `without_effect` of what is parsed tells of them.
 
     Args:
         parser: the `CommandParser` of the command.
@@ -136,47 +162,26 @@ def declare(parser: Any, kind: type[Any], *, written: Written | None = None) -> 
             if each.name in names:
                 made[:] = made or [place.add_mutually_exclusive_group()]
                 [place] = made
-        _declare_one(place, each)
+        has_step = "position" in each.marks
+        place = place.add_mutually_exclusive_group() if has_step else place
+        _declare_one(place, _names_of(each), _argument_of(each))
+        if has_step:
+            names = (f"--{each.name.rpartition('_')[0] or 'at'}-step",)
+            given = {"dest": each.name, "metavar": "N", "type": option(lambda text: Step(whole_number(text)))}
+            _declare_one(place, names, {**given, "help": "the same, as a step from 0 on"})
     for owner in kind.__mro__:
         for words, names in vars(owner).get("ONE_OF", {}).items():
             parser.require_any(*names, words=words)
-        for without in vars(owner).get("WITHOUT_EFFECT", ()):
-            given = {"nargs": without.nargs, "const": without.reason, "help": argparse.SUPPRESS}
-            for name in without.names:
-                parser.add_argument(name, action=_TakeWithoutEffect, **given)
-
-
-@dataclass(frozen=True, slots=True)
-class WithoutEffect:
-    """Options that are taken, and change nothing.
-
-    Attributes:
-        names: names of the options.
-        reason: they change nothing.
-        nargs: number of their values; None for one.
-    """
-
-    names: tuple[str, ...]
-    reason: str
-    nargs: int | str | None = None
+        for reason, options in vars(owner).get("WITHOUT_EFFECT", {}).items():
+            for name, _, values in (each.partition("=") for each in options.split()):
+                given = {"nargs": _NUM_VALUES[values], "const": reason, "help": argparse.SUPPRESS}
+                _declare_one(parser, (name,), {"action": _TakeWithoutEffect, **given})
 
 
 class _TakeWithoutEffect(argparse.Action):
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         before = vars(namespace).get("without_effect", ())
         namespace.without_effect = (*before, f"{option_string} has no effect here: {self.const}")
-
-
-def say_without_effect(options: argparse.Namespace) -> None:
-    """Says which options changed nothing, and why."""
-    for note in vars(options).get("without_effect", ()):
-        say(note)
 
 
 def read(options: argparse.Namespace, kind: type[OptionsT], *, written: Written | None = None) -> OptionsT:
@@ -240,46 +245,62 @@ def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...]]:
             return hint, marks
 
 
-def _declare_one(parser: Any, each: _Option) -> None:
-    ours = each.written
+def _declare_one(parser: Any, names: tuple[str, ...], given: dict[str, Any]) -> None:
+    parser.add_argument(*names, **given)
+
+
+def _names_of(each: _Option) -> tuple[str, ...]:
     shown = each.name.replace("_", "-")
+    if each.written.is_positional:
+        return (each.name,)
+    return each.written.names or (f"--no-{shown}" if each.default is True else f"--{shown}",)
+
+
+def _argument_of(each: _Option) -> dict[str, Any]:
+    """Returns what argparse is to know of an option."""
+    ours, type_, marks = each.written, each.type, each.marks
     help_ = argparse.SUPPRESS if ours.is_hidden else ours.help or each.help
-    if each.type is bool:
-        names = ours.names or ((f"--no-{shown}" if each.default is True else f"--{shown}"),)
-        action = "store_false" if each.default is True else "store_true"
-        parser.add_argument(*names, dest=each.name, action=action, help=help_)
-        return
-    type_, marks = each.type, each.marks
-    given: dict[str, Any] = {"default": None if each.default is MISSING else each.default}
+    given: dict[str, Any] = {} if ours.is_positional else {"dest": each.name}
+    if type_ is bool:
+        return given | {"action": "store_false" if each.default is True else "store_true", "help": help_}
+    is_needed = each.default is MISSING
+    given["default"] = None if is_needed else each.default
+    if ours.is_positional:
+        given["nargs"] = None if is_needed else "?"
+    else:
+        given["required"] = is_needed
     if typing.get_origin(type_) is tuple:
         given |= (
             {"action": "append", "default": list(each.default)}
             if ours.is_repeated
-            else {"nargs": "*" if ours.is_positional and each.default is not MISSING else "+"}
+            else {"nargs": "*" if ours.is_positional and not is_needed else "+"}
         )
         type_, more = _taken_apart(typing.get_args(type_)[0])
         marks += more
-    if typing.get_origin(type_) is typing.Literal:
-        given["choices"] = typing.get_args(type_)
+    choices = ours.choices or (typing.get_args(type_) if typing.get_origin(type_) is typing.Literal else None)
     known = next((_OF_TYPES[mark] for mark in marks if isinstance(mark, str)), _OF_TYPES.get(type_, Written()))
-    if ours.choices is not None:
-        given["choices"] = ours.choices
     if (parse := ours.parse or known.parse) is not None:
         given["type"] = option(parse)
-    if ours.metavar or "choices" not in given:
+    if ours.metavar or choices is None:
         given["metavar"] = ours.metavar or known.metavar or each.name.rpartition("_")[2].upper()
     if each.default not in (MISSING, None, (), "", {}) and help_ is not argparse.SUPPRESS and "(default" not in help_:
         show = ours.show or known.show or str
         value = " ".join(map(show, each.default)) if isinstance(each.default, tuple) else show(each.default)
         help_ = f"{help_} (default {value})"
-    if help_ is not argparse.SUPPRESS:
-        help_ = help_.replace("%", "%%")
-    if ours.is_positional:
-        given |= {"nargs": given.get("nargs", "?" if each.default is not MISSING else None)}
-        parser.add_argument(each.name, **given, help=help_)
-    else:
-        names = ours.names or (f"--{shown}",)
-        parser.add_argument(*names, dest=each.name, required=each.default is MISSING, **given, help=help_)
+    return given | {"choices": choices, "help": help_ if help_ is argparse.SUPPRESS else help_.replace("%", "%%")}
+
+
+def option(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Returns a parser of values whose errors argparse shows as they are."""
+
+    def parsed(text: str) -> Any:
+        try:
+            return parse(text)
+        except ConfigError as error:
+            message = error.message if error.hint is None else f"{error.message}; {error.hint}"
+            raise argparse.ArgumentTypeError(message) from None
+
+    return parsed
 
 
 @cache

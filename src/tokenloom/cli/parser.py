@@ -11,9 +11,12 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
 
 from tokenloom.cli.commands import MODULES, SATELLITES, Groups, satellite_module
+
+if TYPE_CHECKING:
+    from tokenloom.cli.output import Found
 
 _REQUIRED = "the following arguments are required: "
 
@@ -66,21 +69,28 @@ class CommandParser(argparse.ArgumentParser):
         """Returns the parser of a command, which its module calls for; its help is what the groups say."""
         return self._commands.add_parser(name, help=self._helps()[name], **settings)
 
-    def add_command(self, name: str, kind: type[Any], run: Callable[[Any], int]) -> CommandParser:
+    def add_command(self, name: str, run: Callable[..., Found]) -> CommandParser:
         """Returns the parser of a command whose options are the fields of a dataclass; see `tokenloom.cli.options`.
 
         Args:
             name: the command.
-            kind: the class; its docstring is the description.
-            run: called with an object of it; returns the exit status.
+            run: called with `options` of the class that it names, whose docstring is the description, and with `parser`
+                if it takes that; returns what it found, or the exit status.
         """
-        from tokenloom.cli.options import UsageError, declare, description_of, read, say_without_effect
+        from tokenloom.cli.options import UsageError, declare, description_of, read
+        from tokenloom.cli.output import print_answers
+        from tokenloom.cli.stopping import say
+
+        hints = get_type_hints(run)
+        kind = hints["options"]
 
         def read_and_run(options: argparse.Namespace) -> int:
             try:
                 given = read(options, kind)
-                say_without_effect(options)
-                return run(given)
+                for note in vars(options).get("without_effect", ()):
+                    say(note)
+                found = run(given, parser) if "parser" in hints else run(given)
+                return print_answers(found, as_json=getattr(given, "json", False))
             except UsageError as error:
                 parser.error(str(error))
 
@@ -92,18 +102,20 @@ class CommandParser(argparse.ArgumentParser):
     def load(self, names: Iterable[str]) -> None:
         """Imports the modules of commands.
 
-        `Options` and `run` of one are the command, `COMMANDS` has those of several, or `add_parser` declares it.
+        `COMMANDS` of one has the function of a command, `add_parser` declares it, or it is `run`.
         """
         for name in names:
-            if name not in self._commands.choices:
-                path = self._module.format(MODULES.get(name, name).replace("-", "_"))
-                module: Any = satellite_module(name) if name in SATELLITES else import_module(path)
-                if hasattr(module, "add_parser"):
-                    module.add_parser(self)
-                elif hasattr(module, "COMMANDS"):
-                    self.add_command(name, *module.COMMANDS[name])
-                else:
-                    self.add_command(name, module.Options, module.run)
+            if name in self._commands.choices:
+                continue
+            whole = f"{self.prog} {name}".partition(" ")[2]
+            path = self._module.format(MODULES.get(whole, name))
+            module: Any = satellite_module(name) if name in SATELLITES else import_module(path)
+            if whole in vars(module).get("COMMANDS", ()):
+                self.add_command(name, module.COMMANDS[whole])
+            elif hasattr(module, "add_parser"):
+                module.add_parser(self)
+            else:
+                self.add_command(name, module.run)
 
     def load_all(self) -> None:
         """Imports the modules of all commands, and of those that these have."""
@@ -111,12 +123,6 @@ class CommandParser(argparse.ArgumentParser):
         for parser in self._commands.choices.values():
             if parser.groups:
                 parser.load_all()
-
-    def command(self, name: str) -> CommandParser:
-        """Returns the parser of a command, whose module is imported for that."""
-        self.load([name])
-        parser: CommandParser = self._commands.choices[name]
-        return parser
 
     def require_any(self, *names: str, words: str) -> None:
         """Requires a value for one of several arguments.
@@ -164,14 +170,14 @@ class CommandParser(argparse.ArgumentParser):
         formatter = argparse.HelpFormatter(prog=self.prog, max_help_position=_COLUMN_OF_HELP)
         formatter.add_usage(f"{self.prog} COMMAND …", (), ())
         formatter.add_text(self.description)
-        for title, commands in self.groups.items():
+        sections = {
+            title: [argparse.Action([], dest=name, metavar=name, help=text) for name, text in commands.items()]
+            for title, commands in self.groups.items()
+        }
+        for title, actions in (sections | {"options": [each for each in self._actions if each.option_strings]}).items():
             formatter.start_section(title)
-            for name, text in commands.items():
-                formatter.add_argument(argparse.Action([], dest=name, metavar=name, help=text))
+            formatter.add_arguments(actions)
             formatter.end_section()
-        formatter.start_section("options")
-        formatter.add_arguments([action for action in self._actions if action.option_strings])
-        formatter.end_section()
         formatter.add_text(f"`{self.prog} COMMAND --help` shows the options of a command.")
         return formatter.format_help()
 

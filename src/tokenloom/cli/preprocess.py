@@ -1,32 +1,256 @@
-"""`tokenloom preprocess`: text into datasets."""
+"""Commands that turn records into pairs (texts, conversations, texts with images), and the options that they share."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
-from tokenloom.cli import console
-from tokenloom.cli.json_output import print_json
-from tokenloom.cli.options import OneOf, Written
-from tokenloom.cli.reference_options import ReferencePreprocessing, format_of
-from tokenloom.cli.tokenising_options import JobOptions, TokenizerOptions, written
+from tokenloom.cli.options import JsonOption, OneOf, UsageError, WithoutEffect, Written, arguments_of
+from tokenloom.cli.output import Answer, facts_lines, members
 from tokenloom.cli.values import shares
 from tokenloom.errors import ConfigError
-from tokenloom.inputs.formats import FORMATS  # whose names cost nothing: help must not import the readers
-from tokenloom.preprocess.settings import CorpusSettings
-from tokenloom.setting_types import Count
+from tokenloom.inputs.formats import FORMATS
+from tokenloom.preprocess.settings import BadRecordBudget, ChatSettings, CorpusSettings, JobSettings, MultimodalSettings
+from tokenloom.setting_types import Count, Number
+from tokenloom.tokenizers.kinds import KINDS
 
 if TYPE_CHECKING:
-    from tokenloom.preprocess.preview import DocumentPreview
-    from tokenloom.preprocess.summary import CorpusSummary
+    from tokenloom.preprocess.preview import CorpusPreview, DocumentPreview
+    from tokenloom.preprocess.sharded import Runner
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
-_SHOWN_CHARACTERS = 200
-_MOST_SHOWN = 20
-"""Datasets listed in the summary."""
+_TEMPLATED = ("HuggingFaceTokenizer", "GPT2BPETokenizer", "GPT2BPE", "BertWordPieceLowerCase", "BertWordPieceCase")
+"""Types whose texts the reference puts into the tokenizer's own template, unless it is told not to."""
 
+_LANGUAGE = "english"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceTokenizer:
+    """A tokenizer as Megatron's tools name one.
+
+    Attributes:
+        tokenizer_type: GPT2BPE, HuggingFaceTokenizer, SentencePieceTokenizer, TikTokenizer, BertWordPieceLowerCase,
+            NullTokenizer, …: the ids that Megatron's tokenizer of this type gives; nothing is downloaded.
+        tokenizer_model: file or folder of the tokenizer.
+        vocab_file: GPT-2's vocab.json, or BERT's vocab.txt.
+        merge_file: GPT-2's merges.txt.
+        vocab_size: number of ids of NullTokenizer, TikTokenizer.
+        tokenizer_special_tokens: further special tokens.
+        tiktoken_num_special_tokens: ids kept for them (default 1000).
+        null_tokenizer_eod_id: id that ends a document.
+        tokenizer_hf_no_include_special_tokens: put no special tokens of the tokenizer's own template around each text.
+    """
+
+    GROUP: ClassVar[str] = "a tokenizer as Megatron's tools name it, instead of --tokenizer"
+    WITHOUT_EFFECT: ClassVar[WithoutEffect] = {
+        "the ids of texts do not depend on it": (
+            "--tokenizer-hf-include-special-tokens --tokenizer-hf-use-fast --tokenizer-hf-no-use-fast --pad-vocab-size "
+            "--no-pad-vocab-size --padded-vocab-size=N --vocab-extra-ids=N --make-vocab-size-divisible-by=N"
+        ),
+        "the type says all that is needed": "--tokenizer-metadata=N --metadata-path=N",
+        "special tokens are the model's own": "--tokenizer-sentencepiece-legacy",
+        "no code of a tokenizer is run": "--trust-remote-code",
+        "it is used wherever it is exact, see --engine": "--use-gigatoken",
+    }
+
+    tokenizer_type: str | None = None
+    tokenizer_model: Annotated[str | None, Written(metavar="PATH")] = None
+    vocab_file: str | None = None
+    merge_file: str | None = None
+    vocab_size: Count | None = None
+    tokenizer_special_tokens: Annotated[
+        tuple[str, ...] | None,
+        Written(names=("--tokenizer-special-tokens", "--special-tokens"), metavar="TOKEN"),
+    ] = None
+    tiktoken_num_special_tokens: Count | None = None
+    null_tokenizer_eod_id: Number | None = None
+    tokenizer_hf_no_include_special_tokens: bool = False
+
+    @property
+    def has_template(self) -> bool:
+        """Whether the reference puts texts into the template of the tokenizer that these options name."""
+        return self.tokenizer_type in _TEMPLATED and not self.tokenizer_hf_no_include_special_tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferencePreprocessing:
+    """What else Megatron's `preprocess_data.py` takes.
+
+    Attributes:
+        named_inputs: the inputs; text whose name does not tell its format is JSON lines.
+        partitions: number of processes, among which --workers are divided.
+        lang: language of sentences: english only.
+        dataset_impl: the one format that there is.
+    """
+
+    GROUP: ClassVar[str] = "as Megatron's preprocess_data.py calls it"
+    WITHOUT_EFFECT: ClassVar[WithoutEffect] = {
+        "documents have the order of the input in any case": "--keep-sequential-samples",
+        "progress is shown by time": "--log-interval=N",
+        "nothing is tried: a job has a thread per processor, and says its speed as it goes": (
+            "--find-optimal-num-workers --workers-to-check=N… --max-documents=N"
+        ),
+        "texts are no conversations: see preprocess-chat": "--chat-template=N",
+    }
+
+    named_inputs: Annotated[tuple[str, ...], Written(names=("--input",), metavar="PATH")] = ()
+    partitions: Count | None = None
+    lang: Annotated[str, Written(metavar="LANGUAGE", help="language of sentences: english only")] = _LANGUAGE
+    dataset_impl: Literal["mmap"] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses other languages."""
+        if self.lang != _LANGUAGE:
+            message = f"expected sentences in {_LANGUAGE}, found --lang {self.lang}"
+            raise ConfigError(message, hint="split them before, a sentence of a list under each key")
+
+
+def format_of(names: Sequence[str]) -> str | None:
+    """Returns JSON lines for files whose names tell no other format: what Megatron's tool takes any file for."""
+    from tokenloom.inputs.find import formats_by_name
+
+    by_name = [formats_by_name(name) for name in names]
+    told = {formats[0] for formats in by_name if len(formats) == 1}
+    return "jsonl" if told <= {"jsonl"} and not any(map(os.path.isdir, names)) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerOptions(ReferenceTokenizer):
+    """Which tokenizer to load.
+
+    Attributes:
+        tokenizer: a tokenizer.json, a SentencePiece .model, a .tiktoken, GPT-2's vocab.json or BERT's vocab.txt, or a
+            folder with one; byte: bytes are ids; null:N: texts are lists of ids below N.
+        tokenizer_kind: kind of tokenizer; auto: told from the file's content.
+        tiktoken_pattern: how tiktoken cuts texts into words: r50k, p50k, cl100k, o200k or an expression (default: what
+            PATH.json says, or what belongs to a published file); v1 or v2 of TikTokenizer.
+        eod_token: token that ends a document, where the tokenizer does not say.
+    """
+
+    ONE_OF: ClassVar[OneOf] = {
+        "--tokenizer PATH (or --tokenizer-type)": (
+            *("tokenizer", "tokenizer_type", "tokenizer_model"),
+            *("vocab_file", "merge_file", "vocab_size"),
+        )
+    }
+
+    tokenizer: Annotated[str | None, Written(metavar="PATH|byte|null:N")] = None
+    tokenizer_kind: Annotated[str, Written(choices=("auto", *KINDS))] = "auto"
+    tiktoken_pattern: str | None = None
+    eod_token: str | None = None
+
+    def load_tokenizer(self, *, bos_token: str | None = None) -> TextTokenizer:
+        """Returns the tokenizer that the options name.
+
+        Args:
+            bos_token: token that begins a document, where the tokenizer does not say.
+        """
+        from tokenloom.tokenizers.load import load_tokenizer
+
+        if self.tokenizer_type is None and self.tokenizer_model is None:
+            for name in ("vocab_file", "merge_file", "vocab_size"):
+                if getattr(self, name) is not None:
+                    message = f"expected --tokenizer-type with --{name.replace('_', '-')}, found none"
+                    raise ConfigError(message)
+            return load_tokenizer(
+                self.tokenizer,
+                kind=self.tokenizer_kind,
+                eod_token=self.eod_token,
+                bos_token=bos_token,
+                pattern=self.tiktoken_pattern,
+            )
+        if self.tokenizer is not None:
+            other = "--tokenizer-type" if self.tokenizer_type else "--tokenizer-model"
+            message = f"--tokenizer and {other} both name one"
+            raise ConfigError(message, hint="leave one out")
+        if self.tokenizer_type is None:
+            return load_tokenizer(self.tokenizer_model, kind=self.tokenizer_kind, eod_token=self.eod_token)
+        from tokenloom.megatron.versions import reference_version
+        from tokenloom.tokenizers.reference_types import ReferenceTokenizerOptions, load_reference_tokenizer
+
+        return load_reference_tokenizer(
+            ReferenceTokenizerOptions.of(vars(self)),
+            null_has_own_eod=reference_version() < (0, 17),
+            eod_token=self.eod_token,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerOptions:
+    """By whom a job is done.
+
+    Attributes:
+        num_processes: number of processes on this machine (default one per 8 processors, or fewer).
+        num_workers: number of threads (default one per processor).
+        runner: what does the work: this machine, or a Ray cluster.
+        ray_address: address of the cluster (default: one that runs here, or a new one).
+        restart: drop what an earlier run did.
+    """
+
+    GROUP: ClassVar[str] = "how the work is done"
+
+    num_processes: Annotated[int | None, Written(names=("--processes",))] = None
+    num_workers: Annotated[int | None, Written(names=("--workers",))] = None
+    runner: Literal["local", "ray"] = "local"
+    ray_address: str | None = None
+    restart: bool = False
+
+    def job_arguments(self, function: Callable[..., Any], **others: Any) -> dict[str, Any]:
+        """Returns the options as arguments of a function that does a job; see `arguments_of`."""
+        return arguments_of(self, function, **{"runner": self._runner(), **others})
+
+    def _runner(self) -> Runner | None:
+        if self.runner == "local":
+            return None
+        from tokenloom.preprocess.ray_runner import RayRunner
+
+        return RayRunner(address=self.ray_address, num_workers=self.num_workers or 1)
+
+
+SettingsT = TypeVar("SettingsT", bound=JobSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions(RunnerOptions):
+    """Where a job writes.
+
+    Attributes:
+        output_prefix: path of the outputs without suffix.
+        overwrite: replace outputs that another run made.
+        work_folder: folder of what is not finished (default PREFIX.job).
+        skip_bad_lines: set bad records aside in PREFIX.rejected.jsonl instead of stopping, whatever their number.
+    """
+
+    output_prefix: str
+    overwrite: bool = False
+    work_folder: str | None = None
+    skip_bad_lines: bool = False
+
+    def settled(self, settings: SettingsT) -> SettingsT:
+        """Returns settings with what `skip_bad_lines` says of bad records."""
+        if not self.skip_bad_lines:
+            return settings
+        if settings.bad_records != BadRecordBudget():
+            message = "expected `--max-bad-records` or `--skip-bad-lines`, which sets any number aside, got both"
+            raise ConfigError(message)
+        return replace(settings, bad_records=BadRecordBudget(most=None))
+
+
+def written(**fields: Written) -> Written:
+    """Returns how the settings of a job are written.
+
+    Args:
+        fields: how those are that only some jobs have.
+    """
+    origins = Written(help="write no PREFIX.origins, which says of which file and record each document is")
+    bad_records = Written(names=("--max-bad-records",), metavar="N|P%", parse=BadRecordBudget.parse)
+    return Written(without=("block_bytes",), fields={"bad_records": bad_records, "origins": origins, **fields})
+
+
+_SHOWN_CHARACTERS = 200
 _MOST_NAMED = 3
 """Inputs in its title."""
 
@@ -43,7 +267,7 @@ _SETTINGS = written(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(TokenizerOptions, JobOptions, ReferencePreprocessing):
+class TextOptions(TokenizerOptions, JobOptions, ReferencePreprocessing, JsonOption):
     """Tokenize a corpus into PREFIX_KEY_document.bin and .idx. What was interrupted goes on where it was when the same
     command runs again; on several machines that share the folder, all take part.
 
@@ -64,31 +288,32 @@ class Options(TokenizerOptions, JobOptions, ReferencePreprocessing):
     settings: Annotated[CorpusSettings, _SETTINGS] = field(default_factory=CorpusSettings)
     bos_token: str | None = None
     dry_run: Count | None = None
-    json: bool = False
 
 
-def run(options: Options) -> int:
-    """Tokenizes and prints the summary."""
+def texts(options: TextOptions) -> Answer:
+    """Tokenizes; returns the summary."""
+    from tokenloom.preprocess.preview import preview_corpus
     from tokenloom.preprocess.text import preprocess_corpus
 
     options = _settled(options)
     tokenizer = options.load_tokenizer(bos_token=options.bos_token)
     if options.dry_run is not None:
-        return _show_documents(options, options.dry_run, tokenizer)
+        names = options.inputs, options.output_prefix
+        preview = preview_corpus(*names, tokenizer, options.settings, count=options.dry_run)
+        documents = [{"path": path, "key": key, **members(document)} for path, key, document in preview.documents]
+        return Answer({**members(preview), "documents": documents}, _preview_lines(preview))
     summary = preprocess_corpus(**options.job_arguments(preprocess_corpus, tokenizer=tokenizer))
-    if options.json:
-        print_json({**dataclasses.asdict(summary), "num_tokens": summary.num_tokens})
-    else:
-        _print_summary(summary, _listed(options.inputs))
-    return 0
+    known = summary.facts() | {"ignored files": summary.num_ignored or None}
+    if not (summary.was_complete or summary.num_shards_reused):  # else some of it was not read now
+        known["text a second"] = f"{summary.num_text_bytes / summary.seconds / 1e6:.1f} MB"
+        known["tokens a second"] = round(summary.num_tokens / summary.seconds)
+    more = len(options.inputs) - _MOST_NAMED
+    title = ", ".join(options.inputs[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+    return Answer({**members(summary), "num_tokens": summary.num_tokens}, _summary_lines(title, summary, known))
 
 
-def _settled(options: Options) -> Options:
-    """Returns the options with those that say the same in another way put where the command's own are.
-
-    Raises:
-        ConfigError: two of them say the same thing.
-    """
+def _settled(options: TextOptions) -> TextOptions:
+    """Returns the options with those that say the same in another way put where the command's own are."""
     settings, both = options.settled(options.settings), "leave one out"
     if options.has_template:
         settings = replace(settings, template_tokens=True)
@@ -113,39 +338,23 @@ def _settled(options: Options) -> Options:
     )
 
 
-def _listed(names: Sequence[str]) -> str:
-    hidden = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {hidden:,} more" if hidden > 0 else "")
-
-
-def _show_documents(options: Options, count: int, tokenizer: TextTokenizer) -> int:
-    from tokenloom.preprocess.preview import preview_corpus
-
-    preview = preview_corpus(options.inputs, options.output_prefix, tokenizer, options.settings, count=count)
-    if options.json:
-        told = dataclasses.asdict(preview)
-        told["documents"] = [
-            {"path": path, "key": key, **dataclasses.asdict(document)} for path, key, document in preview.documents
-        ]
-        print_json(told)
-        return 0
+def _preview_lines(preview: CorpusPreview) -> Iterator[str]:
     for path, key, document in preview.documents:
-        density = (
-            f", {document.num_text_bytes / document.num_tokens:.2f} bytes per token" if document.num_tokens else ""
-        )
-        print(f"{path}, {key!r}: {document.num_text_bytes:,} bytes, {document.num_tokens:,} tokens{density}")
-        print(f"  ids:  {_ids_in_words(document)}")
-        print(f"  text: {_shortened(document.text)!r}")
+        density = ""
+        if document.num_tokens:
+            density = f", {document.num_text_bytes / document.num_tokens:.2f} bytes per token"
+        yield f"{path}, {key!r}: {document.num_text_bytes:,} bytes, {document.num_tokens:,} tokens{density}"
+        yield f"  ids:  {_ids_in_words(document)}"
+        yield f"  text: {_shortened(document.text)!r}"
         if document.is_doubled:
-            print("  its text already spells out a token that is added")
+            yield "  its text already spells out a token that is added"
         if not document.is_exact:
-            print("  decoding does not give the text back: the tokenizer normalises it, or lacks characters")
+            yield "  decoding does not give the text back: the tokenizer normalises it, or lacks characters"
     for bad in preview.bad_lines:
-        print(f"{bad.path} {bad.unit} {bad.line}: {bad.reason}")
-    print(f"\nengine {preview.engine}: {preview.engine_reason}")
-    print(f"input: {preview.num_files:,} files, {preview.num_bytes:,} bytes; {preview.num_ignored:,} others ignored")
-    print(f"tokens would be stored as {preview.dtype}, in {preview.num_shards:,} shards; nothing was written")
-    return 0
+        yield f"{bad.path} {bad.unit} {bad.line}: {bad.reason}"
+    yield f"\nengine {preview.engine}: {preview.engine_reason}"
+    yield f"input: {preview.num_files:,} files, {preview.num_bytes:,} bytes; {preview.num_ignored:,} others ignored"
+    yield f"tokens would be stored as {preview.dtype}, in {preview.num_shards:,} shards; nothing was written"
 
 
 def _ids_in_words(document: DocumentPreview) -> str:
@@ -161,47 +370,122 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
 
 
-def _work_rows(summary: CorpusSummary, reused: str) -> list[tuple[str, str]]:
-    speed = ""
-    if not summary.num_shards_reused:  # else some of it was not read now
-        speed = f", {summary.num_text_bytes / summary.seconds / 1e6:.1f} MB/s"
-        speed += f", {summary.num_tokens / summary.seconds:,.0f} tokens/s"
-    return [
-        ("text bytes read", f"{summary.num_text_bytes:,}"),
-        ("shards", f"{summary.num_shards:,}{reused}"),
-        ("seconds", f"{summary.seconds:.2f}{speed}"),
-    ]
+def _summary_lines(title: str, summary: Any, known: Mapping[str, Any]) -> Iterator[str]:
+    done = {"nothing to do": "all of it was done before"} if summary.was_complete else {}
+    return facts_lines(title, {**done, **known})
 
 
-def _print_summary(summary: CorpusSummary, title: str) -> None:
-    num_hidden = len(summary.datasets) - _MOST_SHOWN
-    reused = f", {summary.num_shards_reused} of them done before" if summary.num_shards_reused else ""
-    datasets = [
-        (
-            f"dataset of {dataset.key!r}" + (f", {dataset.split}" if dataset.split else ""),
-            f"{dataset.prefix} ({dataset.num_documents:,} documents, {dataset.num_tokens:,} tokens)",
+@dataclass(frozen=True, kw_only=True)
+class ChatOptions(TokenizerOptions, JobOptions, JsonOption):
+    """Tokenize conversations into PREFIX.bin, PREFIX.idx and PREFIX.roles, which says what of them the assistant said.
+    What was interrupted goes on where it was when the same command runs again; on several machines that share the
+    folder, all take part.
+
+    Attributes:
+        input_path: JSON lines (.jsonl; also .gz, .zst, .bz2, .xz), .parquet or .arrow.
+        named_input: the input, by an option.
+        json: print one JSON object: prefix, num_documents, num_sequences, num_tokens, num_answer_tokens,
+            num_blank_lines, num_rejected, rejected_path, schema, template, dtype, engine, engine_reason, seconds,
+            was_complete.
+    """
+
+    ONE_OF: ClassVar[OneOf] = {"INPUT (or --input)": ("input_path", "named_input")}
+
+    input_path: Annotated[str | None, Written(metavar="INPUT", is_positional=True)] = None
+    named_input: Annotated[str | None, Written(names=("--input",), metavar="PATH")] = None
+    settings: Annotated[ChatSettings, written()] = field(default_factory=ChatSettings)
+
+    def __post_init__(self) -> None:
+        """Refuses two inputs."""
+        if self.input_path and self.named_input:
+            message = "expected INPUT or `--input`, found both"
+            raise UsageError(message)
+
+
+def chat(options: ChatOptions) -> Answer:
+    """Tokenizes; returns the summary."""
+    from tokenloom.preprocess.chat import preprocess_chat
+
+    path, settings = options.input_path or options.named_input, options.settled(options.settings)
+    tokenizer = options.load_tokenizer()
+    summary = preprocess_chat(
+        **options.job_arguments(preprocess_chat, input_path=path, tokenizer=tokenizer, settings=settings)
+    )
+    speed = None if summary.was_complete else round(summary.num_tokens / summary.seconds)
+    return Answer(summary, _summary_lines(path or "", summary, summary.facts() | {"tokens a second": speed}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceMultimodal:
+    """What Megatron's `preprocess_mmdata.py` takes.
+
+    Attributes:
+        named_input: the input.
+        input_image: images that go with the records by their order, sorted by name; PREFIX.pairs.jsonl says which with
+            which.
+    """
+
+    GROUP: ClassVar[str] = "as Megatron's preprocess_mmdata.py calls it"
+    WITHOUT_EFFECT: ClassVar[WithoutEffect] = {
+        "texts are not cut, and progress is shown by time": "--log-interval=N --lang=N",
+        "texts are not cut": "--split-sentences --keep-newlines",
+    }
+
+    named_input: Annotated[str | None, Written(names=("--input",), metavar="FILE")] = None
+    input_image: Annotated[str | None, Written(metavar="FOLDER")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultimodalOptions(TokenizerOptions, JobOptions, ReferenceMultimodal, JsonOption):
+    """Tokenize texts and store the images that go with them in PREFIX.bin and .idx: a document is the text (mode 0),
+    then the bytes of the image file (mode 1). What was interrupted goes on where it was when the same command runs
+    again; on several machines that share the folder, all take part.
+
+    Attributes:
+        inputs: JSON lines, or a folder of pairs with equal names, such as cat.txt and cat.jpg.
+        json: print one JSON object: prefix, num_documents, num_text_tokens, num_image_bytes, num_truncated,
+            num_rejected, rejected_path, seconds, was_complete.
+    """
+
+    inputs: Annotated[tuple[str, ...], Written(metavar="INPUT", is_positional=True)] = ()
+    settings: Annotated[MultimodalSettings, written()] = field(default_factory=MultimodalSettings)
+
+    @property
+    def input(self) -> str:
+        """The one input."""
+        names = [*self.inputs, *([self.named_input] if self.named_input else [])]
+        if len(names) != 1:
+            message = f"expected one INPUT, or one --input, found {len(names)}"
+            raise UsageError(message)
+        return names[0]
+
+
+def multimodal(options: MultimodalOptions) -> Answer:
+    """Writes the dataset; returns the summary."""
+    from tokenloom.preprocess.multimodal import preprocess_multimodal, write_image_records
+
+    tokenizer, named, settings = options.load_tokenizer(), options.input, options.settled(options.settings)
+    _refuse_template(options, tokenizer)
+    if options.input_image is not None:
+        records = f"{options.output_prefix}.pairs.jsonl"
+        write_image_records(
+            named, options.input_image, records, image_key=settings.image_key, overwrite=options.overwrite
         )
-        for dataset in summary.datasets[:_MOST_SHOWN]
-    ]
-    unusual = (
-        ("duplicates left out", summary.num_duplicates, ""),
-        ("documents that spell out an added token", summary.num_doubled, ""),
-        ("rejected records", summary.num_rejected, f" in {', '.join(summary.rejected_paths)}"),
-        ("blank lines", summary.num_blank_lines, ""),
-        ("datasets without documents", sum(not dataset.num_documents for dataset in summary.datasets), ""),
+        named = records
+    summary = preprocess_multimodal(
+        **options.job_arguments(preprocess_multimodal, input_path=named, tokenizer=tokenizer, settings=settings)
     )
-    ignored = f", {summary.num_ignored:,} ignored" if summary.num_ignored else ""
-    console.print_table(
-        (title, ""),
-        [
-            *([("nothing to do", "all of it was done before")] if summary.was_complete else []),
-            ("input files", f"{summary.num_files:,}{ignored}"),
-            ("documents", f"{summary.num_documents:,}"),
-            *datasets,
-            *([("further datasets", f"{num_hidden:,}")] if num_hidden > 0 else []),
-            *((name, f"{number:,}{more}") for name, number, more in unusual if number),
-            ("tokens", f"{summary.num_tokens:,} of {summary.dtype}"),
-            *([] if summary.was_complete else _work_rows(summary, reused)),
-            ("engine", f"{summary.engine}: {summary.engine_reason}"),
-        ],
-    )
+    known = members(summary) | {"was_complete": None}
+    return Answer(summary, _summary_lines(named, summary, known))
+
+
+def _refuse_template(options: MultimodalOptions, tokenizer: TextTokenizer) -> None:
+    """Refuses a tokenizer whose template has tokens, which nothing puts around texts here."""
+    from tokenloom.preprocess.blocks import TemplateTokens
+
+    if options.has_template and TemplateTokens.of(tokenizer) != TemplateTokens():
+        message = f"the template of `{tokenizer.path}` puts special tokens around texts, which this command does not"
+        raise ConfigError(message, hint="leave them out with --tokenizer-hf-no-include-special-tokens")
+
+
+COMMANDS = {"preprocess": texts, "preprocess-chat": chat, "preprocess-multimodal": multimodal}

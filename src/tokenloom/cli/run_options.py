@@ -1,21 +1,27 @@
-"""The options by which commands learn what a run reads: data, split, sample length and counts."""
+"""The options by which commands learn of a run, what it reads and how its positions are dealt; and its words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from tokenloom.blending.spec import BlendSettings, parse_blend
-from tokenloom.cli.options import Either, OneOf, UsageError, Written, arguments_of
+from tokenloom.cli.options import Either, JsonOption, OneOf, Step, UsageError, Written, arguments_of
 from tokenloom.cli.values import size, sizes, split_weights
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
+from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
 from tokenloom.order.policies import policy_names
+from tokenloom.rendering.words import name_of
+from tokenloom.run.amend import Amended
+from tokenloom.run.lock import RunLock, read_lock
+from tokenloom.run.run import Run
 from tokenloom.setting_types import Count, Number
 
-_SURPLUS = BlendedMegatronDatasetConfig.mid_level_dataset_surplus
 _Entries = Annotated[tuple[str, ...] | None, Written(metavar="ENTRY")]
 _File = Annotated[str | None, Written(metavar="FILE")]
 _Size = Annotated[int | None, Written(parse=size)]
@@ -56,11 +62,7 @@ class DataOptions:
             raise UsageError(message)
 
     def data_settings(self) -> BlendSettings:
-        """Returns the setting of a configuration that names these data.
-
-        Raises:
-            ConfigError, DatasetNotFoundError: it cannot be meant, or is not there.
-        """
+        """Returns the setting of a configuration that names these data."""
         if any(getattr(self, name) for name in _SINGLE):
             return parse_blend(per_split={split.name: getattr(self, f"{split.name}_data_path") for split in Split})
         return parse_blend(self.data_path, args_file=self.data_args_path, per_split=self.per_split_data_args_path)
@@ -109,11 +111,7 @@ class SizeOptions:
     sizes: Annotated[Sequence[int | None] | None, Written(metavar="A,B,C", parse=sizes)] = None
 
     def wanted_sizes(self) -> list[int | None]:
-        """Returns the samples wanted from train, valid and test.
-
-        Raises:
-            ConfigError: they are named twice.
-        """
+        """Returns the samples wanted from train, valid and test."""
         single = [self.train_samples, self.valid_samples, self.test_samples]
         if self.sizes is None:
             return single
@@ -147,11 +145,7 @@ class RunOptions(WindowOptions, SizeOptions, DataOptions):
     extend_short_datasets: bool = False
 
     def wanted_sizes(self) -> list[int | None]:
-        """Returns the samples wanted from train, valid and test.
-
-        Raises:
-            ConfigError: they are named twice.
-        """
+        """Returns the samples wanted from train, valid and test."""
         wanted = super().wanted_sizes()
         if self.full_validation and wanted[1] is not None:
             message = f"--full-validation and a size for valid exclude each other, found {wanted[1]}"
@@ -163,3 +157,134 @@ class RunOptions(WindowOptions, SizeOptions, DataOptions):
         data = self.data_settings()
         split = self.split or (None if "blend_per_split" in data else "969,30,1")
         return arguments_of(self, BlendedMegatronDatasetConfig, split=split, **data)
+
+
+RowT = TypeVar("RowT")
+
+WIDTH = 80
+"""Columns that texts and tables for people keep to."""
+
+EXHAUSTED = {"stop": "the run stops there", "renormalise": "others are read on", "repeat": "it is read on"}
+"""What follows where a source has been read `max_passes` times."""
+
+NO_STEPS = "a step needs --global-batch-size or --batch-size-schedule"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPath(JsonOption):
+    """Which run.
+
+    Attributes:
+        run_path: its run.toml.
+    """
+
+    run_path: Annotated[str, Written(metavar="RUN", is_positional=True)] = "run.toml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSizes:
+    """How positions were dealt to steps.
+
+    Attributes:
+        global_batch_size: samples of a step, of all ranks.
+        batch_size_schedule: sizes that change, such as "0:768 250B:1536": tokens, and samples of a step from there on.
+    """
+
+    GROUP: ClassVar[str] = "how positions were dealt (as in the training run)"
+    EITHER: ClassVar[Either] = (("global_batch_size", "batch_size_schedule"),)
+
+    global_batch_size: Annotated[Count | None, Written(metavar="G")] = None
+    batch_size_schedule: Annotated[
+        str | None, Written(names=("--batch-size-schedule", "--step-batch-size-schedule"), metavar="SCHEDULE")
+    ] = None
+
+    @property
+    def has_batch_sizes(self) -> bool:
+        """Whether the options tell batch sizes."""
+        return self.global_batch_size is not None or self.batch_size_schedule is not None
+
+    def batch_sizes(self, lock: RunLock | None) -> BatchSizeSchedule | None:
+        """Returns the batch sizes that the options tell; None if they tell none.
+
+        Args:
+            lock: of the run; None where nothing is known of its lengths.
+        """
+        if self.batch_size_schedule is not None:
+            lengths = [(segment.start, segment.sequence_length) for segment in lock.segments] if lock else []
+            return BatchSizeSchedule.parse(self.batch_size_schedule, sequence_length=lengths or None)
+        return None if self.global_batch_size is None else BatchSizeSchedule.constant(self.global_batch_size)
+
+    def position_of(self, position: int | None, lock: RunLock | None) -> int | None:
+        """Returns a position, or the first one of a step; None where neither is given."""
+        if not isinstance(position, Step):
+            return position
+        if (sizes := self.batch_sizes(lock)) is None:
+            raise UsageError(NO_STEPS)
+        return sizes.position_of_step(position)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dealing(BatchSizes):
+    """How positions were dealt to steps and ranks.
+
+    Attributes:
+        micro_batch_size: samples of a rank and micro-batch.
+        data_parallel_size: data-parallel ranks.
+    """
+
+    GROUP: ClassVar[str] = BatchSizes.GROUP
+
+    micro_batch_size: Annotated[Count | None, Written(metavar="B")] = None
+    data_parallel_size: Annotated[Count | None, Written(metavar="D")] = None
+
+    def __post_init__(self) -> None:
+        """Refuses ranks that are told by half, or without batch sizes."""
+        if (self.micro_batch_size is None) != (self.data_parallel_size is None):
+            message = "--micro-batch-size and --data-parallel-size belong together"
+            raise UsageError(message)
+        if self.micro_batch_size is not None and not self.has_batch_sizes:
+            message = "ranks need --global-batch-size or --batch-size-schedule"
+            raise UsageError(message)
+
+    def topology(self, lock: RunLock) -> Topology | None:
+        """Returns how positions are dealt; None if the options do not tell."""
+        if (sizes := self.batch_sizes(lock)) is None:
+            return None
+        ranks = {"micro_batch_size": self.micro_batch_size, "data_parallel_size": self.data_parallel_size}
+        return Topology(batch_sizes=sizes, **ranks)
+
+
+def lock_at(path: str) -> RunLock:
+    """Returns the lock of a run, named by its run.toml, or by a lock of any name."""
+    return Run.open(path).lock if path.endswith(".toml") else read_lock(path)
+
+
+def stage_of(name: str) -> str:
+    """Returns a stage in words."""
+    return name_of(name) if name.startswith("stage ") else f"stage {name_of(name)}"
+
+
+def largest(rows: Iterable[RowT], size: Callable[[RowT], Any], most: int | None) -> tuple[list[RowT], list[RowT]]:
+    """Returns rows, the largest first, as those to show, at most so many with a line for the rest; and the rest."""
+    ranked = sorted(rows, key=size, reverse=True)
+    shown = ranked if most is None or len(ranked) <= most else ranked[: most - 1]
+    return shown, ranked[len(shown) :]
+
+
+def difference(path: str, amended: Amended, *, after: str = "after") -> list[str]:
+    """Returns how `run.toml` was edited, as a unified diff."""
+    texts = amended.before.splitlines(), amended.after.splitlines()
+    return list(difflib.unified_diff(*texts, f"{path} before", f"{path} {after}", n=1, lineterm=""))
+
+
+def row_line(cells: Iterable[str], columns: Mapping[str, int], *, indent: str = "  ") -> str:
+    """Returns a row of columns with widths: the first cell to the left and cut off, the others to the right."""
+    (name, width), *others = zip(cells, columns.values(), strict=True)
+    return (
+        f"{indent}{name_of(name, width=width):<{width}}{''.join(f' {cell:>{size}}' for cell, size in others)}".rstrip()
+    )
+
+
+def folded(text: str, first: str = "", others: str = "  ") -> str:
+    """Returns a text as lines of `WIDTH` columns, the first and the others behind an indent."""
+    return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=others)

@@ -1,38 +1,19 @@
-"""Values of options: `tokenloom.numbers` says what is wrong and where, argparse in which option."""
+"""Values of options: what they raise says what is wrong and where, argparse in which option."""
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial, wraps
-from typing import TypeVar
+from functools import partial
 
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import items_of, number_or_none, parse_bytes, parse_integer, parse_number, quoted
 from tokenloom.run.toml_file import count_of, share_of, weight_of
 
-Value = TypeVar("Value")
-
 _SPLITS = ("train", "valid", "test")
 _BOTH_SPLITS = "write weights such as 98,1,1, or shares such as train=0.98,valid=0.01,test=0.01"
-
-
-def option(parse: Callable[[str], Value]) -> Callable[[str], Value]:
-    """Returns a parser of options whose errors argparse shows as they are."""
-
-    @wraps(parse)
-    def parsed(text: str) -> Value:
-        try:
-            return parse(text)
-        except ConfigError as error:
-            message = error.message if error.hint is None else f"{error.message}; {error.hint}"
-            raise argparse.ArgumentTypeError(message) from None
-
-    return parsed
 
 
 def _integer(text: str, *, at_least: int | None) -> int:
@@ -44,35 +25,31 @@ def _integer(text: str, *, at_least: int | None) -> int:
         raise ConfigError(message, hint=error.hint) from None
 
 
-count: Callable[[str], int] = option(partial(_integer, at_least=1))
+count = partial(_integer, at_least=1)
 """A number from 1 on."""
 
-whole_number: Callable[[str], int] = option(partial(_integer, at_least=0))
+whole_number = partial(_integer, at_least=0)
 """A number from 0 on."""
 
-signed_number: Callable[[str], int] = option(partial(_integer, at_least=None))
+signed_number = partial(_integer, at_least=None)
 """A whole number of either sign."""
 
 
-@option
 def number(text: str) -> float:
     """Returns a finite number."""
     return parse_number(text.strip(), quoted(text))
 
 
-@option
 def byte_count(text: str) -> int:
     """Returns the bytes that a text such as 500MB or 10GiB stands for."""
     return parse_bytes(text.strip())
 
 
-@option
 def size(text: str) -> int | None:
     """Returns a number of samples from 0 on; None for `none`."""
     return _size(text.strip(), quoted(text))
 
 
-@option
 def sizes(text: str) -> list[int | None]:
     """Returns numbers of samples, such as `100000,1000,none`."""
     return [_size(item.text, f"{quoted(text)}: {item.place}") for item in items_of(text)]
@@ -82,7 +59,6 @@ def _size(text: str, where: str) -> int | None:
     return None if text.lower() == "none" else parse_integer(text, where, at_least=0)
 
 
-@option
 def shares(text: str) -> dict[str, float]:
     """Returns shares by name, of `train=0.99,valid=0.01`, or of weights of train, valid and test such as `98,1,1`."""
     if "=" in text:
@@ -90,7 +66,6 @@ def shares(text: str) -> dict[str, float]:
     return {name: share for name, share in zip(_SPLITS, _shares_of_weights(text), strict=True) if share}
 
 
-@option
 def split_weights(text: str) -> str:
     """Returns weights of train, valid and test, such as `98,1,1`; from shares by name, too."""
     if "=" not in text:
@@ -127,13 +102,11 @@ def _named_shares(text: str) -> dict[str, float]:
     return named
 
 
-@option
 def token_count(text: str) -> int:
     """Returns a number of tokens or samples from 1 on, such as 900B."""
     return count_of(text.strip(), quoted(text))
 
 
-@option
 def share(text: str) -> Fraction:
     """Returns a share such as 0.1%."""
     stripped = text.strip()
@@ -141,7 +114,6 @@ def share(text: str) -> Fraction:
     return share_of(stripped if number is None else Decimal(stripped), quoted(text))
 
 
-@option
 def weights(text: str) -> tuple[tuple[str, Fraction], ...]:
     """Returns weights by name, such as `web=5,code=5`."""
     named: dict[str, Fraction] = {}
@@ -159,7 +131,6 @@ def weights(text: str) -> tuple[tuple[str, Fraction], ...]:
     return tuple(named.items())
 
 
-@option
 def named_data(text: str) -> tuple[str, str]:
     """Returns name and data of a source, such as `books=data/books/*`."""
     name, equals, data = text.partition("=")
@@ -169,7 +140,6 @@ def named_data(text: str) -> tuple[str, str]:
     return name.strip(), data.strip()
 
 
-@option
 def ranges(text: str) -> list[range]:
     """Returns numbers from 0 on and ranges of them, such as `5,100:200`: from 100 on, up to but without 200."""
     found = []
@@ -184,7 +154,6 @@ def ranges(text: str) -> list[range]:
     return found
 
 
-@option
 def ids(text: str) -> list[int]:
     """Returns ids of tokens, such as `17,4,2051`."""
     try:
@@ -194,13 +163,11 @@ def ids(text: str) -> list[int]:
         raise ConfigError(message) from None
 
 
-@option
 def names(text: str) -> list[str]:
     """Returns names with commas between them, such as `a,b`."""
     return [item.text for item in items_of(text)]
 
 
-@option
 def words(text: str) -> list[str]:
     """Returns words as a shell tells them apart, such as `--lr 1`."""
     import shlex
@@ -212,7 +179,6 @@ def words(text: str) -> list[str]:
         raise ConfigError(message) from error
 
 
-@option
 def date(text: str) -> datetime:
     """Returns a date, with or without a time, such as 2026-12-01T08:00."""
     try:

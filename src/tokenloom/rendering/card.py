@@ -57,9 +57,13 @@ def card(kind: str, known: Mapping[str, Any]) -> str:
 
 
 def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    shown = [*rows] if len(rows) <= _MOST_ROWS else [*rows[: _MOST_ROWS - 1], _sum(rows[_MOST_ROWS - 1 :])]
-    body = _row("th", rows[0]) + "".join(_row("td", row.values()) for row in shown)
+    body = _row("th", rows[0]) + "".join(_row("td", row.values()) for row in first_rows(rows))
     return f"<table><caption>{_text(name)}</caption>{body}</table>"
+
+
+def first_rows(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Returns the rows of a table that are shown; of many the first, and the sum of all others."""
+    return rows if len(rows) <= _MOST_ROWS else [*rows[: _MOST_ROWS - 1], _sum(rows[_MOST_ROWS - 1 :])]
 
 
 def _sum(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

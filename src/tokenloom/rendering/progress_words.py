@@ -12,9 +12,6 @@ _WINDOW_SECONDS = 30.0
 """Speeds are of the last so many seconds: a long job is not as fast as its beginning was."""
 
 _LONGEST_SECONDS = 1e8
-_SCALES = (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3))
-_SCALES_OF_TOKENS = (("T", 10**12), ("B", 10**9), ("M", 10**6))
-_MOST_DIGITS = 10**5
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,7 @@ def plain_line(description: str, amounts: Amounts, speed: Speed = Speed(), *, in
     Example:
         >>> of_bytes = Amounts("bytes", 1_200_000_000, 2_800_000_000, 9 * 10**8, ("0 rejected", "shards 4 of 11"))
         >>> plain_line("preprocess", of_bytes, Speed(85e6, 21.4e6))
-        'preprocess: 42 % (1.2 of 2.8 GB), 19 s left, 85 MB/s, 21.4 M tokens/s, 0 rejected, shards 4 of 11'
+        'preprocess: 42 % (1.2 of 2.8 GB), 19 s left, 85 MB/s, 21.4M tokens/s, 0 rejected, shards 4 of 11'
     """
     left = seconds_left(amounts, speed)
     parts = [_how_far(amounts), "" if left is None else f"{duration(left)} left", *_rates(amounts, speed)]
@@ -133,24 +130,15 @@ def seconds_left(amounts: Amounts, speed: Speed) -> float | None:
 
 
 def _how_far(amounts: Amounts) -> str:
-    much = _done_of_total(amounts)
-    return f"{_percent(amounts)} % ({much})" if amounts.total else much
-
-
-def _percent(amounts: Amounts) -> int:
-    """Returns the share that is done, rounded down: what is not complete is not 100 %."""
-    assert amounts.total
-    return min(100, 100 * amounts.done // amounts.total)
-
-
-def _done_of_total(amounts: Amounts) -> str:
     if not amounts.total:
         return _amount(amounts.done, amounts.unit)
-    if amounts.unit != "bytes":
-        return f"{short(amounts.done)} of {short(amounts.total)} {amounts.unit}"
-    done, total = size(amounts.done), size(amounts.total)
-    number, _, unit = done.partition(" ")
-    return f"{number if total.endswith(f' {unit}') else done} of {total}"
+    much = f"{short(amounts.done)} of {short(amounts.total)} {amounts.unit}"
+    if amounts.unit == "bytes":
+        done, total = size(amounts.done), size(amounts.total)
+        number, _, unit = done.partition(" ")
+        much = f"{number if total.endswith(f' {unit}') else done} of {total}"
+    percent = min(100, 100 * amounts.done // amounts.total)  # rounded down: what is not complete is not 100 %
+    return f"{percent} % ({much})"
 
 
 def _amount(number: int, unit: str) -> str:
@@ -159,16 +147,8 @@ def _amount(number: int, unit: str) -> str:
 
 def _rates(amounts: Amounts, speed: Speed) -> Iterator[str]:
     if speed.done and amounts.unit == "bytes":
-        yield f"{_scaled(speed.done, _SCALES, '')}B/s" if speed.done >= 1000 else f"{speed.done:.0f} B/s"
+        yield f"{size(round(speed.done)).replace('bytes', 'B')}/s"
     elif speed.done >= 1:
-        yield f"{_scaled(speed.done, _SCALES_OF_TOKENS, ' ')}{amounts.unit}/s"
+        yield f"{short(round(speed.done))} {amounts.unit}/s"
     if speed.tokens >= 1:
-        yield f"{_scaled(speed.tokens, _SCALES_OF_TOKENS, ' ')}tokens/s"
-
-
-def _scaled(number: float, scales: tuple[tuple[str, int], ...], after: str) -> str:
-    """Returns a number of three digits with its scale: "21.4 M ", or "850 "."""
-    for letter, power in scales:
-        if number >= power:
-            return f"{number / power:.3g} {letter}{after}"
-    return f"{number:,.0f} " if number < _MOST_DIGITS else f"{number / 1000:.3g} k{after}"
+        yield f"{short(round(speed.tokens))} tokens/s"

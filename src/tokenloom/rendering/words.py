@@ -16,7 +16,7 @@ _JOINERS = "\u200c\u200d"
 """Zero-width non-joiner and joiner: Persian, Indic scripts and emoji are written with them, and they move nothing."""
 
 _UNITS = (("T", 10**12), ("B", 10**9), ("M", 10**6))
-_BYTES = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
+_BYTES = ((" TB", 10**12), (" GB", 10**9), (" MB", 10**6), (" kB", 10**3))
 _LONGEST_NAME = 24
 
 
@@ -33,20 +33,13 @@ def printable(text: str, *, keep: str = "\n\t") -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(char if char in keep or _has_glyph(char) else _escaped(char) for char in text)
+    return "".join(
+        char if char in keep or _has_glyph(char) else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 def _has_glyph(char: str) -> bool:
     return char.isprintable() or char in _JOINERS or unicodedata.category(char) not in _HIDDEN
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape").decode()
-
-
-def plain_text(text: str, encoding: str, *, keep: str = "") -> str:
-    """Returns text that cannot drive a terminal and that an encoding can write: all else becomes escapes."""
-    return printable(text, keep=keep).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def cell_width(text: str) -> int:
@@ -96,10 +89,14 @@ def short(number: int) -> str:
         >>> short(999_999), short(1_234_567), short(900 * 10**9)
         ('999,999', '1.23M', '900B')
     """
-    for suffix, power in _UNITS:
+    return _in_units(number, _UNITS) or f"{number:,}"
+
+
+def _in_units(number: int, units: Sequence[tuple[str, int]]) -> str | None:
+    for unit, power in units:
         if number >= power:
-            return f"{number / power:.3g}{suffix}" if number < 1000 * power else f"{number // power:,}{suffix}"
-    return f"{number:,}"
+            return f"{number / power:.3g}{unit}" if number < 1000 * power else f"{number // power:,}{unit}"
+    return None
 
 
 def name_of(text: str, *, width: int = _LONGEST_NAME) -> str:
@@ -126,7 +123,4 @@ def size(num_bytes: int) -> str:
         >>> size(999), size(1_234_567)
         ('999 bytes', '1.23 MB')
     """
-    for unit, power in _BYTES:
-        if num_bytes >= power:
-            return f"{num_bytes / power:.3g} {unit}" if num_bytes < 1000 * power else f"{num_bytes // power:,} {unit}"
-    return counted(num_bytes, "byte")
+    return _in_units(num_bytes, _BYTES) or counted(num_bytes, "byte")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
-from tokenloom.cli.json_output import print_json
-from tokenloom.cli.options import Either, UsageError, Written
-from tokenloom.cli.run_common import NO_STEPS, WIDTH, BatchSizes, print_row
+from tokenloom.cli.options import Position, UsageError, Written
+from tokenloom.cli.output import print_json
+from tokenloom.cli.run_options import NO_STEPS, WIDTH, BatchSizes, row_line
 from tokenloom.cli.stopping import say
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
@@ -23,7 +23,7 @@ from tokenloom.optional import require
 from tokenloom.rendering.words import cell_width, counted, name_of, printable
 from tokenloom.run.audit.span_table import joined_tables
 from tokenloom.run.run import Run
-from tokenloom.setting_types import Count, Number
+from tokenloom.setting_types import Count
 from tokenloom.storage.atomic import publish_bytes
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 from tokenloom_check.contamination import (
@@ -66,7 +66,6 @@ class Options(BatchSizes):
         threads: threads that search (default: one per processor).
         save_interval: steps between checkpoints: name the last one that has read nothing of a benchmark.
         until_position: only what is read before position N.
-        until_step: only what is read before step N.
         path_to_cache: folder of the index cache, with order = "megatron".
         deny: write the documents into FILE, for `documents` of a [[denied]] and for `tokenloom deny`.
         output: write a row per item and document into FILE.parquet.
@@ -75,8 +74,6 @@ class Options(BatchSizes):
             and of a run num_read, num_seen, first_position, first_step and clean_checkpoint; sources; and items, with
             record, coverage, num_ngrams, num_positions, first_position, first_step, and their passages in documents.
     """
-
-    EITHER: ClassVar[Either] = (("until_position", "until_step"),)
 
     benchmarks: Annotated[tuple[str, ...], Written(metavar="BENCHMARK", is_positional=True)] = ()
     data: Annotated[tuple[str, ...], Written(metavar="PREFIX")] = ()
@@ -88,8 +85,7 @@ class Options(BatchSizes):
     tokenizer: Annotated[str | None, Written(metavar="PATH")] = None
     threads: Count | None = None
     save_interval: Annotated[Count | None, Written(group=_IN_RUN)] = None
-    until_position: Annotated[Number | None, Written(group=_IN_RUN)] = None
-    until_step: Annotated[Number | None, Written(group=_IN_RUN)] = None
+    until_position: Annotated[Position | None, Written(group=_IN_RUN)] = None
     path_to_cache: Annotated[str | None, Written(metavar="FOLDER", group=_IN_RUN)] = None
     deny: Annotated[str | None, Written(metavar="FILE", group=_IN_RUN)] = None
     output: Annotated[str | None, Written(metavar="FILE")] = None
@@ -161,7 +157,7 @@ def _searched(options: Options, opened: Run | None) -> Searched:
 
 def _stop(options: Options, opened: Run) -> int | None:
     """Returns the position up to which readings are looked for; None for the end of the run."""
-    stop = options.position_of(options.until_position, options.until_step, opened.lock)
+    stop = options.position_of(options.until_position, opened.lock)
     if stop is None and opened.num_samples is None:
         message = f"expected where to stop, since the last stage of `{opened.path}` has no end, found nothing"
         raise ConfigError(message, hint="give --until-position or --until-step")
@@ -282,13 +278,13 @@ def _write_parquet(answer: _Answer, path: str) -> None:
 
 
 def _print(answer: _Answer, options: Options) -> None:
-    widths = (26, 9, 9, 9, 9, 10)
-    print_row(("benchmark", "items", "too short", "found", "n-grams", "documents"), widths, indent="")
+    columns = {"benchmark": 26, "items": 9, "too short": 9, "found": 9, "n-grams": 9, "documents": 10}
+    print(row_line(columns, columns, indent=""))
     rows = list(answer.benchmarks())
     for row in rows:
         counts = [f"{row[name]:,}" for name in ("items", "too_short", "found")]
         cells = (os.path.basename(row["benchmark"]), *counts, f"{row['coverage']:.2%}", f"{row['documents']:,}")
-        print_row(cells, widths, indent="")
+        print(row_line(cells, columns, indent=""))
     print(f"\n{answer.found.num_tokens:,} tokens searched for n-grams of {options.words} words")
     for source in answer.sources():
         if source["documents"]:

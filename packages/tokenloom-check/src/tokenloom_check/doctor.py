@@ -24,14 +24,14 @@ from typing import Annotated
 
 import numpy as np
 
-from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import Written
+from tokenloom.cli.output import print_json, print_lines
 from tokenloom.errors import MissingObjectError, TokenloomError
 from tokenloom.kernels import crc32
 from tokenloom.kernels.blending import blending_counts
 from tokenloom.kernels.packs import next_fit
 from tokenloom.megatron.versions import version_numbers
-from tokenloom.rendering.words import counted, plain_text, size
+from tokenloom.rendering.words import counted, printable, size
 from tokenloom.storage.addresses import is_remote, parse_address
 from tokenloom.storage.client import make_client
 from tokenloom.storage.settings import ObjectStorageSettings
@@ -86,8 +86,7 @@ def run(options: Options) -> int:
     for finding in check_all(list(options.targets)):
         findings.append(finding)
         if not options.json:
-            for line in _lines(finding, width):
-                print(plain_text(line, sys.stdout.encoding or "ascii"))
+            print_lines(printable(line, keep="") for line in _lines(finding, width))
     counts = Counter(finding.verdict for finding in findings)
     if options.json:
         head = {"ok": not counts["problem"], "num_warnings": counts["warning"], "num_problems": counts["problem"]}

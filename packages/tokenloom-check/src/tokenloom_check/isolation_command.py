@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import Written
-from tokenloom.cli.run_common import RunPath
+from tokenloom.cli.output import print_json
+from tokenloom.cli.run_options import RunPath
 from tokenloom.errors import ConfigError
 from tokenloom.optional import require
 from tokenloom.run.run import Run

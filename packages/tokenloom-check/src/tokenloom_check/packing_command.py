@@ -9,9 +9,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.cli import console
-from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import UsageError, Written, arguments_of
+from tokenloom.cli.output import print_json, print_lines, table
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verify import check_index
@@ -143,33 +142,22 @@ def _batch(lengths: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
 
 
 def _print(report: PackReport) -> None:
-    console.print_table(
-        ("scheduler", "microbatches", "fill", "padding tokens", "worst imbalance", "not forced", "relative time"),
-        [
-            (row.scheduler, "", "", "", "", "", f"refused: {row.refused}")
-            if row.refused is not None
-            else (
-                row.scheduler,
-                f"{row.num_microbatches:,}",
-                f"{row.fill:.2%}",
-                f"{row.num_padding_tokens:,}",
-                f"{row.worst_imbalance:.3f}",
-                f"{row.free_imbalance:.3f}",
-                f"{row.relative_time:.3f}",
-            )
-            for row in report.rows
-        ]
-        + [
-            (
-                "no plan is below",
-                f"{report.least_microbatches:,}",
-                "",
-                "",
-                f"{report.least_imbalance:.3f}",
-                f"forced: {report.num_forced}",
-                f"{report.least_relative_time:.3f}",
-            )
-        ],
-        title=f"{len(report.lengths):,} sub-samples of {report.num_tokens:,} tokens on {report.num_ranks:,} ranks, "
-        f"packs of at most {report.max_tokens:,}",
-    )
+    rows = [
+        (row.scheduler, "", "", "", "", "", f"refused: {row.refused}")
+        if row.refused is not None
+        else (
+            row.scheduler,
+            f"{row.num_microbatches:,}",
+            f"{row.fill:.2%}",
+            f"{row.num_padding_tokens:,}",
+            f"{row.worst_imbalance:.3f}",
+            f"{row.free_imbalance:.3f}",
+            f"{row.relative_time:.3f}",
+        )
+        for row in report.rows
+    ]
+    least = f"{report.least_microbatches:,}", "", "", f"{report.least_imbalance:.3f}"
+    rows.append(("no plan is below", *least, f"forced: {report.num_forced}", f"{report.least_relative_time:.3f}"))
+    columns = ("scheduler", "microbatches", "fill", "padding tokens", "worst imbalance", "not forced", "relative time")
+    title = f"{len(report.lengths):,} sub-samples of {report.num_tokens:,} tokens on {report.num_ranks:,} ranks, "
+    print_lines(table(columns, rows, title=title + f"packs of at most {report.max_tokens:,}"))

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import UsageError, Written
+from tokenloom.cli.output import print_json
 from tokenloom.cli.stopping import say
 from tokenloom.cli.values import count, words
 from tokenloom.errors import ConfigError, ConformanceError

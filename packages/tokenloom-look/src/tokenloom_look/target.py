@@ -24,8 +24,7 @@ from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.errors import ConfigError, DatasetNotFoundError, TokenizerError
 from tokenloom.indexed.catalogue import catalogue_path
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
-from tokenloom.inspect.shown import Shown
-from tokenloom.inspect.shown_data import OpenPairs, shown_document, shown_sample
+from tokenloom.inspect.shown import OpenPairs, Shown, shown_document, shown_sample
 from tokenloom.loading.from_data import tokenizer_of_data
 from tokenloom.order.arrays import ArrayStore, DataOrigin
 from tokenloom.preprocess.folder import JOB

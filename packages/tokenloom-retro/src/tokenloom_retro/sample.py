@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.inspect.shown_terminal import Look
+from tokenloom.inspect.shown import Look
 from tokenloom.rendering.words import cell_width, counted, lines_of, printable
 from tokenloom.tokenizers.text_tokenizer import decoded
 from tokenloom_retro.assembled import RetroSettings, get_retro_datasets

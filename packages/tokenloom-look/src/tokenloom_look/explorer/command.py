@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tokenloom.cli.options import Written
-from tokenloom.cli.run_common import BatchSizes
+from tokenloom.cli.run_options import BatchSizes
 from tokenloom.cli.stopping import StoppedBySignal, say
 from tokenloom.loading.batch_sizes import Topology
 from tokenloom.setting_types import Number

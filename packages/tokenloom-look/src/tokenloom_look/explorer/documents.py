@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.indexed.images import IMAGE_MODE
-from tokenloom.inspect.shown_data import OpenPair
+from tokenloom.inspect.shown import OpenPair
 from tokenloom_look.explorer.looking import PREVIEW_TOKENS, Looking, preview
 from tokenloom_look.explorer.queries import Query
 from tokenloom_look.shown_html import legend_html, shown_html

@@ -20,7 +20,7 @@ import numpy as np
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.images import IMAGE_MODE
-from tokenloom.inspect.shown_data import OpenPair
+from tokenloom.inspect.shown import OpenPair
 from tokenloom.numbers import items_of, parse_integer, quoted
 from tokenloom.run.audit.token_search import TOKENS_AT_ONCE, StableIds, places_of_ids, stretches
 from tokenloom.tokenizers.text_tokenizer import decoded

@@ -8,8 +8,8 @@ import warnings
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import Written
+from tokenloom.cli.output import print_json
 from tokenloom.cli.stopping import say
 from tokenloom.optional import require
 from tokenloom.rendering.words import size

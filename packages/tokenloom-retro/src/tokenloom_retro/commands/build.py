@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tokenloom.cli import console
-from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import Written
+from tokenloom.cli.output import print_json, print_lines, table
+from tokenloom.cli.preprocess import RunnerOptions, TokenizerOptions
 from tokenloom.cli.run_options import SizeOptions
-from tokenloom.cli.tokenising_options import RunnerOptions, TokenizerOptions
 from tokenloom.cli.values import names, split_weights
 from tokenloom_retro.settings import TASKS, RetroBuildSettings, RetroIndexSettings, Task
 
@@ -102,4 +101,4 @@ def _print(told: dict[str, Any]) -> None:
     }
     rows = [("data sets", ", ".join(each["prefix"] for each in told["data"]))]
     rows += [(name, f"{number:,}") for name, number in numbers.items() if number is not None]
-    console.print_table((told["project"], ""), [*rows, ("seconds", f"{told['seconds']:.2f}")])
+    print_lines(table((told["project"], ""), [*rows, ("seconds", f"{told['seconds']:.2f}")]))

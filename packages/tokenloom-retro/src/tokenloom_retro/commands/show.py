@@ -6,9 +6,8 @@ import sys
 from dataclasses import dataclass
 from typing import Annotated
 
-from tokenloom.cli.drawing import LookOptions, look_of, print_lines
-from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import Written
+from tokenloom.cli.output import LookOptions, look_of, print_json, print_lines
 from tokenloom.datasets.splits import Split
 from tokenloom.setting_types import Count
 

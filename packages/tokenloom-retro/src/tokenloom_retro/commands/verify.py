@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import Written
+from tokenloom.cli.output import print_json
 from tokenloom.rendering.words import counted
 from tokenloom.setting_types import Number
 

@@ -1,0 +1,346 @@
+"""Commands about pairs: what they hold, whether they are whole, and others made of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from tokenloom.adapters.arrow_files import PART_BYTES, ROW_GROUP_BYTES, export_documents, export_samples
+from tokenloom.cli.options import JsonOption, UsageError, Written, arguments_of
+from tokenloom.cli.output import Answer, bar, facts_lines, members, print_json, print_lines, table
+from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import prefix_of
+from tokenloom.indexed.lengths import DatasetStatistics
+from tokenloom.indexed.manifests import Manifest, SpecialToken, manifest_document, manifest_of
+from tokenloom.indexed.origins import Origins, read_origins
+from tokenloom.indexed.prefixes import expand_prefixes, prefixes_in, prefixes_listed
+from tokenloom.indexed.sidecars import read_document_hashes
+from tokenloom.indexed.verify import VerifyReport, check_index, verify_dataset
+from tokenloom.indexed.writing.concatenate import build_catalogue, merge_datasets
+from tokenloom.loading.from_data import load
+from tokenloom.rendering.words import printable
+from tokenloom.setting_types import Bytes, Count, Number
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfoOptions(JsonOption):
+    """Documents, tokens and lengths, what a dataset was made of, and whether it tells that of each document.
+
+    Attributes:
+        prefixes: path of the pair without .bin or .idx, or a folder of pairs.
+        multimodal: the index holds sequence modes.
+        json: print one JSON object per dataset, a line each: prefix, num_documents, num_sequences, num_tokens,
+            num_bytes, dtype, num_empty, shortest, mean_length, longest, percentiles, histogram, modes, origins, hashes,
+            manifest.
+    """
+
+    prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)]
+    multimodal: bool = False
+
+
+def info(options: InfoOptions) -> Iterator[Answer]:
+    """Yields the numbers of `IndexedDataset.statistics()` for each dataset, and what its manifest says."""
+    for prefix in _pairs_of(options.prefixes):
+        dataset = IndexedDataset(prefix, multimodal=options.multimodal)
+        check_index(dataset)
+        statistics, manifest = dataset.statistics(), manifest_of(dataset)
+        origins, hashes = read_origins(prefix_of(prefix)), read_document_hashes(prefix_of(prefix)) is not None
+        known = None
+        if origins is not None:
+            known = {"num_input_files": len(origins.files), "num_known_documents": origins.num_known}
+        beside = {
+            "origins": known,
+            "hashes": hashes,
+            "manifest": None if manifest is None else manifest_document(manifest),
+        }
+        words = {
+            "origins": "none" if origins is None else _origins_words(origins),
+            "hashes of texts": "of all documents" if hashes else "none",
+        }
+        yield Answer(
+            {"prefix": prefix, **members(statistics), **beside}, _tables_of(prefix, statistics, words, manifest)
+        )
+
+
+def _tables_of(
+    prefix: str, statistics: DatasetStatistics, beside: Mapping[str, str], manifest: Manifest | None
+) -> Iterator[str]:
+    known = members(statistics) | {"percentiles": None, "histogram": None, "modes": None}
+    modes = {f"sequences of mode {mode}": f"{count:,} with {many:,} tokens" for mode, count, many in statistics.modes}
+    percentiles = {f"percentile {percent}": tokens for percent, tokens in statistics.percentiles}
+    yield from facts_lines(prefix, {**known, **modes, **percentiles, **beside})
+    if manifest is not None:
+        yield from table(("made by", ""), _manifest_rows(manifest))
+    if statistics.histogram:
+        most = max(count for _, _, count in statistics.histogram)
+        bars = [
+            (f"{start:,} to {stop - 1:,}", f"{count:,}", bar(count / most))
+            for start, stop, count in statistics.histogram
+        ]
+        yield from table(("tokens", "sequences", ""), bars)
+
+
+def _pairs_of(targets: Sequence[str]) -> Iterator[str]:
+    """Yields prefixes; of a folder those in it."""
+    for target in targets:
+        yield from prefixes_in(target) if os.path.isdir(target) else (target,)
+
+
+def _origins_words(origins: Origins) -> str:
+    known = origins.num_known
+    documents = "all documents" if known == origins.num_documents else f"{known:,} documents"
+    return f"of {documents}, input files: {len(origins.files):,}"
+
+
+def _manifest_rows(manifest: Manifest) -> list[tuple[str, str]]:
+    tokenizer, ledger = manifest.tokenizer, manifest.ledger
+    largest = manifest.pair.largest_token
+    return [
+        ("tokenizer", printable(" ".join(filter(None, (tokenizer.kind, tokenizer.path))), keep="")),
+        ("sha256", tokenizer.sha256 or "unknown"),
+        ("vocabulary", "unknown" if tokenizer.vocab_size is None else f"{tokenizer.vocab_size:,}"),
+        ("largest token", "none" if largest is None else f"{largest:,}"),
+        ("before each document", _special(tokenizer.bos)),
+        ("after each document", _special(tokenizer.eod)),
+        *((printable(name, keep=""), json.dumps(value)) for name, value in manifest.options.items()),
+        ("engine", printable(manifest.engine or "unknown", keep="")),
+        ("tokenloom", printable(manifest.tokenloom_version, keep="")),
+        ("input files", f"{len(manifest.inputs):,}"),
+        ("input bytes", f"{sum(record.num_bytes for record in manifest.inputs):,}"),
+        *((f"documents {name.removeprefix('num_')}", f"{number:,}") for name, number in members(ledger).items()),
+    ]
+
+
+def _special(token: SpecialToken | None) -> str:
+    if token is None:
+        return "nothing"
+    return str(token.id) if token.text is None else f"{token.id} {token.text!r}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions(JsonOption):
+    """Check every row and token of a dataset.
+
+    Attributes:
+        prefixes: path of the pair without .bin or .idx.
+        multimodal: the index holds sequence modes.
+        vocab_size: check that every token is below N.
+        json: print one JSON object: ok, and in datasets prefix, ok, num_tokens, smallest_token, largest_token, problems
+            and has_manifest of each.
+    """
+
+    prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)]
+    multimodal: bool = False
+    vocab_size: Count | None = None
+
+
+def verify(options: VerifyOptions) -> int:
+    """Prints one line per dataset and one per problem; 1 if there was any."""
+    found = []
+    for prefix in options.prefixes:
+        try:
+            report = verify_dataset(prefix, multimodal=options.multimodal, vocab_size=options.vocab_size)
+        except (DatasetFormatError, DatasetNotFoundError) as error:  # the datasets after it are still checked
+            report = VerifyReport(num_tokens=0, smallest_token=None, largest_token=None, problems=(str(error),))
+        found.append({"prefix": prefix, "ok": report.ok, **members(report)})
+        if not options.json:
+            print_lines(_verified(prefix, report))
+    sound = all(each["ok"] for each in found)
+    if options.json:
+        print_json({"ok": sound, "datasets": found})
+    return 0 if sound else 1
+
+
+def _verified(prefix: str, report: VerifyReport) -> Iterator[str]:
+    yield from (f"{prefix}: {problem}" for problem in report.problems)
+    if report.ok:
+        tokens = "no tokens"
+        if report.largest_token is not None:
+            of_what = " of text and images" if report.has_images else ""
+            tokens = f"{report.num_tokens} tokens{of_what} from {report.smallest_token} to {report.largest_token}"
+        yield f"{prefix}: ok, {tokens}" + (", as the manifest says" if report.has_manifest else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetOptions:
+    """Many datasets, and where what is made of them goes.
+
+    Attributes:
+        prefixes: datasets to take; globs and folders too.
+        input: take all datasets of a folder, sorted by name.
+        list: take what a file names, a prefix, glob or folder per line.
+        output_prefix: path of the result without suffix.
+        overwrite: replace a result of other datasets.
+        multimodal: the indexes hold sequence modes.
+    """
+
+    prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)] = ()
+    input: Annotated[str | None, Written(metavar="FOLDER")] = None
+    list: Annotated[str | None, Written(metavar="FILE")] = None
+    output_prefix: str
+    overwrite: bool = False
+    multimodal: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuses datasets that are named in several ways, or not at all."""
+        if sum(map(bool, (self.prefixes, self.input, self.list))) != 1:
+            message = "name either datasets or a folder with --input, or a file with --list"
+            raise UsageError(message)
+
+    def chosen(self) -> Sequence[str]:
+        """Returns the datasets that the options name."""
+        if self.input:
+            return prefixes_in(self.input)
+        return expand_prefixes(prefixes_listed(self.list) if self.list else self.prefixes)
+
+
+def result_of(dataset: IndexedDataset) -> dict[str, Any]:
+    """Returns what a dataset holds that was written, for JSON."""
+    origins = read_origins(dataset.path_prefix)
+    return {
+        "prefix": dataset.path_prefix,
+        "num_known_origins": None if origins is None else origins.num_known,
+        "num_sequences": len(dataset),
+        "num_bytes": dataset.extents.num_held_bytes,
+        "dtype": dataset.dtype.name,
+        **members(dataset, "num_documents", "num_tokens"),
+    }
+
+
+def _held(dataset: IndexedDataset) -> str:
+    """Returns what a dataset holds that was written, and of how many documents the origin is known, if of any."""
+    words = ""
+    if (origins := read_origins(dataset.path_prefix)) is not None:
+        known = origins.num_known
+        words = f" ({'all' if known == origins.num_documents else known} with their origin)"
+    return (
+        f"{dataset.num_documents} documents{words}, {len(dataset)} sequences, {dataset.num_tokens} tokens, "
+        f"{dataset.dtype.name}"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeOptions(DatasetOptions, JsonOption):
+    """Join datasets, in the order given, into one pair, or into pairs of a wanted size.
+
+    Attributes:
+        part_bytes: write PREFIX_00000, PREFIX_00001, … of at most so many bytes of tokens, such as 10GB or 512MiB.
+        verify: compare the inputs with their manifests, read the result back and compare it with them.
+        durable: leave it to the operating system when bytes reach the disk, as cp does.
+        json: print one JSON object: num_inputs, num_input_bytes, seconds, verified, notices, and in datasets prefix,
+            num_documents, num_known_origins, num_sequences, num_tokens, num_bytes, dtype of each.
+    """
+
+    part_bytes: Bytes | None = None
+    verify: bool = False
+    durable: Annotated[bool, Written(names=("--no-sync",))] = True
+
+
+def merge(options: MergeOptions) -> Answer:
+    """Merges; returns what came out."""
+    prefixes = options.chosen()
+    total = sum(IndexedDataset(prefix).extents.num_held_bytes for prefix in prefixes)
+    notices: list[str] = []
+    started = time.perf_counter()
+    merged = merge_datasets(**arguments_of(options, merge_datasets, prefixes=prefixes, notice=notices.append))
+    seconds = time.perf_counter() - started
+    datasets = [merged] if isinstance(merged, IndexedDataset) else merged
+    lines = [*(f"{dataset.path_prefix}: {_held(dataset)}" for dataset in datasets), *notices]
+    if len(notices) != len(datasets):
+        lines.append(
+            f"{len(prefixes)} datasets, {total:,} bytes of tokens in {seconds:.1f} s, "
+            f"{total / 1e6 / seconds:,.0f} MB/s{', compared with the inputs' if options.verify else ''}"
+        )
+    record = {"num_inputs": len(prefixes), "num_input_bytes": total, "seconds": seconds, "verified": options.verify}
+    return Answer(record | {"notices": notices, "datasets": [result_of(dataset) for dataset in datasets]}, lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogueOptions(DatasetOptions, JsonOption):
+    """Write PREFIX.idx and PREFIX.catalogue, which together act as one dataset over all datasets named, in the order
+    given. Their tokens stay where they are.
+
+    Attributes:
+        verify: read all tokens and compare them with the manifests.
+        json: print one JSON object: prefix, num_documents, num_known_origins, num_sequences, num_tokens, num_bytes,
+            dtype; num_pairs, seconds and notices.
+    """
+
+    verify: bool = False
+
+
+def catalogue(options: CatalogueOptions) -> Answer:
+    """Writes the catalogue; returns what it holds."""
+    prefixes = options.chosen()
+    notices: list[str] = []
+    started = time.perf_counter()
+    dataset = build_catalogue(**arguments_of(options, build_catalogue, prefixes=prefixes, notice=notices.append))
+    seconds, num_pairs = time.perf_counter() - started, len(dataset.sections)
+    written = f"{dataset.path_prefix}: {num_pairs} pairs, {_held(dataset)}"
+    return Answer(
+        {**result_of(dataset), "num_pairs": num_pairs, "seconds": seconds, "notices": notices},
+        [*notices, f"{written}, {dataset.extents.num_held_bytes:,} bytes of tokens in {seconds:.1f} s"],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(JsonOption):
+    """Write the documents of a dataset as rows of Parquet or Arrow; with --sequence-length, or of a run.toml, the
+    samples of training instead, whose labels are shifted already.
+
+    Attributes:
+        data: path of a pair without .bin or .idx; for samples also a glob, folder or run.toml.
+        output: a file ending in .parquet or .arrow, or a folder for parts.
+        overwrite: replace what an export wrote there.
+        tokenizer: add the text of documents; for samples the tokenizer (default: manifest's).
+        sequence_length: write samples of so many tokens.
+        num_samples: write the first N samples (default all).
+        seed: seed of the samples (default 1234).
+        file_format: format of parts.
+        compression: such as zstd, snappy, lz4 or none.
+        row_group_bytes: size of a row group.
+        part_bytes: size of a part's tokens.
+        json: print one JSON object: what, paths, num_rows, num_tokens, num_bytes.
+    """
+
+    data: Annotated[str, Written(metavar="DATA", is_positional=True)]
+    output: Annotated[str, Written(metavar="PATH")]
+    overwrite: bool = False
+    tokenizer: Annotated[str | None, Written(metavar="PATH")] = None
+    sequence_length: Count | None = None
+    num_samples: Count | None = None
+    seed: Number | None = None
+    file_format: Literal["parquet", "arrow"] = "parquet"
+    compression: Annotated[str, Written(metavar="NAME")] = "zstd"
+    row_group_bytes: Bytes = ROW_GROUP_BYTES
+    part_bytes: Bytes = PART_BYTES
+
+
+def export(options: ExportOptions) -> Answer:
+    """Exports; returns what was written."""
+    compression = None if options.compression == "none" else options.compression
+    if options.sequence_length is None and not options.data.endswith(".toml"):
+        for name in ("num_samples", "seed"):
+            if getattr(options, name) is not None:
+                message = f"`--{name.replace('_', '-')}` is of samples: name their `--sequence-length`, too"
+                raise UsageError(message)
+        what = "documents"
+        report = export_documents(
+            **arguments_of(options, export_documents, prefix=options.data, compression=compression)
+        )
+    else:
+        what = "samples"
+        seed: dict[str, Any] = {} if options.seed is None else {"seed": options.seed}
+        dataset = load(options.data, sequence_length=options.sequence_length, tokenizer=options.tokenizer, **seed)
+        report = export_samples(**arguments_of(options, export_samples, dataset=dataset, compression=compression))
+    files = report.paths[0] if len(report.paths) == 1 else f"{report.paths[0]} and {len(report.paths) - 1} more files"
+    written = f"{files}: {report.num_rows:,} {what}, {report.num_tokens:,} tokens, {report.num_bytes:,} bytes"
+    return Answer({"what": what, **members(report)}, written)
+
+
+COMMANDS = {"info": info, "verify": verify, "merge": merge, "catalogue": catalogue, "export": export}

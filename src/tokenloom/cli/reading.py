@@ -1,0 +1,867 @@
+"""What stands at positions of a run, and where documents stand; documents taken out of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.cli.options import Either, JsonOption, OneOf, Position, UsageError, Written
+from tokenloom.cli.output import Answer, LookOptions, look_of, members, print_json, print_lines
+from tokenloom.cli.run_options import (
+    NO_STEPS,
+    WIDTH,
+    BatchSizes,
+    Dealing,
+    RunPath,
+    SampleOptions,
+    difference,
+    folded,
+    stage_of,
+)
+from tokenloom.cli.stopping import say
+from tokenloom.cli.values import ids, ranges, split_weights
+from tokenloom.datasets.chat_config import SFTDatasetConfig
+from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.sft import SFTDataset
+from tokenloom.datasets.splits import Split, split_indices
+from tokenloom.errors import ConfigError, DatasetNotFoundError, TokenizerError
+from tokenloom.indexed.layout import prefix_of
+from tokenloom.inspect.shown import OpenPair, Shown, shown_document, shown_lines, shown_sample
+from tokenloom.loading.batch_sizes import Topology
+from tokenloom.loading.digest import RangeDigest, Share, digest_of_positions, name_of_run
+from tokenloom.loading.from_data import tokenizer_of_data
+from tokenloom.rendering.words import counted, name_of, printable
+from tokenloom.run.amend import Amendment, Denied, Documents, deny_documents
+from tokenloom.run.audit.input_records import input_problem, read_records, span_tokens
+from tokenloom.run.audit.source_origins import SourceOrigins, origins_missing, records_may_be_elsewhere
+from tokenloom.run.audit.span_table import SpanTable
+from tokenloom.run.audit.token_search import Match, find_ids, find_text, find_whole_texts
+from tokenloom.run.audit.trace import trace_dataset
+from tokenloom.run.document_names import parse_name, record_name, resolve_names
+from tokenloom.run.held_out import are_held_out
+from tokenloom.run.lock import lock_path, read_lock
+from tokenloom.run.run import Run
+from tokenloom.setting_types import Count, Number
+from tokenloom.tokenizers.load import load_tokenizer
+from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions(SampleOptions, LookOptions, JsonOption):
+    """Decode a document, or a training sample: a heading per document in it, end of document and other special tokens,
+    padding, prompt and answer, and which tokens are labels with loss. Without a tokenizer, named or found by the
+    manifest, a document is shown as token ids.
+
+    Attributes:
+        prefix: path of the pair without .bin or .idx.
+        run_path: run.toml of a run, for --position.
+        document: show document I.
+        sample: show sample K of a split.
+        position: show what stands at position N of a run.
+        holdout: of a run: show what is held out instead.
+        json: print one JSON object: heading, facts, notes, spans, first, num_tokens, and in tokens id, text, kind,
+            part, loss and span of each.
+        tokenizer: tokenizer.json or its folder (default: that of the data).
+        ids: write the id of each token below it.
+        split: 98,1,1 or train=0.99,valid=0.01.
+        split_name: split of the sample.
+        num_samples: samples asked for (default one epoch).
+        path_to_cache: folder of the index cache.
+    """
+
+    EITHER: ClassVar[Either] = (("document", "sample", "position"),)
+    ONE_OF: ClassVar[OneOf] = {"--document, --sample or --position": ("document", "sample", "position")}
+
+    prefix: Annotated[str | None, Written(metavar="PREFIX", is_positional=True)] = None
+    run_path: Annotated[str | None, Written(names=("--run",), metavar="RUN")] = None
+    document: Annotated[int | None, Written(metavar="I")] = None
+    sample: Annotated[int | None, Written(metavar="K")] = None
+    position: Number | None = None
+    holdout: bool = False
+    tokenizer: Annotated[str | None, Written(metavar="PATH")] = None
+    ids: bool = False
+    split: Annotated[str, Written(parse=split_weights)] = "969,30,1"
+    split_name: Annotated[str, Written(names=("--from",), choices=tuple(Split.__members__))] = "train"
+    num_samples: Number | None = None
+    path_to_cache: Annotated[str | None, Written(metavar="FOLDER")] = None
+
+    def __post_init__(self) -> None:
+        """Refuses options that do not go together."""
+        if (self.run_path is None) == (self.prefix is None):
+            message = "name a PREFIX or --run, one of both"
+            raise UsageError(message)
+        if (self.run_path is None) != (self.position is None):
+            message = "--run and --position belong together"
+            raise UsageError(message)
+        if self.holdout and self.run_path is None:
+            message = "--holdout is about positions of a run"
+            raise UsageError(message)
+
+
+def show(options: ShowOptions) -> int | Answer:
+    """Returns what is asked for, a heading per document."""
+    try:
+        shown = _of_pair(options) if options.run_path is None else _of_run(options)
+    except IndexError as error:
+        say(f"error: {error}")
+        return 1
+    return Answer(shown, shown_lines(shown, look_of(options, ids=options.ids)))
+
+
+def _of_run(options: ShowOptions) -> Shown:
+    assert options.run_path is not None  # looked at before
+    assert options.position is not None
+    opened = Run.open(options.run_path)
+    tokenizer = _tokenizer_of(opened, options.tokenizer)
+    dataset = opened.holdout() if options.holdout else opened.dataset()
+    name = f"position {options.position:,} of {'what is held out' if options.holdout else 'the run'}"
+    shown = shown_sample(dataset, options.position, tokenizer, run=None if options.holdout else opened)
+    return dataclasses.replace(shown, heading=name)
+
+
+def _tokenizer_of(opened: Run, named: str | None) -> TextTokenizer | None:
+    """Returns the tokenizer that is named, or that of a run; None if it has none; says if it cannot be used."""
+    if named is not None:
+        return load_tokenizer(named)
+    try:
+        return None if opened.lock.tokenizer is None else opened.tokenizer.loaded
+    except TokenizerError as error:
+        say(f"the tokenizer of the run cannot be used: {error.message}")
+        return None
+
+
+def _of_pair(options: ShowOptions) -> Shown:
+    assert options.prefix is not None  # looked at before
+    pair, tokenizer = OpenPair(prefix_of(options.prefix)), None
+    try:
+        tokenizer = tokenizer_of_data(options.tokenizer, [pair.prefix])
+    except TokenizerError as error:
+        if options.tokenizer is not None or options.document is None:
+            raise
+        say(f"{error.message}: ids are shown")
+    if options.document is not None:
+        return shown_document(pair, options.document, tokenizer)
+    if pair.data.multimodal:
+        message = f"expected text in `{pair.prefix}`, found text and images"
+        raise ConfigError(message, hint="samples are of text: show a document with --document")
+    assert options.sample is not None
+    samples = _samples(options, pair, tokenizer)
+    name = f"sample {options.sample:,} of {len(samples):,} ({options.split_name})"
+    return dataclasses.replace(shown_sample(samples, options.sample, tokenizer), heading=name)
+
+
+def _samples(options: ShowOptions, pair: OpenPair, tokenizer: Any) -> GPTDataset | SFTDataset:
+    """Returns the samples of a split alone, of conversations if the pair knows prompts from answers."""
+    split = Split[options.split_name]
+    is_chat = pair.roles is not None
+    config_class, dataset_class = (SFTDatasetConfig, SFTDataset) if is_chat else (GPTDatasetConfig, GPTDataset)
+    config = config_class(
+        random_seed=options.seed,
+        sequence_length=options.sequence_length,
+        blend=([pair.prefix], None),
+        split=options.split,
+        path_to_cache=options.path_to_cache,
+        tokenizer=tokenizer,
+        window_policy=options.window_policy,
+    )
+    assert config.split_matrix is not None
+    if (bounds := config.split_matrix[split.value]) is None:
+        message = f"the split {options.split!r} leaves nothing for {split.name}"
+        raise ConfigError(message)
+    data: Any = dataset_class.build_low_level_dataset(pair.prefix, config)
+    indices = split_indices(bounds, dataset_class.numel_low_level_dataset(data))
+    return dataset_class(data, pair.prefix, indices, options.num_samples, split, config)
+
+
+Row = dict[str, Any]
+
+_HEADING = f"{'slot':>8} {'document':>12} {'start':>9} {'length':>8}  origin"
+_ORIGIN_WIDTH = WIDTH - _HEADING.index("origin")
+
+
+def _check_inputs(table: SpanTable, origins: SourceOrigins, problems: dict[int, str | None]) -> None:
+    """Says of each file that documents are of, once, if it is not what it was."""
+    assert table.files is not None
+    for file in np.unique(table.files[table.files >= 0]).tolist():
+        if file not in problems:
+            problems[file] = problem = input_problem(origins.files[file])
+            if problem is not None:
+                say(problem)
+
+
+def _add_records(
+    rows: Sequence[Row], table: SpanTable, origins: SourceOrigins, problems: Mapping[int, str | None]
+) -> None:
+    """Adds to each span what its record is, as `input`; None of a file that is not what it was."""
+    assert table.files is not None
+    assert table.records is not None
+    for row in rows:
+        row["input"] = None
+    for file, problem in problems.items():
+        chosen = np.flatnonzero((table.files == file) & ~table.denied)
+        if problem is None and len(chosen):
+            numbers = table.records[chosen].tolist()
+            found = read_records(origins.files[file], numbers)
+            for place, number in zip(chosen.tolist(), numbers, strict=True):
+                rows[place]["input"] = found.get(number)
+
+
+def _span_lines(rows: Sequence[Row]) -> Iterator[str]:
+    """Yields spans as a table per sample."""
+    for _, sample in itertools.groupby(rows, key=lambda row: row["position"]):
+        spans = list(sample)
+        yield f"\n{_sample_of(spans[0])}\n{_HEADING}"
+        for row in spans:
+            numbers = f"{row['slot']:>8,} {row['document']:>12,} {row['start']:>9,} {row['length']:>8,}"
+            yield f"{numbers}  {printable(_origin_of(row))}"
+            for name in ("text", "input"):
+                if row.get(name) is not None:
+                    lines = printable(row[name]).removesuffix("\n").split("\n")
+                    yield from (f"  {name} | {line}" for line in lines)
+
+
+def _sample_of(row: Row) -> str:
+    """Returns where a sample stands, and what it is of."""
+    words = [f"position {row['position']:,}"]
+    words += [
+        f"{name.replace('_', '-')} {row[name]:,}" for name in ("step", "rank", "micro_batch") if row[name] is not None
+    ]
+    if row["stage"] is not None:
+        words.append(stage_of(row["stage"]))
+    words.append(f"source {name_of(row['source'])}")
+    if row["pass"] is not None:
+        words.append(f"pass {row['pass']:,}")
+    return folded(", ".join(words))
+
+
+def _origin_of(row: Row) -> str:
+    """Returns record and file of a document, or row and pair, cut at the left."""
+    name, number = (row["pair"], f" row {row['row']:,}") if row["file"] is None else (row["file"], f":{row['record']}")
+    before = "denied: " if row["denied"] else ""
+    room = _ORIGIN_WIDTH - len(before) - len(number)
+    return before + (name if len(name) <= room else f"…{name[len(name) - room + 1 :]}") + number
+
+
+_Ranges = tuple[Sequence[range], ...]
+
+_AT_ONCE = 4096
+"""Positions: a million spans of long samples at most."""
+
+
+_ASKED = "what is asked: numbers, ranges such as 100:200, lists of these"
+_TOLD = "what is told of each span"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceOptions(RunPath, Dealing):
+    """Print what stands at steps or positions of a run: the spans of documents that each sample is made of, with source
+    and pass, and the line or row of the input file that each document was made of. Nothing is read of the tokens unless
+    their text is asked for. The exit status is 0 if all is well, 1 for an error or where --check-inputs finds a
+    problem, and 2 for wrong usage.
+
+    Attributes:
+        step: steps, from 0 on.
+        position: positions: samples from 0 on.
+        rank: only these data-parallel ranks.
+        micro_batch: only this micro-batch of each rank.
+        holdout: positions of what is held out instead.
+        text: its text, decoded.
+        from_input: the record of the input file, read again.
+        check_inputs: whether input files are what they were.
+        tokenizer: tokenizer.json or its folder (default: that of the run).
+        path_to_cache: folder of the index cache, with order = "megatron".
+        json: print one JSON object per span, a line each: position, step, rank, micro_batch, source, pass, document,
+            start, length, file, record (from 1), slot, denied, stage, walk, window, pair, row, run, and with --text and
+            --from-input text and input; null where something is not known.
+    """
+
+    EITHER: ClassVar[Either] = (("step", "position"),)
+    ONE_OF: ClassVar[OneOf] = {"--step or --position": ("step", "position")}
+
+    step: Annotated[_Ranges, Written(parse=ranges, is_repeated=True, group=_ASKED)] = ()
+    position: Annotated[
+        _Ranges, Written(names=("--position", "--sample"), metavar="N", parse=ranges, is_repeated=True, group=_ASKED)
+    ] = ()
+    rank: Annotated[_Ranges, Written(metavar="R", parse=ranges, is_repeated=True, group=_ASKED)] = ()
+    micro_batch: Annotated[Number | None, Written(metavar="M", group=_ASKED)] = None
+    holdout: Annotated[bool, Written(group=_ASKED)] = False
+    text: Annotated[bool, Written(group=_TOLD)] = False
+    from_input: Annotated[bool, Written(group=_TOLD)] = False
+    check_inputs: Annotated[bool, Written(group=_TOLD)] = False
+    tokenizer: Annotated[str | None, Written(metavar="PATH", group=_TOLD)] = None
+    path_to_cache: Annotated[str | None, Written(metavar="FOLDER", group=_TOLD)] = None
+
+    def __post_init__(self) -> None:
+        """Refuses options that do not go together."""
+        super().__post_init__()
+        if self.step and not self.has_batch_sizes:
+            raise UsageError(NO_STEPS)
+        if (self.rank or self.micro_batch is not None) and self.micro_batch_size is None:
+            message = "--rank and --micro-batch need --micro-batch-size and --data-parallel-size"
+            raise UsageError(message)
+        if self.holdout and (self.step or self.has_batch_sizes):
+            message = "--holdout is about positions: what is held out has no steps"
+            raise UsageError(message)
+
+
+def trace(options: TraceOptions) -> int:
+    """Traces, some thousand positions at a time, and prints."""
+    opened = Run.open(options.run_path, path_to_cache=options.path_to_cache)
+    topology = options.topology(opened.lock)
+    dataset = opened.holdout() if options.holdout else opened.dataset()
+    origins = SourceOrigins(opened.lock)
+    problems: dict[int, str | None] = {}
+    tokenizer = _tokenizer_of(opened, options.tokenizer) if options.text else None
+    heading = [f"run {opened.identity}"]
+    for positions in _asked(options, topology, len(dataset)):
+        table = trace_dataset(dataset, positions) if options.holdout else opened.trace(positions)
+        table = _with_steps(table.with_origins(origins), topology)
+        rows = list(table.rows())
+        if options.text or options.from_input or options.check_inputs:
+            _check_inputs(table, origins, problems)
+        if options.text:
+            for row, tokens in zip(rows, span_tokens(table), strict=True):
+                row["text"] = None if row["denied"] else decoded(tokens.tolist(), tokenizer)
+        if options.from_input:
+            _add_records(rows, table, origins, problems)
+        if options.json:
+            for row in rows:
+                print_json(row)
+        else:
+            print_lines([*heading, *_span_lines(rows)])
+        heading = []
+    if origins.missing:
+        say(origins_missing(origins.missing))
+    return 1 if options.check_inputs and any(problems.values()) else 0
+
+
+def _asked(options: TraceOptions, topology: Topology | None, end: int) -> Iterator[NDArray[np.int64]]:
+    """Yields the positions that are asked for, some thousand at a time."""
+    ranks, num_ranks = _flat(options.rank), options.data_parallel_size
+    if ranks and num_ranks and (largest := max(each.stop for each in ranks) - 1) >= num_ranks:
+        message = f"expected ranks below {num_ranks}, as --data-parallel-size says, found {largest}"
+        raise ConfigError(message)
+    for start, stop in _stretches(options, topology, end):
+        for begin in range(start, stop, _AT_ONCE):
+            chosen = np.arange(begin, min(begin + _AT_ONCE, stop), dtype=np.int64)
+            if topology is not None and ranks:
+                chosen = chosen[np.isin(topology.ranks(chosen), [rank for each in ranks for rank in each])]
+            if topology is not None and options.micro_batch is not None:
+                chosen = chosen[topology.micro_batches(chosen) == options.micro_batch]
+            yield chosen
+
+
+def _stretches(options: TraceOptions, topology: Topology | None, end: int) -> Iterator[tuple[int, int]]:
+    """Yields the same of all ranks and micro-batches, as first position and one past the last."""
+    if options.position:
+        asked = _flat(options.position)
+        if (last := max(each.stop for each in asked)) > end:
+            what = "what is held out" if options.holdout else "the run"
+            message = f"expected positions below {end:,}, where {what} ends, found {last - 1:,}"
+            raise ConfigError(message)
+        yield from ((each.start, each.stop) for each in asked)
+        return
+    assert topology is not None  # a step has batch sizes
+    sizes = topology.batch_sizes
+    steps = _flat(options.step)
+    last = max(each.stop for each in steps) - 1
+    if sizes.position_of_step(last + 1) > end:
+        found = f"step {last:,}, which reads positions {sizes.position_of_step(last):,} to "
+        message = f"expected a step of the run, which has {end:,} positions, found {found}"
+        message += f"{sizes.position_of_step(last + 1) - 1:,}"
+        raise ConfigError(message, hint=f"it has {sizes.step_of_position(end):,} whole steps, from 0 on")
+    for step in (step for each in steps for step in each):
+        if options.micro_batch is not None:
+            topology.positions_of(step, micro_batch=options.micro_batch)  # which is there, or this says so
+        yield sizes.position_of_step(step), sizes.position_of_step(step + 1)
+
+
+def _flat(given: Sequence[Sequence[range]]) -> list[range]:
+    return [each for part in given for each in part]
+
+
+Places = dict[tuple[int, int], list[tuple[int, int] | None]]
+"""By source and document the stretches of tokens that are asked for, as start and length; None for all of it."""
+
+HEADING = f"{'position':>11} {'step':>9} {'rank':>4} {'pass':>4} {'start':>9} {'length':>6}  document"
+_MOST_LINES = 1000
+_MOST_HELD_OUT = 20
+_DOCUMENTS_AT_ONCE = 1000
+"""Documents whose occurrences are looked for together."""
+
+
+_SOUGHT = "what is looked for (one or more of these)"
+_WHERE = "where (default: in the whole run)"
+_NEEDED = "what is needed for that"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhenOptions(RunPath, Dealing):
+    """Print every position of a run at which documents are read, past and to come, with pass and stage. By arithmetic,
+    whatever the length of the run; only texts and tokens are looked for in the data. The exit status is 0 also if
+    nothing reads the tokens, 1 for an error and 2 for wrong usage.
+
+    Attributes:
+        document: document N, from 0, of source NAME.
+        record: what line or row N, from 1, of FILE became.
+        text_file: documents of this text, by their hashes.
+        tokens: this text within documents; all data are read.
+        ids: the same, given as ids of tokens.
+        until_position: before position N.
+        tokenizer: tokenizer.json or its folder (default: that of the run).
+        path_to_cache: folder of the index cache, with order = "megatron".
+        json: print one JSON object per span, a line each: what `trace --json` has, and match, the first of the tokens
+            that were looked for, num_matched, how many these are, and seen, whether training has consumed the position,
+            as far as run.lock knows; null where something is not known.
+    """
+
+    ONE_OF: ClassVar[OneOf] = {
+        "--document, --record, --text-file, --tokens or --ids": ("document", "record", "text_file", "tokens", "ids")
+    }
+
+    document: Annotated[tuple[str, ...], Written(metavar="NAME:N", is_repeated=True, group=_SOUGHT)] = ()
+    record: Annotated[tuple[str, ...], Written(metavar="FILE:N", is_repeated=True, group=_SOUGHT)] = ()
+    text_file: Annotated[str | None, Written(metavar="FILE", group=_SOUGHT)] = None
+    tokens: Annotated[str | None, Written(metavar="TEXT", group=_SOUGHT)] = None
+    ids: Annotated[Sequence[int] | None, Written(metavar="I,I,…", parse=ids, group=_SOUGHT)] = None
+    until_position: Annotated[Position | None, Written(group=_WHERE)] = None
+    tokenizer: Annotated[str | None, Written(metavar="PATH", group=_NEEDED)] = None
+    path_to_cache: Annotated[str | None, Written(metavar="FOLDER", group=_NEEDED)] = None
+
+
+def when(options: WhenOptions) -> int:
+    """Looks for documents, and prints where they are read."""
+    opened = Run.open(options.run_path, path_to_cache=options.path_to_cache)
+    topology = options.topology(opened.lock)
+    stop = options.position_of(options.until_position, opened.lock)
+    if stop is None and opened.num_samples is None:
+        message = f"expected where to stop, since the last stage of `{options.run_path}` has no end, found nothing"
+        raise ConfigError(message, hint="give --until-position or --until-step")
+    places = _places_of(options, opened)
+    origins = SourceOrigins(opened.lock)
+    tables = (_with_steps(table.with_origins(origins), topology) for table in _tables(opened, places, stop))
+    rows = itertools.chain.from_iterable(_rows(table, places, opened) for table in tables)
+    if not options.json:
+        where = "" if stop is None else f" before position {stop:,}"
+        print_lines(itertools.chain([f"run {opened.identity}"], _about(opened, places), _occurrence_lines(rows, where)))
+        return 0
+    is_read = False
+    for row in rows:
+        print_json(row)
+        is_read = True
+    if origins.missing and (options.record or is_read):
+        say(origins_missing(origins.missing))
+    return 0
+
+
+def _occurrence_lines(rows: Iterable[Row], where: str) -> Iterator[str]:
+    num_rows = 0
+    for num_rows, row in enumerate(rows, 1):
+        if num_rows == 1:
+            yield f"\n{HEADING}"
+        if num_rows <= _MOST_LINES:
+            yield _line_of(row)
+    yield f"\n{counted(num_rows, 'span')}{where}" if num_rows else f"\nnever read{where}"
+    if num_rows > _MOST_LINES:
+        yield f"the first {_MOST_LINES:,} are shown; --json prints all"
+
+
+def _places_of(options: WhenOptions, opened: Run) -> Places:
+    """Returns what is looked for."""
+    lock, places = opened.lock, Places()
+    names = [source.name for source in lock.sources]
+    asked = [*options.document, *(record_name(each, names) for each in options.record)]
+    found = resolve_names([parse_name(each, names) for each in asked], lock.sources)
+    for source, documents in found.by_source:
+        places.update(((source, document), [None]) for document in documents)
+    for name in found.empty_records:
+        say(f"{name} gave no document of this run: it was blank, bad, a duplicate, or went into other data")
+    if found.unknown_pairs:
+        say(origins_missing(found.unknown_pairs))
+    if options.text_file is not None:
+        for place in _whole_texts(options.text_file, opened):
+            places.setdefault(place, []).append(None)
+    matches: list[Match] = []
+    if options.tokens is not None:
+        tokenizer = opened.tokenizer.loaded if options.tokenizer is None else load_tokenizer(options.tokenizer)
+        try:
+            matches += find_text(lock, options.tokens, tokenizer)
+        except ConfigError as error:
+            raise ConfigError(error.message, hint=(error.hint or "").replace("the ids themselves", "--ids")) from error
+    if options.ids is not None:
+        matches += find_ids(lock, options.ids)
+    for match in matches:
+        places.setdefault((match.source, match.document), []).append((match.start, match.length))
+    return places
+
+
+def _whole_texts(path: str, opened: Run) -> list[tuple[int, int]]:
+    try:
+        with open(path, encoding="utf-8", newline="") as stream:
+            text = stream.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error if isinstance(error, UnicodeDecodeError) else error.strerror
+        message = f"`{path}`: expected a text in UTF-8, which cannot be read: {reason}"
+        raise ConfigError(message) from error
+    texts = [text, text.removesuffix("\n"), text.removesuffix("\r\n"), f"{text}\n"]
+    try:
+        found, missing = find_whole_texts(opened.lock, texts)
+    except ConfigError as error:
+        hint = "tokenize with `tokenloom preprocess --document-hashes`, or look for a part of the text with --tokens"
+        raise ConfigError(error.message, hint=hint) from error
+    if missing:
+        say(f"{counted(len(missing), 'pair')} without hashes were not looked at: `{missing[0]}`, …")
+    return found
+
+
+def _tables(opened: Run, places: Places, stop: int | None) -> Iterator[SpanTable]:
+    """Yields where documents are read: in one table if they are few, else some documents at a time."""
+    documents = sorted(places)
+    for first in range(0, len(documents), _DOCUMENTS_AT_ONCE):
+        yield opened.occurrences(_by_source(documents[first : first + _DOCUMENTS_AT_ONCE]), stop=stop)
+
+
+def _by_source(places: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for source, document in places:
+        found.setdefault(source, []).append(document)
+    return found
+
+
+def _rows(table: SpanTable, places: Places, opened: Run) -> Iterator[Row]:
+    """Yields the spans that hold something of what is looked for, once for each of these."""
+    consumed = opened.lock.consumed
+    for source, row in zip(table.sources.tolist(), table.rows(), strict=True):
+        seen = row["position"] < consumed if consumed else None
+        for place in places[source, row["document"]]:
+            if place is None:
+                yield row | {"match": None, "num_matched": None, "seen": seen}
+                continue
+            start, length = place
+            if row["start"] < start + length and start < row["start"] + row["length"]:
+                yield row | {"match": start, "num_matched": length, "seen": seen}
+
+
+def _about(opened: Run, places: Places) -> Iterator[str]:
+    """Yields what is found, and what of it is held out."""
+    names = [source.name for source in opened.lock.sources]
+    num_found = sum(len(stretches) for stretches in places.values())
+    by_source = _by_source(sorted(places))
+    in_all = sum(map(len, by_source.values()))
+    yield f"{counted(in_all, 'document')}" + (f", with {counted(num_found, 'place')}" if num_found > in_all else "")
+    for source, documents in by_source.items():
+        held = are_held_out(opened.lock, source, np.array(documents, dtype=np.int64))
+        for document in np.array(documents)[held][:_MOST_HELD_OUT].tolist():
+            yield f"{names[source]}:{document} is held out: training never reads it"
+
+
+def _line_of(row: Row) -> str:
+    """Returns a span as a line below `HEADING`."""
+    columns = (("position", 11), ("step", 9), ("rank", 4), ("pass", 4), ("start", 9), ("length", 6))
+    numbers = " ".join(_number(row[name], width) for name, width in columns)
+    what = "" if row["seen"] is None else "seen" if row["seen"] else "to come"
+    document = str(row["document"])
+    name = f"{name_of(row['source'], width=19 - len(document))}:{document}"
+    return f"{numbers}  {name:<20} {'denied' if row['denied'] else what}".rstrip()
+
+
+def _number(value: int | None, width: int) -> str:
+    return f"{'-' if value is None else format(value, ','):>{width}}"
+
+
+_MOST_SHOWN = 10
+
+
+_DENIED = "what is denied (one or more of these)"
+_PRINTED = "what is printed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenyOptions(RunPath, Dealing):
+    """Deny documents from a position on, which training has not read yet: they become padding without loss, and all
+    else stays where it is. Adds a [[denied]] to run.toml and locks the run anew; both files change or none. Prints the
+    steps that change, and digests that show that nothing else moved.
+
+    Attributes:
+        document: document N, from 0, of source NAME.
+        record: what line or row N, from 1, of FILE became.
+        documents_file: a list of both, one a line.
+        reason: why; kept in run.toml.
+        from_position: from where on, as samples from 0 on.
+        until_position: list changes before position N.
+        since_start: also at which steps before that the documents were trained on.
+        dry_run: only say what would change.
+        json: print one JSON object: path, written, position, reason, documents, already_denied, held_out and
+            no_document (names), unknown_pairs (prefixes that do not know their input), listed_until, num_positions,
+            num_tokens, changed and seen (spans as `trace --json` has them; seen is null without --since-start), digest
+            and order_without_denials (before and after), and diff.
+    """
+
+    ONE_OF: ClassVar[OneOf] = {
+        "--document, --record or --documents-file": ("document", "record", "documents_file"),
+        "--from-step or --from-position": ("from_position",),
+    }
+
+    document: Annotated[tuple[str, ...], Written(metavar="NAME:N", is_repeated=True, group=_DENIED)] = ()
+    record: Annotated[tuple[str, ...], Written(metavar="FILE:N", is_repeated=True, group=_DENIED)] = ()
+    documents_file: Annotated[str | None, Written(metavar="FILE", group=_DENIED)] = None
+    reason: Annotated[str | None, Written(metavar="TEXT", group=_DENIED)] = None
+    from_position: Position | None = None
+    until_position: Annotated[Position | None, Written(group=_PRINTED)] = None
+    since_start: Annotated[bool, Written(group=_PRINTED)] = False
+    dry_run: bool = False
+
+
+def deny(options: DenyOptions) -> Answer:
+    """Denies; returns what that changes."""
+    lock = read_lock(lock_path(options.run_path))
+    position = options.position_of(options.from_position, lock)
+    assert position is not None  # one of both is needed
+    topology = options.topology(lock)
+    until = options.position_of(options.until_position, lock)
+    names = [source.name for source in lock.sources]
+    denial = Amendment(
+        position=position,
+        denied_documents=(*options.document, *(record_name(record, names) for record in options.record)),
+        denied=options.documents_file,
+        reason=options.reason,
+    )
+    denied = deny_documents(
+        options.run_path, denial, until=until, since_start=options.since_start, write=not options.dry_run
+    )
+    unknown = denied.amended.locked.unknown_pairs
+    record = {
+        "path": options.run_path,
+        "written": not options.dry_run,
+        **members(denial, "position", "reason"),
+        "documents": _names(denied, denied.documents),
+        "already_denied": _names(denied, denied.again),
+        "held_out": _names(denied, denied.held_out),
+        "no_document": denied.empty_records,
+        "unknown_pairs": unknown,
+        "listed_until": denied.stop,
+        "num_positions": len(np.unique(denied.changed.positions)),
+        "num_tokens": int(denied.changed.lengths.sum()),
+        "changed": list(_with_steps(denied.changed, topology).rows()),
+        "seen": None if denied.seen is None else list(_with_steps(denied.seen, topology).rows()),
+        "digest": dict(zip(("before", "after"), denied.digests, strict=True)),
+        "order_without_denials": dict(zip(("before", "after"), denied.order_digests, strict=True)),
+        "diff": difference(options.run_path, denied.amended),
+    }
+    if unknown:
+        say(records_may_be_elsewhere(unknown))
+    lines = itertools.chain(record["diff"], [""], _denial_lines(denied, position, topology, dry_run=options.dry_run))
+    return Answer(record, lines, 0 if denied.nothing_else_moved else 1)
+
+
+def _denial_lines(denied: Denied, position: int, topology: Topology | None, *, dry_run: bool) -> Iterator[str]:
+    what = "to be denied" if dry_run else "denied"
+    yield f"{what} from position {position:,} on: {_count(denied.documents)}"
+    for what, documents in (
+        ("denied already", denied.again),
+        ("held out, so never trained on; padding in what is held out, too", denied.held_out),
+    ):
+        if documents:
+            yield _wrapped(f"of these {_count(documents)} {what}: {_some(_names(denied, documents))}")
+    if denied.empty_records:
+        yield _wrapped(
+            f"{counted(len(denied.empty_records), 'record')} gave no document, or went into other data: "
+            f"{_some(list(denied.empty_records))}"
+        )
+    is_all = denied.stop == denied.amended.locked.lock.num_samples
+    where = "" if is_all else f" before position {denied.stop:,}"
+    yield f"\n{_changes(denied.changed, topology)} {'would become' if dry_run else 'become'} padding{where}"
+    yield from _table_lines(denied.changed, topology)
+    if denied.seen is not None:
+        yield f"\nbefore that, {_changes(denied.seen, topology)} were trained on, or are about to be"
+        yield from _table_lines(denied.seen, topology)
+    before, after = denied.digests
+    yield f"\norder before position {position:,}: digest {before[:16]} before, {after[:16]} after"
+    before, after = denied.order_digests
+    yield f"without denials, up to position {denied.stop:,}: {before[:16]} before, {after[:16]} after"
+    yield "nothing else moves" if denied.nothing_else_moved else "SOMETHING ELSE MOVES: the digests differ"
+
+
+def _changes(table: SpanTable, topology: Topology | None) -> str:
+    """Returns how much there is in a table."""
+    words = f"{counted(int(table.lengths.sum()), 'token')} in {counted(len(np.unique(table.positions)), 'position')}"
+    if topology is None or not len(table):
+        return words
+    steps = np.unique(topology.steps(table.positions))
+    return f"{words} of {counted(len(steps), 'step')}"
+
+
+def _table_lines(table: SpanTable, topology: Topology | None) -> Iterator[str]:
+    if len(table):
+        yield HEADING
+    for row in _with_steps(table.take(np.arange(min(len(table), _MOST_SHOWN))), topology).rows():
+        yield _line_of({**row, "seen": None, "denied": False})
+    if len(table) > _MOST_SHOWN:
+        yield f"… and {len(table) - _MOST_SHOWN:,} more spans; --json prints all"
+
+
+def _with_steps(table: SpanTable, topology: Topology | None) -> SpanTable:
+    return table if topology is None else table.with_steps(topology)
+
+
+def _names(denied: Denied, documents: Documents) -> list[str]:
+    sources = denied.amended.locked.lock.sources
+    return [
+        f"{sources[source].name}:{document}" for source, chosen in documents.items() for document in chosen.tolist()
+    ]
+
+
+def _count(documents: Documents) -> str:
+    return counted(sum(len(chosen) for chosen in documents.values()), "document")
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _MOST_SHOWN
+    return ", ".join(names[:_MOST_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+_SHARE = "a rank's share of the positions (default: all)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions(RunPath, BatchSizes):
+    """Read a range of positions again and print its digest: a sum over positions and tokens, the same for any ranks,
+    micro-batches and threads, as `check_reading` gives it at a checkpoint. With --expect the exit status is 0 if it is
+    that one, and 1 if it is not.
+
+    Attributes:
+        from_position: the first position (default: that of --expect, else 0).
+        to_position: the position behind the last (default: that of --expect, else the end).
+        rank: data-parallel rank.
+        data_parallel_size: data-parallel ranks in all.
+        micro_batch_size: samples of a micro-batch.
+        expect: what it should be.
+        expect_file: a digest per line, one for each range to read, such as of each checkpoint.
+        threads: threads that read.
+        json: print one JSON object: digest, run, start, stop and num_samples, and with --expect also expected and
+            matches.
+    """
+
+    EITHER: ClassVar[Either] = (("expect", "expect_file"),)
+
+    from_position: Position | None = None
+    to_position: Position | None = None
+    rank: Annotated[Number | None, Written(metavar="R", group=_SHARE)] = None
+    data_parallel_size: Annotated[Count | None, Written(metavar="D", group=_SHARE)] = None
+    micro_batch_size: Annotated[Count | None, Written(metavar="B", group=_SHARE)] = None
+    expect: Annotated[str | None, Written(metavar="DIGEST")] = None
+    expect_file: Annotated[str | None, Written(metavar="FILE")] = None
+    threads: Count = 1
+
+    @property
+    def share(self) -> Share | None:
+        """The share of a rank; None if all is read."""
+        rank, size, micro_batch_size = self.rank, self.data_parallel_size, self.micro_batch_size
+        if rank is None and size is None and micro_batch_size is None:
+            return None
+        if rank is None or size is None or micro_batch_size is None:
+            message = "--rank, --data-parallel-size and --micro-batch-size go together"
+            raise UsageError(message)
+        if rank >= size:
+            message = f"--rank has to be below --data-parallel-size, {size}"
+            raise UsageError(message)
+        return Share(rank=rank, size=size, micro_batch_size=micro_batch_size)
+
+
+def replay(options: ReplayOptions) -> Iterator[Answer]:
+    """Reads and compares, up to the first range that is not as expected."""
+    opened = Run.open(options.run_path)
+    name = name_of_run(opened.identity)
+    wanted, expectations = _wanted(options, opened, name)
+    dataset = opened.dataset()
+    for asked, expected in zip(wanted, expectations, strict=True):
+        if asked.stop > len(dataset):
+            message = f"expected a range of the {len(dataset):,} positions of `{opened.path}`, found "
+            message += f"{asked.start}-{asked.stop}"
+            raise ConfigError(message)
+        positions: Sequence[int] = range(asked.start, asked.stop)
+        if asked.share is not None:
+            positions = list(itertools.chain.from_iterable(asked.share.positions(asked.start, asked.stop)))
+        digest = digest_of_positions(dataset, positions, num_threads=options.threads)
+        found = dataclasses.replace(asked, run=name, digest=digest)
+        record = {"digest": str(found), "num_samples": digest.num_samples, **members(found, "run", "start", "stop")}
+        if expected is None:
+            yield Answer(record, str(found))
+        elif expected == digest.hexdigest():
+            record |= {"expected": expected, "matches": True}
+            yield Answer(record, f"{found}  as expected: {digest.num_samples:,} samples")
+        else:
+            said = f"{found}\nexpected sum {expected}: something else was read, or the data have changed since"
+            yield Answer(record | {"expected": expected, "matches": False}, said, 1)
+            return
+
+
+def _wanted(options: ReplayOptions, opened: Run, name: str) -> tuple[list[RangeDigest], list[str | None]]:
+    """Returns the ranges to read, and the sums expected of them, as 32 hex digits."""
+    start = options.position_of(options.from_position, opened.lock)
+    stop = options.position_of(options.to_position, opened.lock)
+    share = options.share
+    if options.expect_file is not None:
+        given = [_parsed(text, name) for text in _lines(options.expect_file)]
+        if (start, stop, share) != (None, None, None):
+            message = "--expect-file says itself which positions to read"
+            raise UsageError(message)
+        return given, [each.digest.hexdigest() for each in given]
+    if options.expect is None or re.fullmatch("[0-9a-f]{32}", options.expect):
+        start = 0 if start is None else start
+        stop = opened.num_samples if stop is None else stop
+        if stop is None:
+            message = "a run without an end needs --to-position or --to-step"
+            raise UsageError(message)
+        if start > stop:
+            message = f"expected a range of positions, found {start}-{stop}"
+            raise ConfigError(message)
+        return [RangeDigest(run=name, start=start, stop=stop, share=share)], [options.expect]
+    expected = _parsed(options.expect, name)
+    asked = (expected.start if start is None else start, expected.stop if stop is None else stop)
+    if asked != (expected.start, expected.stop):
+        message = f"expected the digest of positions {asked[0]}-{asked[1]}, found one of "
+        raise ConfigError(message + f"{expected.start}-{expected.stop}")
+    if share is not None and share != expected.share:
+        found = "all ranks" if expected.share is None else str(expected.share)
+        message = f"expected the digest of the share {share} of a rank, found one of {found}"
+        raise ConfigError(message)
+    return [expected], [expected.digest.hexdigest()]
+
+
+def _parsed(text: str, name: str) -> RangeDigest:
+    """Returns a digest of this run."""
+    found = RangeDigest.parse(text)
+    if found.run != name:
+        message = f"expected a digest of this run, {name}, found one of {found.run}"
+        raise ConfigError(message, hint="another seed, another order or other data at its beginning make another run")
+    return found
+
+
+def _lines(path: str) -> Sequence[str]:
+    try:
+        with open(path, encoding="utf-8") as stream:
+            found = [line.strip() for line in stream if line.strip()]
+    except FileNotFoundError as error:
+        message = f"expected a file of digests at `{path}`, found no such file"
+        raise DatasetNotFoundError(message) from error
+    if not found:
+        message = f"expected a digest per line in `{path}`, found none"
+        raise ConfigError(message)
+    return found
+
+
+COMMANDS = {"show": show, "trace": trace, "when": when, "deny": deny, "replay": replay}
