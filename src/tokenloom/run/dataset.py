@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -111,12 +111,12 @@ class RunDataset(Composite):
 
     def _begin(self) -> None:
         self._layouts: dict[int, BatchLayout] = {}
-        self._groups = SourceGroups(
+        self.groups: SourceGroups = SourceGroups(
             self.timeline, self._configs, self.reading, data=self._data_lock, identity=self._identity
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        opened = ("_layouts", "_groups", "_overrides")
+        opened = ("_layouts", "groups", "_overrides")
         return {name: value for name, value in self.__dict__.items() if name not in opened}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -141,7 +141,7 @@ class RunDataset(Composite):
     @property
     def num_open_pairs(self) -> int:
         """How many pairs are open."""
-        return self._groups.num_open_pairs
+        return self.groups.num_open_pairs
 
     def place(self, idx: int) -> Place:
         """Returns what stands at a position; opens nothing."""
@@ -169,7 +169,7 @@ class RunDataset(Composite):
             segments = self.timeline.locate(positions).segments
         for segment in np.unique(segments).tolist():
             rows = np.flatnonzero(segments == segment)
-            for group in self._groups.of(positions[rows]):
+            for group in self.groups.of(positions[rows]):
                 yield rows[group.places], group
 
     def _position(self, idx: int) -> int:
@@ -180,7 +180,7 @@ class RunDataset(Composite):
         return position if position >= 0 else position + count
 
     def _group(self, idx: int | None) -> Share:
-        [group] = self._groups.of(np.array([0 if idx is None else self._position(idx)], dtype=np.int64))
+        [group] = self.groups.of(np.array([0 if idx is None else self._position(idx)], dtype=np.int64))
         return group
 
     # --- samples ----------------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ class RunDataset(Composite):
             ConfigError: `out` cannot take these samples, or they are not of one length.
         """
         known, fillers = self._known(positions)
-        groups = self._groups.of(known)
+        groups = self.groups.of(known)
         if self.lock.dataset in CONVERSATIONS and out is None:
             out = self._join(groups, len(known))
         else:
@@ -315,7 +315,7 @@ class RunDataset(Composite):
             ConfigError: they are not of one length.
         """
         counts: dict[int, SlotCounts] = {}
-        for group in self._groups.of(self._known(positions)[0]):
+        for group in self.groups.of(self._known(positions)[0]):
             found: SlotCounts = group.ask(lambda dataset, numbers: dataset.slot_counts(numbers))
             counts[group.number] = counts.get(group.number, SlotCounts()) + found
         return counts
@@ -430,7 +430,7 @@ class SourceGroups:
             for row, key in enumerate(zip(sources, self._denied.levels(positions, sources), strict=True)):
                 rows.setdefault(key, []).append(row)
         elif sources and sources.count(sources[0]) == len(sources):
-            member = self._member(sources[0], located.length, 0, set((numbers >> WINDOW_BITS).tolist()))
+            member = self.member(sources[0], located.length, walks=set((numbers >> WINDOW_BITS).tolist()))
             return [Share(sources[0], numbers, None, member.ask)]
         else:
             for row, source in enumerate(sources):
@@ -440,10 +440,11 @@ class SourceGroups:
             at = np.array(chosen, dtype=np.int64)
             own = numbers[at]
             walks = set((own >> WINDOW_BITS).tolist())
-            groups.append(Share(source, own, at, self._member(source, located.length, level, walks).ask))
+            groups.append(Share(source, own, at, self.member(source, located.length, level, walks).ask))
         return groups
 
-    def _member(self, source: int, length: int, level: int, walks: set[int]) -> Member:
+    def member(self, source: int, length: int, level: int = 0, walks: Set[int] = frozenset()) -> Member:
+        """Returns the samples of a source, with so many of its denials in force, and at least these walks of them."""
         member = self._members.get((source, length, level))
         if member is not None and walks <= member.walks:
             return member

@@ -42,7 +42,6 @@ from tokenloom.run.packs import pack_counter
 from tokenloom.run.progress import Entered, Progress, mixed_size
 from tokenloom.run.settings import DenialSettings, RunSettings, StageSettings, read_run, whole_weights
 from tokenloom.run.sources import lock_sources
-from tokenloom.run.stored import megatron_segment
 from tokenloom.run.tokenizer import locked_tokenizer
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.publishing import FileGroup, OutputLock, publish_together
@@ -137,7 +136,7 @@ def _locked(
     new = replace(new, consumed=known, amended=0 if old is None else amended)
     resolved: Resolved | None = None
     if new.is_megatron:
-        new = replace(new, segments=(megatron_segment(settings, new.sources),))
+        new = replace(new, segments=(_megatron_segment(settings, new.sources),))
     else:
         resolved = resolve(settings, new.sources, read, kept)
         new = replace(new, segments=resolved.segments, cut_short=resolved.cut_short)
@@ -211,6 +210,22 @@ def _with_data(
         content_sha256=settings.content_sha256,
     )
     return lock, named
+
+
+def _megatron_segment(settings: RunSettings, sources: Sequence[LockedSource]) -> LockedSegment:
+    """Returns the only segment of a run in the reference's order."""
+    [stage] = settings.stages
+    assert stage.weights is not None
+    assert stage.num_samples is not None
+    shares = dict(stage.weights)
+    weights = [(number, shares[source.name]) for number, source in enumerate(sources) if source.name in shares]
+    return LockedSegment(
+        stage=stage.name,
+        start=0,
+        num_samples=stage.num_samples,
+        sequence_length=stage.sequence_length,
+        weights=tuple(whole_weights(weights)),
+    )
 
 
 def _denied(

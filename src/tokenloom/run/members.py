@@ -164,13 +164,14 @@ class Member:
         if lock.dataset == "fim":  # samples of two sources have the same numbers
             config = dataclasses.replace(config, random_seed=source_key(lock.seed, data.source.name)[0] % 2**31)
         self.data = data
+        self.taken: TakenOfPairs | None = None
         is_shuffled = lock.documents == "shuffled" and not held
         self.dataset: Any
         if lock.dataset in CONVERSATIONS:
             from tokenloom.run.packs import CONVERSATION_CLASSES
 
             kind = CONVERSATION_CLASSES[lock.dataset]
-            documents, taken, num_packs = data.conversations(kind, config)
+            documents, self.taken, num_packs = data.conversations(kind, config)
             self.order: WalkOrder = WalkOrder(
                 data.pairs,
                 documents,
@@ -182,7 +183,7 @@ class Member:
                 denied=denied,
                 num_packs=num_packs if kind.shares_samples else None,
             )
-            self.dataset = kind.in_order(taken, self.order)
+            self.dataset = kind.in_order(self.taken, self.order)
         else:
             self.order = WalkOrder(
                 data.pairs,

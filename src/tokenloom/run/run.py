@@ -6,21 +6,22 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, CutShortWarning, DatasetNotFoundError, OutputBusyError
+from tokenloom.forks import cached_property
 from tokenloom.progress import also_told, task, waiting_for
 from tokenloom.rendering.card import HasFacts
 from tokenloom.run.dataset import Place, RunDataset, lock_facts, place_at
-from tokenloom.run.digest import check_position, run_identity
+from tokenloom.run.digest import check_position, order_digest, run_identity
 from tokenloom.run.held_out import holdout_lock
 from tokenloom.run.lock import RunLock, lock_path
 from tokenloom.run.members import Reading
-from tokenloom.run.orders import order_of
 from tokenloom.run.settings import read_locked
+from tokenloom.run.take_maps import Int64s
 from tokenloom.run.timeline import Timeline
 from tokenloom.run.tokenizer import RunTokenizer
 from tokenloom.setting_types import checked_path
@@ -28,10 +29,10 @@ from tokenloom.storage.publishing import recover
 from tokenloom.storage.settings import ObjectStorageSettings
 
 if TYPE_CHECKING:
-    from tokenloom.run.audit.ledger import RunLedger
-    from tokenloom.run.audit.occurrences import Documents
+    from tokenloom.run.audit.ledger import Report, RunLedger
+    from tokenloom.run.audit.occurrences import Documents, OccurrenceSearch
     from tokenloom.run.audit.span_table import SpanTable
-    from tokenloom.run.history import RunHistory
+    from tokenloom.run.history import Float64s, RunHistory
     from tokenloom.run.plan import RunPlan
 
 # What a start does not need is imported where it is needed: it takes as long as all else, 0.1 s.
@@ -45,7 +46,7 @@ class Run(HasFacts):
     `run.toml` says what the run reads, and people write it; `run.lock` holds exactly which data that is, and is written
     by `tokenloom run lock`, or when a run without a lock is opened first. Which tokens stand at a position is
     arithmetic over the lock: no index is built or stored, and opening reads these two files alone. Positions follow
-    neither from ranks nor from batch sizes.
+    neither from ranks nor from batch sizes. With `order = "megatron"`, `open` returns a `StoredRun`.
 
     Example:
         >>> import tempfile
@@ -78,30 +79,18 @@ class Run(HasFacts):
         lock: all that decides which tokens are read.
     """
 
-    def __init__(
-        self,
-        path: str,
-        lock: RunLock,
-        *,
-        tokenizer: Any = None,
-        reading: Reading | None = None,
-        path_to_cache: str | None = None,
-    ) -> None:
+    def __init__(self, path: str, lock: RunLock, *, tokenizer: Any = None, reading: Reading | None = None) -> None:
         self.path = path
         self.lock = lock
         self._reading = Reading() if reading is None else reading
         self._tokenizer = tokenizer
-        self._order = order_of(
-            lock, path=path, tokenizer=self.tokenizer, reading=self._reading, path_to_cache=path_to_cache
-        )
 
     def facts(self) -> dict[str, Any]:
         """Returns what the lock says; see `HasFacts`."""
         return {"path": self.path} | lock_facts(self.lock)
 
-    @classmethod
+    @staticmethod
     def open(
-        cls,
         path: str | os.PathLike[str] = "run.toml",
         *,
         tokenizer: Any = None,
@@ -110,7 +99,7 @@ class Run(HasFacts):
         allow_tokenizer_mismatch: bool = False,
         allow_data_mismatch: bool = False,
         path_to_cache: str | os.PathLike[str] | None = None,
-    ) -> Self:
+    ) -> Run:
         """Returns a run. One without a lock is locked first.
 
         Args:
@@ -154,16 +143,23 @@ class Run(HasFacts):
         if (early := lock.early_end) is not None:
             warnings.warn(early, CutShortWarning, stacklevel=2)
         cache = None if path_to_cache is None else os.fspath(path_to_cache)
-        return cls(path, lock, tokenizer=tokenizer, reading=reading, path_to_cache=cache)
+        if lock.is_megatron:
+            from tokenloom.run.stored import StoredRun
 
-    @property
+            return StoredRun(path, lock, tokenizer=tokenizer, reading=reading, path_to_cache=cache)
+        if cache is not None:
+            message = f"expected no `path_to_cache` for `{path}`, found {cache!r}"
+            raise ConfigError(message, hint="leave it out: the order of this run is computed, and nothing is cached")
+        return Run(path, lock, tokenizer=tokenizer, reading=reading)
+
+    @cached_property
     def timeline(self) -> Timeline:
         """What stands at which position, and at which position what stands.
 
         Raises:
             ConfigError: the order is the reference's, which is not computed.
         """
-        return self._order.timeline
+        return Timeline(self.lock)
 
     @property
     def identity(self) -> str:
@@ -193,7 +189,7 @@ class Run(HasFacts):
         Raises:
             ConfigError: the run has no such position.
         """
-        return self._order.digest(position)
+        return order_digest(self.lock, position)
 
     def place(self, position: int) -> Place:
         """Returns what stands at a position; opens nothing.
@@ -214,7 +210,19 @@ class Run(HasFacts):
             DatasetFormatError, BuildError, IndexCacheError: data are not what was locked, or the reference's order
                 cannot be built.
         """
-        return self._order.dataset()
+        return RunDataset(self.timeline, tokenizer=self.tokenizer, reading=self._reading)
+
+    @cached_property
+    def _asked(self) -> Any:
+        """The dataset of what is asked again and again, so that pairs stay open."""
+        return self.dataset()
+
+    @cached_property
+    def _search(self) -> OccurrenceSearch:
+        """What finds documents; its pairs stay open, too."""
+        from tokenloom.run.audit.occurrences import OccurrenceSearch
+
+        return OccurrenceSearch(self.dataset())
 
     def trace(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanTable:
         """Returns which tokens of which documents stand at positions, a row per span; reads no token.
@@ -232,7 +240,9 @@ class Run(HasFacts):
             ConfigError: positions are no integers.
             DatasetFormatError, DatasetNotFoundError: data are not what was locked.
         """
-        return self._order.trace(positions)
+        from tokenloom.run.audit.trace import trace_dataset
+
+        return trace_dataset(self._asked, positions)
 
     def when(self, *documents: str, start: int = 0, stop: int | None = None) -> SpanTable:
         """Returns where documents are read, past and to come, a row per span, in the order of positions.
@@ -269,7 +279,13 @@ class Run(HasFacts):
         Raises:
             ConfigError, DatasetFormatError, DatasetNotFoundError: see `when`.
         """
-        return self._order.occurrences(documents, start=start, stop=stop)
+        from tokenloom.run.audit.span_table import joined_tables
+
+        asked = (documents or {0: ()}).items()
+        return joined_tables([self._find(number, each, start=start, stop=stop) for number, each in asked])
+
+    def _find(self, source: int, documents: Documents, *, start: int, stop: int | None) -> SpanTable:
+        return self._search.find(source, documents, start=start, stop=stop)
 
     def holdout(self, *names: str, sequence_length: int | None = None) -> RunDataset:
         """Returns what is held out, for validation: each window once, of sources in proportion to what they hold out.
@@ -316,7 +332,12 @@ class Run(HasFacts):
             raise ConfigError(message, hint="name one, as a step or a position")
         check_position(self.lock, position)
         with task("ledger", unit="samples") as advance:
-            return self._order.ledger(position, reads_data=reads_data, report=also_told(advance, report))
+            return self._ledger(position, reads_data=reads_data, report=also_told(advance, report))
+
+    def _ledger(self, position: int, *, reads_data: bool, report: Report) -> RunLedger:
+        from tokenloom.run.audit.ledger import computed_ledger
+
+        return computed_ledger(self.dataset(), position, reads_data=reads_data, report=report)
 
     def passes(self, position: int) -> dict[str, float]:
         """Returns how often each source has been read before a position, by its name: 1.25 is a pass and a quarter.
@@ -343,7 +364,13 @@ class Run(HasFacts):
         """
         from tokenloom.run.history import history_of
 
-        return history_of(self.lock, self._order, positions, until=until)
+        return history_of(self.lock, self._read_before, positions, until=until)
+
+    def _read_before(self, points: Int64s) -> tuple[Int64s, Float64s]:
+        """Returns samples and passes of each source before positions: [num_points, num_sources] each."""
+        from tokenloom.run.history import computed_history
+
+        return computed_history(self.timeline, points)
 
     def __repr__(self) -> str:
         size = f"{len(self.lock.sources)} sources, num_samples={self.num_samples}"

@@ -14,27 +14,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from operator import add, attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.datasets.exposure import Exposure, TakenOfPairs
+from tokenloom.datasets.exposure import Exposure
 from tokenloom.datasets.ledger import NO_SLOTS, NOTHING, Count, SlotCounts, count_conversations, count_windows
 from tokenloom.rendering.card import HasFacts
 from tokenloom.run.audit.occurrences import OccurrenceSearch
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.held_out import DeniedDocuments, are_held_out
 from tokenloom.run.lock import RunLock
-from tokenloom.run.members import SourceData, run_config
 from tokenloom.run.packs import CONVERSATION_CLASSES
 from tokenloom.run.plan import PlannedReading, PlannedSegment, PlannedWalks, closed_at, plan_of
 from tokenloom.run.progress import WalkSizes, are_packs, extra_tokens, mixed_size
 from tokenloom.run.sample_settings import CONVERSATIONS
 from tokenloom.run.take_maps import Int64s
-
-if TYPE_CHECKING:
-    pass
 
 
 def computed_ledger(dataset: RunDataset, position: int, *, reads_data: bool, report: Report) -> RunLedger:
@@ -185,7 +181,7 @@ class SlotCounter:
         self._timeline = dataset.timeline
         self._report = report
         self._denied = DeniedDocuments(dataset.lock)
-        self._search = OccurrenceSearch(dataset.timeline, tokenizer=dataset.tokenizer, reading=dataset.reading)
+        self._search = OccurrenceSearch(dataset)
         self._is_plain = not are_packs(self._lock) and not dataset.counts_need_tokens
         self._walks = WalksOfConversations(dataset) if self._lock.dataset in CONVERSATIONS else None
 
@@ -350,7 +346,6 @@ class WalksOfConversations:
         self._dataset = dataset
         self._lock = dataset.lock
         self._kind = CONVERSATION_CLASSES[dataset.lock.dataset]
-        self._taken: dict[tuple[int, int], tuple[SourceData, TakenOfPairs]] = {}
         self._exposures: dict[tuple[int, int, int], tuple[Exposure, Bools]] = {}
 
     def dropped(self, source: int, walks: PlannedWalks, sequence_length: int) -> Dropped:
@@ -367,7 +362,7 @@ class WalksOfConversations:
 
     def counts(self, source: int, walks: PlannedWalks, sequence_length: int, *, denied: Sequence[int]) -> SlotCounts:
         """Returns what is in the slots of walks of which every sample is read."""
-        data, _ = self._opened(source, sequence_length)
+        pairs = self._dataset.groups.member(source, sequence_length).data.pairs
         found, slots = SlotCounts(), 0
         for number in range(walks.first_pair, walks.last_pair):
             exposure, is_read = self._exposure(source, number, sequence_length)
@@ -377,27 +372,19 @@ class WalksOfConversations:
             shares[:, 1] = shares[:, 2] - self._kind.reads_ahead
             shares[:, 3], shares[:, 4] = exposure.slots[chosen], exposure.trained[chosen]
             slots += int(shares[:, 3].sum())
-            is_denied = np.isin(chosen + data.pairs.first_of(number), np.array(denied, dtype=np.int64))
+            is_denied = np.isin(chosen + pairs.first_of(number), np.array(denied, dtype=np.int64))
             found += count_conversations(shares, is_denied, samples=0, slots=0)
         whole = walks.num_windows * sequence_length if self._kind.shares_samples else slots
         found += SlotCounts(samples=walks.num_windows, slots=whole, padding=whole)  # less what conversations take
         return found * walks.count
 
-    def _opened(self, source: int, sequence_length: int) -> tuple[SourceData, TakenOfPairs]:
-        if (found := self._taken.get((source, sequence_length))) is None:
-            reading = self._dataset.reading
-            config = run_config(self._lock, sequence_length, self._dataset.tokenizer, reading)
-            data = SourceData(self._lock, source, reading, config)
-            taken = self._kind.taken_of(data.pairs, config, name=data.source.name)
-            found = self._taken[source, sequence_length] = data, taken
-        return found
-
     def _exposure(self, source: int, number: int, sequence_length: int) -> tuple[Exposure, Bools]:
         """Returns what samples take of the conversations of a pair, and which of them are not held out."""
         key = source, number, sequence_length
         if (found := self._exposures.get(key)) is None:
-            data, taken = self._opened(source, sequence_length)
-            exposure, first = taken.exposure_of(number), data.pairs.first_of(number)
+            member = self._dataset.groups.member(source, sequence_length)
+            assert member.taken is not None  # of conversations
+            exposure, first = member.taken.exposure_of(number), member.data.pairs.first_of(number)
             documents = np.arange(first, first + len(exposure.lengths), dtype=np.int64)
             is_read = ~are_held_out(self._lock, source, documents)
             found = self._exposures[key] = exposure, is_read

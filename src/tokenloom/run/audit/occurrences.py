@@ -19,12 +19,11 @@ from tokenloom.order.walk_order import Occurrences
 from tokenloom.order.windows import SpanBatch
 from tokenloom.run.audit.span_table import Int64s, PairRows, SpanTable
 from tokenloom.run.audit.windows_read import Cut, Ranges, windows_read
+from tokenloom.run.dataset import RunDataset
 from tokenloom.run.digest import run_identity
 from tokenloom.run.lock import MOST_SAMPLES, RunLock
-from tokenloom.run.members import Member, Reading, SourceData, run_config
 from tokenloom.run.progress import MOST_WALKS, too_many_walks
 from tokenloom.run.sample_settings import CONVERSATIONS
-from tokenloom.run.timeline import Timeline
 
 Documents = Sequence[int] | NDArray[np.integer[Any]]
 """Numbers of documents of a source."""
@@ -37,19 +36,14 @@ class OccurrenceSearch:
     """Where documents of a run are read. Pairs are opened when one of their documents is asked for, and stay open.
 
     Args:
-        timeline: the order of the run.
-        tokenizer: the tokenizer of the run.
-        reading: how its data are read.
+        dataset: the run.
     """
 
-    def __init__(self, timeline: Timeline, *, tokenizer: Any, reading: Reading) -> None:
-        self._timeline = timeline
-        self._tokenizer = tokenizer
-        self._reading = reading
-        self._pair_rows = PairRows.of_lock(timeline.lock)
-        self._identity = run_identity(timeline.lock)
-        self._data: dict[int, SourceData] = {}
-        self._members: dict[tuple[int, int], Member] = {}
+    def __init__(self, dataset: RunDataset) -> None:
+        self._timeline = dataset.timeline
+        self._groups = dataset.groups
+        self._pair_rows = PairRows.of_lock(dataset.lock)
+        self._identity = run_identity(dataset.lock)
 
     def find(self, source: int, documents: Documents, *, start: int = 0, stop: int | None = None) -> SpanTable:
         """Returns all spans of documents at positions [start, stop), in the order of positions and of their samples.
@@ -78,7 +72,7 @@ class OccurrenceSearch:
     def _walks(self, source: int, cut: Cut, ranges: Ranges, num_documents: int) -> Iterator[tuple[Int64s, Int64s]]:
         """Yields the walks that windows are of, a few at a time, and their passes, after telling the order of them."""
         size = cut.num_windows
-        order = self._member(source, cut.sequence_length).order
+        order = self._groups.member(source, cut.sequence_length).order
         if (last := max(stop - 1 for _, stop in ranges) // size) >= MOST_WALKS:
             raise too_many_walks(self._timeline.lock.sources[source].name, "the last position that is asked for", last)
         walks = np.unique(np.concatenate([np.arange(a // size, (b - 1) // size + 1) for a, b in ranges]))
@@ -91,7 +85,7 @@ class OccurrenceSearch:
                 yield run[at : at + at_once], passes[at : at + at_once]
 
     def _occurrences(self, source: int, length: int, walks: Int64s, documents: Int64s) -> Occurrences:
-        member = self._member(source, length)
+        member = self._groups.member(source, length)
         found = member.order.occurrences(walks, documents)
         if self._timeline.lock.dataset not in CONVERSATIONS or not len(found.walks):
             return found
@@ -134,17 +128,6 @@ class OccurrenceSearch:
             pair_rows=self._pair_rows,
             run=self._identity,
         )
-
-    def _member(self, source: int, length: int) -> Member:
-        if (member := self._members.get((source, length))) is None:
-            lock = self._timeline.lock
-            config = run_config(lock, length, self._tokenizer, self._reading)
-            if source not in self._data:
-                self._data[source] = SourceData(lock, source, self._reading, config)
-            identity = f"{self._identity} source {source} length {length}"
-            member = Member(self._data[source], lock, config, denied=(), identity=identity)
-            self._members[source, length] = member
-        return member
 
 
 def checked_documents(lock: RunLock, source: int, documents: Documents) -> Int64s:
