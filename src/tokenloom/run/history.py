@@ -142,7 +142,7 @@ def computed_history(timeline: Timeline, points: Int64s) -> tuple[Int64s, Float6
 
 
 def _passes(entered: Entered, counts: Int64s) -> Float64s:
-    """Returns the passes of the sources of a segment after so many takes, as `passes_before` does."""
+    """Returns the passes of the sources of a segment after so many takes."""
     early = np.zeros(len(counts), dtype=np.int64)
     for leaf in entered.early:
         early[leaf] = entered.num_early(leaf)

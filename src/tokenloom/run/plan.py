@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from tokenloom.errors import ConfigError
 from tokenloom.kernels import MixedStage, Mixture
-from tokenloom.numbers import checked_integer
 from tokenloom.rendering.card import HasFacts
-from tokenloom.run.digest import check_position
 from tokenloom.run.lock import LockedSegment, RunLock
 from tokenloom.run.progress import Entered, Progress, are_packs, given_out, mixed_size
 from tokenloom.run.take_maps import Int64s
@@ -200,29 +197,12 @@ def plan_of(lock: RunLock) -> RunPlan:
     )
 
 
-class _Ledger:
-    """Counts of a source so far."""
-
-    __slots__ = ("left", "length", "offered", "phase", "seen", "uncovered", "unseen", "walks")
-
-    def __init__(self) -> None:
-        self.phase = -1
-        self.length = 0
-        self.left = 0
-        self.walks = self.offered = self.seen = self.uncovered = 0
-        self.unseen: list[tuple[int, int]] = []
-
-    def end_phase(self) -> None:
-        if self.phase >= 0:
-            self.unseen.append((self.left, self.length))
-            self.left = 0
-
-
 class _Planning:
     def __init__(self, lock: RunLock) -> None:
         self._lock = lock
         self._progress = Progress(lock.sources, lock)
-        self._ledgers = [_Ledger() for _ in lock.sources]
+        self._read: list[list[tuple[Entered, PlannedReading]]] = [[] for _ in lock.sources]
+        """What segments with an end read of each source."""
         self._reached: dict[int, tuple[int, str]] = {}
         self._are_packs = are_packs(lock)
 
@@ -242,29 +222,29 @@ class _Planning:
             walks = self._progress.num_walks(numbers)
             self._progress.leave(entered, segment, mixed)
             begun = self._begun(entered, self._progress.num_walks(numbers) - walks, set(self._progress.joined) - joined)
-            self._count(entered, counts, begun)
         total = sum(weight for _, weight in segment.weights)
         readings = []
         for leaf, (source, weight) in enumerate(segment.weights):
             count = None if counts is None else int(counts[leaf])
-            readings.append(
-                PlannedReading(
-                    source=self._lock.sources[source].name,
-                    weight=weight,
-                    weights=total,
-                    num_samples=count,
-                    share=None if count is None or segment.num_samples is None else count / segment.num_samples,
-                    num_windows=int(entered.num_windows[leaf]),
-                    num_tokens=None if count is None else count * segment.sequence_length,
-                    begun_before=begun_before[leaf],
-                    begun_after=None if count is None else self._progress.num_begun(source),
-                    left_before=entered.left_of_pass(leaf),
-                    left_after=None if count is None else self._progress.left_of_pass(source),
-                    walks=None if count is None else tuple(begun[leaf]),
-                    num_pass_ends=ends[leaf][0],
-                    pass_ends=ends[leaf][1],
-                )
+            reading = PlannedReading(
+                source=self._lock.sources[source].name,
+                weight=weight,
+                weights=total,
+                num_samples=count,
+                share=None if count is None or segment.num_samples is None else count / segment.num_samples,
+                num_windows=int(entered.num_windows[leaf]),
+                num_tokens=None if count is None else count * segment.sequence_length,
+                begun_before=begun_before[leaf],
+                begun_after=None if count is None else self._progress.num_begun(source),
+                left_before=entered.left_of_pass(leaf),
+                left_after=None if count is None else self._progress.left_of_pass(source),
+                walks=None if count is None else tuple(begun[leaf]),
+                num_pass_ends=ends[leaf][0],
+                pass_ends=ends[leaf][1],
             )
+            readings.append(reading)
+            if count is not None:
+                self._read[source].append((entered, reading))
         return PlannedSegment(
             stage=segment.stage,
             start=segment.start,
@@ -276,22 +256,34 @@ class _Planning:
         )
 
     def sources(self) -> tuple[PlannedSource, ...]:
-        """Returns the ledger of each source, closed here."""
-        return tuple(self._source(number, ledger) for number, ledger in enumerate(self._ledgers))
+        """Returns what became of each source up to here."""
+        return tuple(map(self._source, range(len(self._read))))
 
-    def _source(self, number: int, ledger: _Ledger) -> PlannedSource:
-        ledger.end_phase()
-        unseen = sum(left * length for left, length in ledger.unseen)
+    def _source(self, number: int) -> PlannedSource:
+        num_walks = seen = slots = offered = 0
+        left: dict[int, tuple[int, int]] = {}
+        for entered, reading in self._read[number]:
+            length = entered.sequence_length
+            seen += (reading.num_samples or 0) * length
+            left[entered.phase] = reading.left_after or 0, length
+            for each in reading.walks or ():
+                tokens = each.num_windows * length
+                slots += tokens * each.count
+                if not self._are_packs:
+                    tokens = self._progress.sizes.tokens(number, each.first_pair, each.last_pair)
+                offered += tokens * each.count
+                num_walks += each.count
+        unseen = sum(samples * length for samples, length in left.values())
         return PlannedSource(
             name=self._lock.sources[number].name,
             num_passes=self._progress.num_begun(number),
-            num_walks=ledger.walks,
-            offered_tokens=ledger.offered,
-            seen_tokens=ledger.seen,
+            num_walks=num_walks,
+            offered_tokens=offered,
+            seen_tokens=seen,
             unseen_tokens=unseen,
-            unseen_samples=tuple(left for left, _ in ledger.unseen),
-            uncovered_tokens=ledger.uncovered,
-            difference=ledger.offered - ledger.seen - unseen - ledger.uncovered,
+            unseen_samples=tuple(samples for samples, _ in left.values()),
+            uncovered_tokens=offered - slots,
+            difference=slots - seen - unseen,
         )
 
     def caps(self) -> tuple[PlannedCap, ...]:
@@ -325,25 +317,6 @@ class _Planning:
                 PlannedWalks(first_pair=0, last_pair=last_pair, num_windows=num_windows, count=int(counts[leaf]))
             )
         return begun
-
-    def _count(self, entered: Entered, counts: Int64s, begun: list[list[PlannedWalks]]) -> None:
-        """Adds to the ledgers what a segment reads, and the walks that it begins."""
-        length = entered.sequence_length
-        for leaf, source in enumerate(entered.sources.tolist()):
-            ledger = self._ledgers[source]
-            if ledger.phase != entered.phase:
-                ledger.end_phase()
-                ledger.phase, ledger.length = entered.phase, length
-            ledger.seen += int(counts[leaf]) * length
-            ledger.left = self._progress.left_of_pass(source)
-            for walks in begun[leaf]:
-                slots = walks.num_windows * length
-                tokens = slots
-                if not self._are_packs:
-                    tokens = self._progress.sizes.tokens(source, walks.first_pair, walks.last_pair)
-                ledger.walks += walks.count
-                ledger.offered += tokens * walks.count
-                ledger.uncovered += (tokens - slots) * walks.count
 
     def _pass_ends(
         self, entered: Entered, mixture: Mixture, segment: LockedSegment
@@ -391,23 +364,6 @@ def _counts(segment: LockedSegment, mixed: MixedStage, block: int) -> tuple[Int6
     counts = mixed.counts(stop)
     left, _ = mixed.locate(np.arange(segment.num_samples, stop, dtype=np.int64))
     return counts - np.bincount(left, minlength=len(counts)), stop - segment.num_samples
-
-
-def passes_before(lock: RunLock, position: int) -> tuple[Fraction, ...]:
-    """Returns the passes over each source, by its number, that are read before a position: whole ones and a part.
-
-    Costs as much as a plan: it grows with segments and sources alone.
-    """
-    check_position(lock, checked_integer("position", position, at_least=0))
-    passes = dict.fromkeys((source.name for source in lock.sources), Fraction(0))
-    if position:
-        for segment in plan_of(closed_at(lock, position)).segments:
-            for reading in segment.readings:
-                assert reading.begun_after is not None
-                assert reading.left_after is not None
-                left = Fraction(reading.left_after, reading.num_windows) if reading.num_windows else Fraction(0)
-                passes[reading.source] = reading.begun_after - left
-    return tuple(passes.values())
 
 
 def closed_at(lock: RunLock, position: int) -> RunLock:

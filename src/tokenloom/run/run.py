@@ -343,12 +343,10 @@ class Run(HasFacts):
         """Returns how often each source has been read before a position, by its name: 1.25 is a pass and a quarter.
 
         Raises:
-            ConfigError: the run ends before the position; or its order is the reference's, which is not computed.
+            ConfigError: the run ends before the position.
         """
-        from tokenloom.run.plan import passes_before
-
-        passes = passes_before(self.timeline.lock, position)
-        return {source.name: float(count) for source, count in zip(self.lock.sources, passes, strict=True)}
+        history = self.history([position])
+        return dict(zip(history.sources, history.passes[-1].tolist(), strict=True))
 
     def history(
         self, positions: Sequence[int] | NDArray[np.integer[Any]] | None = None, *, until: int | None = None
