@@ -27,7 +27,7 @@ from tokenloom.kernels import MixedStage
 from tokenloom.order.computed_keys import mixing_key
 from tokenloom.run.lock import MOST_SAMPLES, LockedPair, LockedSegment, LockedSource
 from tokenloom.run.sample_settings import CONVERSATIONS
-from tokenloom.run.take_maps import Int64s, Leftovers, Merge, Regular, Stretch, TakeMap, Windows, chained, rest_of
+from tokenloom.run.take_maps import Int64s, Leftovers, Merge, Stretch, TakeMap, Windows, chained, rest_of
 
 MOST_WALKS = 1 << 22
 """Walks of a source in a run."""
@@ -96,9 +96,16 @@ class Entered:
         early = self.early.get(leaf)
         return 0 if early is None else len(early)
 
-    def regular(self, leaf: int) -> Regular:
-        """Returns the regular walks of a leaf."""
-        return Regular(int(self.walks[leaf]), int(self.offsets[leaf]), int(self.num_windows[leaf]))
+    def regular_walk(self, leaf: int, number: int) -> Walk:
+        """Returns what a regular walk goes over."""
+        return Walk(
+            number=number,
+            first_pair=0,
+            last_pair=int(self.num_pairs[leaf]),
+            num_windows=int(self.num_windows[leaf]),
+            pass_number=int(self.passes[leaf]) + number - int(self.walks[leaf]),
+            sequence_length=self.sequence_length,
+        )
 
     def locate(self, leaves: NDArray[np.int32], takes: Int64s) -> Windows:
         """Returns the walk and window of takes that count from the start of the segment."""
@@ -120,7 +127,9 @@ class Entered:
 
     def takes(self, leaf: int, walks: Int64s, windows: Int64s) -> Int64s:
         """Returns the take of windows of one source, however far it is; -1 where it came before or is none."""
-        found = self.regular(leaf).takes(walks, windows)
+        walk, size = int(self.walks[leaf]), int(self.num_windows[leaf])
+        found = (walks - walk) * size + windows - int(self.offsets[leaf])
+        found[(walks < walk) | (windows < 0) | (windows >= size) | (found < 0)] = -1
         if leaf not in self.early:
             return found
         early = self.early[leaf].takes(walks, windows)
@@ -294,7 +303,7 @@ class Progress:
                 pass_number=next_pass - 1,
                 sequence_length=self._sequence_length,
             )
-            rest = Merge(rest, Stretch(next_walk, 0, num_new))
+            rest = Merge([rest, Stretch(next_walk, 0, num_new)])
             next_walk += 1
         if rest is not None:
             self._early[source] = rest

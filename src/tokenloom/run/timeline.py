@@ -180,14 +180,7 @@ class Timeline:
             message = f"expected a walk of source {source} that the run comes to, found {walk}"
             raise IndexError(message)
         entered, leaf = latest
-        return Walk(
-            number=walk,
-            first_pair=0,
-            last_pair=int(entered.num_pairs[leaf]),
-            num_windows=int(entered.num_windows[leaf]),
-            pass_number=int(entered.passes[leaf]) + walk - int(entered.walks[leaf]),
-            sequence_length=entered.sequence_length,
-        )
+        return entered.regular_walk(leaf, walk)
 
     def entered(self, segment: int) -> Entered:
         """Returns what the sources of a segment give in it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,21 +13,11 @@ from numpy.typing import NDArray
 from tokenloom.optional import require
 from tokenloom.run.lock import RunLock
 
+if TYPE_CHECKING:
+    from tokenloom.run.audit.source_origins import SourceOrigins
+
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
-
-
-class KnowsRecords(Protocol):
-    """Tells what documents were made of; `SourceOrigins` does."""
-
-    @property
-    def file_names(self) -> Sequence[str]:
-        """The input files that documents were found to be of, by number."""
-        ...
-
-    def locate(self, source: int, documents: Int64s) -> tuple[Int32s, Int64s]:
-        """Returns file and record of documents of a source: int32[count], int64[count]; -1 and 0 where not known."""
-        ...
 
 
 class DealsPositions(Protocol):
@@ -111,7 +101,7 @@ class SpanTable:
     def __repr__(self) -> str:
         return f"SpanTable({len(self)} spans of {len(np.unique(self.positions))} positions)"
 
-    def with_origins(self, origins: KnowsRecords) -> Self:
+    def with_origins(self, origins: SourceOrigins) -> Self:
         """Returns the same with the input file and record of each document."""
         files = np.full(len(self), -1, dtype=np.int32)
         records = np.zeros(len(self), dtype=np.int64)

@@ -109,16 +109,8 @@ class _Reading:
             for window_range in entered.early[leaf].ranges(first, min(stop, num_early)):
                 self._add_range(source, window_range)
         if max(first, num_early) < stop:
-            regular = entered.regular(leaf)
-            base = regular.walk * regular.num_windows + regular.offset - num_early
-            walk = Walk(
-                number=regular.walk,
-                first_pair=0,
-                last_pair=int(entered.num_pairs[leaf]),
-                num_windows=regular.num_windows,
-                pass_number=0,
-                sequence_length=entered.sequence_length,
-            )
+            walk = entered.regular_walk(leaf, int(entered.walks[leaf]))
+            base = walk.number * walk.num_windows + int(entered.offsets[leaf]) - num_early
             self._of(source, walk).append((base + max(first, num_early), base + stop))
 
     def _add_range(self, source: int, window_range: WindowRange) -> None:
