@@ -1,8 +1,8 @@
 """What a source gives next: takes, from 0 on, as windows of its walks; and back.
 
-Mostly that is one walk after the other (`progress.Entered`). What stands before the walks is a finite map: what a cut has left
-over (`Leftovers`), the rest of a walk (`Stretch`), or the rest of a pass together with the walk over data that came in
-its midst (`Merge`). They are a few numbers each, except for leftovers, of which a cut leaves less than a mixing block.
+Mostly that is one walk after the other (`progress.Entered`). What stands before the walks is a finite map: what a cut
+has left over (`Leftovers`), the rest of a walk (`Stretch`), or the rest of a pass together with the walk over data that
+came in its midst (`Merge`). They are a few numbers each, except for leftovers: a cut leaves less than a mixing block.
 
 All arrays are int64, and any number of takes is answered at once. A walk or window that a map does not have has the
 take -1.
