@@ -318,10 +318,11 @@ def test_sources_pairs_segments_and_denials_are_told():
     )
     new = replace(new, denials=(LockedDenial(start=4, documents=((0, (1, 2)),)),))
     changes = lock_changes(old, new)
-    assert [(data.source, data.is_new, data.num_tokens, data.since) for data in changes.new_data] == [
-        ("web", False, 71, 4),
-        ("code", True, 31, 0),
+    assert [(data.name, [(pair.num_tokens, pair.since) for pair in data.pairs]) for data in changes.new_data] == [
+        ("web", [(71, 4)]),
+        ("code", [(31, 0)]),
     ]
+    assert changes.new_sources == ("code",)
     assert changes.gone == ("gone",)
     assert changes.new_segments == new.segments
     assert changes.num_denied == 2

@@ -84,11 +84,11 @@ def described(locked: LockedRun, *, position: int | None = None) -> dict[str, An
         if changes is None
         else {
             "new_pairs": [
-                {"source": data.source, "prefix": pair.prefix, "num_tokens": pair.num_tokens, "since": pair.since}
+                {"source": data.name, "prefix": pair.prefix, "num_tokens": pair.num_tokens, "since": pair.since}
                 for data in changes.new_data
                 for pair in data.pairs
             ],
-            "new_sources": [data.source for data in changes.new_data if data.is_new],
+            "new_sources": list(changes.new_sources),
             "gone": list(changes.gone),
             "new_segments": [_segment(lock, segment) for segment in changes.new_segments],
             "num_denied": changes.num_denied,
@@ -148,8 +148,9 @@ def _print_changes(old: RunLock, lock: RunLock, dropped: Sequence[str]) -> None:
     if not changes and not dropped:
         print("  nothing changed")
     _print_lines(
-        f"{'new source' if data.is_new else 'new data of'} {name_of(data.source)}: {counted(len(data.pairs), 'pair')}, "
-        f"{short(data.num_tokens)} tokens, from position {data.since:,} on"
+        f"{'new source' if data.name in changes.new_sources else 'new data of'} {name_of(data.name)}: "
+        f"{counted(len(data.pairs), 'pair')}, {short(sum(pair.num_tokens for pair in data.pairs))} tokens, "
+        f"from position {min(pair.since for pair in data.pairs):,} on"
         for data in changes.new_data
     )
     _print_lines(f"source {name_of(name)} is gone" for name in changes.gone)

@@ -6,7 +6,7 @@ import os
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -243,43 +243,20 @@ def _denied_at(lock: RunLock, position: int) -> dict[str, set[int]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewData:
-    """Pairs that a source has now.
-
-    Attributes:
-        source: name of the source.
-        is_new: whether all of it is new.
-        pairs: the pairs.
-    """
-
-    source: str
-    is_new: bool
-    pairs: tuple[LockedPair, ...]
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of all of them."""
-        return sum(pair.num_tokens for pair in self.pairs)
-
-    @property
-    def since(self) -> int:
-        """The position from which on the first of them is there."""
-        return min(pair.since for pair in self.pairs)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LockChanges:
     """How a lock differs from an older one.
 
     Attributes:
-        new_data: pairs that were not there, by source.
+        new_data: sources with the pairs that were not there.
+        new_sources: names of those of them that are new.
         gone: names of sources that are not there any more.
         new_segments: segments that were not there, or were otherwise.
         num_denied: documents that are denied now and were not.
         others: settings that differ.
     """
 
-    new_data: tuple[NewData, ...]
+    new_data: tuple[LockedSource, ...]
+    new_sources: tuple[str, ...]
     gone: tuple[str, ...]
     new_segments: tuple[LockedSegment, ...]
     num_denied: int
@@ -297,8 +274,10 @@ def lock_changes(old: RunLock, new: RunLock) -> LockChanges:
     """Returns how a lock differs from an older one."""
     before = {source.name: source for source in old.sources}
     names = {source.name for source in new.sources}
+    data = [_new_data(source, before.get(source.name)) for source in new.sources]
     return LockChanges(
-        new_data=tuple(found for source in new.sources if (found := _new_data(source, before.get(source.name)))),
+        new_data=tuple(found for found in data if found.pairs),
+        new_sources=tuple(found.name for found in data if found.pairs and found.name not in before),
         gone=tuple(name for name in before if name not in names),
         new_segments=tuple(_new_segments(old, new)),
         num_denied=len(_denied(new) - _denied(old)),
@@ -306,7 +285,8 @@ def lock_changes(old: RunLock, new: RunLock) -> LockChanges:
     )
 
 
-def _new_data(source: LockedSource, old: LockedSource | None) -> NewData | None:
+def _new_data(source: LockedSource, old: LockedSource | None) -> LockedSource:
+    """Returns a source with its new pairs alone."""
     left = Counter(map(_named_content, () if old is None else old.pairs))
     left.subtract(map(_named_content, source.pairs))
     pairs = []
@@ -314,7 +294,7 @@ def _new_data(source: LockedSource, old: LockedSource | None) -> NewData | None:
         if left[_named_content(pair)] < 0:
             left[_named_content(pair)] += 1
             pairs.append(pair)
-    return NewData(source=source.name, is_new=old is None, pairs=tuple(reversed(pairs))) if pairs else None
+    return replace(source, pairs=tuple(reversed(pairs)))
 
 
 def _new_segments(old: RunLock, new: RunLock) -> list[LockedSegment]:

@@ -135,34 +135,21 @@ class RunSettings:
     @property
     def content_sha256(self) -> str:
         """Hash of what matters of the file."""
-        return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.content(), sort_keys=True, default=str).encode()).hexdigest()
 
     def content(self) -> dict[str, Any]:
-        """Returns what matters of the file, for `json`: comments, layout and the order of sources do not.
+        """Returns what matters of the file: comments, layout and the order of sources do not.
 
         Weights are the smallest whole numbers of the same ratio.
         """
         content = asdict(self)
         del content["path"], content["sha256"]
-        content["sources"] = {
-            source.pop("name"): {
-                **source,
-                "data": list(source["data"]),
-                "holdout": source["holdout"] and str(source["holdout"]),
-            }
-            for source in content["sources"]
-        }
-        content["stages"] = [
-            {
-                **stage,
-                "passes": stage["passes"] and {name: str(number) for name, number in stage["passes"]},
-                "weights": stage["weights"] and dict(whole_weights(stage["weights"])),
-            }
-            for stage in content["stages"]
-        ]
+        content["sources"] = {source.pop("name"): source for source in content["sources"]}
+        for stage in content["stages"]:
+            stage["passes"] = stage["passes"] and dict(stage["passes"])
+            stage["weights"] = stage["weights"] and dict(whole_weights(stage["weights"]))
         content["denied"] = [
-            {"from": denial.start, "file": denial.file, "documents": sorted(map(list, denial.documents))}
-            for denial in self.denied
+            {"from": denial.start, "file": denial.file, "documents": sorted(denial.documents)} for denial in self.denied
         ]
         return content
 

@@ -8,7 +8,7 @@ Whole texts are found by the hashes beside pairs: `PREFIX.hashes`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -184,21 +184,6 @@ _AROUND = (" ", "\n", "a", "E", "1", ".", '"', "_", "é", "中")
 """What may stand before or behind a text, for where its tokens are the same."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stretch:
-    """Tokens of a pair that were looked through.
-
-    Attributes:
-        rows, starts: int64[num_found], the sequence and the first token of each place that was found, rising.
-        next_row, next_start: where the search goes on.
-    """
-
-    rows: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    next_row: int
-    next_start: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableIds:
     """What is looked for of a text.
@@ -259,7 +244,7 @@ def places_of_ids(
     row: int = 0,
     start: int = 0,
     at_once: int = TOKENS_AT_ONCE,
-) -> Iterator[Stretch]:
+) -> Iterator[Spans]:
     """Yields stretch by stretch where ids stand one after the other within a sequence; none where they do not fit.
 
     Args:
@@ -280,21 +265,18 @@ def places_of_ids(
         pieces = np.searchsorted(ends, candidates, side="right")
         inside = candidates + len(wanted) <= ends[pieces]
         pieces, candidates = pieces[inside], candidates[inside]
-        yield Stretch(
-            rows=span.rows[pieces],
-            starts=span.starts[pieces] + candidates - (ends[pieces] - span.lengths[pieces]),
-            next_row=span.next_row,
-            next_start=span.next_start,
-        )
+        starts = span.starts[pieces] + candidates - (ends[pieces] - span.lengths[pieces])
+        lengths = np.full(len(pieces), len(wanted), dtype=np.int64)
+        yield replace(span, rows=span.rows[pieces], starts=starts, lengths=lengths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Spans:
-    """Consecutive sequences of a pair, or a part of one.
+    """Consecutive sequences of a pair or a part of one, or what was found in them.
 
     Attributes:
         rows, starts, lengths: int64[num_spans].
-        next_row, next_start: where the next one begins.
+        next_row, next_start: where the next sequence, or the rest of this one, begins.
     """
 
     rows: NDArray[np.int64]

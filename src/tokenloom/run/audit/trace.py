@@ -22,6 +22,7 @@ from tokenloom.run.audit.span_table import Int32s, Int64s, PairRows, SpanTable
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.digest import run_identity
 from tokenloom.run.lock import RunLock
+from tokenloom.run.progress import MOST_WALKS
 from tokenloom.run.timeline import Located, Timeline
 
 Asked = Sequence[int] | NDArray[np.integer[Any]]
@@ -158,19 +159,9 @@ def _name_of(dataset: Any, number: int) -> str:
 
 def passes_of(timeline: Timeline, located: Located) -> Int64s:
     """Returns the pass that stands at each position: int64[num_positions]."""
-    passes = np.empty(len(located.walks), dtype=np.int64)
-    for segment in np.unique(located.segments).tolist():
-        rows = np.flatnonzero(located.segments == segment)
-        entered = timeline.entered(segment)
-        sources, walks = located.sources[rows], located.walks[rows]
-        leaves = np.searchsorted(entered.sources, sources)
-        passes[rows] = entered.passes[leaves] + walks - entered.walks[leaves]
-        early = np.flatnonzero(walks < entered.walks[leaves])  # begun in an earlier segment
-        if len(early):
-            begun, which = np.unique(np.stack([sources[early], walks[early]]), axis=1, return_inverse=True)
-            known = [timeline.walk_of(source, walk).pass_number for source, walk in begun.T.tolist()]
-            passes[rows[early]] = np.array(known, dtype=np.int64)[which]
-    return passes
+    begun, which = np.unique(located.sources * np.int64(MOST_WALKS) + located.walks, return_inverse=True)
+    known = [timeline.walk_of(*divmod(each, MOST_WALKS)).pass_number for each in begun.tolist()]
+    return np.array(known, dtype=np.int64)[which]
 
 
 def spans_of(
