@@ -25,44 +25,74 @@ from tokenloom.rendering.card import HasFacts
 from tokenloom.run.audit.occurrences import OccurrenceSearch
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.held_out import DeniedDocuments, are_held_out
-from tokenloom.run.lock import RunLock
 from tokenloom.run.packs import CONVERSATION_CLASSES
 from tokenloom.run.plan import PlannedReading, PlannedSegment, PlannedWalks, closed_at, plan_of
 from tokenloom.run.progress import WalkSizes, are_packs, extra_tokens, mixed_size
 from tokenloom.run.sample_settings import CONVERSATIONS
 from tokenloom.run.take_maps import Int64s
 
+Report = Callable[[int], None]
+"""Hears how many samples were looked into since it was last told."""
+
+CHUNK_SLOTS = 1 << 20
+CHUNK_SAMPLES = 1 << 15
+"""What is looked into at a time, at most."""
+
+_WINDOWS_PER_DOCUMENT = 8
+"""Windows of a walk whose spans are found in the time in which one document is found in it, about."""
+
+
+def not_counted(samples: int, slots: int, tokens: int) -> SlotCounts:
+    """Returns the counts of samples that nobody looks into."""
+    return SlotCounts(samples=samples, slots=slots, tokens=tokens, not_counted_slots=slots, not_counted_tokens=tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Positions [start, stop) of a segment, as far as they are of one source."""
+
+    segment: int
+    source: int
+    start: int
+    stop: int
+
 
 def computed_ledger(dataset: RunDataset, position: int, *, reads_data: bool, report: Report) -> RunLedger:
     """Returns where the tokens of a run went before a position, see `Run.ledger`."""
-    closed = closed_at(dataset.lock, position)
-    if not closed.segments:
-        sources = tuple((source.name, LedgerRow()) for source in dataset.lock.sources)
-        return RunLedger(position=0, stages=(), sources=sources)
-    return _Closing(closed, SlotCounter(dataset, report=report), reads_data=reads_data).ledger(position)
+    return _Counting(dataset, reads_data=reads_data, report=report).ledger(position)
 
 
-class _Closing:
-    """The ledger of a lock that ends where the ledger does."""
+class _Counting:
+    """Counts what becomes of the tokens of a run, and what is in the slots of its samples."""
 
-    def __init__(self, lock: RunLock, counter: SlotCounter, *, reads_data: bool) -> None:
-        self._lock = lock
-        self._counter = counter
+    def __init__(self, dataset: RunDataset, *, reads_data: bool, report: Report) -> None:
+        self._dataset = dataset
+        self._lock = dataset.lock
+        self._timeline = dataset.timeline
         self._reads_data = reads_data
-        self._sizes = WalkSizes(lock.sources, lock)
-        self._numbers = {source.name: number for number, source in enumerate(lock.sources)}
-        self._are_packs = are_packs(lock)
+        self._report = report
+        self._sizes = WalkSizes(dataset.lock.sources, dataset.lock)
+        self._numbers = {source.name: number for number, source in enumerate(dataset.lock.sources)}
+        self._denied = DeniedDocuments(dataset.lock)
+        self._search = OccurrenceSearch(dataset)
+        self._are_packs = are_packs(self._lock)
+        self._is_plain = not self._are_packs and not dataset.counts_need_tokens
+        self._walks = WalksOfConversations(dataset) if self._lock.dataset in CONVERSATIONS else None
 
     def ledger(self, position: int) -> RunLedger:
-        segments = plan_of(self._lock).segments
+        """Returns the ledger of a run that ends at a position."""
+        segments = plan_of(closed_at(self._lock, position)).segments if position else ()
         followers = self._followers(segments)
         left: dict[str, int] = {}
-        rows: dict[str, list[LedgerRow]] = {source.name: [] for source in self._lock.sources}
+        rows: dict[str, list[LedgerRow]] = {name: [] for name in self._numbers}
         stages = []
         for number, segment in enumerate(segments):
             made = []
+            stop = segment.start + (segment.num_samples or 0)
             for reading in segment.readings:
-                row = self._row(number, segment, reading, left.pop(reading.source, 0))
+                source = self._numbers[reading.source]
+                part = Part(segment=number, source=source, start=segment.start, stop=stop)
+                row = self._row(part, reading, segment.sequence_length, left.pop(reading.source, 0))
                 remains = row.not_reached
                 match followers[number, reading.source]:
                     case "handed on":
@@ -71,12 +101,11 @@ class _Closing:
                         row = replace(row, not_reached=0, given_up=remains)
                 made.append((reading.source, row))
                 rows[reading.source].append(row)
-            assert segment.num_samples is not None
             stages.append(
                 LedgerStage(
                     stage=segment.stage,
                     start=segment.start,
-                    stop=segment.start + segment.num_samples,
+                    stop=stop,
                     sequence_length=segment.sequence_length,
                     sources=tuple(made),
                 )
@@ -99,118 +128,51 @@ class _Closing:
                 later[reading.source] = phases[number]
         return found
 
-    def _row(self, number: int, segment: PlannedSegment, reading: PlannedReading, brought: int) -> LedgerRow:
+    def _row(self, part: Part, reading: PlannedReading, length: int, brought: int) -> LedgerRow:
         """Returns a row in which all that is left counts as not reached."""
-        assert reading.num_samples is not None
-        assert reading.walks is not None
-        assert reading.left_after is not None
-        assert segment.num_samples is not None
-        source, length = self._numbers[reading.source], segment.sequence_length
-        offered = [
-            self._sizes.tokens(source, walks.first_pair, walks.last_pair) * walks.count for walks in reading.walks
-        ]
-        row = LedgerRow(brought=brought, offered=sum(offered))
-        part = Part(segment=number, source=source, start=segment.start, stop=segment.start + segment.num_samples)
-        if not self._reads_data and self._counter.needs_looking(part):
-            return self._not_counted(row, reading, length)
-        row = replace(row, counts=self._counter.count(part, reading.num_samples))
+        walks, samples = reading.walks or (), reading.num_samples or 0
+        offered = sum(self._sizes.tokens(part.source, each.first_pair, each.last_pair) * each.count for each in walks)
+        row = LedgerRow(brought=brought, offered=offered)
+        is_counted = self._reads_data or not self._needs_looking(part)
+        if is_counted:
+            counts = self._count(part, samples)
+        else:
+            counts = count_windows(samples, sequence_length=length, extra=1)
+            slots = counts.slots if self._walks is None else 0
+            counts = not_counted(samples, slots, brought + offered if self._are_packs else counts.tokens)
+        row = replace(row, counts=counts)
         if not self._are_packs:
-            return self._with_windows(row, reading, length)
-        for walks in reading.walks:
-            row = replace(row, dropped=row.dropped + self._counter.dropped(source, walks, length))
-        if reading.left_after:
-            row = replace(row, not_reached=row.balance[0])
-        return row
+            first = sum(each.count for each in walks) * extra_tokens(self._lock)
+            tail = offered - first - sum(each.num_windows * each.count for each in walks) * length
+            not_reached = (reading.left_after or 0) * length
+            return replace(row, first_of_passes=first, dropped_tail=tail, not_reached=not_reached)
+        if is_counted and self._walks is not None:
+            for each in walks:
+                row = replace(row, dropped=row.dropped + self._walks.dropped(part.source, each, length))
+        return replace(row, not_reached=row.balance[0]) if is_counted and reading.left_after else row
 
-    def _with_windows(self, row: LedgerRow, reading: PlannedReading, length: int) -> LedgerRow:
-        """Returns a row of windows with the tokens that are in none of those that are read."""
-        assert reading.walks is not None
-        assert reading.left_after is not None
-        windows = sum(walks.num_windows * walks.count for walks in reading.walks)
-        first = sum(walks.count for walks in reading.walks) * extra_tokens(self._lock)
-        tail = row.offered - windows * length - first
-        return replace(row, first_of_passes=first, dropped_tail=tail, not_reached=reading.left_after * length)
-
-    def _not_counted(self, row: LedgerRow, reading: PlannedReading, length: int) -> LedgerRow:
-        """Returns a row of samples that nobody looks into."""
-        assert reading.num_samples is not None
-        counts = count_windows(reading.num_samples, sequence_length=length, extra=1)
-        slots = counts.slots if self._lock.dataset not in CONVERSATIONS else 0
-        tokens = row.brought + row.offered if self._are_packs else counts.tokens
-        row = replace(row, counts=not_counted(reading.num_samples, slots, tokens))
-        return row if self._are_packs else self._with_windows(row, reading, length)
-
-
-def not_counted(samples: int, slots: int, tokens: int) -> SlotCounts:
-    """Returns the counts of samples that nobody looks into."""
-    return SlotCounts(samples=samples, slots=slots, tokens=tokens, not_counted_slots=slots, not_counted_tokens=tokens)
-
-
-Report = Callable[[int], None]
-"""Hears how many samples were looked into since it was last told."""
-
-CHUNK_SLOTS = 1 << 20
-CHUNK_SAMPLES = 1 << 15
-"""What is looked into at a time, at most."""
-
-_WINDOWS_PER_DOCUMENT = 8
-"""Windows of a walk whose spans are found in the time in which one document is found in it, about."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """Positions [start, stop) of a segment, as far as they are of one source."""
-
-    segment: int
-    source: int
-    start: int
-    stop: int
-
-
-class SlotCounter:
-    """Counts what is in the slots of samples of a run.
-
-    Args:
-        dataset: the run.
-        report: hears how far it is.
-    """
-
-    def __init__(self, dataset: RunDataset, *, report: Report | None = None) -> None:
-        self._dataset = dataset
-        self._lock = dataset.lock
-        self._timeline = dataset.timeline
-        self._report = report
-        self._denied = DeniedDocuments(dataset.lock)
-        self._search = OccurrenceSearch(dataset)
-        self._is_plain = not are_packs(self._lock) and not dataset.counts_need_tokens
-        self._walks = WalksOfConversations(dataset) if self._lock.dataset in CONVERSATIONS else None
-
-    def dropped(self, source: int, walks: PlannedWalks, sequence_length: int) -> Dropped:
-        """Returns the conversations that walks leave out of samples; none of documents."""
-        return Dropped() if self._walks is None else self._walks.dropped(source, walks, sequence_length)
-
-    def needs_looking(self, part: Part) -> bool:
+    def _needs_looking(self, part: Part) -> bool:
         """Whether samples of a part have to be looked into."""
         return not self._is_plain or self._denied.levels(np.array([part.stop - 1]), [part.source])[0] > 0
 
-    def count(self, part: Part, num_samples: int) -> SlotCounts:
+    def _count(self, part: Part, num_samples: int) -> SlotCounts:
         """Returns what is in the slots of the samples of a part, of which there are so many."""
         if not num_samples:
             return SlotCounts()
-        if not self.needs_looking(part):
+        if not self._needs_looking(part):
             return self._windows(part, num_samples)
         starts = [start for start in self._denied.starts(part.source) if part.start < start < part.stop]
         found = SlotCounts()
         for start, stop in zip([part.start, *starts], [*starts, part.stop], strict=True):
-            here = Part(segment=part.segment, source=part.source, start=start, stop=stop)
-            found += self._count(here, self._denied.levels(np.array([start]), [part.source])[0])
+            here = replace(part, start=start, stop=stop)
+            found += self._count_level(here, self._denied.levels(np.array([start]), [part.source])[0])
         return found
 
     def _windows(self, part: Part, num_samples: int) -> SlotCounts:
         length = self._lock.segments[part.segment].sequence_length
         return count_windows(num_samples, sequence_length=length, extra=extra_tokens(self._lock))
 
-    def _count(self, part: Part, level: int) -> SlotCounts:
+    def _count_level(self, part: Part, level: int) -> SlotCounts:
         """Returns the counts of a part in which so many denials are in force throughout."""
         certain, edges = self._takes(part)
         if self._is_plain and not level:
@@ -246,8 +208,7 @@ class SlotCounter:
 
     def _read(self, part: Part, positions: Int64s) -> SlotCounts:
         """Returns the counts of samples of the source of a part, which are looked into."""
-        if self._report is not None:
-            self._report(len(positions))
+        self._report(len(positions))
         return self._dataset.slot_counts(positions)[part.source]
 
     def _takes(self, part: Part) -> tuple[tuple[int, int], list[tuple[int, int]]]:
