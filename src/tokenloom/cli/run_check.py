@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from tokenloom.cli.json_output import print_json
 from tokenloom.cli.run_common import RunPath
 from tokenloom.rendering.words import counted
-from tokenloom.run.check import check_sources
 from tokenloom.run.run import Run
+from tokenloom.run.sources import check_sources
 
 
 @dataclass(frozen=True, kw_only=True)

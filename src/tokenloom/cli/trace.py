@@ -21,8 +21,7 @@ from tokenloom.cli.values import ranges
 from tokenloom.errors import ConfigError
 from tokenloom.loading.batch_sizes import Topology
 from tokenloom.rendering.words import name_of
-from tokenloom.run.audit.input_records import input_problem, read_records, span_tokens
-from tokenloom.run.audit.source_origins import SourceOrigins, origins_missing
+from tokenloom.run.audit.source_origins import SourceOrigins, input_problem, origins_missing, read_records, span_tokens
 from tokenloom.run.audit.span_table import SpanTable
 from tokenloom.run.audit.trace import trace_dataset
 from tokenloom.run.run import Run

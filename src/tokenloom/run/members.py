@@ -19,10 +19,9 @@ from tokenloom.indexed.joined import JoinedPairs, PairToJoin
 from tokenloom.kernels import NOT_KNOWN, SourceDocuments, make_source_documents
 from tokenloom.order.computed_keys import source_key
 from tokenloom.order.walk_order import WalkOrder, with_pairs
-from tokenloom.run.check import check_opened
 from tokenloom.run.lock import LockedPair, LockedSource, RunLock
 from tokenloom.run.sample_settings import CONVERSATIONS, KINDS
-from tokenloom.run.sources import check_one_dtype
+from tokenloom.run.sources import check_one_dtype, check_opened
 from tokenloom.storage.settings import ObjectStorageSettings
 
 if TYPE_CHECKING:  # they import how conversations are tokenized, which a start of other runs does not wait for

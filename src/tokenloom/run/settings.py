@@ -135,10 +135,10 @@ class RunSettings:
     @property
     def content_sha256(self) -> str:
         """Hash of what matters of the file."""
-        return hashlib.sha256(json.dumps(self.content(), sort_keys=True, default=str).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
 
     def content(self) -> dict[str, Any]:
-        """Returns what matters of the file: comments, layout and the order of sources do not.
+        """Returns what matters of the file, for `json`: comments, layout and the order of sources do not.
 
         Weights are the smallest whole numbers of the same ratio.
         """
@@ -151,7 +151,8 @@ class RunSettings:
         content["denied"] = [
             {"from": denial.start, "file": denial.file, "documents": sorted(denial.documents)} for denial in self.denied
         ]
-        return content
+        plain: dict[str, Any] = json.loads(json.dumps(content, default=str))
+        return plain
 
 
 def located_tokenizer(name: str, folder: str) -> str:

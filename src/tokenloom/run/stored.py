@@ -44,7 +44,6 @@ from tokenloom.run.audit.occurrences import Documents, checked_documents, checke
 from tokenloom.run.audit.span_table import PairRows, SpanTable, joined_tables
 from tokenloom.run.audit.trace import Asked, checked_positions, spans_of, trace_stored
 from tokenloom.run.changes import WHOLE, stored_order_facts
-from tokenloom.run.check import check_opened
 from tokenloom.run.digest import position_of_state, run_identity
 from tokenloom.run.history import Float64s
 from tokenloom.run.lock import LockedPair, RunLock
@@ -52,6 +51,7 @@ from tokenloom.run.members import CLASSES, Reading, run_config
 from tokenloom.run.packs import CONVERSATION_CLASSES
 from tokenloom.run.run import Run
 from tokenloom.run.settings import RunSettings, read_run
+from tokenloom.run.sources import check_opened
 from tokenloom.run.take_maps import Int64s
 from tokenloom.run.timeline import Timeline
 from tokenloom.run.tokenizer import RunTokenizer
