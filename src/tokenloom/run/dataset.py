@@ -391,16 +391,7 @@ def lock_facts(lock: RunLock) -> dict[str, Any]:
 
 
 class SourceGroups:
-    """The datasets of the sources of a run, and who gives which samples of a batch. Safe from several threads.
-
-    Args:
-        timeline: what stands where.
-        configs: settings of samples, by sequence length.
-        reading: how data are read.
-        data: the lock that says where data are and what of them is held out: another one than the timeline's where
-            what is held out is read.
-        identity: identity of the run.
-    """
+    """The datasets of the sources of a run, and who gives which samples of a batch. Safe from several threads."""
 
     def __init__(
         self, timeline: Timeline, configs: Mapping[int, Any], reading: Reading, *, data: RunLock, identity: str
@@ -408,7 +399,7 @@ class SourceGroups:
         self._timeline = timeline
         self._configs = configs
         self._reading = reading
-        self._data_lock = data
+        self._data_lock = data  # where data are, and what of them is held out, which the timeline's may be about
         self._held = data is not timeline.lock
         self._identity = identity
         self._denied = DeniedDocuments(timeline.lock)
@@ -500,11 +491,7 @@ class Samples:
 
 
 class Lookups:
-    """What stands at positions, remembered for the next batches. Safe from several threads.
-
-    Args:
-        timeline: what stands where.
-    """
+    """What stands at positions, remembered for the next batches. Safe from several threads."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline

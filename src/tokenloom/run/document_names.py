@@ -84,11 +84,6 @@ def resolve_names(
 ) -> NamedDocuments:
     """Returns the documents that names stand for.
 
-    Args:
-        names: the names.
-        sources: the sources of the run.
-        object_storage: how to read what lies in object storage.
-
     Raises:
         ConfigError: a source has no such document, or no input file such a record; or no pair knows its input.
         DatasetFormatError, DatasetNotFoundError, StorageError: see `SourceOrigins`.

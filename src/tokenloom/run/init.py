@@ -84,10 +84,6 @@ def weighted_entries(entries: Sequence[str]) -> tuple[tuple[str, ...], tuple[Fra
 def draft_text(draft: RunDraft, *, path: str) -> str:
     """Returns the text of a new `run.toml`, with comments for who reads it.
 
-    Args:
-        draft: what it says.
-        path: where it will be; data are named from there on.
-
     Raises:
         ConfigError: it would be no run; or data cannot be opened, where their sizes decide their shares.
         DatasetNotFoundError: likewise.

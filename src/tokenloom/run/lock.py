@@ -247,10 +247,6 @@ def lock_path(run_path: str) -> str:
 def write_lock(path: str, lock: RunLock) -> None:
     """Writes a lock, which appears whole in place of the one that was there.
 
-    Args:
-        path: path or address of the file.
-        lock: the lock.
-
     Raises:
         ConfigError: a lock in object storage would name local pairs.
         StorageError: it cannot be written.
@@ -291,10 +287,6 @@ def read_lock_if_there(path: str) -> RunLock | None:
 def lock_bytes(lock: RunLock, *, path: str) -> bytes:
     """Returns the file of a lock.
 
-    Args:
-        lock: the lock.
-        path: where the file will be, from which pairs are named.
-
     Raises:
         ConfigError: a lock in object storage would name local pairs.
     """
@@ -306,10 +298,6 @@ def lock_bytes(lock: RunLock, *, path: str) -> bytes:
 
 def parse_lock(data: bytes | memoryview, *, path: str) -> RunLock:
     """Returns the lock that some bytes hold.
-
-    Args:
-        data: the whole file.
-        path: where it is, for the names of pairs, and for messages.
 
     Raises:
         ConfigError: see `read_lock`.

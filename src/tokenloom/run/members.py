@@ -66,14 +66,7 @@ def run_config(lock: RunLock, sequence_length: int, tokenizer: Any, reading: Rea
 
 
 class SourceData:
-    """The data of one source, whatever is made of them: its pairs, and which of their documents are read.
-
-    Args:
-        lock: the run.
-        number: number of the source.
-        reading: how to read.
-        config: settings of the samples, for the check of what kind of data a pair holds.
-    """
+    """The data of one source, whatever is made of them: its pairs, and which of their documents are read."""
 
     def __init__(self, lock: RunLock, number: int, reading: Reading, config: GPTDatasetConfig) -> None:
         self.source: LockedSource = lock.sources[number]
@@ -139,16 +132,7 @@ class SourceData:
 
 
 class Member:
-    """Samples of one source and length, by `walk << WINDOW_BITS | window`.
-
-    Args:
-        data: its data.
-        lock: the run.
-        config: settings of its samples.
-        denied: documents that are not read.
-        identity: what tells its order from others.
-        held: whether the documents that are held out are read, as they lie there; else all others, as the run says.
-    """
+    """Samples of one source and length, by `walk << WINDOW_BITS | window`."""
 
     def __init__(
         self,
@@ -158,7 +142,7 @@ class Member:
         *,
         denied: Sequence[int],
         identity: str,
-        held: bool = False,
+        held: bool = False,  # reads what is held out, as it lies there
     ) -> None:
         if lock.dataset == "fim":  # samples of two sources have the same numbers
             config = dataclasses.replace(config, random_seed=source_key(lock.seed, data.source.name)[0] % 2**31)

@@ -200,10 +200,6 @@ def read_run(path: str | os.PathLike[str]) -> RunSettings:
 def parse_run(text: str, *, path: str) -> RunSettings:
     """Returns what the text of a `run.toml` says.
 
-    Args:
-        text: what is in the file.
-        path: the file: for errors, and for the folder that other paths are relative to.
-
     Raises:
         ConfigError: something in it is wrong; the message names the key.
     """

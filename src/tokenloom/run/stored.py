@@ -106,10 +106,7 @@ def positions_of(settings: RunSettings, lock: RunLock, *, num_samples: int | Non
 class StoredRun(Run):
     """A run in the reference's order, which is built and cached by the builder.
 
-    Args:
-        path: path of `run.toml`, whose weights count as they are written there, as the reference rounds them.
-        lock, tokenizer, reading: see `Run`.
-        path_to_cache: folder of the index cache; beside the data if None.
+    Weights count as they are written in `run.toml`, which is read again: the reference rounds them so.
     """
 
     def __init__(
@@ -239,10 +236,6 @@ _POSITIONS_AT_ONCE = 1 << 16
 
 class StoredMembers:
     """The datasets that a run in the reference's order is made of, each of a pair; one of a run of one pair.
-
-    Args:
-        dataset: the run's dataset, as the builder returns it.
-        lock: the run.
 
     Attributes:
         datasets: the datasets.

@@ -77,11 +77,7 @@ class Timeline:
         return self.lock.num_samples
 
     def locate(self, positions: Int64s) -> Located:
-        """Returns what stands at positions.
-
-        Args:
-            positions: int64[num_positions].
-        """
+        """Returns what stands at positions."""
         positions = np.ascontiguousarray(positions, dtype=np.int64)
         stop = MOST_SAMPLES if self.num_samples is None else self.num_samples
         first, last = bounds_of(positions) if len(positions) else (0, -1)
@@ -112,14 +108,7 @@ class Timeline:
         return sources, walks, windows
 
     def positions_of(self, source: int, walks: Int64s, windows: Int64s, *, sequence_length: int) -> Int64s:
-        """Returns where windows of a source stand: int64[num_windows], -1 for those that the run does not read.
-
-        Args:
-            source: number of the source.
-            walks: int64[num_windows], numbers of its walks.
-            windows: int64[num_windows], windows within them.
-            sequence_length: tokens of a window.
-        """
+        """Returns where windows of a source stand: int64[num_windows], -1 for those that the run does not read."""
         walks, windows = np.asarray(walks, dtype=np.int64), np.asarray(windows, dtype=np.int64)
         found = np.full(walks.shape, -1, dtype=np.int64)
         asked = np.flatnonzero((walks >= 0) & (walks < MOST_WALKS) & (windows >= 0) & (windows < MOST_WINDOWS))

@@ -104,10 +104,6 @@ class RunDifferences:
 def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunDifferences:
     """Returns how a run differs from another.
 
-    Args:
-        old, new: the two.
-        until: compare the positions before this one alone; None for all.
-
     Raises:
         ConfigError: `until` is behind the ends of both, or a lock is none that a run can follow.
     """

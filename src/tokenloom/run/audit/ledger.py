@@ -297,11 +297,7 @@ NONE_DROPPED = Dropped()
 
 
 class WalksOfConversations:
-    """What becomes of the conversations of whole walks: one pass over lengths and roles of each pair.
-
-    Args:
-        dataset: the run.
-    """
+    """What becomes of the conversations of whole walks: one pass over lengths and roles of each pair."""
 
     def __init__(self, dataset: RunDataset) -> None:
         self._dataset = dataset

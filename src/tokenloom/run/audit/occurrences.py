@@ -33,11 +33,7 @@ _MOST_AT_ONCE = 1 << 18
 
 
 class OccurrenceSearch:
-    """Where documents of a run are read. Pairs are opened when one of their documents is asked for, and stay open.
-
-    Args:
-        dataset: the run.
-    """
+    """Where documents of a run are read. Pairs are opened when one of their documents is asked for, and stay open."""
 
     def __init__(self, dataset: RunDataset) -> None:
         self._timeline = dataset.timeline

@@ -230,10 +230,6 @@ def input_problem(file: OriginFile) -> str | None:
 def read_records(file: OriginFile, numbers: Iterable[int]) -> dict[int, str]:
     """Returns records of an input file by number: lines as they are, rows as JSON. One pass up to the last of them.
 
-    Args:
-        file: the file.
-        numbers: lines or rows, from 1; those that are not there are left out.
-
     Raises:
         InputError, StorageError: the file cannot be read.
         ConfigError: nothing tells its format.
@@ -264,10 +260,6 @@ _TOKENS_AT_ONCE = 1 << 22
 
 def span_tokens(table: SpanTable, *, object_storage: ObjectStorageSettings | None = None) -> list[NDArray[Any]]:
     """Returns the tokens of each span, in the dtype of its pair; none of documents that are denied.
-
-    Args:
-        table: the spans.
-        object_storage: how to read what lies in object storage.
 
     Raises:
         DatasetNotFoundError, DatasetFormatError, StorageError: a pair cannot be read.

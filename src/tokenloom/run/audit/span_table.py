@@ -248,12 +248,7 @@ class PairRows:
         )
 
     def locate(self, sources: NDArray[np.int32], documents: Int64s) -> tuple[NDArray[np.int32], Int64s]:
-        """Returns the pair that each document lies in, and its row there, from 0: int32[count], int64[count].
-
-        Args:
-            sources: int32[count], numbers of sources.
-            documents: int64[count], numbers of documents of these.
-        """
+        """Returns the pair that each document lies in, and its row there, from 0: int32[count], int64[count]."""
         pairs = np.empty(len(documents), dtype=np.int32)
         for source in np.unique(sources).tolist():
             chosen = np.flatnonzero(sources == source)

@@ -49,11 +49,6 @@ def find_ids(lock: RunLock, ids: Sequence[int], *, object_storage: ObjectStorage
 
     Reads all tokens, at about 1 ns each where they are in memory.
 
-    Args:
-        lock: the run.
-        ids: the ids, one or more.
-        object_storage: how to read what lies in object storage.
-
     Raises:
         ConfigError: there are no ids, one is not in the vocabulary, or they stand at more than 100,000 places.
         DatasetNotFoundError, DatasetFormatError, StorageError: data cannot be read.
@@ -72,12 +67,6 @@ def find_text(
     """Returns where a text stands within a document, of all sources; also those held out or denied.
 
     A text that was tokenized otherwise than its tokens in the midst of other text, as with dropout, is not found.
-
-    Args:
-        lock: the run.
-        text: the text, some words long.
-        tokenizer: the tokenizer of the run, with `tokenize` and `detokenize`.
-        object_storage: how to read what lies in object storage.
 
     Raises:
         ConfigError: the text is too short to have tokens that do not depend on what stands around it, or stands at
@@ -136,11 +125,6 @@ def find_whole_texts(
     lock: RunLock, texts: Sequence[str], *, object_storage: ObjectStorageSettings | None = None
 ) -> tuple[list[tuple[int, int]], list[str]]:
     """Returns the documents whose text is one of these, as (source, document), rising, and the pairs without hashes.
-
-    Args:
-        lock: the run.
-        texts: whole texts, as they stood in the input.
-        object_storage: how to read what lies in object storage.
 
     Raises:
         ConfigError: no pair has hashes.
@@ -245,14 +229,7 @@ def places_of_ids(
     start: int = 0,
     at_once: int = TOKENS_AT_ONCE,
 ) -> Iterator[Spans]:
-    """Yields stretch by stretch where ids stand one after the other within a sequence; none where they do not fit.
-
-    Args:
-        pair: the pair.
-        ids: the ids, one or more.
-        row, start: the sequence, and the token in it, from which on to look.
-        at_once: tokens of a stretch, about.
-    """
+    """Yields stretch by stretch where ids stand one after the other within a sequence; none where they do not fit."""
     if not fit(ids, pair.dtype):
         return
     wanted = np.array(ids, dtype=pair.dtype)
@@ -301,12 +278,6 @@ def stretches(
     """Yields all sequences from a place on, in order, some million tokens at a time.
 
     A sequence that is cut has `overlap` tokens in both parts.
-
-    Args:
-        lengths: int32[num_sequences], of all sequences of the pair.
-        overlap: the tokens that parts have in common.
-        row, start: the place.
-        at_once: tokens of a stretch, about.
     """
     size = at_once + overlap
     while row < len(lengths):

@@ -174,15 +174,7 @@ def spans_of(
     stage_names: Sequence[str] = (),
     pair_rows: PairRows | None = None,
 ) -> SpanTable:
-    """Returns the spans of all samples as a table, in the order of the positions.
-
-    Args:
-        positions: int64[num_positions].
-        parts: the spans, by source; each position is in one part.
-        segments: int32[num_positions].
-        lock: the run; None for datasets without one.
-        source_names, stage_names, pair_rows: of the lock where they are not given.
-    """
+    """Returns the spans of all samples as a table, in the order of the positions."""
     if lock is not None:
         source_names = [source.name for source in lock.sources]
         stage_names = [segment.stage for segment in lock.segments]
