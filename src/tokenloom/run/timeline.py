@@ -116,9 +116,11 @@ class Timeline:
             if not len(asked):
                 break
             if segment.entered.sequence_length == sequence_length:
-                positions = _positions(segment, leaf, walks[asked], windows[asked])
-                end = self._end_of(segment.entered.start)
-                found[asked] = np.where(positions < end, positions, -1)
+                takes = segment.entered.takes(leaf, walks[asked], windows[asked])
+                there = np.flatnonzero((takes >= 0) & (takes < segment.given[leaf]))
+                leaves = np.full(len(there), leaf, dtype=np.int32)
+                positions = segment.mixed.offsets(leaves, takes[there]) + segment.entered.start
+                found[asked[there]] = np.where(positions < self._end_of(segment.entered.start), positions, -1)
                 asked = asked[found[asked] < 0]
         return found
 
@@ -207,17 +209,6 @@ class Timeline:
         mixed = self._progress.mixed(segment)
         given = mixed.counts(given_out(segment, self.lock.mixing_block))
         return _Segment(entered=entered, mixed=mixed, given=given, sources=sources.astype(np.int32))
-
-
-def _positions(segment: _Segment, leaf: int, walks: Int64s, windows: Int64s) -> Int64s:
-    """Returns where a segment would have windows, if it went on to the end of its last mixing block; -1 for others."""
-    takes = segment.entered.takes(leaf, walks, windows)
-    there = np.flatnonzero((takes >= 0) & (takes < segment.given[leaf]))
-    positions = np.full(len(takes), -1, dtype=np.int64)
-    if len(there):
-        leaves = np.full(len(there), leaf, dtype=np.int32)
-        positions[there] = segment.mixed.offsets(leaves, takes[there]) + segment.entered.start
-    return positions
 
 
 def bounds_of(positions: NDArray[np.int64]) -> tuple[int, int]:

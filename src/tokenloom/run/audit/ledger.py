@@ -1,8 +1,7 @@
 """Where the tokens of a run went up to a position, and what filled its samples: counts that come to exactly nothing.
 
 Passes, walks and what is left of them are those of the plan, of a run that ends at the position. What is in the slots
-of samples is a matter of numbers where nothing is masked, and is counted from the data where they decide it; of
-conversations whole walks are counted at once, with what they leave out.
+of samples is a matter of numbers where nothing is masked, and is counted from the data where they decide it.
 
 Of the reference's order the index arrays are looked through once: a dataset is one stream over as many epochs as its
 samples need, whose windows are shuffled together; with its first sample all of them have begun.
@@ -17,15 +16,12 @@ from operator import add, attrgetter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokenloom.datasets.exposure import Exposure
-from tokenloom.datasets.ledger import NO_SLOTS, NOTHING, Count, SlotCounts, count_conversations, count_windows
+from tokenloom.datasets.ledger import NO_SLOTS, NOTHING, Count, SlotCounts, count_windows
 from tokenloom.rendering.card import HasFacts
 from tokenloom.run.audit.occurrences import OccurrenceSearch
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.held_out import DeniedDocuments, are_held_out
-from tokenloom.run.packs import CONVERSATION_CLASSES
 from tokenloom.run.plan import PlannedReading, PlannedSegment, PlannedWalks, closed_at, plan_of
 from tokenloom.run.progress import WalkSizes, are_packs, extra_tokens, mixed_size
 from tokenloom.run.sample_settings import CONVERSATIONS
@@ -77,7 +73,8 @@ class _Counting:
         self._search = OccurrenceSearch(dataset)
         self._are_packs = are_packs(self._lock)
         self._is_plain = not self._are_packs and not dataset.counts_need_tokens
-        self._walks = WalksOfConversations(dataset) if self._lock.dataset in CONVERSATIONS else None
+        self._has_conversations = self._lock.dataset in CONVERSATIONS
+        self._dropped_of_pairs: dict[tuple[int, int, int], Dropped] = {}
 
     def ledger(self, position: int) -> RunLedger:
         """Returns the ledger of a run that ends at a position."""
@@ -138,7 +135,7 @@ class _Counting:
             counts = self._count(part, samples)
         else:
             counts = count_windows(samples, sequence_length=length, extra=1)
-            slots = counts.slots if self._walks is None else 0
+            slots = 0 if self._has_conversations else counts.slots
             counts = not_counted(samples, slots, brought + offered if self._are_packs else counts.tokens)
         row = replace(row, counts=counts)
         if not self._are_packs:
@@ -146,10 +143,29 @@ class _Counting:
             tail = offered - first - sum(each.num_windows * each.count for each in walks) * length
             not_reached = (reading.left_after or 0) * length
             return replace(row, first_of_passes=first, dropped_tail=tail, not_reached=not_reached)
-        if is_counted and self._walks is not None:
-            for each in walks:
-                row = replace(row, dropped=row.dropped + self._walks.dropped(part.source, each, length))
+        if is_counted and self._has_conversations:
+            dropped = [self._dropped(part.source, each, length) for each in walks]
+            row = replace(row, dropped=sum(dropped, start=NONE_DROPPED))
         return replace(row, not_reached=row.balance[0]) if is_counted and reading.left_after else row
+
+    def _dropped(self, source: int, walks: PlannedWalks, length: int) -> Dropped:
+        """Returns the conversations that walks leave out of samples: one pass over lengths and roles of each pair."""
+        found = NONE_DROPPED
+        for number in range(walks.first_pair, walks.last_pair):
+            key = source, number, length
+            if key not in self._dropped_of_pairs:
+                member = self._dataset.groups.member(source, length)
+                assert member.taken is not None  # of conversations
+                exposure, first = member.taken.exposure_of(number), member.data.pairs.first_of(number)
+                documents = np.arange(first, first + len(exposure.lengths), dtype=np.int64)
+                is_read = ~are_held_out(self._lock, source, documents)
+                self._dropped_of_pairs[key] = Dropped(
+                    empty=exposure.count(exposure.empty & is_read),
+                    long=exposure.count(exposure.too_long & is_read),
+                    untrainable=exposure.count(exposure.untrainable & is_read),
+                )
+            found += self._dropped_of_pairs[key]
+        return found * walks.count
 
     def _needs_looking(self, part: Part) -> bool:
         """Whether samples of a part have to be looked into."""
@@ -185,14 +201,6 @@ class _Counting:
                 found += self._read(part, touched[first : first + CHUNK_SAMPLES])
             return found
         found = SlotCounts()
-        if self._walks is not None:
-            first, stop, walks = self._whole_walks(part, certain)
-            if walks.count:
-                denied = self._denied.of(part.source, level)
-                length = self._lock.segments[part.segment].sequence_length
-                found = self._walks.counts(part.source, walks, length, denied=denied)
-                edges = [*edges, (certain[0], first), (stop, certain[1])]
-                certain = (0, 0)
         for positions in self._positions(part, [certain, *edges]):
             found += self._read(part, positions)
         return found
@@ -229,17 +237,6 @@ class _Counting:
             return (0, 0), [(low, high)]
         return (first, stop), [(low, first), (stop, high)]
 
-    def _whole_walks(self, part: Part, takes: tuple[int, int]) -> tuple[int, int, PlannedWalks]:
-        """Returns the first take of the walks that lie within some takes as a whole, one past the last, and which."""
-        entered = self._timeline.entered(part.segment)
-        leaf = entered.leaf_of(part.source)
-        assert leaf is not None
-        size, begin = int(entered.num_windows[leaf]), entered.num_early(leaf) - int(entered.offsets[leaf])
-        first = max(-(-(takes[0] - begin) // size), int(entered.offsets[leaf] > 0))
-        stop = max((takes[1] - begin) // size, first)
-        walks = PlannedWalks(first_pair=0, last_pair=int(entered.num_pairs[leaf]), num_windows=size, count=stop - first)
-        return begin + first * size, begin + stop * size, walks
-
     def _positions(self, part: Part, ranges: list[tuple[int, int]]) -> Iterator[Int64s]:
         """Yields the positions in a part at which takes of some ranges stand, rising, some thousand at a time."""
         length = self._lock.segments[part.segment].sequence_length
@@ -251,9 +248,6 @@ class _Counting:
                 found = np.sort(found[(found >= part.start) & (found < part.stop)])
                 if len(found):
                     yield found
-
-
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,58 +288,6 @@ class Dropped:
 
 NONE_DROPPED = Dropped()
 """No conversation."""
-
-
-class WalksOfConversations:
-    """What becomes of the conversations of whole walks: one pass over lengths and roles of each pair."""
-
-    def __init__(self, dataset: RunDataset) -> None:
-        self._dataset = dataset
-        self._lock = dataset.lock
-        self._kind = CONVERSATION_CLASSES[dataset.lock.dataset]
-        self._exposures: dict[tuple[int, int, int], tuple[Exposure, Bools]] = {}
-
-    def dropped(self, source: int, walks: PlannedWalks, sequence_length: int) -> Dropped:
-        """Returns the conversations that walks leave out."""
-        found = Dropped()
-        for number in range(walks.first_pair, walks.last_pair):
-            exposure, is_read = self._exposure(source, number, sequence_length)
-            found += Dropped(
-                empty=exposure.count(exposure.empty & is_read),
-                long=exposure.count(exposure.too_long & is_read),
-                untrainable=exposure.count(exposure.untrainable & is_read),
-            )
-        return found * walks.count
-
-    def counts(self, source: int, walks: PlannedWalks, sequence_length: int, *, denied: Sequence[int]) -> SlotCounts:
-        """Returns what is in the slots of walks of which every sample is read."""
-        pairs = self._dataset.groups.member(source, sequence_length).data.pairs
-        found, slots = SlotCounts(), 0
-        for number in range(walks.first_pair, walks.last_pair):
-            exposure, is_read = self._exposure(source, number, sequence_length)
-            chosen = np.flatnonzero(exposure.kept & is_read)
-            shares = np.empty((len(chosen), 5), dtype=np.int64)
-            shares[:, 0], shares[:, 2] = exposure.lengths[chosen], exposure.available[chosen]
-            shares[:, 1] = shares[:, 2] - self._kind.reads_ahead
-            shares[:, 3], shares[:, 4] = exposure.slots[chosen], exposure.trained[chosen]
-            slots += int(shares[:, 3].sum())
-            is_denied = np.isin(chosen + pairs.first_of(number), np.array(denied, dtype=np.int64))
-            found += count_conversations(shares, is_denied, samples=0, slots=0)
-        whole = walks.num_windows * sequence_length if self._kind.shares_samples else slots
-        found += SlotCounts(samples=walks.num_windows, slots=whole, padding=whole)  # less what conversations take
-        return found * walks.count
-
-    def _exposure(self, source: int, number: int, sequence_length: int) -> tuple[Exposure, Bools]:
-        """Returns what samples take of the conversations of a pair, and which of them are not held out."""
-        key = source, number, sequence_length
-        if (found := self._exposures.get(key)) is None:
-            member = self._dataset.groups.member(source, sequence_length)
-            assert member.taken is not None  # of conversations
-            exposure, first = member.taken.exposure_of(number), member.data.pairs.first_of(number)
-            documents = np.arange(first, first + len(exposure.lengths), dtype=np.int64)
-            is_read = ~are_held_out(self._lock, source, documents)
-            found = self._exposures[key] = exposure, is_read
-        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -181,7 +181,7 @@ def spans_of(
     if pair_rows is None:
         assert lock is not None
         pair_rows = PairRows.of_lock(lock)
-    columns: dict[str, list[NDArray[Any]]] = {name: [np.empty(0, dtype=dtype)] for name, dtype in _COLUMNS.items()}
+    columns: dict[str, list[NDArray[Any]]] = {name: [np.empty(0, dtype=dtype)] for name, dtype in _TYPES.items()}
     for part in parts:
         spans, counts = part.spans, np.diff(part.spans.row_offsets)
         denied = spans.documents < 0
@@ -217,15 +217,8 @@ def spans_of(
     )
 
 
-_COLUMNS: dict[str, type[Any]] = {
-    "samples": np.int64,
+_TYPES: dict[str, type[Any]] = {
+    **dict.fromkeys(("samples", "passes", "walks", "windows", "documents", "starts", "lengths", "slots"), np.int64),
     "sources": np.int32,
-    "passes": np.int64,
-    "walks": np.int64,
-    "windows": np.int64,
-    "documents": np.int64,
-    "starts": np.int64,
-    "lengths": np.int64,
-    "slots": np.int64,
     "denied": np.bool_,
 }
