@@ -302,20 +302,12 @@ class _Planning:
     def _begun(self, entered: Entered, counts: Int64s, joined: set[tuple[int, int]]) -> list[list[PlannedWalks]]:
         """Returns, by leaf, the walks that a segment begins: so many regular ones, and those over new pairs alone."""
         begun: list[list[PlannedWalks]] = [[] for _ in entered.sources]
-        for source, number in sorted(joined):
-            walk = self._progress.joined[source, number]
-            leaf = entered.leaf_of(source)
+        walks = [(entered.leaf_of(source), self._progress.joined[source, walk], 1) for source, walk in sorted(joined)]
+        walks += [(leaf, entered.regular_walk(leaf, 0), int(counts[leaf])) for leaf in np.flatnonzero(counts).tolist()]
+        for leaf, walk, count in walks:
             assert leaf is not None  # a source grows where it is read
-            begun[leaf].append(
-                PlannedWalks(
-                    first_pair=walk.first_pair, last_pair=walk.last_pair, num_windows=walk.num_windows, count=1
-                )
-            )
-        for leaf in np.flatnonzero(counts).tolist():
-            last_pair, num_windows = int(entered.num_pairs[leaf]), int(entered.num_windows[leaf])
-            begun[leaf].append(
-                PlannedWalks(first_pair=0, last_pair=last_pair, num_windows=num_windows, count=int(counts[leaf]))
-            )
+            pairs = {"first_pair": walk.first_pair, "last_pair": walk.last_pair}
+            begun[leaf].append(PlannedWalks(**pairs, num_windows=walk.num_windows, count=count))
         return begun
 
     def _pass_ends(

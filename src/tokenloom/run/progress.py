@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,12 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.kernels import MixedStage
 from tokenloom.order.computed_keys import mixing_key
-from tokenloom.run.lock import MOST_SAMPLES, LockedPair, LockedSegment, LockedSource
+from tokenloom.run.lock import MOST_SAMPLES, LockedPair, LockedSegment, LockedSource, RunLock
 from tokenloom.run.sample_settings import CONVERSATIONS
 from tokenloom.run.take_maps import Int64s, Leftovers, Merge, Stretch, TakeMap, Windows, chained, rest_of
+
+if TYPE_CHECKING:
+    from tokenloom.run.settings import RunSettings
 
 MOST_WALKS = 1 << 22
 """Walks of a source in a run."""
@@ -150,7 +153,7 @@ class Entered:
 class Progress:
     """How far the sources of a run are; moves on from segment to segment."""
 
-    def __init__(self, sources: Sequence[LockedSource], settings: OrderSettings) -> None:
+    def __init__(self, sources: Sequence[LockedSource], settings: RunSettings | RunLock) -> None:
         """Begins before the first position."""
         self.sizes: WalkSizes = WalkSizes(sources, settings)
         self.joined: dict[tuple[int, int], Walk] = {}
@@ -374,27 +377,12 @@ def _unread(takes: Int64s, count: int) -> tuple[Int64s, int]:
     return takes[:unread], count - (len(takes) - unread)
 
 
-class OrderSettings(Protocol):
-    """What decides windows and mixing, beside sources and segments; `RunLock` and `RunSettings` have it."""
-
-    @property
-    def seed(self) -> int: ...
-    @property
-    def windows(self) -> str: ...
-    @property
-    def mixing_block(self) -> int: ...
-    @property
-    def dataset(self) -> str: ...
-    @property
-    def samples(self) -> Mapping[str, Any]: ...
-
-
-def extra_tokens(settings: OrderSettings) -> int:
+def extra_tokens(settings: RunSettings | RunLock) -> int:
     """Returns how many tokens a sample reads beyond its sequence length."""
     return 0 if settings.samples.get("add_extra_token_to_sequence", True) is False else 1
 
 
-def are_packs(settings: OrderSettings) -> bool:
+def are_packs(settings: RunSettings | RunLock) -> bool:
     """Whether a window is a pack of documents or conversations, and no cut of their stream."""
     return settings.windows == "best_fit" or settings.dataset in CONVERSATIONS
 
@@ -402,7 +390,7 @@ def are_packs(settings: OrderSettings) -> bool:
 class WalkSizes:
     """Windows of walks over the pairs of sources; a few numbers per source."""
 
-    def __init__(self, sources: Sequence[LockedSource], settings: OrderSettings) -> None:
+    def __init__(self, sources: Sequence[LockedSource], settings: RunSettings | RunLock) -> None:
         self._sources = sources
         self._extra = extra_tokens(settings)
         self._packs = are_packs(settings)

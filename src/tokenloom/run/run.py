@@ -6,7 +6,8 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,6 @@ from tokenloom.run.held_out import holdout_lock
 from tokenloom.run.lock import RunLock, lock_path
 from tokenloom.run.members import Reading
 from tokenloom.run.settings import read_locked
-from tokenloom.run.take_maps import Int64s
 from tokenloom.run.timeline import Timeline
 from tokenloom.run.tokenizer import RunTokenizer
 from tokenloom.setting_types import checked_path
@@ -29,11 +29,12 @@ from tokenloom.storage.publishing import recover
 from tokenloom.storage.settings import ObjectStorageSettings
 
 if TYPE_CHECKING:
-    from tokenloom.run.audit.ledger import Report, RunLedger
+    from tokenloom.run.audit.ledger import RunLedger
     from tokenloom.run.audit.occurrences import Documents, OccurrenceSearch
     from tokenloom.run.audit.span_table import SpanTable
-    from tokenloom.run.history import Float64s, RunHistory
+    from tokenloom.run.history import RunHistory
     from tokenloom.run.plan import RunPlan
+    from tokenloom.run.stored import StoredOrder
 
 # What a start does not need is imported where it is needed: it takes as long as all else, 0.1 s.
 
@@ -46,7 +47,7 @@ class Run(HasFacts):
     `run.toml` says what the run reads, and people write it; `run.lock` holds exactly which data that is, and is written
     by `tokenloom run lock`, or when a run without a lock is opened first. Which tokens stand at a position is
     arithmetic over the lock: no index is built or stored, and opening reads these two files alone. Positions follow
-    neither from ranks nor from batch sizes. With `order = "megatron"`, `open` returns a `StoredRun`.
+    neither from ranks nor from batch sizes.
 
     Example:
         >>> import tempfile
@@ -79,18 +80,37 @@ class Run(HasFacts):
         lock: all that decides which tokens are read.
     """
 
-    def __init__(self, path: str, lock: RunLock, *, tokenizer: Any = None, reading: Reading | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        lock: RunLock,
+        *,
+        tokenizer: Any = None,
+        reading: Reading | None = None,
+        path_to_cache: str | None = None,
+    ) -> None:
         self.path = path
         self.lock = lock
         self._reading = Reading() if reading is None else reading
         self._tokenizer = tokenizer
+        self._stored: StoredOrder | None = None
+        if lock.is_megatron:
+            from tokenloom.run.stored import StoredOrder
+
+            self._stored = StoredOrder(
+                lock, path=path, tokenizer=self.tokenizer, reading=self._reading, path_to_cache=path_to_cache
+            )
+        elif path_to_cache is not None:
+            message = f"expected no `path_to_cache` for `{path}`, found {path_to_cache!r}"
+            raise ConfigError(message, hint="leave it out: the order of this run is computed, and nothing is cached")
 
     def facts(self) -> dict[str, Any]:
         """Returns what the lock says; see `HasFacts`."""
         return {"path": self.path} | lock_facts(self.lock)
 
-    @staticmethod
+    @classmethod
     def open(
+        cls,
         path: str | os.PathLike[str] = "run.toml",
         *,
         tokenizer: Any = None,
@@ -99,7 +119,7 @@ class Run(HasFacts):
         allow_tokenizer_mismatch: bool = False,
         allow_data_mismatch: bool = False,
         path_to_cache: str | os.PathLike[str] | None = None,
-    ) -> Run:
+    ) -> Self:
         """Returns a run. One without a lock is locked first.
 
         Args:
@@ -143,14 +163,7 @@ class Run(HasFacts):
         if (early := lock.early_end) is not None:
             warnings.warn(early, CutShortWarning, stacklevel=2)
         cache = None if path_to_cache is None else os.fspath(path_to_cache)
-        if lock.is_megatron:
-            from tokenloom.run.stored import StoredRun
-
-            return StoredRun(path, lock, tokenizer=tokenizer, reading=reading, path_to_cache=cache)
-        if cache is not None:
-            message = f"expected no `path_to_cache` for `{path}`, found {cache!r}"
-            raise ConfigError(message, hint="leave it out: the order of this run is computed, and nothing is cached")
-        return Run(path, lock, tokenizer=tokenizer, reading=reading)
+        return cls(path, lock, tokenizer=tokenizer, reading=reading, path_to_cache=cache)
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -159,6 +172,10 @@ class Run(HasFacts):
         Raises:
             ConfigError: the order is the reference's, which is not computed.
         """
+        if self._stored is not None:
+            message = 'expected a run whose order is computed, found `order = "megatron"`'
+            hint = "that order is built and cached, and cannot change; write `order = 1` for that"
+            raise ConfigError(message, hint=hint)
         return Timeline(self.lock)
 
     @property
@@ -189,7 +206,7 @@ class Run(HasFacts):
         Raises:
             ConfigError: the run has no such position.
         """
-        return order_digest(self.lock, position)
+        return order_digest(self.lock, position) if self._stored is None else self._stored.digest(position)
 
     def place(self, position: int) -> Place:
         """Returns what stands at a position; opens nothing.
@@ -210,6 +227,8 @@ class Run(HasFacts):
             DatasetFormatError, BuildError, IndexCacheError: data are not what was locked, or the reference's order
                 cannot be built.
         """
+        if self._stored is not None:
+            return self._stored.dataset()
         return RunDataset(self.timeline, tokenizer=self.tokenizer, reading=self._reading)
 
     @cached_property
@@ -242,7 +261,7 @@ class Run(HasFacts):
         """
         from tokenloom.run.audit.trace import trace_dataset
 
-        return trace_dataset(self._asked, positions)
+        return trace_dataset(self._asked, positions) if self._stored is None else self._stored.trace(positions)
 
     def when(self, *documents: str, start: int = 0, stop: int | None = None) -> SpanTable:
         """Returns where documents are read, past and to come, a row per span, in the order of positions.
@@ -281,11 +300,9 @@ class Run(HasFacts):
         """
         from tokenloom.run.audit.span_table import joined_tables
 
+        find = self._search.find if self._stored is None else self._stored.find
         asked = (documents or {0: ()}).items()
-        return joined_tables([self._find(number, each, start=start, stop=stop) for number, each in asked])
-
-    def _find(self, source: int, documents: Documents, *, start: int, stop: int | None) -> SpanTable:
-        return self._search.find(source, documents, start=start, stop=stop)
+        return joined_tables([find(number, each, start=start, stop=stop) for number, each in asked])
 
     def holdout(self, *names: str, sequence_length: int | None = None) -> RunDataset:
         """Returns what is held out, for validation: each window once, of sources in proportion to what they hold out.
@@ -332,12 +349,12 @@ class Run(HasFacts):
             raise ConfigError(message, hint="name one, as a step or a position")
         check_position(self.lock, position)
         with task("ledger", unit="samples") as advance:
-            return self._ledger(position, reads_data=reads_data, report=also_told(advance, report))
+            report = also_told(advance, report)
+            if self._stored is not None:
+                return self._stored.ledger(position, reads_data=reads_data, report=report)
+            from tokenloom.run.audit.ledger import computed_ledger
 
-    def _ledger(self, position: int, *, reads_data: bool, report: Report) -> RunLedger:
-        from tokenloom.run.audit.ledger import computed_ledger
-
-        return computed_ledger(self.dataset(), position, reads_data=reads_data, report=report)
+            return computed_ledger(self.dataset(), position, reads_data=reads_data, report=report)
 
     def passes(self, position: int) -> dict[str, float]:
         """Returns how often each source has been read before a position, by its name: 1.25 is a pass and a quarter.
@@ -360,15 +377,10 @@ class Run(HasFacts):
         Raises:
             ConfigError: the run has no such position, positions do not rise, or the run has no end and none is named.
         """
-        from tokenloom.run.history import history_of
+        from tokenloom.run.history import computed_history, history_of
 
-        return history_of(self.lock, self._read_before, positions, until=until)
-
-    def _read_before(self, points: Int64s) -> tuple[Int64s, Float64s]:
-        """Returns samples and passes of each source before positions: [num_points, num_sources] each."""
-        from tokenloom.run.history import computed_history
-
-        return computed_history(self.timeline, points)
+        read_before = partial(computed_history, self.timeline) if self._stored is None else self._stored.read_before
+        return history_of(self.lock, read_before, positions, until=until)
 
     def __repr__(self) -> str:
         size = f"{len(self.lock.sources)} sources, num_samples={self.num_samples}"

@@ -49,11 +49,9 @@ from tokenloom.run.history import Float64s
 from tokenloom.run.lock import LockedPair, RunLock
 from tokenloom.run.members import CLASSES, Reading, run_config
 from tokenloom.run.packs import CONVERSATION_CLASSES
-from tokenloom.run.run import Run
 from tokenloom.run.settings import RunSettings, read_run
 from tokenloom.run.sources import check_opened
 from tokenloom.run.take_maps import Int64s
-from tokenloom.run.timeline import Timeline
 from tokenloom.run.tokenizer import RunTokenizer
 
 
@@ -103,22 +101,18 @@ def positions_of(settings: RunSettings, lock: RunLock, *, num_samples: int | Non
     return StoredPositions(run=run_identity(lock), digest=digest, num_samples=num_samples)
 
 
-class StoredRun(Run):
-    """A run in the reference's order, which is built and cached by the builder.
+class StoredOrder:
+    """The reference's order as the order of a run: built and cached by the builder.
 
     Weights count as they are written in `run.toml`, which is read again: the reference rounds them so.
     """
 
     def __init__(
-        self, path: str, lock: RunLock, *, tokenizer: Any, reading: Reading, path_to_cache: str | None
+        self, lock: RunLock, *, path: str, tokenizer: Any, reading: Reading, path_to_cache: str | None
     ) -> None:
-        super().__init__(path, lock, tokenizer=tokenizer, reading=reading)
+        self.path, self.lock, self.tokenizer = path, lock, tokenizer
+        self._reading = reading
         self._path_to_cache = path_to_cache
-
-    @property
-    def timeline(self) -> Timeline:
-        message = 'expected a run whose order is computed, found `order = "megatron"`'
-        raise ConfigError(message, hint="that order is built and cached, and cannot change; write `order = 1` for that")
 
     def digest(self, position: int) -> str:
         return positions_of(read_run(self.path), self.lock).digest_at(position)
@@ -153,6 +147,10 @@ class StoredRun(Run):
         return train
 
     @cached_property
+    def _asked(self) -> Any:
+        return self.dataset()
+
+    @cached_property
     def _members(self) -> StoredMembers:
         return StoredMembers(self._asked, self.lock)
 
@@ -167,7 +165,7 @@ class StoredRun(Run):
         segments = np.zeros(len(asked), dtype=np.int32)
         return spans_of(asked, moved, lock=self.lock, segments=segments, pair_rows=members.pair_rows)
 
-    def _find(self, source: int, documents: Documents, *, start: int, stop: int | None) -> SpanTable:
+    def find(self, source: int, documents: Documents, *, start: int, stop: int | None) -> SpanTable:
         """Returns the same as of a computed order, in a time that grows with the index: about 5 ns per row."""
         members = self._members
         wanted = checked_documents(self.lock, source, documents)
@@ -187,7 +185,7 @@ class StoredRun(Run):
                     found.append(table.take((table.sources == source) & np.isin(table.documents, wanted)))
         return joined_tables(found)
 
-    def _read_before(self, points: Int64s) -> tuple[Int64s, Float64s]:
+    def read_before(self, points: Int64s) -> tuple[Int64s, Float64s]:
         """Returns samples, and tokens that were read over those of the source: passes are shuffled together.
 
         Costs as much as the positions before the last point: a second for 10^8.
@@ -203,7 +201,7 @@ class StoredRun(Run):
         length = self.lock.segments[0].sequence_length
         return samples, samples * (length / np.array(tokens, dtype=np.float64))
 
-    def _ledger(self, position: int, *, reads_data: bool, report: Report) -> RunLedger:
+    def ledger(self, position: int, *, reads_data: bool, report: Report) -> RunLedger:
         """Returns where the tokens went before a position, from the index, looked through once."""
         members = self._members
         read: list[list[Int64s]] = [[np.empty(0, dtype=np.int64)] for _ in members.datasets]

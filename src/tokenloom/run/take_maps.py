@@ -187,7 +187,7 @@ class Chain(Parts):
         return numbers, takes - self._starts[numbers]
 
     def _dealt(self, number: int, takes: Int64s) -> Int64s:
-        return takes + self._starts[number]
+        return takes + int(self._starts[number])
 
     def counts(self, stop: int) -> list[int]:
         found: list[int] = np.diff(np.minimum(self._starts, stop)).tolist()
@@ -207,7 +207,8 @@ class Merge(Parts):
         return self._mixture.locate(takes)
 
     def _dealt(self, number: int, takes: Int64s) -> Int64s:
-        return self._mixture.positions(np.full(len(takes), number, dtype=np.int32), takes)
+        found: Int64s = self._mixture.positions(np.full(len(takes), number, dtype=np.int32), takes)
+        return found
 
     def counts(self, stop: int) -> list[int]:
         found: list[int] = self._mixture.counts(stop).tolist()

@@ -191,9 +191,6 @@ class _Counting:
     def _count_level(self, part: Part, level: int) -> SlotCounts:
         """Returns the counts of a part in which so many denials are in force throughout."""
         certain, edges = self._takes(part)
-        if self._is_plain and not level:
-            num_samples = certain[1] - certain[0] + sum(map(len, self._positions(part, edges)))
-            return self._windows(part, num_samples)
         if self._is_plain and (touched := self._touched(part, self._denied.of(part.source, level))) is not None:
             num_samples = certain[1] - certain[0] + sum(map(len, self._positions(part, edges)))
             found = self._windows(part, num_samples - len(touched))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,16 +131,12 @@ class SourceOrigins:
         """Returns by path the pairs that are of an input file, and its number in each; opens them all, once."""
         if self._by_path is None:
             by_path: dict[str, list[tuple[int, _PairOrigins, int]]] = {}
-            for pair, opened in self._open_all():
-                for own, file in enumerate(opened.origins.files):
-                    by_path.setdefault(file.path, []).append((pair, opened, own))
+            for pair in range(len(self._pairs.prefixes)):
+                if (opened := self._open(pair)) is not None:
+                    for own, file in enumerate(opened.origins.files):
+                        by_path.setdefault(file.path, []).append((pair, opened, own))
             self._by_path = by_path
         return self._by_path
-
-    def _open_all(self) -> Iterator[tuple[int, _PairOrigins]]:
-        for pair in range(len(self._pairs.prefixes)):
-            if (opened := self._open(pair)) is not None:
-                yield pair, opened
 
     def _open(self, pair: int) -> _PairOrigins | None:
         with self._opening:

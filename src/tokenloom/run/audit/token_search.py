@@ -54,11 +54,10 @@ def find_ids(lock: RunLock, ids: Sequence[int], *, object_storage: ObjectStorage
         DatasetNotFoundError, DatasetFormatError, StorageError: data cannot be read.
     """
     _check_ids(lock, ids)
-    found = [
+    return [
         Match(source=source, document=document, start=start, length=len(ids))
         for source, document, start, _ in _found(lock, ids, object_storage)
     ]
-    return _sorted(found)
 
 
 def find_text(
@@ -79,7 +78,7 @@ def find_text(
         if (place := stable.place_in(pair, row, start, tokenizer)) is not None:
             begin, end = place
             found.add(Match(source=source, document=document, start=begin, length=end - begin))
-    return _sorted(list(found))
+    return sorted(found, key=lambda match: (match.source, match.document, match.start))
 
 
 def _check_ids(lock: RunLock, ids: Sequence[int]) -> None:
@@ -112,10 +111,6 @@ def _found(
                 for row, start in zip(stretch.rows.tolist(), stretch.starts.tolist(), strict=True):
                     yield source, first + row, start, (pair, row)
             first += each.num_documents
-
-
-def _sorted(found: list[Match]) -> list[Match]:
-    return sorted(found, key=lambda match: (match.source, match.document, match.start))
 
 
 _HASHES_AT_ONCE = 1 << 22
