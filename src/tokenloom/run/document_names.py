@@ -44,11 +44,7 @@ class NamedDocuments:
 
 
 def parse_name(text: str, sources: Collection[str]) -> DocumentName:
-    """Returns what a document is named by; whether there is such a record is not looked at.
-
-    Raises:
-        ConfigError: it is no name of a document.
-    """
+    """Returns what a document is named by; whether there is such a record is not looked at."""
     name, separator, number = text.strip().rpartition(":")
     if not separator or not name or not _NUMBER.fullmatch(number):
         message = f"expected a document such as `web:12345` or `crawl/0007.jsonl:88`, found {quoted(text)}"
@@ -82,12 +78,7 @@ def resolve_names(
     *,
     object_storage: ObjectStorageSettings | None = None,
 ) -> NamedDocuments:
-    """Returns the documents that names stand for.
-
-    Raises:
-        ConfigError: a source has no such document, or no input file such a record; or no pair knows its input.
-        DatasetFormatError, DatasetNotFoundError, StorageError: see `SourceOrigins`.
-    """
+    """Returns the documents that names stand for."""
     from tokenloom.run.audit.source_origins import SourceOrigins
 
     numbers = {source.name: number for number, source in enumerate(sources)}

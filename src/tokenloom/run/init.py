@@ -56,9 +56,6 @@ def weighted_entries(entries: Sequence[str]) -> tuple[tuple[str, ...], tuple[Fra
     Example:
         >>> weighted_entries(["0.8", "web", "0.2", "code"])
         (('web', 'code'), (Fraction(4, 5), Fraction(1, 5)))
-
-    Raises:
-        ConfigError: weights and prefixes do not take turns, or a weight is none above 0.
     """
     are_numbers = [number_or_none(entry, f"entry {row} {entry!r}") is not None for row, entry in enumerate(entries, 1)]
     if not any(are_numbers):
@@ -82,12 +79,7 @@ def weighted_entries(entries: Sequence[str]) -> tuple[tuple[str, ...], tuple[Fra
 
 
 def draft_text(draft: RunDraft, *, path: str) -> str:
-    """Returns the text of a new `run.toml`, with comments for who reads it.
-
-    Raises:
-        ConfigError: it would be no run; or data cannot be opened, where their sizes decide their shares.
-        DatasetNotFoundError: likewise.
-    """
+    """Returns the text of a new `run.toml`, with comments for who reads it."""
     folder = os.path.dirname(path)
     names = _names(draft.data)
     sources = [

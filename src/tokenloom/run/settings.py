@@ -188,21 +188,13 @@ def whole_weights(weights: Iterable[tuple[Key, Fraction]]) -> list[tuple[Key, in
 
 
 def read_run(path: str | os.PathLike[str]) -> RunSettings:
-    """Returns what a `run.toml` says.
-
-    Raises:
-        ConfigError: it cannot be read, or something in it is wrong; the message names the key.
-    """
+    """Returns what a `run.toml` says."""
     recover(lock_path(os.fspath(path)))
     return parse_run(read_toml(path), path=os.fspath(path))
 
 
 def parse_run(text: str, *, path: str) -> RunSettings:
-    """Returns what the text of a `run.toml` says.
-
-    Raises:
-        ConfigError: something in it is wrong; the message names the key.
-    """
+    """Returns what the text of a `run.toml` says."""
     top = parse_toml(text, path=path)
     if not top.values:
         top.refuse(None, "expected a run, found an empty file", hint="`tokenloom run init` writes one")

@@ -31,9 +31,6 @@ def rewritten(text: str, settings: RunSettings) -> tuple[str, RunSettings]:
 
     What may differ are sizes and weights of stages; new are sources and denials behind the others, and stages, whose
     followers are given what they had: their names, and their sequence length if they went by the one before.
-
-    Raises:
-        ConfigError: it would be no valid run, or the file cannot be edited.
     """
     edit, old = _Edit(text, settings.path), parse_run(text, path=settings.path)
     for source in settings.sources[len(old.sources) :]:

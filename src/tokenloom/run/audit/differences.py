@@ -102,11 +102,7 @@ class RunDifferences:
 
 
 def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunDifferences:
-    """Returns how a run differs from another.
-
-    Raises:
-        ConfigError: `until` is behind the ends of both, or a lock is none that a run can follow.
-    """
+    """Returns how a run differs from another."""
     ends = old.num_samples, new.num_samples
     longest = max(_ENDLESS if end is None else end for end in ends)
     if until is not None and until > longest:

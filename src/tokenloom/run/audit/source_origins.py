@@ -206,9 +206,6 @@ def input_problem(file: OriginFile) -> str | None:
     """Returns how an input file differs from what was tokenized, as a sentence; None if nothing is known to differ.
 
     Sizes are compared, and where they were recorded times of change, or etags of objects.
-
-    Raises:
-        StorageError: it cannot be asked for.
     """
     if file.path == STDIN:
         return "the input came from standard input, and cannot be read again"
@@ -224,12 +221,7 @@ def input_problem(file: OriginFile) -> str | None:
 
 
 def read_records(file: OriginFile, numbers: Iterable[int]) -> dict[int, str]:
-    """Returns records of an input file by number: lines as they are, rows as JSON. One pass up to the last of them.
-
-    Raises:
-        InputError, StorageError: the file cannot be read.
-        ConfigError: nothing tells its format.
-    """
+    """Returns records of an input file by number: lines as they are, rows as JSON. One pass up to the last of them."""
     wanted = set(numbers)
     if file.path == STDIN:
         message = "expected an input file, found standard input, which cannot be read again"
@@ -255,11 +247,7 @@ _TOKENS_AT_ONCE = 1 << 22
 
 
 def span_tokens(table: SpanTable, *, object_storage: ObjectStorageSettings | None = None) -> list[NDArray[Any]]:
-    """Returns the tokens of each span, in the dtype of its pair; none of documents that are denied.
-
-    Raises:
-        DatasetNotFoundError, DatasetFormatError, StorageError: a pair cannot be read.
-    """
+    """Returns the tokens of each span, in the dtype of its pair; none of documents that are denied."""
     found: list[NDArray[Any]] = [np.empty(0, dtype=np.int64)] * len(table)
     pairs, rows = table.pairs()
     wanted = ~table.denied

@@ -48,10 +48,6 @@ def find_ids(lock: RunLock, ids: Sequence[int], *, object_storage: ObjectStorage
     """Returns where ids stand one after the other within a document, of all sources; also those held out or denied.
 
     Reads all tokens, at about 1 ns each where they are in memory.
-
-    Raises:
-        ConfigError: there are no ids, one is not in the vocabulary, or they stand at more than 100,000 places.
-        DatasetNotFoundError, DatasetFormatError, StorageError: data cannot be read.
     """
     _check_ids(lock, ids)
     return [
@@ -66,11 +62,6 @@ def find_text(
     """Returns where a text stands within a document, of all sources; also those held out or denied.
 
     A text that was tokenized otherwise than its tokens in the midst of other text, as with dropout, is not found.
-
-    Raises:
-        ConfigError: the text is too short to have tokens that do not depend on what stands around it, or stands at
-            more than 100,000 places.
-        DatasetNotFoundError, DatasetFormatError, StorageError: data cannot be read.
     """
     stable = StableIds.of(text, tokenizer)
     found = set()
@@ -119,12 +110,7 @@ _HASHES_AT_ONCE = 1 << 22
 def find_whole_texts(
     lock: RunLock, texts: Sequence[str], *, object_storage: ObjectStorageSettings | None = None
 ) -> tuple[list[tuple[int, int]], list[str]]:
-    """Returns the documents whose text is one of these, as (source, document), rising, and the pairs without hashes.
-
-    Raises:
-        ConfigError: no pair has hashes.
-        DatasetFormatError, DatasetNotFoundError, StorageError: hashes are damaged, or belong to other data.
-    """
+    """Returns the documents whose text is one of these, as (source, document), rising, and the pairs without hashes."""
     wanted = hash_documents([Texts(texts=list(dict.fromkeys(texts)))], len(set(texts)))
     found, missing = [], []
     for source, locked in enumerate(lock.sources):
