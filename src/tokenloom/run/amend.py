@@ -325,6 +325,7 @@ def deny_documents(
     run, position = Run(path, new, reading=reading), denial.position
     stop = _stop(run, position, until)
     changed = run.occurrences(documents, start=position, stop=stop)
+    seen = run.occurrences(documents, stop=position) if since_start else None
     bare_old, bare_new = replace(old, denials=()), replace(new, denials=())
     return Denied(
         amended=amended,
@@ -334,7 +335,7 @@ def deny_documents(
         empty_records=amended.locked.empty_records,
         changed=changed.take(changed.denied & ~_denied_by(old, changed)),
         stop=stop,
-        seen=_not_denied(run.occurrences(documents, stop=position)) if since_start else None,
+        seen=None if seen is None else seen.take(~seen.denied),
         digests=(order_digest(old, position), order_digest(new, position)),
         order_digests=(order_digest(bare_old, stop), order_digest(bare_new, stop)),
     )
@@ -386,7 +387,3 @@ def _denied_by(lock: RunLock, table: SpanTable) -> NDArray[np.bool_]:
         own = table.sources == source
         denied[own] = table.positions[own] >= denied_from(lock, source, table.documents[own])
     return denied
-
-
-def _not_denied(table: SpanTable) -> SpanTable:
-    return table.take(~table.denied)

@@ -149,36 +149,32 @@ class Member:
         self.data = data
         self.taken: TakenOfPairs | None = None
         is_shuffled = lock.documents == "shuffled" and not held
-        self.dataset: Any
+        kind: type[ConversationSamples] | None = None
         if lock.dataset in CONVERSATIONS:
             from tokenloom.run.packs import CONVERSATION_CLASSES
 
             kind = CONVERSATION_CLASSES[lock.dataset]
-            documents, self.taken, num_packs = data.conversations(kind, config)
-            self.order: WalkOrder = WalkOrder(
-                data.pairs,
-                documents,
-                [],
-                identity=identity,
-                is_shuffled=is_shuffled,
-                sequence_length=config.sequence_length if kind.shares_samples else 1,
-                extra=0,
-                denied=denied,
-                num_packs=num_packs if kind.shares_samples else None,
-            )
+            documents, self.taken, packs = data.conversations(kind, config)
+            length, extra, num_packs = (config.sequence_length, 0, packs) if kind.shares_samples else (1, 0, None)
+        else:
+            documents = data.held if held else data.training
+            length, extra = config.sequence_length, config.num_extra_tokens
+            num_packs = data.num_packs(length) if lock.windows == "best_fit" else None
+        self.order: WalkOrder = WalkOrder(
+            data.pairs,
+            documents,
+            [],
+            identity=identity,
+            is_shuffled=is_shuffled,
+            sequence_length=length,
+            extra=extra,
+            denied=denied,
+            num_packs=num_packs,
+        )
+        self.dataset: Any
+        if kind is not None and self.taken is not None:
             self.dataset = kind.in_order(self.taken, self.order)
         else:
-            self.order = WalkOrder(
-                data.pairs,
-                data.held if held else data.training,
-                [],
-                identity=identity,
-                is_shuffled=is_shuffled,
-                sequence_length=config.sequence_length,
-                extra=config.num_extra_tokens,
-                denied=denied,
-                num_packs=data.num_packs(config.sequence_length) if lock.windows == "best_fit" else None,
-            )
             self.dataset = CLASSES[lock.dataset].in_order(data.pairs, self.order, config, name=data.source.name)
         self.walks: set[int] = set()
         """Those that were added."""

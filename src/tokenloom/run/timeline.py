@@ -129,11 +129,6 @@ class Timeline:
         leaf = self.entered(segment).leaf_of(source)
         return 0 if leaf is None else int(self._segment(segment).mixed.counts(offset)[leaf])
 
-    def num_positions(self, segment: int) -> int:
-        """Returns how many positions a segment has; 2**60 if it is endless."""
-        size = self.lock.segments[segment].num_samples
-        return MOST_SAMPLES if size is None else size
-
     def num_taken(self, segment: int, offset: int) -> Int64s:
         """Returns how many takes of each leaf stand at the first positions of a segment: int64[num_leaves].
 

@@ -17,7 +17,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.run.audit.windows_read import common, num_tokens_of, windows_read
 from tokenloom.run.changes import MAKE_SAMPLES, first_moved
 from tokenloom.run.dataset import Place, place_at
-from tokenloom.run.digest import order_digest, ratio_of, run_identity
+from tokenloom.run.digest import content_of, order_digest, ratio_of, run_identity
 from tokenloom.run.lock import LockedPair, LockedSource, RunLock
 from tokenloom.run.progress import mixed_size
 from tokenloom.run.timeline import Timeline
@@ -231,14 +231,11 @@ def _denials(lock: RunLock) -> list[str]:
 
 def _data(pair: LockedPair) -> tuple[object, ...]:
     """Returns what tells the data of a pair from others, wherever they lie and whatever is held out of them."""
-    counts = pair.num_documents, pair.num_tokens, pair.dtype, pair.idx_bytes
-    return (*counts, pair.index_start_crc32, pair.tokens_crc32)
+    return tuple(content_of(pair)[:-3])
 
 
 def _content(source: LockedSource) -> list[tuple[object, ...]]:
-    return [
-        (*_data(pair), pair.since, pair.held_blocks, pair.held_documents, pair.held_tokens) for pair in source.pairs
-    ]
+    return [(*content_of(pair), pair.since) for pair in source.pairs]
 
 
 def _described(source: LockedSource) -> str:
