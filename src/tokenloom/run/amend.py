@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.run.audit.occurrences import denied_from
 from tokenloom.run.audit.span_table import SpanTable
+from tokenloom.run.changes import lock_changes
 from tokenloom.run.digest import order_digest
 from tokenloom.run.document_names import parse_name
 from tokenloom.run.held_out import are_held_out
@@ -80,12 +81,7 @@ class Amendment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amended:
-    """What an amendment came to.
-
-    Attributes:
-        before, after: text of `run.toml`.
-        locked: the lock before, and the new one.
-    """
+    """What an amendment came to: the text of `run.toml` before and after, and the locks."""
 
     before: str
     after: str
@@ -162,12 +158,8 @@ def _check(amendment: Amendment, settings: RunSettings, old: RunLock) -> None:
 def _check_growth(amendment: Amendment, locked: LockedRun) -> None:
     """Checks that new data are taken up where that was asked for, and nowhere else."""
     assert locked.old is not None
-    known = {source.name: len(source.pairs) for source in locked.old.sources}
-    grown = [
-        (source.name, source.pairs[known[source.name]].prefix)
-        for source in locked.lock.sources
-        if source.name in known and len(source.pairs) > known[source.name]
-    ]
+    changes = lock_changes(locked.old, locked.lock)
+    grown = [(each.name, each.pairs[0].prefix) for each in changes.new_data if each.name not in changes.new_sources]
     if amendment.grows and not grown:
         message = "expected new pairs in `data` of a source, found none that the lock does not have"
         raise ConfigError(message, hint="write them where `data` of a source finds them, or change `data`")

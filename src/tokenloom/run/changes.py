@@ -274,12 +274,13 @@ def lock_changes(old: RunLock, new: RunLock) -> LockChanges:
     """Returns how a lock differs from an older one."""
     before = {source.name: source for source in old.sources}
     names = {source.name for source in new.sources}
+    known = {_facts(old, segment) for segment in old.segments}
     data = [_new_data(source, before.get(source.name)) for source in new.sources]
     return LockChanges(
         new_data=tuple(found for found in data if found.pairs),
         new_sources=tuple(found.name for found in data if found.pairs and found.name not in before),
         gone=tuple(name for name in before if name not in names),
-        new_segments=tuple(_new_segments(old, new)),
+        new_segments=tuple(segment for segment in new.segments if _facts(new, segment) not in known),
         num_denied=len(_denied(new) - _denied(old)),
         others=tuple(name for name in _OTHERS if getattr(old, name) != getattr(new, name)),
     )
@@ -295,11 +296,6 @@ def _new_data(source: LockedSource, old: LockedSource | None) -> LockedSource:
             left[_named_content(pair)] += 1
             pairs.append(pair)
     return replace(source, pairs=tuple(reversed(pairs)))
-
-
-def _new_segments(old: RunLock, new: RunLock) -> list[LockedSegment]:
-    known = {_facts(old, segment) for segment in old.segments}
-    return [segment for segment in new.segments if _facts(new, segment) not in known]
 
 
 def _facts(lock: RunLock, segment: LockedSegment) -> tuple[object, ...]:

@@ -26,13 +26,7 @@ MOST_PASS_ENDS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedWalks:
-    """Walks of a source over the same pairs.
-
-    Attributes:
-        first_pair, last_pair: the pairs that each goes over.
-        num_windows: samples of each.
-        count: how many walks.
-    """
+    """So many walks of a source over pairs [first_pair, last_pair), of so many samples each."""
 
     first_pair: int
     last_pair: int
@@ -373,13 +367,7 @@ def closed_at(lock: RunLock, position: int) -> RunLock:
 
 def tokens_before(lock: RunLock, position: int) -> int:
     """Returns the tokens of all samples before a position."""
-    total = 0
-    for segment in lock.segments:
-        count = position - segment.start
-        if segment.num_samples is not None:
-            count = min(count, segment.num_samples)
-        total += max(0, count) * segment.sequence_length
-    return total
+    return sum((segment.num_samples or 0) * segment.sequence_length for segment in closed_at(lock, position).segments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -222,7 +222,9 @@ def parse_run(text: str, *, path: str) -> RunSettings:
         samples=sample_settings(top.table("samples", name=" of [samples]"), dataset),
         sources=sources,
         stages=parse_stages(stages, numbers),
-        denied=parse_denials(top, numbers),
+        denied=tuple(
+            _denial(table, numbers) for table in top.tables("denied", hint="begin each with a line `[[denied]]`")
+        ),
         path=path,
         sha256=hashlib.sha256(text.encode()).hexdigest(),
     )
@@ -343,11 +345,6 @@ class DenialSettings:
     file: str | None = None
     documents: tuple[DocumentName, ...] = ()
     reason: str | None = None
-
-
-def parse_denials(top: Table, sources: Collection[str]) -> tuple[DenialSettings, ...]:
-    """Returns the `[[denied]]` of a file."""
-    return tuple(_denial(table, sources) for table in top.tables("denied", hint="begin each with a line `[[denied]]`"))
 
 
 def _denial(unnamed: Table, sources: Collection[str]) -> DenialSettings:
@@ -501,7 +498,9 @@ def fault_of_name(name: str) -> str | None:
 
 def _stage(table: Table, name: str, before: StageSettings | None, sources: Mapping[str, int]) -> StageSettings:
     if "sequence_length" in table or before is None:
-        length = table.integer("sequence_length", at_least=1, below=LONGEST_SEQUENCE, hint=_length_hint(table))
+        example = "such as `sequence_length = 4096`; later stages may leave it out"
+        hint = None if "sequence_length" in table else example
+        length = table.integer("sequence_length", at_least=1, below=LONGEST_SEQUENCE, hint=hint)
     else:
         length = before.sequence_length
     given = [key for key in SIZES if key in table]
@@ -522,12 +521,6 @@ def _stage(table: Table, name: str, before: StageSettings | None, sources: Mappi
         weights=_weights(table, sources),
         on_exhausted=table.choice("on_exhausted", ON_EXHAUSTED, "stop"),
     )
-
-
-def _length_hint(table: Table) -> str | None:
-    if "sequence_length" in table:
-        return None
-    return "such as `sequence_length = 4096`; later stages may leave it out"
 
 
 def _weights(table: Table, sources: Mapping[str, int]) -> Shares | None:

@@ -57,13 +57,7 @@ from tokenloom.run.tokenizer import RunTokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPositions:
-    """What identifies the positions of a run in the reference's order: all of it is one thing.
-
-    Attributes:
-        run: identity of the run.
-        digest: of everything that decides the order.
-        num_samples: positions that there are.
-    """
+    """What identifies the positions of a run in the reference's order: all of it is one thing, of one digest."""
 
     run: str
     digest: str

@@ -75,11 +75,7 @@ class Stretch(TakeMap):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leftovers(TakeMap):
-    """Windows one by one.
-
-    Attributes:
-        walks, windows: int64[num_takes], each window at most once.
-    """
+    """Windows one by one: int64[num_takes], each at most once."""
 
     walks: Int64s
     windows: Int64s

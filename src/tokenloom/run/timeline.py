@@ -127,14 +127,14 @@ class Timeline:
     def num_given(self, segment: int, source: int, offset: int) -> int:
         """Returns how many takes of a source are given out by the first mixing blocks of a segment."""
         leaf = self.entered(segment).leaf_of(source)
-        return 0 if leaf is None else int(self._segment(segment).mixed.counts(offset)[leaf])
+        return 0 if leaf is None else int(self.mixed(segment).counts(offset)[leaf])
 
     def num_taken(self, segment: int, offset: int) -> Int64s:
         """Returns how many takes of each leaf stand at the first positions of a segment: int64[num_leaves].
 
         Costs as much as the leaves, and as the positions of a mixing block.
         """
-        mixed = self._segment(segment).mixed
+        mixed = self.mixed(segment)
         first = offset if offset == len(mixed) else offset - offset % self.lock.mixing_block
         counts = mixed.counts(first)
         if first < offset:
@@ -171,6 +171,10 @@ class Timeline:
     def entered(self, segment: int) -> Entered:
         """Returns what the sources of a segment give in it."""
         return self._segment(segment).entered
+
+    def mixed(self, segment: int) -> MixedStage:
+        """Returns the mixture of a segment."""
+        return self._segment(segment).mixed
 
     def _readings(self, source: int) -> Iterator[tuple[_Segment, int]]:
         """Yields the segments that read a source, and its leaf there."""

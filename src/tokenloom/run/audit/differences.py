@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.audit.windows_read import common, num_tokens_of, windows_read
+from tokenloom.run.audit.occurrences import common, num_tokens_of, windows_read
 from tokenloom.run.changes import MAKE_SAMPLES, first_moved
 from tokenloom.run.dataset import Place, place_at
 from tokenloom.run.digest import content_of, order_digest, ratio_of, run_identity
@@ -144,7 +144,10 @@ def _shared(before: Timeline, after: Timeline, stop: int) -> tuple[SharedSource,
     """Returns what two runs have in common of each source, in the order of the first run."""
     read, other = windows_read(before, 0, stop), windows_read(after, 0, stop)
     have_samples = all(_setting(before.lock, name) == _setting(after.lock, name) for name in MAKE_SAMPLES)
-    owners = _owners(after.lock)
+    owners: dict[tuple[object, ...], list[str]] = {}
+    for owner in after.lock.sources:
+        for pair in owner.pairs:
+            owners.setdefault(_data(pair), []).append(owner.name)
     ones, others = (
         {source.name: (number, source) for number, source in enumerate(timeline.lock.sources)}
         for timeline in (before, after)
@@ -247,14 +250,6 @@ def _described(source: LockedSource) -> str:
 def _differing(content: list[tuple[object, ...]], other: list[tuple[object, ...]]) -> str:
     differing = Counter(content) - Counter(other)
     return f"{sum(differing.values())} pairs with other checksums, sizes or positions" if differing else "another order"
-
-
-def _owners(lock: RunLock) -> dict[tuple[object, ...], list[str]]:
-    owners: dict[tuple[object, ...], list[str]] = {}
-    for source in lock.sources:
-        for pair in source.pairs:
-            owners.setdefault(_data(pair), []).append(source.name)
-    return owners
 
 
 def _num_tokens(source: LockedSource) -> int:

@@ -177,7 +177,7 @@ class SpanTable:
         """Yields each span as a dict of plain values by the names of `columns`; None where something is not known."""
         columns = self.columns()
         lists = [
-            values.tolist() if missing is None else [None if gone else value for value, gone in _pairs(values, missing)]
+            np.ma.masked_array(values, mask=missing is not None and missing).tolist()
             for values, missing in columns.values()
         ]
         for row in zip(*lists, strict=True):
@@ -211,10 +211,6 @@ def _named(names: Sequence[str], numbers: NDArray[Any]) -> tuple[NDArray[Any], N
     missing = numbers < 0
     by_number = np.array([*names, None], dtype=object)  # -1 is the last
     return by_number[numbers], missing
-
-
-def _pairs(values: NDArray[Any], missing: NDArray[np.bool_]) -> Iterator[tuple[Any, bool]]:
-    return zip(values.tolist(), missing.tolist(), strict=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -29,14 +29,7 @@ _MOST_FOUND = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Where something that was looked for stands.
-
-    Attributes:
-        source: number of the source.
-        document: number of the document in it.
-        start: the first of its tokens, from the start of the document.
-        length: tokens; of a text all those that hold a part of it.
-    """
+    """Where something stands: a document by numbers, and tokens of it; of a text all that hold a part of it."""
 
     source: int
     document: int

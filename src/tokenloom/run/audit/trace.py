@@ -74,8 +74,6 @@ def trace_dataset(dataset: Any, positions: Asked) -> SpanTable:
         asked,
         parts,
         segments=np.zeros(len(asked), dtype=np.int32),
-        source_names=names,
-        stage_names=(),
         pair_rows=PairRows.of([[(name, 0)] for name in names]),
     )
 
@@ -113,7 +111,8 @@ def _trace_computed(dataset: RunDataset, asked: Int64s) -> SpanTable:
                 slots=slots,
             )
         )
-    return spans_of(asked, parts, lock=dataset.lock, segments=located.segments)
+    pair_rows = PairRows.of_lock(dataset.lock)
+    return spans_of(asked, parts, lock=dataset.lock, segments=located.segments, pair_rows=pair_rows)
 
 
 def trace_stored(dataset: Any, asked: Int64s) -> tuple[list[Any], list[Traced]]:
@@ -169,18 +168,10 @@ def spans_of(
     parts: Iterable[Traced],
     *,
     segments: Int32s,
+    pair_rows: PairRows,
     lock: RunLock | None = None,
-    source_names: Sequence[str] = (),
-    stage_names: Sequence[str] = (),
-    pair_rows: PairRows | None = None,
 ) -> SpanTable:
-    """Returns the spans of all samples as a table, in the order of the positions."""
-    if lock is not None:
-        source_names = [source.name for source in lock.sources]
-        stage_names = [segment.stage for segment in lock.segments]
-    if pair_rows is None:
-        assert lock is not None
-        pair_rows = PairRows.of_lock(lock)
+    """Returns the spans of all samples as a table, in the order of the positions; without a run, sources are pairs."""
     columns: dict[str, list[NDArray[Any]]] = {name: [np.empty(0, dtype=dtype)] for name, dtype in _TYPES.items()}
     for part in parts:
         spans, counts = part.spans, np.diff(part.spans.row_offsets)
@@ -210,8 +201,8 @@ def spans_of(
         positions=positions[samples],
         segments=segments[samples],
         **joined,
-        source_names=tuple(source_names),
-        stage_names=tuple(stage_names),
+        source_names=pair_rows.prefixes if lock is None else tuple(source.name for source in lock.sources),
+        stage_names=() if lock is None else tuple(segment.stage for segment in lock.segments),
         pair_rows=pair_rows,
         run=None if lock is None else run_identity(lock),
     )
