@@ -13,7 +13,7 @@ from tokenloom.cli.options import Either, OneOf, Written
 from tokenloom.cli.values import share, token_count
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.run_arguments import TakenArguments, read_arguments, take_arguments
-from tokenloom.run.init import RunDraft, draft_text, weighted_entries
+from tokenloom.run.toml_edit import RunDraft, draft_text, weighted_entries
 from tokenloom.setting_types import Count, Number
 from tokenloom.storage.publishing import make_folder_of
 from tokenloom.storage.resolve import open_pending

@@ -36,8 +36,6 @@ from tokenloom.run.sample_settings import CONVERSATIONS
 from tokenloom.run.timeline import Located, Timeline, bounds_of
 from tokenloom.storage.addresses import is_remote
 
-_NO_END = 1 << 60
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
@@ -65,7 +63,7 @@ class Place:
 def place_at(timeline: Timeline, position: int) -> Place:
     """Returns what stands at a position, which is in the run."""
     found = timeline.locate(np.array([position], dtype=np.int64))
-    segment = timeline.segments[int(found.segments[0])]
+    segment = timeline.lock.segments[int(found.segments[0])]
     source, walk = int(found.sources[0]), int(found.walks[0])
     return Place(
         position=position,
@@ -126,7 +124,7 @@ class RunDataset(Composite):
     def __len__(self) -> int:
         """The number of samples; 2**60 for a run without an end."""
         number = self.timeline.num_samples
-        return _NO_END if number is None else number
+        return MOST_SAMPLES if number is None else number
 
     def __repr__(self) -> str:
         size = "without end" if self.timeline.num_samples is None else f"num_samples={len(self)}"
@@ -495,7 +493,7 @@ class Lookups:
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self._lengths = sorted({segment.sequence_length for segment in timeline.segments})
+        self._lengths = sorted({segment.sequence_length for segment in timeline.lock.segments})
         self._end = MOST_SAMPLES if timeline.num_samples is None else timeline.num_samples
         self._kept: tuple[Samples, ...] = ()
         self._asked = -_NEAR
@@ -533,7 +531,7 @@ class Lookups:
     def _length_of(self, found: Located) -> int:
         if len(self._lengths) == 1:
             return self._lengths[0]
-        segments = self._timeline.segments
+        segments = self._timeline.lock.segments
         numbers: list[int] = np.unique(found.segments).tolist()
         lengths = {number: segments[number].sequence_length for number in numbers}
         if len(set(lengths.values())) > 1:

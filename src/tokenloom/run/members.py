@@ -13,7 +13,6 @@ from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.data_match import Kind, check_kind
 from tokenloom.datasets.fim import GPTFIMDataset
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs, PairToJoin
 from tokenloom.kernels import NOT_KNOWN, SourceDocuments, make_source_documents
@@ -73,6 +72,7 @@ class SourceData:
         check_one_dtype(self.source)
         self._key = source_key(lock.seed, self.source.name)
         self._config = config
+        self._documents: dict[bool, SourceDocuments] = {}
         self._has_conversations = lock.dataset in CONVERSATIONS
         self.pairs: JoinedPairs = JoinedPairs(
             [
@@ -92,21 +92,13 @@ class SourceData:
 
         return check
 
-    @cached_property
-    def training(self) -> SourceDocuments:
-        """What is not held out."""
-        return self._documents(reads_held=False)
-
-    @cached_property
-    def held(self) -> SourceDocuments:
-        """What is held out."""
-        return self._documents(reads_held=True)
-
-    def _documents(self, *, reads_held: bool) -> SourceDocuments:
-        tokens = [pair.held_tokens if reads_held else pair.num_tokens - pair.held_tokens for pair in self.source.pairs]
-        documents = self._documents_of(tokens, reads_held=reads_held)
-        self.pairs.tell(documents)
-        return documents
+    def documents(self, *, held: bool) -> SourceDocuments:
+        """Returns what is held out, or what is not."""
+        if held not in self._documents:
+            tokens = [pair.held_tokens if held else pair.num_tokens - pair.held_tokens for pair in self.source.pairs]
+            self._documents[held] = self._documents_of(tokens, reads_held=held)
+            self.pairs.tell(self._documents[held])
+        return self._documents[held]
 
     def _documents_of(self, sizes: Sequence[int], *, reads_held: bool) -> SourceDocuments:
         rows = [
@@ -157,7 +149,7 @@ class Member:
             documents, self.taken, packs = data.conversations(kind, config)
             length, extra, num_packs = (config.sequence_length, 0, packs) if kind.shares_samples else (1, 0, None)
         else:
-            documents = data.held if held else data.training
+            documents = data.documents(held=held)
             length, extra = config.sequence_length, config.num_extra_tokens
             num_packs = data.num_packs(length) if lock.windows == "best_fit" else None
         self.order: WalkOrder = WalkOrder(

@@ -119,8 +119,7 @@ class PlannedCap:
     """Where a source has been read `max_passes` times.
 
     Attributes:
-        source: its name.
-        max_passes: its cap.
+        source, max_passes: its name, and its cap.
         position: the first position at which another pass would begin, before mixing; None: it does not come to that.
         follows: "stop" where the run ends there, "renormalise" where other sources are read, "repeat" where the source
             is; None without a position.

@@ -465,7 +465,9 @@ def parse_stages(tables: list[Table], sources: Mapping[str, int]) -> tuple[Stage
     stages: list[StageSettings] = []
     named: dict[str, int] = {}
     for number, unnamed in enumerate(tables, 1):
-        name = name_of(unnamed, "name") if "name" in unnamed else f"stage {number}"
+        name = unnamed.text("name") if "name" in unnamed else f"stage {number}"
+        if (fault := fault_of_name(name)) is not None:
+            unnamed.refuse_value("name", fault)
         table = replace(unnamed, name=f" of stage {name!r}")
         if (other := named.setdefault(name, number)) != number:
             message = f"expected another name than {name!r}, which stage {other} of the file has"
@@ -477,14 +479,6 @@ def parse_stages(tables: list[Table], sources: Mapping[str, int]) -> tuple[Stage
             table.refuse(None, message, hint="only the last stage may go on for ever")
         stages.append(stage)
     return tuple(stages)
-
-
-def name_of(table: Table, key: str) -> str:
-    """Returns a value that has to be a name: printable, without blanks around it."""
-    name = table.text(key)
-    if (fault := fault_of_name(name)) is not None:
-        table.refuse_value(key, fault)
-    return name
 
 
 def fault_of_name(name: str) -> str | None:

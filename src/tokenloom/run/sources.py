@@ -86,7 +86,10 @@ def lock_sources(
             source = _lock_source(
                 named[name], found, olds.get(name), seed=settings.seed, at=at, object_storage=object_storage
             )
-            sources.append(source if count_packs is None else _with_packs(source, count_packs))
+            if count_packs is not None:
+                packed = (replace(pair, packs=count_packs(source, number)) for number, pair in enumerate(source.pairs))
+                source = replace(source, pairs=tuple(packed))
+            sources.append(source)
         else:
             sources.append(olds[name])
     if settings.order != "megatron":
@@ -276,11 +279,6 @@ def _check_holdout(settings: SourceSettings, kept: Sequence[LockedPair], *, by_b
             )
             message += f"has, found one of {share}"
             raise ConfigError(message, hint="a holdout is chosen before training; set it as it was")
-
-
-def _with_packs(source: LockedSource, count_packs: CountPacks) -> LockedSource:
-    pairs = [replace(pair, packs=count_packs(source, number)) for number, pair in enumerate(source.pairs)]
-    return replace(source, pairs=tuple(pairs))
 
 
 def _check_each_in_one_source(prefixes: dict[str, list[str]]) -> None:

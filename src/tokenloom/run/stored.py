@@ -89,10 +89,9 @@ def positions_of(settings: RunSettings, lock: RunLock, *, num_samples: int | Non
         "weights": [] if shares is None else [share.hex() for share in normalize(shares)],
     }
     digest = hashlib.sha256(json.dumps(facts, separators=(",", ":"), sort_keys=True).encode()).hexdigest()
-    if num_samples is None:
-        num_samples = lock.segments[0].num_samples
-    assert num_samples is not None
-    return StoredPositions(run=run_identity(lock), digest=digest, num_samples=num_samples)
+    count = lock.segments[0].num_samples if num_samples is None else num_samples
+    assert count is not None
+    return StoredPositions(run=run_identity(lock), digest=digest, num_samples=count)
 
 
 class StoredOrder:
@@ -227,13 +226,7 @@ _POSITIONS_AT_ONCE = 1 << 16
 
 
 class StoredMembers:
-    """The datasets that a run in the reference's order is made of, each of a pair; one of a run of one pair.
-
-    Attributes:
-        datasets: the datasets.
-        pairs: numbers of their pairs in `pair_rows`.
-        sources: numbers of their sources.
-    """
+    """The datasets that a run in the reference's order is made of, each of a pair, with numbers of pair and source."""
 
     def __init__(self, dataset: Any, lock: RunLock) -> None:
         self.pair_rows: PairRows = PairRows.of_lock(lock)
@@ -244,11 +237,7 @@ class StoredMembers:
         self.sources: list[int] = [self.pair_rows.source_of(pair) for pair in self.pairs]
 
     def located(self, start: int, stop: int) -> Iterator[tuple[Int64s, NDArray[Any], NDArray[Any]]]:
-        """Yields what stands at positions [start, stop), some million at a time: about 5 ns each.
-
-        Yields:
-            int64[count], positions, rising; the numbers of their datasets, and which samples of these they are.
-        """
+        """Yields positions in [start, stop), some million at a time, with numbers of datasets, and samples of these."""
         for first in range(start, stop, _ROWS_AT_ONCE):
             positions = np.arange(first, min(first + _ROWS_AT_ONCE, stop), dtype=np.int64)
             if self._blend is None:

@@ -67,11 +67,6 @@ class Timeline:
         return Timeline, (self.lock,)
 
     @property
-    def segments(self) -> tuple[LockedSegment, ...]:
-        """The segments of the run."""
-        return self.lock.segments
-
-    @property
     def num_samples(self) -> int | None:
         """Positions of the run; None if its last stage is endless."""
         return self.lock.num_samples

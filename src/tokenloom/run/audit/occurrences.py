@@ -67,7 +67,7 @@ def windows_read(
     """
     reading = _Reading(timeline)
     wanted = None if sources is None else set(sources)
-    for number, segment in enumerate(timeline.segments):
+    for number, segment in enumerate(timeline.lock.segments):
         first = max(start - segment.start, 0)
         last = stop - segment.start if segment.num_samples is None else min(stop - segment.start, segment.num_samples)
         if first < last:
@@ -215,7 +215,7 @@ class OccurrenceSearch:
 
     def _block_end(self, stop: int) -> int:
         """Returns the end of the mixing block that ends at a position or behind it; what is read of it is ranges."""
-        starts = [segment.start for segment in self._timeline.segments if segment.start < stop]
+        starts = [segment.start for segment in self._timeline.lock.segments if segment.start < stop]
         block = self._timeline.lock.mixing_block
         return starts[-1] - (starts[-1] - stop) // block * block
 

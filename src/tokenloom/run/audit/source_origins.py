@@ -34,7 +34,6 @@ class _PairOrigins:
     """The origins of one pair.
 
     Attributes:
-        origins: them.
         files: int32[num_files + 1], numbers of its files among those of all pairs; the last is -1.
         boundaries: int64[num_documents + 1], the first sequence of each document of the pair, and the end.
     """

@@ -147,7 +147,6 @@ class StableIds:
     """What is looked for of a text.
 
     Attributes:
-        text: the text.
         ids: ids that it has wherever it stands.
         before, behind: tokens that it may have before and behind them, at most.
     """
@@ -177,13 +176,23 @@ class StableIds:
         return cls(text=text, ids=tuple(alone[first:last]), before=num_before + 1, behind=num_behind + 1)
 
     def place_in(self, pair: IndexedDataset, row: int, start: int, tokenizer: Any) -> tuple[int, int] | None:
-        """Returns the first token of the text with these ids at a place, and one past its last; None if not there."""
+        """Returns the fewest tokens that hold the text, these ids at a place among them; None if it is not there."""
         first = max(0, start - self.before)
         last = min(int(pair.sequence_lengths[row]), start + len(self.ids) + self.behind)
         tokens = pair.get(row, offset=first, length=last - first)
         tokens = (tokens[0] if pair.multimodal else tokens).tolist()
-        place = place_of_text(self.text, tokens, start - first, len(self.ids), tokenizer)
-        return None if place is None else (first + place[0], first + place[1])
+        at = start - first
+
+        def holds(begin: int, end: int) -> bool:
+            return self.text in tokenizer.detokenize(tokens[begin:end])
+
+        if not holds(0, len(tokens)):
+            return None
+        for begin in range(at, -1, -1):
+            end = next((end for end in range(at + len(self.ids), len(tokens) + 1) if holds(begin, end)), None)
+            if end is not None and not holds(begin + 1, end) and not holds(begin, end - 1):
+                return first + begin, first + end
+        return None
 
 
 def fit(ids: Sequence[int], dtype: DTypeLike) -> bool:
@@ -266,21 +275,6 @@ def stretches(
             rows, starts, taken = np.arange(row, row + count), np.zeros(count, dtype=np.int64), own[:count]
             row += count
         yield Spans(rows=rows, starts=starts, lengths=taken, next_row=row, next_start=start)
-
-
-def place_of_text(text: str, tokens: list[int], at: int, count: int, tokenizer: Any) -> tuple[int, int] | None:
-    """Returns the fewest tokens that hold a text, `count` of them from `at` on among them; None if it is not there."""
-
-    def holds(begin: int, end: int) -> bool:
-        return text in tokenizer.detokenize(tokens[begin:end])
-
-    if not holds(0, len(tokens)):
-        return None
-    for begin in range(at, -1, -1):
-        end = next((end for end in range(at + count, len(tokens) + 1) if holds(begin, end)), None)
-        if end is not None and not holds(begin + 1, end) and not holds(begin, end - 1):
-            return begin, end
-    return None
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

@@ -34,8 +34,7 @@ class Traced:
 
     Attributes:
         samples: int64[num_samples], which of the positions asked for these are.
-        source: number of the source.
-        first_document: number in the source of the first document that spans count from.
+        source, first_document: number of the source, and in it of the first document that spans count from.
         passes, walks, windows: int64[num_samples].
         spans: the spans; numbers of documents that are denied are negative.
         slots: int64[num_spans], what each takes of its sample.
