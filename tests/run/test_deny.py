@@ -117,3 +117,9 @@ def test_what_cannot_be_denied(tmp_path):
     path.write_text(path.read_text().replace("web = 3", "web = 4"))
     with pytest.raises(ConfigError, match="as it was locked, found it changed since"):
         deny_documents(path, Amendment(position=300, denied_documents=("web:3",)))
+
+
+def test_a_denial_changes_nothing_else(tmp_path):
+    make_run(tmp_path)
+    with pytest.raises(ConfigError, match="expected documents to deny alone, found other changes beside them"):
+        deny_documents(tmp_path / "run.toml", Amendment(position=200, denied_documents=("web:3",), grows=True))

@@ -309,6 +309,9 @@ def deny_documents(
         OutputBusyError, DatasetNotFoundError, DatasetFormatError: see `amend_run`.
     """
     path = os.fspath(path)
+    if denial.has_stage or denial.sources or denial.grows:
+        message = f"expected documents to deny alone, found other changes beside them: {denial}"
+        raise ConfigError(message, hint="make those with `amend_run`")
     reading = Reading() if reading is None else reading
     amended = amend_run(path, denial, reading=reading, write=write, check=_check_denies)
     documents = _added(amended)

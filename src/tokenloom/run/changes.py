@@ -180,13 +180,13 @@ class _Compared:
             np.array([numbers.setdefault(source.name, len(numbers)) for source in lock.sources]) for lock in locks
         )
         self._lengths = tuple(np.array([segment.sequence_length for segment in lock.segments]) for lock in locks)
-        others = {source.name: source for source in after.lock.sources}
+        self._numbers_after = {source.name: number for number, source in enumerate(after.lock.sources)}
+        others = [self._numbers_after.get(source.name) for source in before.lock.sources]
         self._changed = [
             number
-            for number, source in enumerate(before.lock.sources)
-            if source.name in others and _contents(source) != _contents(others[source.name])
+            for number, other in enumerate(others)
+            if other is not None and _contents(before.lock.sources[number]) != _contents(after.lock.sources[other])
         ]
-        self._numbers_after = {source.name: number for number, source in enumerate(after.lock.sources)}
 
     def differ(self, positions: NDArray[np.int64], before: Located, after: Located) -> NDArray[np.bool_]:
         """Returns which positions hold something else: bool[num_positions]."""
@@ -219,13 +219,12 @@ class _Compared:
         differs = np.zeros(len(positions), dtype=np.bool_)
         old, new = (timeline.lock for timeline in self._timelines)
         starts = sorted({denial.start for lock in (old, new) for denial in lock.denials} | {0})
-        for start, stop in zip(starts, [*starts[1:], None], strict=True):
-            here = (positions >= start) if stop is None else (positions >= start) & (positions < stop)
-            if here.any():
-                one, other = _denied_at(old, start), _denied_at(new, start)
-                names = [name for name in one.keys() | other.keys() if one.get(name) != other.get(name)]
-                numbers = [number for number, source in enumerate(old.sources) if source.name in names]
-                differs |= here & np.isin(before.sources, numbers)
+        places = np.searchsorted(starts, positions, side="right") - 1
+        for place in np.unique(places).tolist():
+            one, other = _denied_at(old, starts[place]), _denied_at(new, starts[place])
+            names = [name for name in one.keys() | other.keys() if one.get(name) != other.get(name)]
+            numbers = [number for number, source in enumerate(old.sources) if source.name in names]
+            differs |= (places == place) & np.isin(before.sources, numbers)
         return differs
 
 

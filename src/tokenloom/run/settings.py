@@ -454,11 +454,6 @@ class StageSettings:
         """Samples, as far as the settings alone tell: None for an endless stage, and for passes."""
         return self.samples if self.tokens is None else self.tokens // self.sequence_length
 
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The sources that it reads."""
-        return tuple(name for name, _ in self.passes or self.weights or ())
-
 
 def parse_stages(tables: list[Table], sources: Mapping[str, int]) -> tuple[StageSettings, ...]:
     """Returns the stages."""
