@@ -63,39 +63,25 @@ def edited(text: str, *edits: Edit) -> str:
 
 
 def set_samples(name: str, samples: int, *, weights: Shares | None = None) -> Edit:
-    """Returns an edit that gives a stage a number of samples, and weights if need be."""
+    def edit(stage: StageSettings) -> StageSettings:
+        sized = replace(stage, tokens=None, samples=samples, passes=None, weights=weights or stage.weights)
+        return sized if stage.name == name else stage
 
-    def edit(settings: RunSettings) -> RunSettings:
-        return replace(
-            settings,
-            stages=tuple(
-                replace(stage, tokens=None, samples=samples, passes=None, weights=weights or stage.weights)
-                if stage.name == name
-                else stage
-                for stage in settings.stages
-            ),
-        )
-
-    return edit
+    return lambda settings: replace(settings, stages=tuple(map(edit, settings.stages)))
 
 
 def insert_stage(new: StageSettings, *, after: str) -> Edit:
-    """Returns an edit that inserts a stage."""
+    def stages(old: tuple[StageSettings, ...]) -> list[StageSettings]:
+        return [each for stage in old for each in ([stage, new] if stage.name == after else [stage])]
 
-    def edit(settings: RunSettings) -> RunSettings:
-        number = [stage.name for stage in settings.stages].index(after) + 1
-        return replace(settings, stages=(*settings.stages[:number], new, *settings.stages[number:]))
-
-    return edit
+    return lambda settings: replace(settings, stages=tuple(stages(settings.stages)))
 
 
 def deny(**denial) -> Edit:
-    """Returns an edit that appends a denial."""
     return lambda settings: replace(settings, denied=(*settings.denied, DenialSettings(**denial)))
 
 
 def add_source(name: str, data: str) -> Edit:
-    """Returns an edit that adds a source."""
     new = SourceSettings(name=name, data=(data,))
     return lambda settings: replace(settings, sources=(*settings.sources, new))
 
@@ -153,13 +139,8 @@ def test_a_source():
 
 
 def test_several_edits_of_one_file():
-    after = edited(
-        TEXT,
-        deny(file="list.txt", start=70),
-        add_source("wiki", "w"),
-        set_samples("stage 1", 30),
-        insert_stage(replace(NEW, weights=(("wiki", Fraction(1)),)), after="stage 1"),
-    )
+    new = insert_stage(replace(NEW, weights=(("wiki", Fraction(1)),)), after="stage 1")
+    after = edited(TEXT, deny(file="list.txt", start=70), add_source("wiki", "w"), set_samples("stage 1", 30), new)
     assert [line for line in changed(TEXT, after) if line[0] == "-"] == ['- tokens = "1K"   # not much']
 
 
@@ -212,11 +193,7 @@ def test_any_run_keeps_its_lines_and_meaning(run, data):
         assert found.stages == (*stages[: number + 1], new, *stages[number + 1 :])
         assert [line for line in changed(text, after) if line[0] == "-"] == []
         assert replace(found, stages=stages) == before
-    after = edited(
-        text,
-        deny(file="list", start=5),
-        add_source("new source", "new/*"),
-    )
+    after = edited(text, deny(file="list", start=5), add_source("new source", "new/*"))
     found = parse_run(after, path=PATH)
     assert (len(found.denied), found.sources[-1].data) == (2, ("new/*",))
     assert [line for line in changed(text, after) if line[0] == "-"] == []

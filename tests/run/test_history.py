@@ -26,7 +26,6 @@ def run_of(sources, segments, **settings) -> Run:
 
 
 def planned_passes(made, position: int) -> list[Fraction]:
-    """Returns the passes before a position by a plan of the run that ends there."""
     passes = {each.name: Fraction(0) for each in made.sources}
     for planned in plan_of(closed_at(made, position)).segments if position else ():
         for reading in planned.readings:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom.run.take_maps import Chain, Leftovers, Merge, Rest, Stretch, TakeMap, rest_of
+from tokenloom.run.take_maps import Chain, Leftovers, Merge, Stretch, TakeMap, rest_of
 
 
 def windows(take_map: TakeMap) -> list[tuple[int, int]]:
@@ -67,11 +66,3 @@ def test_maps_and_their_rests_are_one_to_one(plan, data):
         expected = {window: take for take, window in enumerate(windows(rest))}
         asked = zip(walks.ravel().tolist(), numbers.ravel().tolist(), strict=True)
         assert takes.tolist() == [expected.get(window, -1) for window in asked]
-
-
-@pytest.mark.parametrize("first", [0, 3])
-def test_the_rest_of_a_rest_is_one_rest(first):
-    merged = Merge([Stretch(0, 0, 5), Stretch(1, 0, 5)])
-    rest = rest_of(rest_of(merged, 2), first)
-    assert isinstance(rest, Rest)
-    assert rest.of is merged
