@@ -61,6 +61,14 @@ def test_a_run_that_was_edited_is_locked_first(tmp_path):
         amend_run(path, Amendment(position=30, weights=shares(code=1)))
 
 
+def test_what_is_named_has_to_be_new_or_there(tmp_path):
+    path = start(tmp_path)
+    with pytest.raises(ConfigError, match="has a source 'web' already"):
+        amend_run(path, Amendment(position=30, sources={"web": "w"}))
+    with pytest.raises(ConfigError, match="did you mean `web`"):
+        amend_run(path, Amendment(position=30, denied_documents=("wbe:1",)))
+
+
 CHANGES = st.lists(
     st.tuples(
         st.integers(1, 60),

@@ -306,11 +306,6 @@ def test_more_than_the_run_has_cannot_have_been_read():
         first_moved(old, old, 21)
 
 
-def test_a_lock_and_itself_are_the_same():
-    one = lock([source("web", 5)], [segment(0, 10, [1])])
-    assert not lock_changes(one, one)
-
-
 def test_sources_pairs_segments_and_denials_are_told():
     old = lock([source("web", 5), source("gone", 5)], [segment(0, 10, [1])])
     new = lock(
@@ -318,10 +313,11 @@ def test_sources_pairs_segments_and_denials_are_told():
     )
     new = replace(new, denials=(LockedDenial(start=4, documents=((0, (1, 2)),)),))
     changes = lock_changes(old, new)
-    assert [(data.source, data.is_new, data.num_tokens, data.since) for data in changes.new_data] == [
-        ("web", False, 71, 4),
-        ("code", True, 31, 0),
+    assert [(data.name, [(pair.num_tokens, pair.since) for pair in data.pairs]) for data in changes.new_data] == [
+        ("web", [(71, 4)]),
+        ("code", [(31, 0)]),
     ]
+    assert changes.new_sources == ("code",)
     assert changes.gone == ("gone",)
     assert changes.new_segments == new.segments
     assert changes.num_denied == 2
@@ -331,4 +327,5 @@ def test_sources_pairs_segments_and_denials_are_told():
 def test_numbers_of_sources_do_not_matter():
     one = lock([source("web", 5), source("code", 5)], [segment(0, 10, [2, 1])])
     other = lock([source("code", 5), source("web", 5)], [segment(0, 10, [1, 2])])
+    assert not lock_changes(one, one)
     assert not lock_changes(one, other)

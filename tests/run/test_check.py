@@ -8,8 +8,7 @@ import pytest
 from tests.run.data import settings_of, write_source, write_with_manifest
 from tests.run.locks import make_lock
 
-from tokenloom.run.check import check_sources
-from tokenloom.run.sources import lock_sources
+from tokenloom.run.sources import check_sources, lock_sources
 
 
 @pytest.fixture

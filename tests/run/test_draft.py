@@ -8,8 +8,8 @@ import pytest
 from tests.run.data import write_source
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.init import RunDraft, draft_text, weighted_entries
 from tokenloom.run.settings import parse_run
+from tokenloom.run.toml_edit import RunDraft, draft_text, weighted_entries
 
 
 def stage_of(text: str):

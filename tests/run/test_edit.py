@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.run.texts import SMALL, runs
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.settings import DenialSettings, StageSettings, parse_run
-from tokenloom.run.toml_edit import RunEdit, denial_lines, source_value, stage_lines
+from tokenloom.run.settings import DenialSettings, RunSettings, Shares, SourceSettings, StageSettings, parse_run
+from tokenloom.run.toml_edit import denial_lines, rewritten, source_value, stage_lines
 from tokenloom.run.toml_file import as_key
 
 PATH = "run.toml"
@@ -49,14 +49,41 @@ documents = "x"
 """
 
 
-def edited(text: str, *edits: Callable[[RunEdit], None]) -> str:
+Edit = Callable[[RunSettings], RunSettings]
+
+
+def edited(text: str, *edits: Edit) -> str:
     """Returns a text after edits, which says what they meant."""
-    edit = RunEdit(text, path=PATH)
+    settings = parse_run(text, path=PATH)
     for each in edits:
-        each(edit)
-    after, settings = edit.result()
-    assert settings == parse_run(after, path=PATH)
+        settings = each(settings)
+    after, found = rewritten(text, settings)
+    assert found == parse_run(after, path=PATH)
     return after
+
+
+def set_samples(name: str, samples: int, *, weights: Shares | None = None) -> Edit:
+    def edit(stage: StageSettings) -> StageSettings:
+        sized = replace(stage, tokens=None, samples=samples, passes=None, weights=weights or stage.weights)
+        return sized if stage.name == name else stage
+
+    return lambda settings: replace(settings, stages=tuple(map(edit, settings.stages)))
+
+
+def insert_stage(new: StageSettings, *, after: str) -> Edit:
+    def stages(old: tuple[StageSettings, ...]) -> list[StageSettings]:
+        return [each for stage in old for each in ([stage, new] if stage.name == after else [stage])]
+
+    return lambda settings: replace(settings, stages=tuple(stages(settings.stages)))
+
+
+def deny(**denial) -> Edit:
+    return lambda settings: replace(settings, denied=(*settings.denied, DenialSettings(**denial)))
+
+
+def add_source(name: str, data: str) -> Edit:
+    new = SourceSettings(name=name, data=(data,))
+    return lambda settings: replace(settings, sources=(*settings.sources, new))
 
 
 def changed(before: str, after: str) -> list[str]:
@@ -66,65 +93,54 @@ def changed(before: str, after: str) -> list[str]:
 
 
 def test_a_stage_is_given_samples():
-    after = edited(TEXT, lambda edit: edit.set_samples("stage 1", 30))
+    after = edited(TEXT, set_samples("stage 1", 30))
     assert after == TEXT.replace('tokens = "1K" ', "samples = 30 ")
     passes = TEXT.replace("samples = 10\nweights = { web = 1 }  # only web", "passes = { web = 1.5 }  # not long")
-    after = edited(passes, lambda edit: edit.set_samples("stage 2", 4, weights=WEB))
+    after = edited(passes, set_samples("stage 2", 4, weights=WEB))
     assert after == passes.replace("passes = { web = 1.5 }  # not", "samples = 4  # not").replace(
         "long\n", "long\nweights = { web = 1 }\n"
     )
     with pytest.raises(ConfigError, match=r"since the change would be wrong: run.toml: stages.2.weights: expected `we"):
-        edited(passes, lambda edit: edit.set_samples("stage 2", 4))
+        edited(passes, set_samples("stage 2", 4))
     below = SMALL.replace("weights = { web = 1 }", "[stages.passes]\nweb = 1\n# end")
-    after = edited(below, lambda edit: edit.set_samples("stage 1", 4, weights=WEB))
+    after = edited(below, set_samples("stage 1", 4, weights=WEB))
     assert after == SMALL.replace("weights", "samples = 4\nweights") + "# end\n"
-    endless = edited(SMALL, lambda edit: edit.set_samples("stage 1", 4))
+    endless = edited(SMALL, set_samples("stage 1", 4))
     assert endless == SMALL.replace("sequence", "samples = 4\nsequence")
-    with pytest.raises(ConfigError, match=r"`run.toml` has no stage 'stage 3'\nhint: did you mean `stage 2`"):
-        edited(TEXT, lambda edit: edit.set_samples("stage 3", 4))
 
 
 def test_a_stage_between_others_changes_none_of_them():
-    after = edited(TEXT, lambda edit: edit.insert_stage(NEW, after="stage 1"))
+    after = edited(TEXT, insert_stage(NEW, after="stage 1"))
     stages = parse_run(after, path=PATH).stages
     assert [(stage.name, stage.sequence_length) for stage in stages] == [("stage 1", 8), ("new", 16), ("stage 2", 8)]
     assert 'weights.code = 2\n\n[[stages]]\nname = "new"\n' in after
     assert '\n\n# then\n[[stages]]\nname = "stage 2"\nsequence_length = 8\nsamples = 10\n' in after
     assert "# first\n[[stages]]  # begins\nsequence_length = 8\n" in after
-    with pytest.raises(ConfigError, match="stage 'new' cannot follow stage 'stage 1', which goes on for ever"):
-        edited(SMALL, lambda edit: edit.insert_stage(NEW, after="stage 1"))
+    with pytest.raises(ConfigError, match=r"would be wrong: run.toml: stages.1: expected `tokens`, `samples` or"):
+        edited(SMALL, insert_stage(NEW, after="stage 1"))
 
 
 def test_a_denial():
-    after = edited(TEXT, lambda edit: edit.append_denial("list.txt", start=70))
+    after = edited(TEXT, deny(file="list.txt", start=70))
     assert after == TEXT + '\n[[denied]]\ndocuments = "list.txt"\nfrom = 70\n'
-    after = edited(TEXT.rstrip(), lambda edit: edit.append_denial(["web:2", "web:1"], start=70, reason="a letter"))
+    after = edited(TEXT.rstrip(), deny(documents=(("web", 1), ("web", 2)), start=70, reason="a letter"))
     assert after == TEXT + '\n[[denied]]\ndocuments = ["web:1", "web:2"]\nfrom = 70\nreason = "a letter"\n'
-    with pytest.raises(ConfigError, match="did you mean `web`"):
-        edited(TEXT, lambda edit: edit.append_denial(["wbe:1"], start=70))
 
 
 def test_a_source():
-    after = edited(TEXT, lambda edit: edit.add_source("wiki", "w/*"))
+    after = edited(TEXT, add_source("wiki", "w/*"))
     assert after == TEXT.replace("# behind\n", '# behind\nwiki = { data = "w/*" }\n')
-    after = edited(TEXT, lambda edit: edit.add_source("a b", "c"))
+    after = edited(TEXT, add_source("a b", "c"))
     assert '# behind\n"a b" = { data = "c" }\n\n# first' in after
     apart = TEXT.replace('web = "web"', "").replace("code = [", "[sources.web]\ndata = [")
     apart = apart.replace("weights.code = 2\n", "")
-    after = edited(apart, lambda edit: edit.add_source("wiki", "w"))
+    after = edited(apart, add_source("wiki", "w"))
     assert after == apart + '\n[sources.wiki]\ndata = "w"\n'
-    with pytest.raises(ConfigError, match=r"`run.toml` has a source 'web' already"):
-        edited(TEXT, lambda edit: edit.add_source("web", "w"))
 
 
 def test_several_edits_of_one_file():
-    after = edited(
-        TEXT,
-        lambda edit: edit.append_denial("list.txt", start=70),
-        lambda edit: edit.add_source("wiki", "w"),
-        lambda edit: edit.set_samples("stage 1", 30),
-        lambda edit: edit.insert_stage(replace(NEW, weights=(("wiki", Fraction(1)),)), after="stage 1"),
-    )
+    new = insert_stage(replace(NEW, weights=(("wiki", Fraction(1)),)), after="stage 1")
+    after = edited(TEXT, deny(file="list.txt", start=70), add_source("wiki", "w"), set_samples("stage 1", 30), new)
     assert [line for line in changed(TEXT, after) if line[0] == "-"] == ['- tokens = "1K"   # not much']
 
 
@@ -144,16 +160,16 @@ denied = []
 
 def test_files_that_are_laid_out_otherwise_are_left_alone():
     with pytest.raises(ConfigError, match=r"is left as it is: expected lines `\[\[stages\]\]`, found st") as caught:
-        edited(INLINE, lambda edit: edit.insert_stage(NEW, after="stage 1"))
+        edited(INLINE, insert_stage(NEW, after="stage 1"))
     assert caught.value.hint == (
         'write by hand:\n    [[stages]]\n    name = "new"\n    sequence_length = 16\n    samples = 5\n'
         "    weights = { web = 1 }"
     )
     with pytest.raises(ConfigError, match=r"(?s)would be wrong.*expected TOML.*write by hand:\n    \[\[denied\]\]"):
-        edited(INLINE, lambda edit: edit.append_denial("x", start=0))
+        edited(INLINE, deny(file="x", start=0))
     apart = TEXT.replace("# then\n", '[[denied]]\ndocuments = "y"\n# then\n')
     with pytest.raises(ConfigError, match=r"(?s)would change the order of its tables.*write by hand:\n    samples = 4"):
-        edited(apart, lambda edit: edit.set_samples("stage 1", 4))
+        edited(apart, set_samples("stage 1", 4))
 
 
 @given(runs(), st.data())
@@ -166,22 +182,18 @@ def test_any_run_keeps_its_lines_and_meaning(run, data):
     name = stages[number].name
     shares = ((sources[0].name, Fraction(7, 4)),)
     if stages[-1].is_endless and data.draw(st.booleans()):
-        text = edited(text, lambda edit: edit.set_samples(stages[-1].name, 12))
+        text = edited(text, set_samples(stages[-1].name, 12))
     elif not stages[number].is_endless:
         given_weights = shares if stages[number].passes is not None or data.draw(st.booleans()) else None
-        after = edited(text, lambda edit: edit.set_samples(name, 9, weights=given_weights))
+        after = edited(text, set_samples(name, 9, weights=given_weights))
         assert parse_run(after, path=PATH).stages[number].samples == 9
         new = replace(NEW, weights=shares)
-        after = edited(text, lambda edit: edit.insert_stage(new, after=name))
+        after = edited(text, insert_stage(new, after=name))
         found = parse_run(after, path=PATH)
         assert found.stages == (*stages[: number + 1], new, *stages[number + 1 :])
         assert [line for line in changed(text, after) if line[0] == "-"] == []
         assert replace(found, stages=stages) == before
-    after = edited(
-        text,
-        lambda edit: edit.append_denial("list", start=5),
-        lambda edit: edit.add_source("new source", "new/*"),
-    )
+    after = edited(text, deny(file="list", start=5), add_source("new source", "new/*"))
     found = parse_run(after, path=PATH)
     assert (len(found.denied), found.sources[-1].data) == (2, ("new/*",))
     assert [line for line in changed(text, after) if line[0] == "-"] == []

@@ -14,7 +14,7 @@ from tests.run.megatrons import LENGTHS, make, opened
 from tests.run.small_runs import lock, random_locks, segment, source
 
 from tokenloom.errors import ChangedFileError, ConfigError
-from tokenloom.run.plan import closed_at, passes_before
+from tokenloom.run.plan import closed_at, plan_of
 from tokenloom.run.run import Run
 from tokenloom.run.timeline import Timeline
 
@@ -23,6 +23,14 @@ WEB, CODE = source("web", 8), source("code", 2)
 
 def run_of(sources, segments, **settings) -> Run:
     return Run("run.toml", lock(sources, segments, **settings))
+
+
+def planned_passes(made, position: int) -> list[Fraction]:
+    passes = {each.name: Fraction(0) for each in made.sources}
+    for planned in plan_of(closed_at(made, position)).segments if position else ():
+        for reading in planned.readings:
+            passes[reading.source] = reading.begun_after - Fraction(reading.left_after, reading.num_windows)
+    return list(passes.values())
 
 
 def test_samples_shares_and_passes_of_two_sources():
@@ -56,7 +64,7 @@ def test_history_is_what_a_walk_through_the_run_comes_to(made, data):
     read = Timeline(made).locate(np.arange(points[-1])).sources
     for row, point in enumerate(points):
         assert history.samples[row].tolist() == np.bincount(read[:point], minlength=len(made.sources)).tolist()
-        assert history.passes[row].tolist() == pytest.approx([float(each) for each in passes_before(made, point)])
+        assert history.passes[row].tolist() == pytest.approx([float(each) for each in planned_passes(made, point)])
 
 
 def test_samples_are_those_of_the_stored_order(tmp_path):
@@ -89,10 +97,9 @@ def test_a_source_of_several_pairs_is_one(tmp_path):
 
 
 def test_passes_are_whole_ones_and_a_part():
-    made = lock([WEB, CODE], [segment(0, 12, [2, 1])])
-    assert passes_before(made, 0) == (0, 0)
-    assert passes_before(made, 6) == (Fraction(4, 8), Fraction(2, 2))
-    assert passes_before(made, 12) == (Fraction(8, 8), Fraction(4, 2))
+    run = run_of([WEB, CODE], [segment(0, 12, [2, 1])])
+    found = [list(run.passes(position).values()) for position in (0, 6, 12)]
+    assert found == [[0, 0], [4 / 8, 2 / 2], [8 / 8, 4 / 2]]
 
 
 @given(random_locks(), st.data())
@@ -106,7 +113,7 @@ def test_a_closed_run_reads_the_same_before_its_end(made, data):
     lengths = {one.sequence_length for one in made.segments}
     if len(lengths) == 1 and all(pair.since == 0 for one in made.sources for pair in one.pairs):
         counts = np.bincount(whole.sources, minlength=len(made.sources))
-        for number, passes in enumerate(passes_before(made, position)):
+        for number, passes in enumerate(planned_passes(made, position)):
             windows = sum(pair.num_tokens - pair.held_tokens for pair in made.sources[number].pairs) - 1
             assert passes == Fraction(int(counts[number]), windows // max(lengths))
 

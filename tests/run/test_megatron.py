@@ -16,10 +16,10 @@ from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.loading.state import consumed_of_state, loader_state
 from tokenloom.loading.thread_loader import ThreadLoader
-from tokenloom.run.check import check_sources
 from tokenloom.run.lock import MEGATRON_ORDER
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
+from tokenloom.run.sources import check_sources
 
 
 def built(folder: Path, blend, *, size=300, cache=None, **settings):

@@ -45,7 +45,6 @@ def test_all_that_a_file_may_say():
         DenialSettings(start=0, documents=(("code", 3), ("web", 12))),
     )
     assert main.num_samples == 900 * 10**9 // 4096
-    assert long.sources == ("web", "code")
 
 
 def test_a_run_may_have_two_to_the_sixty_samples():

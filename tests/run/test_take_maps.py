@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom.run.take_maps import Chain, Leftovers, Merge, Rest, Stretch, TakeMap, rest_of
+from tokenloom.run.take_maps import Chain, Leftovers, Merge, Stretch, TakeMap, rest_of
 
 
 def windows(take_map: TakeMap) -> list[tuple[int, int]]:
@@ -20,7 +19,7 @@ def leftovers(*found: tuple[int, int]) -> Leftovers:
 
 
 def test_merged_maps_keep_their_orders_and_end_together():
-    found = windows(Merge(Stretch(0, 10, 14), Stretch(1, 0, 8)))
+    found = windows(Merge([Stretch(0, 10, 14), Stretch(1, 0, 8)]))
     assert [window for walk, window in found if walk == 0] == [10, 11, 12, 13]
     assert [window for walk, window in found if walk == 1] == list(range(8))
     for stop in range(3, 13, 3):
@@ -38,7 +37,7 @@ def built(plan, numbers) -> TakeMap:
     """A map of a plan, each stretch or leftover of a walk of its own."""
     if plan[0] in ("chain", "merge"):
         parts = [built(part, numbers) for part in plan[1]]
-        return Chain(parts) if plan[0] == "chain" else Merge(parts[0], parts[1])
+        return Chain(parts) if plan[0] == "chain" else Merge(parts[:2])
     first, count = plan
     walk = next(numbers)
     if walk % 2:
@@ -67,11 +66,3 @@ def test_maps_and_their_rests_are_one_to_one(plan, data):
         expected = {window: take for take, window in enumerate(windows(rest))}
         asked = zip(walks.ravel().tolist(), numbers.ravel().tolist(), strict=True)
         assert takes.tolist() == [expected.get(window, -1) for window in asked]
-
-
-@pytest.mark.parametrize("first", [0, 3])
-def test_the_rest_of_a_rest_is_one_rest(first):
-    merged = Merge(Stretch(0, 0, 5), Stretch(1, 0, 5))
-    rest = rest_of(rest_of(merged, 2), first)
-    assert isinstance(rest, Rest)
-    assert rest.of is merged

@@ -41,8 +41,14 @@ from tokenloom.loading.digest import RangeDigest, Share, digest_of_positions, na
 from tokenloom.loading.from_data import tokenizer_of_data
 from tokenloom.rendering.words import counted, name_of, printable
 from tokenloom.run.amend import Amendment, Denied, Documents, deny_documents
-from tokenloom.run.audit.input_records import input_problem, read_records, span_tokens
-from tokenloom.run.audit.source_origins import SourceOrigins, origins_missing, records_may_be_elsewhere
+from tokenloom.run.audit.source_origins import (
+    SourceOrigins,
+    input_problem,
+    origins_missing,
+    read_records,
+    records_may_be_elsewhere,
+    span_tokens,
+)
 from tokenloom.run.audit.span_table import SpanTable
 from tokenloom.run.audit.token_search import Match, find_ids, find_text, find_whole_texts
 from tokenloom.run.audit.trace import trace_dataset

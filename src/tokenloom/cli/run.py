@@ -19,12 +19,12 @@ from tokenloom.rendering.words import counted, name_of, short
 from tokenloom.run.amend import Amendment, amend_run
 from tokenloom.run.audit.source_origins import records_may_be_elsewhere
 from tokenloom.run.changes import lock_changes
-from tokenloom.run.check import check_sources
 from tokenloom.run.digest import order_digest, run_identity
-from tokenloom.run.init import RunDraft, draft_text, weighted_entries
 from tokenloom.run.lock import LockedSegment, RunLock, lock_path, read_lock, read_lock_if_there
 from tokenloom.run.locking import DROPS, LockedRun, lock_run
 from tokenloom.run.run import Run
+from tokenloom.run.sources import check_sources
+from tokenloom.run.toml_edit import RunDraft, draft_text, weighted_entries
 from tokenloom.setting_types import Count, Number
 from tokenloom.storage.publishing import make_folder_of
 from tokenloom.storage.resolve import open_pending
@@ -154,11 +154,11 @@ def _described(locked: LockedRun, *, position: int | None = None) -> dict[str, A
         found = lock_changes(locked.old, lock)
         changes = {
             "new_pairs": [
-                {"source": data.source, **members(pair, "prefix", "num_tokens", "since")}
+                {"source": data.name, **members(pair, "prefix", "num_tokens", "since")}
                 for data in found.new_data
                 for pair in data.pairs
             ],
-            "new_sources": [data.source for data in found.new_data if data.is_new],
+            "new_sources": found.new_sources,
             "new_segments": [_segment(lock, segment) for segment in found.new_segments],
             "settings": found.others,
             **members(found, "gone", "num_denied"),
@@ -217,8 +217,9 @@ def _change_lines(old: RunLock, lock: RunLock, dropped: Sequence[str]) -> Iterat
     if not changes and not dropped:
         yield "  nothing changed"
     yield from _first_lines(
-        f"{'new source' if data.is_new else 'new data of'} {name_of(data.source)}: {counted(len(data.pairs), 'pair')}, "
-        f"{short(data.num_tokens)} tokens, from position {data.since:,} on"
+        f"{'new source' if data.name in changes.new_sources else 'new data of'} {name_of(data.name)}: "
+        f"{counted(len(data.pairs), 'pair')}, {short(sum(pair.num_tokens for pair in data.pairs))} tokens, "
+        f"from position {min(pair.since for pair in data.pairs):,} on"
         for data in changes.new_data
     )
     yield from _first_lines(f"source {name_of(name)} is gone" for name in changes.gone)

@@ -4,8 +4,6 @@ from .audit.source_origins import SourceOrigins as SourceOrigins
 from .audit.span_table import SpanTable as SpanTable
 from .audit.trace import trace_dataset as trace_dataset
 from .changes import Moved as Moved
-from .check import Problem as Problem
-from .check import check_sources as check_sources
 from .dataset import Place as Place
 from .dataset import RunDataset as RunDataset
 from .history import RunHistory as RunHistory
@@ -16,3 +14,5 @@ from .locking import LockedRun as LockedRun
 from .locking import lock_run as lock_run
 from .plan import RunPlan as RunPlan
 from .run import Run as Run
+from .sources import Problem as Problem
+from .sources import check_sources as check_sources

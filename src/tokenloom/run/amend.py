@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -20,14 +20,24 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.run.audit.occurrences import denied_from
 from tokenloom.run.audit.span_table import SpanTable
+from tokenloom.run.changes import lock_changes
 from tokenloom.run.digest import order_digest
+from tokenloom.run.document_names import parse_name
 from tokenloom.run.held_out import are_held_out
-from tokenloom.run.lock import LockedSegment, RunLock, lock_path, read_lock
+from tokenloom.run.lock import RunLock, lock_path, read_lock
 from tokenloom.run.locking import LockedRun, lock_run, write_both
 from tokenloom.run.members import Reading
 from tokenloom.run.run import Run
-from tokenloom.run.settings import RunSettings, Shares, StageSettings, from_folder
-from tokenloom.run.toml_edit import RunEdit
+from tokenloom.run.settings import (
+    DenialSettings,
+    RunSettings,
+    Shares,
+    SourceSettings,
+    StageSettings,
+    from_folder,
+    parse_run,
+)
+from tokenloom.run.toml_edit import rewritten
 from tokenloom.run.toml_file import did_you_mean, read_toml
 from tokenloom.storage.publishing import OutputLock
 
@@ -71,12 +81,7 @@ class Amendment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amended:
-    """What an amendment came to.
-
-    Attributes:
-        before, after: text of `run.toml`.
-        locked: the lock before, and the new one.
-    """
+    """What an amendment came to: the text of `run.toml` before and after, and the locks."""
 
     before: str
     after: str
@@ -118,18 +123,13 @@ def amend_run(
 def _amended(path: str, amendment: Amendment, *, reading: Reading | None) -> Amended:
     old = read_lock(lock_path(path))
     before = read_toml(path)
-    edit = RunEdit(before, path=path)
-    settings = edit.settings
+    settings = parse_run(before, path=path)
     _check(amendment, settings, old)
-    for name, data in (amendment.sources or {}).items():
-        edit.add_source(name, from_folder(data, settings.folder))
+    settings = replace(settings, sources=(*settings.sources, *_new_sources(amendment, settings)))
     if amendment.has_stage:
-        _add_stage(edit, amendment, old)
-    files = () if amendment.denied is None else (from_folder(amendment.denied, settings.folder),)
-    for documents in (*files, amendment.denied_documents):
-        if documents:
-            edit.append_denial(documents, start=amendment.position, reason=amendment.reason)
-    after, new = edit.result()
+        settings = replace(settings, stages=_with_stage(settings, amendment, old))
+    settings = replace(settings, denied=(*settings.denied, *_new_denials(amendment, settings)))
+    after, new = rewritten(before, settings)
     locked = lock_run(path, at=amendment.position, settings=new, reading=reading, write=False)
     _check_growth(amendment, locked)
     return Amended(before=before, after=after, locked=locked)
@@ -158,12 +158,8 @@ def _check(amendment: Amendment, settings: RunSettings, old: RunLock) -> None:
 def _check_growth(amendment: Amendment, locked: LockedRun) -> None:
     """Checks that new data are taken up where that was asked for, and nowhere else."""
     assert locked.old is not None
-    known = {source.name: len(source.pairs) for source in locked.old.sources}
-    grown = [
-        (source.name, source.pairs[known[source.name]].prefix)
-        for source in locked.lock.sources
-        if source.name in known and len(source.pairs) > known[source.name]
-    ]
+    changes = lock_changes(locked.old, locked.lock)
+    grown = [(each.name, each.pairs[0].prefix) for each in changes.new_data if each.name not in changes.new_sources]
     if amendment.grows and not grown:
         message = "expected new pairs in `data` of a source, found none that the lock does not have"
         raise ConfigError(message, hint="write them where `data` of a source finds them, or change `data`")
@@ -173,53 +169,63 @@ def _check_growth(amendment: Amendment, locked: LockedRun) -> None:
         raise ConfigError(message, hint="take it up from this position on with --grow, or move it away")
 
 
-def _add_stage(edit: RunEdit, amendment: Amendment, old: RunLock) -> None:
-    """Adds a stage that begins at the position of an amendment."""
-    settings, position = edit.settings, amendment.position
-    path = settings.path
+def _new_sources(amendment: Amendment, settings: RunSettings) -> Iterator[SourceSettings]:
+    for name, data in (amendment.sources or {}).items():
+        if name in [source.name for source in settings.sources]:
+            message = f"`{settings.path}` has a source {name!r} already"
+            raise ConfigError(message, hint="choose another name")
+        yield SourceSettings(name=name, data=(from_folder(data, settings.folder),))
+
+
+def _new_denials(amendment: Amendment, settings: RunSettings) -> Iterator[DenialSettings]:
+    start, reason = amendment.position, amendment.reason
+    if amendment.denied is not None:
+        yield DenialSettings(start=start, file=from_folder(amendment.denied, settings.folder), reason=reason)
+    names = [source.name for source in settings.sources]
+    if found := sorted({parse_name(document, names) for document in amendment.denied_documents}):
+        yield DenialSettings(start=start, documents=tuple(found), reason=reason)
+
+
+def _with_stage(settings: RunSettings, amendment: Amendment, old: RunLock) -> tuple[StageSettings, ...]:
+    """Returns the stages with one that begins at the position of an amendment."""
+    path, stages, position = settings.path, list(settings.stages), amendment.position
     segment = next(each for each in reversed(old.segments) if each.start < position or each.start == 0)
-    current = next((stage for stage in settings.stages if stage.name == segment.stage), None)
-    if current is None:
+    number = next((number for number, stage in enumerate(stages) if stage.name == segment.stage), None)
+    if number is None:
         message = f"the lock has a stage {segment.stage!r}, which `{path}` has not"
         raise ConfigError(message, hint=f"lock it first: tokenloom run lock {path}")
+    current = stages[number]
     start = min(each.start for each in old.segments if each.stage == current.name)
     following = [each.start for each in old.segments if each.start >= position and each.stage != current.name]
     end = following[0] if following else old.num_samples
+    weights = current.weights or tuple((old.sources[each].name, Fraction(weight)) for each, weight in segment.weights)
+    left = None
     if position == end and not following:
         if amendment.tokens is None and amendment.samples is None:
             message = f"expected a size for a stage behind the end of the run, position {position}, found none"
             raise ConfigError(message, hint="such as `--tokens 50B`")
-        edit.insert_stage(_new_stage(amendment, settings, old, segment, None), after=current.name)
-        return
-    if position in (start, end):
+    elif position in (start, end):
         name = current.name if position == start else next(each.stage for each in old.segments if each.start == end)
         message = f"expected a position within a stage, found {position}, the first of stage {name!r}"
         hint = f"nothing of that stage was read: change it in `{path}`, and lock with --consumed-samples {position}"
         raise ConfigError(message, hint=hint)
-    left = None if end is None else end - position
-    weights = _weights_of(old, segment) if current.passes is not None else None
-    edit.set_samples(current.name, position - start, weights=weights)
-    edit.insert_stage(_new_stage(amendment, settings, old, segment, left), after=current.name)
-
-
-def _new_stage(
-    amendment: Amendment, settings: RunSettings, old: RunLock, segment: LockedSegment, left: int | None
-) -> StageSettings:
-    """Returns the new stage."""
-    current = next(stage for stage in settings.stages if stage.name == segment.stage)
+    else:
+        left = None if end is None else end - position
+        stages[number] = replace(current, tokens=None, samples=position - start, passes=None, weights=weights)
     length = amendment.sequence_length or current.sequence_length
     tokens, samples = amendment.tokens, amendment.samples
     if tokens is None and samples is None and left is not None:
         samples = left if length == current.sequence_length else None
         tokens = left * current.sequence_length if samples is None else None
-    return StageSettings(
-        name=amendment.stage_name or f"from {amendment.position}",
+    new = StageSettings(
+        name=amendment.stage_name or f"from {position}",
         sequence_length=length,
         tokens=tokens,
         samples=samples,
-        weights=_given_weights(amendment, settings) or current.weights or _weights_of(old, segment),
+        weights=_given_weights(amendment, settings) or weights,
         on_exhausted=current.on_exhausted,
     )
+    return (*stages[: number + 1], new, *stages[number + 1 :])
 
 
 def _given_weights(amendment: Amendment, settings: RunSettings) -> Shares:
@@ -235,10 +241,6 @@ def _given_weights(amendment: Amendment, settings: RunSettings) -> Shares:
         message = "expected a weight above 0, found only 0"
         raise ConfigError(message)
     return shares
-
-
-def _weights_of(old: RunLock, segment: LockedSegment) -> Shares:
-    return tuple((old.sources[source].name, Fraction(weight)) for source, weight in segment.weights)
 
 
 AHEAD = 1 << 20
@@ -307,6 +309,9 @@ def deny_documents(
         OutputBusyError, DatasetNotFoundError, DatasetFormatError: see `amend_run`.
     """
     path = os.fspath(path)
+    if denial.has_stage or denial.sources or denial.grows:
+        message = f"expected documents to deny alone, found other changes beside them: {denial}"
+        raise ConfigError(message, hint="make those with `amend_run`")
     reading = Reading() if reading is None else reading
     amended = amend_run(path, denial, reading=reading, write=write, check=_check_denies)
     documents = _added(amended)
@@ -315,6 +320,7 @@ def deny_documents(
     run, position = Run(path, new, reading=reading), denial.position
     stop = _stop(run, position, until)
     changed = run.occurrences(documents, start=position, stop=stop)
+    seen = run.occurrences(documents, stop=position) if since_start else None
     bare_old, bare_new = replace(old, denials=()), replace(new, denials=())
     return Denied(
         amended=amended,
@@ -324,7 +330,7 @@ def deny_documents(
         empty_records=amended.locked.empty_records,
         changed=changed.take(changed.denied & ~_denied_by(old, changed)),
         stop=stop,
-        seen=_not_denied(run.occurrences(documents, stop=position)) if since_start else None,
+        seen=None if seen is None else seen.take(~seen.denied),
         digests=(order_digest(old, position), order_digest(new, position)),
         order_digests=(order_digest(bare_old, stop), order_digest(bare_new, stop)),
     )
@@ -376,7 +382,3 @@ def _denied_by(lock: RunLock, table: SpanTable) -> NDArray[np.bool_]:
         own = table.sources == source
         denied[own] = table.positions[own] >= denied_from(lock, source, table.documents[own])
     return denied
-
-
-def _not_denied(table: SpanTable) -> SpanTable:
-    return table.take(~table.denied)

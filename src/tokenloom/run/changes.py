@@ -6,7 +6,7 @@ import os
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -180,13 +180,13 @@ class _Compared:
             np.array([numbers.setdefault(source.name, len(numbers)) for source in lock.sources]) for lock in locks
         )
         self._lengths = tuple(np.array([segment.sequence_length for segment in lock.segments]) for lock in locks)
-        others = {source.name: source for source in after.lock.sources}
+        self._numbers_after = {source.name: number for number, source in enumerate(after.lock.sources)}
+        others = [self._numbers_after.get(source.name) for source in before.lock.sources]
         self._changed = [
             number
-            for number, source in enumerate(before.lock.sources)
-            if source.name in others and _contents(source) != _contents(others[source.name])
+            for number, other in enumerate(others)
+            if other is not None and _contents(before.lock.sources[number]) != _contents(after.lock.sources[other])
         ]
-        self._numbers_after = {source.name: number for number, source in enumerate(after.lock.sources)}
 
     def differ(self, positions: NDArray[np.int64], before: Located, after: Located) -> NDArray[np.bool_]:
         """Returns which positions hold something else: bool[num_positions]."""
@@ -219,13 +219,12 @@ class _Compared:
         differs = np.zeros(len(positions), dtype=np.bool_)
         old, new = (timeline.lock for timeline in self._timelines)
         starts = sorted({denial.start for lock in (old, new) for denial in lock.denials} | {0})
-        for start, stop in zip(starts, [*starts[1:], None], strict=True):
-            here = (positions >= start) if stop is None else (positions >= start) & (positions < stop)
-            if here.any():
-                one, other = _denied_at(old, start), _denied_at(new, start)
-                names = [name for name in one.keys() | other.keys() if one.get(name) != other.get(name)]
-                numbers = [number for number, source in enumerate(old.sources) if source.name in names]
-                differs |= here & np.isin(before.sources, numbers)
+        places = np.searchsorted(starts, positions, side="right") - 1
+        for place in np.unique(places).tolist():
+            one, other = _denied_at(old, starts[place]), _denied_at(new, starts[place])
+            names = [name for name in one.keys() | other.keys() if one.get(name) != other.get(name)]
+            numbers = [number for number, source in enumerate(old.sources) if source.name in names]
+            differs |= (places == place) & np.isin(before.sources, numbers)
         return differs
 
 
@@ -243,43 +242,20 @@ def _denied_at(lock: RunLock, position: int) -> dict[str, set[int]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewData:
-    """Pairs that a source has now.
-
-    Attributes:
-        source: name of the source.
-        is_new: whether all of it is new.
-        pairs: the pairs.
-    """
-
-    source: str
-    is_new: bool
-    pairs: tuple[LockedPair, ...]
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of all of them."""
-        return sum(pair.num_tokens for pair in self.pairs)
-
-    @property
-    def since(self) -> int:
-        """The position from which on the first of them is there."""
-        return min(pair.since for pair in self.pairs)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LockChanges:
     """How a lock differs from an older one.
 
     Attributes:
-        new_data: pairs that were not there, by source.
+        new_data: sources with the pairs that were not there.
+        new_sources: names of those of them that are new.
         gone: names of sources that are not there any more.
         new_segments: segments that were not there, or were otherwise.
         num_denied: documents that are denied now and were not.
         others: settings that differ.
     """
 
-    new_data: tuple[NewData, ...]
+    new_data: tuple[LockedSource, ...]
+    new_sources: tuple[str, ...]
     gone: tuple[str, ...]
     new_segments: tuple[LockedSegment, ...]
     num_denied: int
@@ -297,16 +273,20 @@ def lock_changes(old: RunLock, new: RunLock) -> LockChanges:
     """Returns how a lock differs from an older one."""
     before = {source.name: source for source in old.sources}
     names = {source.name for source in new.sources}
+    known = {_facts(old, segment) for segment in old.segments}
+    data = [_new_data(source, before.get(source.name)) for source in new.sources]
     return LockChanges(
-        new_data=tuple(found for source in new.sources if (found := _new_data(source, before.get(source.name)))),
+        new_data=tuple(found for found in data if found.pairs),
+        new_sources=tuple(found.name for found in data if found.pairs and found.name not in before),
         gone=tuple(name for name in before if name not in names),
-        new_segments=tuple(_new_segments(old, new)),
+        new_segments=tuple(segment for segment in new.segments if _facts(new, segment) not in known),
         num_denied=len(_denied(new) - _denied(old)),
         others=tuple(name for name in _OTHERS if getattr(old, name) != getattr(new, name)),
     )
 
 
-def _new_data(source: LockedSource, old: LockedSource | None) -> NewData | None:
+def _new_data(source: LockedSource, old: LockedSource | None) -> LockedSource:
+    """Returns a source with its new pairs alone."""
     left = Counter(map(_named_content, () if old is None else old.pairs))
     left.subtract(map(_named_content, source.pairs))
     pairs = []
@@ -314,12 +294,7 @@ def _new_data(source: LockedSource, old: LockedSource | None) -> NewData | None:
         if left[_named_content(pair)] < 0:
             left[_named_content(pair)] += 1
             pairs.append(pair)
-    return NewData(source=source.name, is_new=old is None, pairs=tuple(reversed(pairs))) if pairs else None
-
-
-def _new_segments(old: RunLock, new: RunLock) -> list[LockedSegment]:
-    known = {_facts(old, segment) for segment in old.segments}
-    return [segment for segment in new.segments if _facts(new, segment) not in known]
+    return replace(source, pairs=tuple(reversed(pairs)))
 
 
 def _facts(lock: RunLock, segment: LockedSegment) -> tuple[object, ...]:

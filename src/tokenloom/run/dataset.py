@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -36,8 +36,6 @@ from tokenloom.run.sample_settings import CONVERSATIONS
 from tokenloom.run.timeline import Located, Timeline, bounds_of
 from tokenloom.storage.addresses import is_remote
 
-_NO_END = 1 << 60
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
@@ -65,7 +63,7 @@ class Place:
 def place_at(timeline: Timeline, position: int) -> Place:
     """Returns what stands at a position, which is in the run."""
     found = timeline.locate(np.array([position], dtype=np.int64))
-    segment = timeline.segments[int(found.segments[0])]
+    segment = timeline.lock.segments[int(found.segments[0])]
     source, walk = int(found.sources[0]), int(found.walks[0])
     return Place(
         position=position,
@@ -111,12 +109,12 @@ class RunDataset(Composite):
 
     def _begin(self) -> None:
         self._layouts: dict[int, BatchLayout] = {}
-        self._groups = SourceGroups(
+        self.groups: SourceGroups = SourceGroups(
             self.timeline, self._configs, self.reading, data=self._data_lock, identity=self._identity
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        opened = ("_layouts", "_groups", "_overrides")
+        opened = ("_layouts", "groups", "_overrides")
         return {name: value for name, value in self.__dict__.items() if name not in opened}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -126,7 +124,7 @@ class RunDataset(Composite):
     def __len__(self) -> int:
         """The number of samples; 2**60 for a run without an end."""
         number = self.timeline.num_samples
-        return _NO_END if number is None else number
+        return MOST_SAMPLES if number is None else number
 
     def __repr__(self) -> str:
         size = "without end" if self.timeline.num_samples is None else f"num_samples={len(self)}"
@@ -141,7 +139,7 @@ class RunDataset(Composite):
     @property
     def num_open_pairs(self) -> int:
         """How many pairs are open."""
-        return self._groups.num_open_pairs
+        return self.groups.num_open_pairs
 
     def place(self, idx: int) -> Place:
         """Returns what stands at a position; opens nothing."""
@@ -169,7 +167,7 @@ class RunDataset(Composite):
             segments = self.timeline.locate(positions).segments
         for segment in np.unique(segments).tolist():
             rows = np.flatnonzero(segments == segment)
-            for group in self._groups.of(positions[rows]):
+            for group in self.groups.of(positions[rows]):
                 yield rows[group.places], group
 
     def _position(self, idx: int) -> int:
@@ -180,7 +178,7 @@ class RunDataset(Composite):
         return position if position >= 0 else position + count
 
     def _group(self, idx: int | None) -> Share:
-        [group] = self._groups.of(np.array([0 if idx is None else self._position(idx)], dtype=np.int64))
+        [group] = self.groups.of(np.array([0 if idx is None else self._position(idx)], dtype=np.int64))
         return group
 
     # --- samples ----------------------------------------------------------------------------------------------
@@ -252,7 +250,7 @@ class RunDataset(Composite):
             ConfigError: `out` cannot take these samples, or they are not of one length.
         """
         known, fillers = self._known(positions)
-        groups = self._groups.of(known)
+        groups = self.groups.of(known)
         if self.lock.dataset in CONVERSATIONS and out is None:
             out = self._join(groups, len(known))
         else:
@@ -315,7 +313,7 @@ class RunDataset(Composite):
             ConfigError: they are not of one length.
         """
         counts: dict[int, SlotCounts] = {}
-        for group in self._groups.of(self._known(positions)[0]):
+        for group in self.groups.of(self._known(positions)[0]):
             found: SlotCounts = group.ask(lambda dataset, numbers: dataset.slot_counts(numbers))
             counts[group.number] = counts.get(group.number, SlotCounts()) + found
         return counts
@@ -391,16 +389,7 @@ def lock_facts(lock: RunLock) -> dict[str, Any]:
 
 
 class SourceGroups:
-    """The datasets of the sources of a run, and who gives which samples of a batch. Safe from several threads.
-
-    Args:
-        timeline: what stands where.
-        configs: settings of samples, by sequence length.
-        reading: how data are read.
-        data: the lock that says where data are and what of them is held out: another one than the timeline's where
-            what is held out is read.
-        identity: identity of the run.
-    """
+    """The datasets of the sources of a run, and who gives which samples of a batch. Safe from several threads."""
 
     def __init__(
         self, timeline: Timeline, configs: Mapping[int, Any], reading: Reading, *, data: RunLock, identity: str
@@ -408,7 +397,7 @@ class SourceGroups:
         self._timeline = timeline
         self._configs = configs
         self._reading = reading
-        self._data_lock = data
+        self._data_lock = data  # where data are, and what of them is held out, which the timeline's may be about
         self._held = data is not timeline.lock
         self._identity = identity
         self._denied = DeniedDocuments(timeline.lock)
@@ -430,7 +419,7 @@ class SourceGroups:
             for row, key in enumerate(zip(sources, self._denied.levels(positions, sources), strict=True)):
                 rows.setdefault(key, []).append(row)
         elif sources and sources.count(sources[0]) == len(sources):
-            member = self._member(sources[0], located.length, 0, set((numbers >> WINDOW_BITS).tolist()))
+            member = self.member(sources[0], located.length, walks=set((numbers >> WINDOW_BITS).tolist()))
             return [Share(sources[0], numbers, None, member.ask)]
         else:
             for row, source in enumerate(sources):
@@ -440,10 +429,11 @@ class SourceGroups:
             at = np.array(chosen, dtype=np.int64)
             own = numbers[at]
             walks = set((own >> WINDOW_BITS).tolist())
-            groups.append(Share(source, own, at, self._member(source, located.length, level, walks).ask))
+            groups.append(Share(source, own, at, self.member(source, located.length, level, walks).ask))
         return groups
 
-    def _member(self, source: int, length: int, level: int, walks: set[int]) -> Member:
+    def member(self, source: int, length: int, level: int = 0, walks: Set[int] = frozenset()) -> Member:
+        """Returns the samples of a source, with so many of its denials in force, and at least these walks of them."""
         member = self._members.get((source, length, level))
         if member is not None and walks <= member.walks:
             return member
@@ -499,15 +489,11 @@ class Samples:
 
 
 class Lookups:
-    """What stands at positions, remembered for the next batches. Safe from several threads.
-
-    Args:
-        timeline: what stands where.
-    """
+    """What stands at positions, remembered for the next batches. Safe from several threads."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        self._lengths = sorted({segment.sequence_length for segment in timeline.segments})
+        self._lengths = sorted({segment.sequence_length for segment in timeline.lock.segments})
         self._end = MOST_SAMPLES if timeline.num_samples is None else timeline.num_samples
         self._kept: tuple[Samples, ...] = ()
         self._asked = -_NEAR
@@ -545,7 +531,7 @@ class Lookups:
     def _length_of(self, found: Located) -> int:
         if len(self._lengths) == 1:
             return self._lengths[0]
-        segments = self._timeline.segments
+        segments = self._timeline.lock.segments
         numbers: list[int] = np.unique(found.segments).tolist()
         lengths = {number: segments[number].sequence_length for number in numbers}
         if len(set(lengths.values())) > 1:

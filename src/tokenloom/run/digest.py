@@ -24,9 +24,6 @@ def order_digest(lock: RunLock, position: int) -> str:
     """Returns the digest of what decides the positions before one: 64 hexadecimal digits.
 
     Takes time with sources, pairs and segments that begin before the position, not with positions.
-
-    Raises:
-        ConfigError: the run has no such position, nor ends there.
     """
     check_position(lock, position)
     segments = [segment for segment in lock.segments if segment.start < position]

@@ -8,14 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import quoted
-from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.audit.span_table import PairRows
 from tokenloom.run.lock import LockedSource
 from tokenloom.run.toml_file import did_you_mean
 from tokenloom.storage.settings import ObjectStorageSettings
+
+if TYPE_CHECKING:  # a start names no documents
+    from tokenloom.run.audit.source_origins import SourceOrigins
 
 DocumentName = tuple[str, int]
 """A source and the number of a document in it, from 0; or an input file and a record of it, from 1."""
@@ -41,11 +44,7 @@ class NamedDocuments:
 
 
 def parse_name(text: str, sources: Collection[str]) -> DocumentName:
-    """Returns what a document is named by; whether there is such a record is not looked at.
-
-    Raises:
-        ConfigError: it is no name of a document.
-    """
+    """Returns what a document is named by; whether there is such a record is not looked at."""
     name, separator, number = text.strip().rpartition(":")
     if not separator or not name or not _NUMBER.fullmatch(number):
         message = f"expected a document such as `web:12345` or `crawl/0007.jsonl:88`, found {quoted(text)}"
@@ -79,17 +78,9 @@ def resolve_names(
     *,
     object_storage: ObjectStorageSettings | None = None,
 ) -> NamedDocuments:
-    """Returns the documents that names stand for.
+    """Returns the documents that names stand for."""
+    from tokenloom.run.audit.source_origins import SourceOrigins
 
-    Args:
-        names: the names.
-        sources: the sources of the run.
-        object_storage: how to read what lies in object storage.
-
-    Raises:
-        ConfigError: a source has no such document, or no input file such a record; or no pair knows its input.
-        DatasetFormatError, DatasetNotFoundError, StorageError: see `SourceOrigins`.
-    """
     numbers = {source.name: number for number, source in enumerate(sources)}
     counts = [sum(pair.num_documents for pair in source.pairs) for source in sources]
     pairs = PairRows.of([[(pair.prefix, pair.num_documents) for pair in source.pairs] for source in sources])

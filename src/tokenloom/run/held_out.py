@@ -72,14 +72,7 @@ def held_numbers(pair: LockedPair, *, key: Key, number: int) -> NDArray[np.int64
 
 
 def held_tokens(pair: LockedPair, lengths: NDArray[np.int32], *, key: Key, number: int) -> int:
-    """Returns the tokens of all that is held out of a pair.
-
-    Args:
-        pair: the pair.
-        lengths: int32[num_documents], tokens per document.
-        key: key of the source.
-        number: place of the pair in the source.
-    """
+    """Returns the tokens of all that is held out of a pair."""
     if not (pair.held_blocks or pair.held_documents):
         return 0
     held = held_numbers(pair, key=key, number=number)
@@ -90,13 +83,7 @@ def held_tokens(pair: LockedPair, lengths: NDArray[np.int32], *, key: Key, numbe
 
 
 def are_held_out(lock: RunLock, source: int, documents: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Returns which documents of a source are held out: bool[num_documents]; opens nothing.
-
-    Args:
-        lock: the run.
-        source: number of the source.
-        documents: int64[num_documents], numbers of its documents.
-    """
+    """Returns which documents of a source are held out: bool[num_documents]; opens nothing."""
     pairs = lock.sources[source].pairs
     firsts = np.cumsum([0, *(pair.num_documents for pair in pairs)], dtype=np.int64)
     key = source_key(lock.seed, lock.sources[source].name)
@@ -120,11 +107,7 @@ def _rounded(number: Fraction) -> int:
 
 
 class DeniedDocuments:
-    """What the denials of a run deny of each source, by how many of them are in force.
-
-    Args:
-        lock: the run.
-    """
+    """What the denials of a run deny of each source, by how many of them are in force."""
 
     def __init__(self, lock: RunLock) -> None:
         self._starts: dict[int, list[int]] = {}

@@ -6,9 +6,9 @@ points of 10,000 sources take 0.1 s.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,6 @@ from tokenloom.run.lock import RunLock
 from tokenloom.run.progress import Entered
 from tokenloom.run.take_maps import Int64s
 from tokenloom.run.timeline import Timeline
-
-if TYPE_CHECKING:
-    from tokenloom.run.orders import RunOrder
 
 Float64s = NDArray[np.float64]
 
@@ -102,14 +99,14 @@ class RunHistory:
 
 def history_of(
     lock: RunLock,
-    order: RunOrder,
+    read_before: Callable[[Int64s], tuple[Int64s, Float64s]],
     positions: Sequence[int] | NDArray[np.integer[Any]] | None = None,
     *,
     until: int | None = None,
 ) -> RunHistory:
     """Returns what a run has read before positions, see `Run.history`; without these, before mixing blocks."""
     points = _points(lock, until) if positions is None else _checked(lock, positions)
-    samples, passes = order.read_before(points)
+    samples, passes = read_before(points)
     return RunHistory(
         positions=points,
         sources=tuple(source.name for source in lock.sources),
@@ -145,7 +142,7 @@ def computed_history(timeline: Timeline, points: Int64s) -> tuple[Int64s, Float6
 
 
 def _passes(entered: Entered, counts: Int64s) -> Float64s:
-    """Returns the passes of the sources of a segment after so many takes, as `passes_before` does."""
+    """Returns the passes of the sources of a segment after so many takes."""
     early = np.zeros(len(counts), dtype=np.int64)
     for leaf in entered.early:
         early[leaf] = entered.num_early(leaf)

@@ -245,16 +245,7 @@ def lock_path(run_path: str) -> str:
 
 
 def write_lock(path: str, lock: RunLock) -> None:
-    """Writes a lock, which appears whole in place of the one that was there.
-
-    Args:
-        path: path or address of the file.
-        lock: the lock.
-
-    Raises:
-        ConfigError: a lock in object storage would name local pairs.
-        StorageError: it cannot be written.
-    """
+    """Writes a lock, which appears whole in place of the one that was there."""
     data = lock_bytes(lock, path=path)
     with open_pending(path) as file:
         file.write(data)
@@ -289,15 +280,7 @@ def read_lock_if_there(path: str) -> RunLock | None:
 
 
 def lock_bytes(lock: RunLock, *, path: str) -> bytes:
-    """Returns the file of a lock.
-
-    Args:
-        lock: the lock.
-        path: where the file will be, from which pairs are named.
-
-    Raises:
-        ConfigError: a lock in object storage would name local pairs.
-    """
+    """Returns the file of a lock."""
     content = "\n".join(_lines(lock, path)).encode()
     digest = hashlib.sha256(content).hexdigest()
     first = json.dumps({"format": FORMAT, "version": lock.version, "sha256": digest})
@@ -305,15 +288,7 @@ def lock_bytes(lock: RunLock, *, path: str) -> bytes:
 
 
 def parse_lock(data: bytes | memoryview, *, path: str) -> RunLock:
-    """Returns the lock that some bytes hold.
-
-    Args:
-        data: the whole file.
-        path: where it is, for the names of pairs, and for messages.
-
-    Raises:
-        ConfigError: see `read_lock`.
-    """
+    """Returns the lock that some bytes hold."""
     _check_whole(data, path)
     try:
         # no copy of the bytes, which would leave a hole in the memory of a run

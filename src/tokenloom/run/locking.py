@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,6 @@ from tokenloom.run.packs import pack_counter
 from tokenloom.run.progress import Entered, Progress, mixed_size
 from tokenloom.run.settings import DenialSettings, RunSettings, StageSettings, read_run, whole_weights
 from tokenloom.run.sources import lock_sources
-from tokenloom.run.stored import megatron_segment
 from tokenloom.run.tokenizer import locked_tokenizer
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.publishing import FileGroup, OutputLock, publish_together
@@ -137,7 +135,7 @@ def _locked(
     new = replace(new, consumed=known, amended=0 if old is None else amended)
     resolved: Resolved | None = None
     if new.is_megatron:
-        new = replace(new, segments=(megatron_segment(settings, new.sources),))
+        new = replace(new, segments=(_megatron_segment(settings, new.sources),))
     else:
         resolved = resolve(settings, new.sources, read, kept)
         new = replace(new, segments=resolved.segments, cut_short=resolved.cut_short)
@@ -213,6 +211,22 @@ def _with_data(
     return lock, named
 
 
+def _megatron_segment(settings: RunSettings, sources: Sequence[LockedSource]) -> LockedSegment:
+    """Returns the only segment of a run in the reference's order."""
+    [stage] = settings.stages
+    assert stage.weights is not None
+    assert stage.num_samples is not None
+    shares = dict(stage.weights)
+    weights = [(number, shares[source.name]) for number, source in enumerate(sources) if source.name in shares]
+    return LockedSegment(
+        stage=stage.name,
+        start=0,
+        num_samples=stage.num_samples,
+        sequence_length=stage.sequence_length,
+        weights=tuple(whole_weights(weights)),
+    )
+
+
 def _denied(
     settings: RunSettings, sources: Sequence[LockedSource], reading: Reading
 ) -> tuple[tuple[LockedDenial, ...], list[NamedDocuments]]:
@@ -237,11 +251,8 @@ def _by_position(
     later: dict[int, dict[int, list[int]]] = {denial.start: {}}
     for source, documents in found.by_source:
         pairs = sources[source].pairs
-        ends = list(accumulate(pair.num_documents for pair in pairs))
-        number = 0
-        for document in documents:
-            while document >= ends[number]:
-                number += 1
+        ends = np.cumsum([pair.num_documents for pair in pairs])
+        for document, number in zip(documents, np.searchsorted(ends, documents, side="right").tolist(), strict=True):
             of_record = (source, document) in found.of_records
             start = max(denial.start, pairs[number].since) if of_record else denial.start
             later.setdefault(start, {}).setdefault(source, []).append(document)
@@ -256,23 +267,20 @@ def _listed(denial: DenialSettings, settings: RunSettings) -> Iterator[DocumentN
     if denial.file is None:
         return
     path = settings.located(denial.file)
+    try:
+        with open(path, encoding="utf-8") as stream:
+            lines = stream.read().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"`{path}`: expected a list of documents such as `web:12345`, one a line; it cannot be read: {error}"
+        raise ConfigError(message) from error
     names = [source.name for source in settings.sources]
-    for number, line in enumerate(_lines_of(path), start=1):
+    for number, line in enumerate(lines, start=1):
         if line.strip() and not line.lstrip().startswith("#"):
             try:
                 yield parse_name(line, names)
             except ConfigError as error:
                 message = f"`{path}`, line {number}: {error.message}"
                 raise ConfigError(message, hint=error.hint) from None
-
-
-def _lines_of(path: str) -> list[str]:
-    try:
-        with open(path, encoding="utf-8") as stream:
-            return stream.read().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"`{path}`: expected a list of documents such as `web:12345`, one a line; it cannot be read: {error}"
-        raise ConfigError(message) from error
 
 
 def write_both(path: str, text: str, lock: RunLock) -> None:
@@ -297,8 +305,7 @@ class Exhausted:
     """A source that has been read as often as it may be.
 
     Attributes:
-        source: its name.
-        stage: name of the stage.
+        source, stage: their names.
         position: the position from which on it is not read, or nothing is.
         on_exhausted: what follows: "stop", "renormalise" or "repeat".
     """
@@ -311,14 +318,7 @@ class Exhausted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """The segments of a run.
-
-    Attributes:
-        segments: the segments.
-        exhausted: where sources have been read as often as they may be, by position.
-        stopped: whether the run ends before its last stage does, because of that.
-        cut_short: the source that ends it, where stages have a size that the run does not come to; None for none.
-    """
+    """The segments of a run; of the rest see `LockedRun` and `RunLock`."""
 
     segments: tuple[LockedSegment, ...]
     exhausted: tuple[Exhausted, ...] = ()

@@ -13,16 +13,14 @@ from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.data_match import Kind, check_kind
 from tokenloom.datasets.fim import GPTFIMDataset
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs, PairToJoin
 from tokenloom.kernels import NOT_KNOWN, SourceDocuments, make_source_documents
 from tokenloom.order.computed_keys import source_key
 from tokenloom.order.walk_order import WalkOrder, with_pairs
-from tokenloom.run.check import check_opened
 from tokenloom.run.lock import LockedPair, LockedSource, RunLock
-from tokenloom.run.sample_settings import CONVERSATIONS, KINDS
-from tokenloom.run.sources import check_one_dtype
+from tokenloom.run.sample_settings import CONVERSATIONS, KINDS, most_in_pack
+from tokenloom.run.sources import check_one_dtype, check_opened
 from tokenloom.storage.settings import ObjectStorageSettings
 
 if TYPE_CHECKING:  # they import how conversations are tokenized, which a start of other runs does not wait for
@@ -67,20 +65,14 @@ def run_config(lock: RunLock, sequence_length: int, tokenizer: Any, reading: Rea
 
 
 class SourceData:
-    """The data of one source, whatever is made of them: its pairs, and which of their documents are read.
-
-    Args:
-        lock: the run.
-        number: number of the source.
-        reading: how to read.
-        config: settings of the samples, for the check of what kind of data a pair holds.
-    """
+    """The data of one source, whatever is made of them: its pairs, and which of their documents are read."""
 
     def __init__(self, lock: RunLock, number: int, reading: Reading, config: GPTDatasetConfig) -> None:
         self.source: LockedSource = lock.sources[number]
         check_one_dtype(self.source)
         self._key = source_key(lock.seed, self.source.name)
         self._config = config
+        self._documents: dict[bool, SourceDocuments] = {}
         self._has_conversations = lock.dataset in CONVERSATIONS
         self.pairs: JoinedPairs = JoinedPairs(
             [
@@ -100,21 +92,13 @@ class SourceData:
 
         return check
 
-    @cached_property
-    def training(self) -> SourceDocuments:
-        """What is not held out."""
-        return self._documents(reads_held=False)
-
-    @cached_property
-    def held(self) -> SourceDocuments:
-        """What is held out."""
-        return self._documents(reads_held=True)
-
-    def _documents(self, *, reads_held: bool) -> SourceDocuments:
-        tokens = [pair.held_tokens if reads_held else pair.num_tokens - pair.held_tokens for pair in self.source.pairs]
-        documents = self._documents_of(tokens, reads_held=reads_held)
-        self.pairs.tell(documents)
-        return documents
+    def documents(self, *, held: bool) -> SourceDocuments:
+        """Returns what is held out, or what is not."""
+        if held not in self._documents:
+            tokens = [pair.held_tokens if held else pair.num_tokens - pair.held_tokens for pair in self.source.pairs]
+            self._documents[held] = self._documents_of(tokens, reads_held=held)
+            self.pairs.tell(self._documents[held])
+        return self._documents[held]
 
     def _documents_of(self, sizes: Sequence[int], *, reads_held: bool) -> SourceDocuments:
         rows = [
@@ -140,16 +124,7 @@ class SourceData:
 
 
 class Member:
-    """Samples of one source and length, by `walk << WINDOW_BITS | window`.
-
-    Args:
-        data: its data.
-        lock: the run.
-        config: settings of its samples.
-        denied: documents that are not read.
-        identity: what tells its order from others.
-        held: whether the documents that are held out are read, as they lie there; else all others, as the run says.
-    """
+    """Samples of one source and length, by `walk << WINDOW_BITS | window`."""
 
     def __init__(
         self,
@@ -159,44 +134,40 @@ class Member:
         *,
         denied: Sequence[int],
         identity: str,
-        held: bool = False,
+        held: bool = False,  # reads what is held out, as it lies there
     ) -> None:
         if lock.dataset == "fim":  # samples of two sources have the same numbers
             config = dataclasses.replace(config, random_seed=source_key(lock.seed, data.source.name)[0] % 2**31)
         self.data = data
+        self.taken: TakenOfPairs | None = None
         is_shuffled = lock.documents == "shuffled" and not held
-        self.dataset: Any
+        kind: type[ConversationSamples] | None = None
         if lock.dataset in CONVERSATIONS:
             from tokenloom.run.packs import CONVERSATION_CLASSES
 
             kind = CONVERSATION_CLASSES[lock.dataset]
-            documents, taken, num_packs = data.conversations(kind, config)
-            self.order: WalkOrder = WalkOrder(
-                data.pairs,
-                documents,
-                [],
-                identity=identity,
-                is_shuffled=is_shuffled,
-                sequence_length=config.sequence_length if kind.shares_samples else 1,
-                extra=0,
-                denied=denied,
-                num_packs=num_packs if kind.shares_samples else None,
-                most_documents=lock.samples.get("most_conversations"),
-            )
-            self.dataset = kind.in_order(taken, self.order)
+            documents, self.taken, packs = data.conversations(kind, config)
+            length, extra, num_packs = (config.sequence_length, 0, packs) if kind.shares_samples else (1, 0, None)
         else:
-            self.order = WalkOrder(
-                data.pairs,
-                data.held if held else data.training,
-                [],
-                identity=identity,
-                is_shuffled=is_shuffled,
-                sequence_length=config.sequence_length,
-                extra=config.num_extra_tokens,
-                denied=denied,
-                num_packs=data.num_packs(config.sequence_length) if lock.windows == "best_fit" else None,
-                most_documents=lock.samples.get("most_documents"),
-            )
+            documents = data.documents(held=held)
+            length, extra = config.sequence_length, config.num_extra_tokens
+            num_packs = data.num_packs(length) if lock.windows == "best_fit" else None
+        self.order: WalkOrder = WalkOrder(
+            data.pairs,
+            documents,
+            [],
+            identity=identity,
+            is_shuffled=is_shuffled,
+            sequence_length=length,
+            extra=extra,
+            denied=denied,
+            num_packs=num_packs,
+            most_documents=most_in_pack(lock.dataset, lock.samples),
+        )
+        self.dataset: Any
+        if kind is not None and self.taken is not None:
+            self.dataset = kind.in_order(self.taken, self.order)
+        else:
             self.dataset = CLASSES[lock.dataset].in_order(data.pairs, self.order, config, name=data.source.name)
         self.walks: set[int] = set()
         """Those that were added."""

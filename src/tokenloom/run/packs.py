@@ -12,7 +12,7 @@ from tokenloom.kernels import count_packs_of
 from tokenloom.order.computed_keys import source_key
 from tokenloom.run.lock import LockedPair, LockedSource, RunLock
 from tokenloom.run.progress import are_packs, extra_tokens
-from tokenloom.run.sample_settings import config_of
+from tokenloom.run.sample_settings import config_of, most_in_pack
 from tokenloom.run.settings import RunSettings
 from tokenloom.run.sources import CountPacks
 from tokenloom.storage.settings import ObjectStorageSettings
@@ -61,11 +61,9 @@ def count_pair(
     reads_held: bool = False,
 ) -> int:
     """Returns how many packs a pair makes in a walk."""
-    most: int | None = settings.samples.get("most_documents")
     if kind := CONVERSATION_CLASSES.get(settings.dataset):
         lengths = kind.count_places(opened, config_of(settings.dataset, settings.samples, sequence_length))
         capacity, extra = (sequence_length if kind.shares_samples else 1), 0
-        most = settings.samples.get("most_conversations")
     else:
         lengths, capacity, extra = opened.sequence_lengths, sequence_length, extra_tokens(settings)
     return count_packs_of(
@@ -77,7 +75,7 @@ def count_pair(
         held_blocks=pair.held_blocks,
         held_documents=pair.held_documents,
         reads_held=reads_held,
-        most_pieces=most,
+        most_pieces=most_in_pack(settings.dataset, settings.samples),
     )
 
 

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from tokenloom.errors import ConfigError
 from tokenloom.kernels import MixedStage, Mixture
-from tokenloom.numbers import checked_integer
 from tokenloom.rendering.card import HasFacts
-from tokenloom.run.digest import check_position
 from tokenloom.run.lock import LockedSegment, RunLock
 from tokenloom.run.progress import Entered, Progress, are_packs, given_out, mixed_size
 from tokenloom.run.take_maps import Int64s
@@ -29,13 +26,7 @@ MOST_PASS_ENDS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedWalks:
-    """Walks of a source over the same pairs.
-
-    Attributes:
-        first_pair, last_pair: the pairs that each goes over.
-        num_windows: samples of each.
-        count: how many walks.
-    """
+    """So many walks of a source over pairs [first_pair, last_pair), of so many samples each."""
 
     first_pair: int
     last_pair: int
@@ -128,8 +119,7 @@ class PlannedCap:
     """Where a source has been read `max_passes` times.
 
     Attributes:
-        source: its name.
-        max_passes: its cap.
+        source, max_passes: its name, and its cap.
         position: the first position at which another pass would begin, before mixing; None: it does not come to that.
         follows: "stop" where the run ends there, "renormalise" where other sources are read, "repeat" where the source
             is; None without a position.
@@ -200,29 +190,12 @@ def plan_of(lock: RunLock) -> RunPlan:
     )
 
 
-class _Ledger:
-    """Counts of a source so far."""
-
-    __slots__ = ("left", "length", "offered", "phase", "seen", "uncovered", "unseen", "walks")
-
-    def __init__(self) -> None:
-        self.phase = -1
-        self.length = 0
-        self.left = 0
-        self.walks = self.offered = self.seen = self.uncovered = 0
-        self.unseen: list[tuple[int, int]] = []
-
-    def end_phase(self) -> None:
-        if self.phase >= 0:
-            self.unseen.append((self.left, self.length))
-            self.left = 0
-
-
 class _Planning:
     def __init__(self, lock: RunLock) -> None:
         self._lock = lock
         self._progress = Progress(lock.sources, lock)
-        self._ledgers = [_Ledger() for _ in lock.sources]
+        self._read: list[list[tuple[Entered, PlannedReading]]] = [[] for _ in lock.sources]
+        """What segments with an end read of each source."""
         self._reached: dict[int, tuple[int, str]] = {}
         self._are_packs = are_packs(lock)
 
@@ -242,29 +215,29 @@ class _Planning:
             walks = self._progress.num_walks(numbers)
             self._progress.leave(entered, segment, mixed)
             begun = self._begun(entered, self._progress.num_walks(numbers) - walks, set(self._progress.joined) - joined)
-            self._count(entered, counts, begun)
         total = sum(weight for _, weight in segment.weights)
         readings = []
         for leaf, (source, weight) in enumerate(segment.weights):
             count = None if counts is None else int(counts[leaf])
-            readings.append(
-                PlannedReading(
-                    source=self._lock.sources[source].name,
-                    weight=weight,
-                    weights=total,
-                    num_samples=count,
-                    share=None if count is None or segment.num_samples is None else count / segment.num_samples,
-                    num_windows=int(entered.num_windows[leaf]),
-                    num_tokens=None if count is None else count * segment.sequence_length,
-                    begun_before=begun_before[leaf],
-                    begun_after=None if count is None else self._progress.num_begun(source),
-                    left_before=entered.left_of_pass(leaf),
-                    left_after=None if count is None else self._progress.left_of_pass(source),
-                    walks=None if count is None else tuple(begun[leaf]),
-                    num_pass_ends=ends[leaf][0],
-                    pass_ends=ends[leaf][1],
-                )
+            reading = PlannedReading(
+                source=self._lock.sources[source].name,
+                weight=weight,
+                weights=total,
+                num_samples=count,
+                share=None if count is None or segment.num_samples is None else count / segment.num_samples,
+                num_windows=int(entered.num_windows[leaf]),
+                num_tokens=None if count is None else count * segment.sequence_length,
+                begun_before=begun_before[leaf],
+                begun_after=None if count is None else self._progress.num_begun(source),
+                left_before=entered.left_of_pass(leaf),
+                left_after=None if count is None else self._progress.left_of_pass(source),
+                walks=None if count is None else tuple(begun[leaf]),
+                num_pass_ends=ends[leaf][0],
+                pass_ends=ends[leaf][1],
             )
+            readings.append(reading)
+            if count is not None:
+                self._read[source].append((entered, reading))
         return PlannedSegment(
             stage=segment.stage,
             start=segment.start,
@@ -276,22 +249,34 @@ class _Planning:
         )
 
     def sources(self) -> tuple[PlannedSource, ...]:
-        """Returns the ledger of each source, closed here."""
-        return tuple(self._source(number, ledger) for number, ledger in enumerate(self._ledgers))
+        """Returns what became of each source up to here."""
+        return tuple(map(self._source, range(len(self._read))))
 
-    def _source(self, number: int, ledger: _Ledger) -> PlannedSource:
-        ledger.end_phase()
-        unseen = sum(left * length for left, length in ledger.unseen)
+    def _source(self, number: int) -> PlannedSource:
+        num_walks = seen = slots = offered = 0
+        left: dict[int, tuple[int, int]] = {}
+        for entered, reading in self._read[number]:
+            length = entered.sequence_length
+            seen += (reading.num_samples or 0) * length
+            left[entered.phase] = reading.left_after or 0, length
+            for each in reading.walks or ():
+                tokens = each.num_windows * length
+                slots += tokens * each.count
+                if not self._are_packs:
+                    tokens = self._progress.sizes.tokens(number, each.first_pair, each.last_pair)
+                offered += tokens * each.count
+                num_walks += each.count
+        unseen = sum(samples * length for samples, length in left.values())
         return PlannedSource(
             name=self._lock.sources[number].name,
             num_passes=self._progress.num_begun(number),
-            num_walks=ledger.walks,
-            offered_tokens=ledger.offered,
-            seen_tokens=ledger.seen,
+            num_walks=num_walks,
+            offered_tokens=offered,
+            seen_tokens=seen,
             unseen_tokens=unseen,
-            unseen_samples=tuple(left for left, _ in ledger.unseen),
-            uncovered_tokens=ledger.uncovered,
-            difference=ledger.offered - ledger.seen - unseen - ledger.uncovered,
+            unseen_samples=tuple(samples for samples, _ in left.values()),
+            uncovered_tokens=offered - slots,
+            difference=slots - seen - unseen,
         )
 
     def caps(self) -> tuple[PlannedCap, ...]:
@@ -310,40 +295,13 @@ class _Planning:
     def _begun(self, entered: Entered, counts: Int64s, joined: set[tuple[int, int]]) -> list[list[PlannedWalks]]:
         """Returns, by leaf, the walks that a segment begins: so many regular ones, and those over new pairs alone."""
         begun: list[list[PlannedWalks]] = [[] for _ in entered.sources]
-        for source, number in sorted(joined):
-            walk = self._progress.joined[source, number]
-            leaf = entered.leaf_of(source)
+        walks = [(entered.leaf_of(source), self._progress.joined[source, walk], 1) for source, walk in sorted(joined)]
+        walks += [(leaf, entered.regular_walk(leaf, 0), int(counts[leaf])) for leaf in np.flatnonzero(counts).tolist()]
+        for leaf, walk, count in walks:
             assert leaf is not None  # a source grows where it is read
-            begun[leaf].append(
-                PlannedWalks(
-                    first_pair=walk.first_pair, last_pair=walk.last_pair, num_windows=walk.num_windows, count=1
-                )
-            )
-        for leaf in np.flatnonzero(counts).tolist():
-            last_pair, num_windows = int(entered.num_pairs[leaf]), int(entered.num_windows[leaf])
-            begun[leaf].append(
-                PlannedWalks(first_pair=0, last_pair=last_pair, num_windows=num_windows, count=int(counts[leaf]))
-            )
+            pairs = {"first_pair": walk.first_pair, "last_pair": walk.last_pair}
+            begun[leaf].append(PlannedWalks(**pairs, num_windows=walk.num_windows, count=count))
         return begun
-
-    def _count(self, entered: Entered, counts: Int64s, begun: list[list[PlannedWalks]]) -> None:
-        """Adds to the ledgers what a segment reads, and the walks that it begins."""
-        length = entered.sequence_length
-        for leaf, source in enumerate(entered.sources.tolist()):
-            ledger = self._ledgers[source]
-            if ledger.phase != entered.phase:
-                ledger.end_phase()
-                ledger.phase, ledger.length = entered.phase, length
-            ledger.seen += int(counts[leaf]) * length
-            ledger.left = self._progress.left_of_pass(source)
-            for walks in begun[leaf]:
-                slots = walks.num_windows * length
-                tokens = slots
-                if not self._are_packs:
-                    tokens = self._progress.sizes.tokens(source, walks.first_pair, walks.last_pair)
-                ledger.walks += walks.count
-                ledger.offered += tokens * walks.count
-                ledger.uncovered += (tokens - slots) * walks.count
 
     def _pass_ends(
         self, entered: Entered, mixture: Mixture, segment: LockedSegment
@@ -393,23 +351,6 @@ def _counts(segment: LockedSegment, mixed: MixedStage, block: int) -> tuple[Int6
     return counts - np.bincount(left, minlength=len(counts)), stop - segment.num_samples
 
 
-def passes_before(lock: RunLock, position: int) -> tuple[Fraction, ...]:
-    """Returns the passes over each source, by its number, that are read before a position: whole ones and a part.
-
-    Costs as much as a plan: it grows with segments and sources alone.
-    """
-    check_position(lock, checked_integer("position", position, at_least=0))
-    passes = dict.fromkeys((source.name for source in lock.sources), Fraction(0))
-    if position:
-        for segment in plan_of(closed_at(lock, position)).segments:
-            for reading in segment.readings:
-                assert reading.begun_after is not None
-                assert reading.left_after is not None
-                left = Fraction(reading.left_after, reading.num_windows) if reading.num_windows else Fraction(0)
-                passes[reading.source] = reading.begun_after - left
-    return tuple(passes.values())
-
-
 def closed_at(lock: RunLock, position: int) -> RunLock:
     """Returns the lock of a run that ends at a position, and whose positions before it are the same."""
     segments = []
@@ -425,13 +366,7 @@ def closed_at(lock: RunLock, position: int) -> RunLock:
 
 def tokens_before(lock: RunLock, position: int) -> int:
     """Returns the tokens of all samples before a position."""
-    total = 0
-    for segment in lock.segments:
-        count = position - segment.start
-        if segment.num_samples is not None:
-            count = min(count, segment.num_samples)
-        total += max(0, count) * segment.sequence_length
-    return total
+    return sum((segment.num_samples or 0) * segment.sequence_length for segment in closed_at(lock, position).segments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,12 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.kernels import MixedStage
 from tokenloom.order.computed_keys import mixing_key
-from tokenloom.run.lock import MOST_SAMPLES, LockedPair, LockedSegment, LockedSource
+from tokenloom.run.lock import MOST_SAMPLES, LockedPair, LockedSegment, LockedSource, RunLock
 from tokenloom.run.sample_settings import CONVERSATIONS
-from tokenloom.run.take_maps import Int64s, Leftovers, Merge, Regular, Stretch, TakeMap, Windows, chained, rest_of
+from tokenloom.run.take_maps import Int64s, Leftovers, Merge, Stretch, TakeMap, Windows, chained, rest_of
+
+if TYPE_CHECKING:
+    from tokenloom.run.settings import RunSettings
 
 MOST_WALKS = 1 << 22
 """Walks of a source in a run."""
@@ -96,9 +99,16 @@ class Entered:
         early = self.early.get(leaf)
         return 0 if early is None else len(early)
 
-    def regular(self, leaf: int) -> Regular:
-        """Returns the regular walks of a leaf."""
-        return Regular(int(self.walks[leaf]), int(self.offsets[leaf]), int(self.num_windows[leaf]))
+    def regular_walk(self, leaf: int, number: int) -> Walk:
+        """Returns what a regular walk goes over."""
+        return Walk(
+            number=number,
+            first_pair=0,
+            last_pair=int(self.num_pairs[leaf]),
+            num_windows=int(self.num_windows[leaf]),
+            pass_number=int(self.passes[leaf]) + number - int(self.walks[leaf]),
+            sequence_length=self.sequence_length,
+        )
 
     def locate(self, leaves: NDArray[np.int32], takes: Int64s) -> Windows:
         """Returns the walk and window of takes that count from the start of the segment."""
@@ -120,7 +130,9 @@ class Entered:
 
     def takes(self, leaf: int, walks: Int64s, windows: Int64s) -> Int64s:
         """Returns the take of windows of one source, however far it is; -1 where it came before or is none."""
-        found = self.regular(leaf).takes(walks, windows)
+        walk, size = int(self.walks[leaf]), int(self.num_windows[leaf])
+        found = (walks - walk) * size + windows - int(self.offsets[leaf])
+        found[(walks < walk) | (windows < 0) | (windows >= size) | (found < 0)] = -1
         if leaf not in self.early:
             return found
         early = self.early[leaf].takes(walks, windows)
@@ -141,7 +153,7 @@ class Entered:
 class Progress:
     """How far the sources of a run are; moves on from segment to segment."""
 
-    def __init__(self, sources: Sequence[LockedSource], settings: OrderSettings) -> None:
+    def __init__(self, sources: Sequence[LockedSource], settings: RunSettings | RunLock) -> None:
         """Begins before the first position."""
         self.sizes: WalkSizes = WalkSizes(sources, settings)
         self.joined: dict[tuple[int, int], Walk] = {}
@@ -294,7 +306,7 @@ class Progress:
                 pass_number=next_pass - 1,
                 sequence_length=self._sequence_length,
             )
-            rest = Merge(rest, Stretch(next_walk, 0, num_new))
+            rest = Merge([rest, Stretch(next_walk, 0, num_new)])
             next_walk += 1
         if rest is not None:
             self._early[source] = rest
@@ -365,27 +377,12 @@ def _unread(takes: Int64s, count: int) -> tuple[Int64s, int]:
     return takes[:unread], count - (len(takes) - unread)
 
 
-class OrderSettings(Protocol):
-    """What decides windows and mixing, beside sources and segments; `RunLock` and `RunSettings` have it."""
-
-    @property
-    def seed(self) -> int: ...
-    @property
-    def windows(self) -> str: ...
-    @property
-    def mixing_block(self) -> int: ...
-    @property
-    def dataset(self) -> str: ...
-    @property
-    def samples(self) -> Mapping[str, Any]: ...
-
-
-def extra_tokens(settings: OrderSettings) -> int:
+def extra_tokens(settings: RunSettings | RunLock) -> int:
     """Returns how many tokens a sample reads beyond its sequence length."""
     return 0 if settings.samples.get("add_extra_token_to_sequence", True) is False else 1
 
 
-def are_packs(settings: OrderSettings) -> bool:
+def are_packs(settings: RunSettings | RunLock) -> bool:
     """Whether a window is a pack of documents or conversations, and no cut of their stream."""
     return settings.windows == "best_fit" or settings.dataset in CONVERSATIONS
 
@@ -393,7 +390,7 @@ def are_packs(settings: OrderSettings) -> bool:
 class WalkSizes:
     """Windows of walks over the pairs of sources; a few numbers per source."""
 
-    def __init__(self, sources: Sequence[LockedSource], settings: OrderSettings) -> None:
+    def __init__(self, sources: Sequence[LockedSource], settings: RunSettings | RunLock) -> None:
         self._sources = sources
         self._extra = extra_tokens(settings)
         self._packs = are_packs(settings)

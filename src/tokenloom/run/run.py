@@ -6,20 +6,21 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, CutShortWarning, DatasetNotFoundError, OutputBusyError
+from tokenloom.forks import cached_property
 from tokenloom.progress import also_told, task, waiting_for
 from tokenloom.rendering.card import HasFacts
 from tokenloom.run.dataset import Place, RunDataset, lock_facts, place_at
-from tokenloom.run.digest import check_position, run_identity
+from tokenloom.run.digest import check_position, order_digest, run_identity
 from tokenloom.run.held_out import holdout_lock
 from tokenloom.run.lock import RunLock, lock_path
 from tokenloom.run.members import Reading
-from tokenloom.run.orders import order_of
 from tokenloom.run.settings import read_locked
 from tokenloom.run.timeline import Timeline
 from tokenloom.run.tokenizer import RunTokenizer
@@ -29,10 +30,11 @@ from tokenloom.storage.settings import ObjectStorageSettings
 
 if TYPE_CHECKING:
     from tokenloom.run.audit.ledger import RunLedger
-    from tokenloom.run.audit.occurrences import Documents
+    from tokenloom.run.audit.occurrences import Documents, OccurrenceSearch
     from tokenloom.run.audit.span_table import SpanTable
     from tokenloom.run.history import RunHistory
     from tokenloom.run.plan import RunPlan
+    from tokenloom.run.stored import StoredOrder
 
 # What a start does not need is imported where it is needed: it takes as long as all else, 0.1 s.
 
@@ -91,9 +93,16 @@ class Run(HasFacts):
         self.lock = lock
         self._reading = Reading() if reading is None else reading
         self._tokenizer = tokenizer
-        self._order = order_of(
-            lock, path=path, tokenizer=self.tokenizer, reading=self._reading, path_to_cache=path_to_cache
-        )
+        self._stored: StoredOrder | None = None
+        if lock.is_megatron:
+            from tokenloom.run.stored import StoredOrder
+
+            self._stored = StoredOrder(
+                lock, path=path, tokenizer=self.tokenizer, reading=self._reading, path_to_cache=path_to_cache
+            )
+        elif path_to_cache is not None:
+            message = f"expected no `path_to_cache` for `{path}`, found {path_to_cache!r}"
+            raise ConfigError(message, hint="leave it out: the order of this run is computed, and nothing is cached")
 
     def facts(self) -> dict[str, Any]:
         """Returns what the lock says; see `HasFacts`."""
@@ -156,14 +165,18 @@ class Run(HasFacts):
         cache = None if path_to_cache is None else os.fspath(path_to_cache)
         return cls(path, lock, tokenizer=tokenizer, reading=reading, path_to_cache=cache)
 
-    @property
+    @cached_property
     def timeline(self) -> Timeline:
         """What stands at which position, and at which position what stands.
 
         Raises:
             ConfigError: the order is the reference's, which is not computed.
         """
-        return self._order.timeline
+        if self._stored is not None:
+            message = 'expected a run whose order is computed, found `order = "megatron"`'
+            hint = "that order is built and cached, and cannot change; write `order = 1` for that"
+            raise ConfigError(message, hint=hint)
+        return Timeline(self.lock)
 
     @property
     def identity(self) -> str:
@@ -193,7 +206,7 @@ class Run(HasFacts):
         Raises:
             ConfigError: the run has no such position.
         """
-        return self._order.digest(position)
+        return order_digest(self.lock, position) if self._stored is None else self._stored.digest(position)
 
     def place(self, position: int) -> Place:
         """Returns what stands at a position; opens nothing.
@@ -214,7 +227,21 @@ class Run(HasFacts):
             DatasetFormatError, BuildError, IndexCacheError: data are not what was locked, or the reference's order
                 cannot be built.
         """
-        return self._order.dataset()
+        if self._stored is not None:
+            return self._stored.dataset()
+        return RunDataset(self.timeline, tokenizer=self.tokenizer, reading=self._reading)
+
+    @cached_property
+    def _asked(self) -> Any:
+        """The dataset of what is asked again and again, so that pairs stay open."""
+        return self.dataset()
+
+    @cached_property
+    def _search(self) -> OccurrenceSearch:
+        """What finds documents; its pairs stay open, too."""
+        from tokenloom.run.audit.occurrences import OccurrenceSearch
+
+        return OccurrenceSearch(self.dataset())
 
     def trace(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanTable:
         """Returns which tokens of which documents stand at positions, a row per span; reads no token.
@@ -232,7 +259,9 @@ class Run(HasFacts):
             ConfigError: positions are no integers.
             DatasetFormatError, DatasetNotFoundError: data are not what was locked.
         """
-        return self._order.trace(positions)
+        from tokenloom.run.audit.trace import trace_dataset
+
+        return trace_dataset(self._asked, positions) if self._stored is None else self._stored.trace(positions)
 
     def when(self, *documents: str, start: int = 0, stop: int | None = None) -> SpanTable:
         """Returns where documents are read, past and to come, a row per span, in the order of positions.
@@ -269,7 +298,11 @@ class Run(HasFacts):
         Raises:
             ConfigError, DatasetFormatError, DatasetNotFoundError: see `when`.
         """
-        return self._order.occurrences(documents, start=start, stop=stop)
+        from tokenloom.run.audit.span_table import joined_tables
+
+        find = self._search.find if self._stored is None else self._stored.find
+        asked = (documents or {0: ()}).items()
+        return joined_tables([find(number, each, start=start, stop=stop) for number, each in asked])
 
     def holdout(self, *names: str, sequence_length: int | None = None) -> RunDataset:
         """Returns what is held out, for validation: each window once, of sources in proportion to what they hold out.
@@ -316,18 +349,21 @@ class Run(HasFacts):
             raise ConfigError(message, hint="name one, as a step or a position")
         check_position(self.lock, position)
         with task("ledger", unit="samples") as advance:
-            return self._order.ledger(position, reads_data=reads_data, report=also_told(advance, report))
+            report = also_told(advance, report)
+            if self._stored is not None:
+                return self._stored.ledger(position, reads_data=reads_data, report=report)
+            from tokenloom.run.audit.ledger import computed_ledger
+
+            return computed_ledger(self.dataset(), position, reads_data=reads_data, report=report)
 
     def passes(self, position: int) -> dict[str, float]:
         """Returns how often each source has been read before a position, by its name: 1.25 is a pass and a quarter.
 
         Raises:
-            ConfigError: the run ends before the position; or its order is the reference's, which is not computed.
+            ConfigError: the run ends before the position.
         """
-        from tokenloom.run.plan import passes_before
-
-        passes = passes_before(self.timeline.lock, position)
-        return {source.name: float(count) for source, count in zip(self.lock.sources, passes, strict=True)}
+        history = self.history([position])
+        return dict(zip(history.sources, history.passes[-1].tolist(), strict=True))
 
     def history(
         self, positions: Sequence[int] | NDArray[np.integer[Any]] | None = None, *, until: int | None = None
@@ -341,9 +377,10 @@ class Run(HasFacts):
         Raises:
             ConfigError: the run has no such position, positions do not rise, or the run has no end and none is named.
         """
-        from tokenloom.run.history import history_of
+        from tokenloom.run.history import computed_history, history_of
 
-        return history_of(self.lock, self._order, positions, until=until)
+        read_before = partial(computed_history, self.timeline) if self._stored is None else self._stored.read_before
+        return history_of(self.lock, read_before, positions, until=until)
 
     def __repr__(self) -> str:
         size = f"{len(self.lock.sources)} sources, num_samples={self.num_samples}"

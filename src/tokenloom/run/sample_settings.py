@@ -88,34 +88,34 @@ def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
 
     The four of `DEFAULTS` are always there.
     """
-    kind = KINDS[dataset]
     elsewhere = dict(NOT_HERE)
     if dataset not in CONVERSATIONS:
         elsewhere |= dict.fromkeys(_PARALLEL, "leave it out: it has no effect on such samples")
     usual = {
         each.name: None if each.default is MISSING else each.default
-        for each in fields(kind)
+        for each in fields(KINDS[dataset])
         if each.init and each.name not in elsewhere
     }
     table.refuse_others(usual, elsewhere=elsewhere)
     given = {key: table.read(key, _plain) for key in table.values}
-    _check(table, kind, {**DEFAULTS, **given, "window_policy": windows})
+    _check(table, dataset, {**DEFAULTS, **given, "window_policy": windows})
     said = {key: value for key, value in given.items() if key in DEFAULTS or value != usual[key]}
     return dict(sorted({**DEFAULTS, **said}.items()))
 
 
+def most_in_pack(dataset: str, samples: Mapping[str, Any]) -> int | None:
+    """Returns the most documents or conversations of a pack; None for any number."""
+    return samples.get("most_conversations" if dataset in CONVERSATIONS else "most_documents")
+
+
 def config_of(dataset: str, samples: Mapping[str, Any], sequence_length: int) -> GPTDatasetConfig:
     """Returns the settings of samples for what asks for no tokenizer: how many there are, and of what."""
-    return _made(KINDS[dataset], samples, sequence_length)
+    return KINDS[dataset](random_seed=0, sequence_length=sequence_length, tokenizer=_AnyTokenizer(), **samples)
 
 
-def _made(kind: type[GPTDatasetConfig], settings: Mapping[str, Any], sequence_length: int) -> GPTDatasetConfig:
-    return kind(random_seed=0, sequence_length=sequence_length, tokenizer=_AnyTokenizer(), **settings)
-
-
-def _check(table: Table, kind: type[GPTDatasetConfig], settings: dict[str, Any]) -> None:
+def _check(table: Table, dataset: str, settings: dict[str, Any]) -> None:
     try:
-        _made(kind, settings, 1)
+        config_of(dataset, settings, 1)
     except ConfigError as error:
         named = [key for key in table.values if key in error.message]
         raise table.error(max(named, key=len) if named else None, error.message, hint=error.hint) from error

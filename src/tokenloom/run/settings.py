@@ -144,27 +144,15 @@ class RunSettings:
         """
         content = asdict(self)
         del content["path"], content["sha256"]
-        content["sources"] = {
-            source.pop("name"): {
-                **source,
-                "data": list(source["data"]),
-                "holdout": source["holdout"] and str(source["holdout"]),
-            }
-            for source in content["sources"]
-        }
-        content["stages"] = [
-            {
-                **stage,
-                "passes": stage["passes"] and {name: str(number) for name, number in stage["passes"]},
-                "weights": stage["weights"] and dict(whole_weights(stage["weights"])),
-            }
-            for stage in content["stages"]
-        ]
+        content["sources"] = {source.pop("name"): source for source in content["sources"]}
+        for stage in content["stages"]:
+            stage["passes"] = stage["passes"] and dict(stage["passes"])
+            stage["weights"] = stage["weights"] and dict(whole_weights(stage["weights"]))
         content["denied"] = [
-            {"from": denial.start, "file": denial.file, "documents": sorted(map(list, denial.documents))}
-            for denial in self.denied
+            {"from": denial.start, "file": denial.file, "documents": sorted(denial.documents)} for denial in self.denied
         ]
-        return content
+        plain: dict[str, Any] = json.loads(json.dumps(content, default=str))
+        return plain
 
 
 def located_tokenizer(name: str, folder: str) -> str:
@@ -200,25 +188,13 @@ def whole_weights(weights: Iterable[tuple[Key, Fraction]]) -> list[tuple[Key, in
 
 
 def read_run(path: str | os.PathLike[str]) -> RunSettings:
-    """Returns what a `run.toml` says.
-
-    Raises:
-        ConfigError: it cannot be read, or something in it is wrong; the message names the key.
-    """
+    """Returns what a `run.toml` says."""
     recover(lock_path(os.fspath(path)))
     return parse_run(read_toml(path), path=os.fspath(path))
 
 
 def parse_run(text: str, *, path: str) -> RunSettings:
-    """Returns what the text of a `run.toml` says.
-
-    Args:
-        text: what is in the file.
-        path: the file: for errors, and for the folder that other paths are relative to.
-
-    Raises:
-        ConfigError: something in it is wrong; the message names the key.
-    """
+    """Returns what the text of a `run.toml` says."""
     top = parse_toml(text, path=path)
     if not top.values:
         top.refuse(None, "expected a run, found an empty file", hint="`tokenloom run init` writes one")
@@ -246,7 +222,9 @@ def parse_run(text: str, *, path: str) -> RunSettings:
         samples=sample_settings(top.table("samples", name=" of [samples]"), dataset, windows),
         sources=sources,
         stages=parse_stages(stages, numbers),
-        denied=parse_denials(top, numbers),
+        denied=tuple(
+            _denial(table, numbers) for table in top.tables("denied", hint="begin each with a line `[[denied]]`")
+        ),
         path=path,
         sha256=hashlib.sha256(text.encode()).hexdigest(),
     )
@@ -369,11 +347,6 @@ class DenialSettings:
     reason: str | None = None
 
 
-def parse_denials(top: Table, sources: Collection[str]) -> tuple[DenialSettings, ...]:
-    """Returns the `[[denied]]` of a file."""
-    return tuple(_denial(table, sources) for table in top.tables("denied", hint="begin each with a line `[[denied]]`"))
-
-
 def _denial(unnamed: Table, sources: Collection[str]) -> DenialSettings:
     table = replace(unnamed, name=" of [[denied]]")
     table.refuse_others(("documents", "from", "reason"))
@@ -481,18 +454,15 @@ class StageSettings:
         """Samples, as far as the settings alone tell: None for an endless stage, and for passes."""
         return self.samples if self.tokens is None else self.tokens // self.sequence_length
 
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The sources that it reads."""
-        return tuple(name for name, _ in self.passes or self.weights or ())
-
 
 def parse_stages(tables: list[Table], sources: Mapping[str, int]) -> tuple[StageSettings, ...]:
     """Returns the stages."""
     stages: list[StageSettings] = []
     named: dict[str, int] = {}
     for number, unnamed in enumerate(tables, 1):
-        name = name_of(unnamed, "name") if "name" in unnamed else f"stage {number}"
+        name = unnamed.text("name") if "name" in unnamed else f"stage {number}"
+        if (fault := fault_of_name(name)) is not None:
+            unnamed.refuse_value("name", fault)
         table = replace(unnamed, name=f" of stage {name!r}")
         if (other := named.setdefault(name, number)) != number:
             message = f"expected another name than {name!r}, which stage {other} of the file has"
@@ -506,14 +476,6 @@ def parse_stages(tables: list[Table], sources: Mapping[str, int]) -> tuple[Stage
     return tuple(stages)
 
 
-def name_of(table: Table, key: str) -> str:
-    """Returns a value that has to be a name: printable, without blanks around it."""
-    name = table.text(key)
-    if (fault := fault_of_name(name)) is not None:
-        table.refuse_value(key, fault)
-    return name
-
-
 def fault_of_name(name: str) -> str | None:
     """Returns what a name should have been; None for a good one."""
     if name.strip() != name or not name:
@@ -525,7 +487,9 @@ def fault_of_name(name: str) -> str | None:
 
 def _stage(table: Table, name: str, before: StageSettings | None, sources: Mapping[str, int]) -> StageSettings:
     if "sequence_length" in table or before is None:
-        length = table.integer("sequence_length", at_least=1, below=LONGEST_SEQUENCE, hint=_length_hint(table))
+        example = "such as `sequence_length = 4096`; later stages may leave it out"
+        hint = None if "sequence_length" in table else example
+        length = table.integer("sequence_length", at_least=1, below=LONGEST_SEQUENCE, hint=hint)
     else:
         length = before.sequence_length
     given = [key for key in SIZES if key in table]
@@ -546,12 +510,6 @@ def _stage(table: Table, name: str, before: StageSettings | None, sources: Mappi
         weights=_weights(table, sources),
         on_exhausted=table.choice("on_exhausted", ON_EXHAUSTED, "stop"),
     )
-
-
-def _length_hint(table: Table) -> str | None:
-    if "sequence_length" in table:
-        return None
-    return "such as `sequence_length = 4096`; later stages may leave it out"
 
 
 def _weights(table: Table, sources: Mapping[str, int]) -> Shares | None:

@@ -44,43 +44,20 @@ from tokenloom.run.audit.occurrences import Documents, checked_documents, checke
 from tokenloom.run.audit.span_table import PairRows, SpanTable, joined_tables
 from tokenloom.run.audit.trace import Asked, checked_positions, spans_of, trace_stored
 from tokenloom.run.changes import WHOLE, stored_order_facts
-from tokenloom.run.check import check_opened
 from tokenloom.run.digest import position_of_state, run_identity
 from tokenloom.run.history import Float64s
-from tokenloom.run.lock import LockedPair, LockedSegment, LockedSource, RunLock
+from tokenloom.run.lock import LockedPair, RunLock
 from tokenloom.run.members import CLASSES, Reading, run_config
 from tokenloom.run.packs import CONVERSATION_CLASSES
-from tokenloom.run.settings import RunSettings, read_run, whole_weights
+from tokenloom.run.settings import RunSettings, read_run
+from tokenloom.run.sources import check_opened
 from tokenloom.run.take_maps import Int64s
-from tokenloom.run.timeline import Timeline
 from tokenloom.run.tokenizer import RunTokenizer
-
-
-def megatron_segment(settings: RunSettings, sources: tuple[LockedSource, ...]) -> LockedSegment:
-    """Returns the only segment of a run in the reference's order."""
-    [stage] = settings.stages
-    assert stage.weights is not None
-    assert stage.num_samples is not None
-    shares = dict(stage.weights)
-    weights = [(number, shares[source.name]) for number, source in enumerate(sources) if source.name in shares]
-    return LockedSegment(
-        stage=stage.name,
-        start=0,
-        num_samples=stage.num_samples,
-        sequence_length=stage.sequence_length,
-        weights=tuple(whole_weights(weights)),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPositions:
-    """What identifies the positions of a run in the reference's order: all of it is one thing.
-
-    Attributes:
-        run: identity of the run.
-        digest: of everything that decides the order.
-        num_samples: positions that there are.
-    """
+    """What identifies the positions of a run in the reference's order: all of it is one thing, of one digest."""
 
     run: str
     digest: str
@@ -112,39 +89,26 @@ def positions_of(settings: RunSettings, lock: RunLock, *, num_samples: int | Non
         "weights": [] if shares is None else [share.hex() for share in normalize(shares)],
     }
     digest = hashlib.sha256(json.dumps(facts, separators=(",", ":"), sort_keys=True).encode()).hexdigest()
-    if num_samples is None:
-        num_samples = lock.segments[0].num_samples
-    assert num_samples is not None
-    return StoredPositions(run=run_identity(lock), digest=digest, num_samples=num_samples)
+    count = lock.segments[0].num_samples if num_samples is None else num_samples
+    assert count is not None
+    return StoredPositions(run=run_identity(lock), digest=digest, num_samples=count)
 
 
 class StoredOrder:
     """The reference's order as the order of a run: built and cached by the builder.
 
-    Args:
-        lock: the run.
-        path: path of `run.toml`, whose weights count as they are written there, as the reference rounds them.
-        tokenizer: the tokenizer of the run, whose identity is in the names of cached files.
-        reading: how to read the data.
-        path_to_cache: folder of the index cache; beside the data if None.
+    Weights count as they are written in `run.toml`, which is read again: the reference rounds them so.
     """
 
     def __init__(
         self, lock: RunLock, *, path: str, tokenizer: Any, reading: Reading, path_to_cache: str | None
     ) -> None:
-        self._lock = lock
-        self._path = path
-        self._tokenizer = tokenizer
+        self.path, self.lock, self.tokenizer = path, lock, tokenizer
         self._reading = reading
         self._path_to_cache = path_to_cache
 
-    @property
-    def timeline(self) -> Timeline:
-        message = 'expected a run whose order is computed, found `order = "megatron"`'
-        raise ConfigError(message, hint="that order is built and cached, and cannot change; write `order = 1` for that")
-
     def digest(self, position: int) -> str:
-        return positions_of(read_run(self._path), self._lock).digest_at(position)
+        return positions_of(read_run(self.path), self.lock).digest_at(position)
 
     def dataset(self) -> Any:
         """Returns what the builder returns, which knows its order besides.
@@ -153,7 +117,7 @@ class StoredOrder:
         the blend of them. A dataset of which the blend takes more samples than the reference builds is built longer,
         where the reference stops.
         """
-        settings, lock, tokenizer = read_run(self._path), self._lock, self._tokenizer
+        settings, lock, tokenizer = read_run(self.path), self.lock, self.tokenizer
         if isinstance(tokenizer, RunTokenizer) and lock.tokenizer is not None:
             tokenizer = tokenizer.loaded
         pairs, shares = _blend(settings, lock)
@@ -176,27 +140,82 @@ class StoredOrder:
         return train
 
     @cached_property
+    def _asked(self) -> Any:
+        return self.dataset()
+
+    @cached_property
     def _members(self) -> StoredMembers:
-        """The datasets of what is asked again and again, so that pairs stay open."""
-        return StoredMembers(self.dataset(), self._lock)
+        return StoredMembers(self._asked, self.lock)
 
     def trace(self, positions: Asked) -> SpanTable:
-        return self._members.trace(positions)
+        """Returns the spans at positions, as `trace_dataset` does, with the sources of the run."""
+        asked, members = checked_positions(positions, self._asked), self._members
+        _, parts = trace_stored(self._asked, asked)
+        moved = []
+        for part in parts:
+            first = int(members.pair_rows.first_documents[members.pairs[part.source]])
+            moved.append(replace(part, source=members.sources[part.source], first_document=first))
+        segments = np.zeros(len(asked), dtype=np.int32)
+        return spans_of(asked, moved, lock=self.lock, segments=segments, pair_rows=members.pair_rows)
 
-    def occurrences(self, documents: Mapping[int, Documents], *, start: int, stop: int | None) -> SpanTable:
+    def find(self, source: int, documents: Documents, *, start: int, stop: int | None) -> SpanTable:
         """Returns the same as of a computed order, in a time that grows with the index: about 5 ns per row."""
-        asked = (documents or {0: ()}).items()
-        return joined_tables([self._members.find(number, each, start=start, stop=stop) for number, each in asked])
+        members = self._members
+        wanted = checked_documents(self.lock, source, documents)
+        first, last = checked_range(len(self._asked), start, stop)
+        pairs, rows = members.pair_rows.locate(np.full(len(wanted), source, dtype=np.int32), wanted)
+        found = [self.trace(np.empty(0, dtype=np.int64))]
+        for number, (member, pair) in enumerate(zip(members.datasets, members.pairs, strict=True)):
+            if len(own := rows[pairs == pair]):
+                holds = _samples_of(member, own)
+                places = [np.empty(0, dtype=np.int64)]
+                for there, numbers, samples in members.located(first, last):
+                    mine = np.flatnonzero(numbers == number)
+                    places.append(there[mine[holds[samples[mine]]]])
+                positions = np.concatenate(places)
+                for at in range(0, len(positions), _POSITIONS_AT_ONCE):
+                    table = self.trace(positions[at : at + _POSITIONS_AT_ONCE])
+                    found.append(table.take((table.sources == source) & np.isin(table.documents, wanted)))
+        return joined_tables(found)
 
     def read_before(self, points: Int64s) -> tuple[Int64s, Float64s]:
-        """Returns samples, and tokens that were read over those of the source: passes are shuffled together."""
-        samples = self._members.samples_before(points)
-        tokens = [max(1, sum(pair.num_tokens for pair in source.pairs)) for source in self._lock.sources]
-        length = self._lock.segments[0].sequence_length
+        """Returns samples, and tokens that were read over those of the source: passes are shuffled together.
+
+        Costs as much as the positions before the last point: a second for 10^8.
+        """
+        members = self._members
+        samples = np.zeros((len(points), len(self.lock.sources)), dtype=np.int64)
+        read = np.zeros(len(members.datasets), dtype=np.int64)
+        for number, (begin, point) in enumerate(pairwise([0, *points.tolist()])):
+            for _, datasets, _ in members.located(begin, point):
+                read += np.bincount(datasets, minlength=len(read))
+            np.add.at(samples[number], members.sources, read)
+        tokens = [max(1, sum(pair.num_tokens for pair in source.pairs)) for source in self.lock.sources]
+        length = self.lock.segments[0].sequence_length
         return samples, samples * (length / np.array(tokens, dtype=np.float64))
 
     def ledger(self, position: int, *, reads_data: bool, report: Report) -> RunLedger:
-        return self._members.ledger(position, reads_data=reads_data, report=report)
+        """Returns where the tokens went before a position, from the index, looked through once."""
+        members = self._members
+        read: list[list[Int64s]] = [[np.empty(0, dtype=np.int64)] for _ in members.datasets]
+        for _, numbers, found in members.located(0, position):
+            for number in np.unique(numbers).tolist():
+                read[number].append(np.ascontiguousarray(found[numbers == number], dtype=np.int64))
+        rows: list[list[LedgerRow]] = [[] for _ in self.lock.sources]
+        for member, source, parts in zip(members.datasets, members.sources, read, strict=True):
+            samples = np.sort(np.concatenate(parts))
+            if len(samples):
+                rows[source].append(_row(member, samples, reads_data=reads_data, report=report))
+        segment = self.lock.segments[0]
+        sources = tuple((each.name, summed(own)) for each, own in zip(self.lock.sources, rows, strict=True))
+        stage = LedgerStage(
+            stage=segment.stage,
+            start=0,
+            stop=position,
+            sequence_length=segment.sequence_length,
+            sources=tuple(sources[number] for number, _ in segment.weights),
+        )
+        return RunLedger(position=position, stages=(stage,) if position else (), sources=sources)
 
 
 _ROWS_AT_ONCE = 1 << 22
@@ -207,33 +226,18 @@ _POSITIONS_AT_ONCE = 1 << 16
 
 
 class StoredMembers:
-    """The datasets that a run in the reference's order is made of, each of a pair; one of a run of one pair.
-
-    Args:
-        dataset: the run's dataset, as the builder returns it.
-        lock: the run.
-
-    Attributes:
-        datasets: the datasets.
-        pairs: numbers of their pairs, counted over all sources.
-        sources: numbers of their sources.
-    """
+    """The datasets that a run in the reference's order is made of, each of a pair, with numbers of pair and source."""
 
     def __init__(self, dataset: Any, lock: RunLock) -> None:
-        self._dataset, self._lock = dataset, lock
-        self._pair_rows = pair_rows = PairRows.of_lock(lock)
-        by_prefix = {prefix: number for number, prefix in enumerate(pair_rows.prefixes)}
+        self.pair_rows: PairRows = PairRows.of_lock(lock)
+        by_prefix = {prefix: number for number, prefix in enumerate(self.pair_rows.prefixes)}
         self._blend = dataset if isinstance(dataset, BlendedDataset) else None
         self.datasets: list[Any] = [dataset] if self._blend is None else list(self._blend.datasets)
         self.pairs: list[int] = [by_prefix[str(member.dataset_path)] for member in self.datasets]
-        self.sources: list[int] = [pair_rows.source_of(pair) for pair in self.pairs]
+        self.sources: list[int] = [self.pair_rows.source_of(pair) for pair in self.pairs]
 
     def located(self, start: int, stop: int) -> Iterator[tuple[Int64s, NDArray[Any], NDArray[Any]]]:
-        """Yields what stands at positions [start, stop), some million at a time: about 5 ns each.
-
-        Yields:
-            int64[count], positions, rising; the numbers of their datasets, and which samples of these they are.
-        """
+        """Yields positions in [start, stop), some million at a time, with numbers of datasets, and samples of these."""
         for first in range(start, stop, _ROWS_AT_ONCE):
             positions = np.arange(first, min(first + _ROWS_AT_ONCE, stop), dtype=np.int64)
             if self._blend is None:
@@ -243,74 +247,6 @@ class StoredMembers:
                 yield positions, np.asarray(numbers), np.asarray(samples)
         if self._blend is not None:
             self._blend.order.check()
-
-    def trace(self, positions: Asked) -> SpanTable:
-        """Returns the spans at positions, as `trace_dataset` does, with the sources of the run."""
-        asked = checked_positions(positions, self._dataset)
-        _, parts = trace_stored(self._dataset, asked)
-        moved = []
-        for part in parts:
-            first = int(self._pair_rows.first_documents[self.pairs[part.source]])
-            moved.append(replace(part, source=self.sources[part.source], first_document=first))
-        segments = np.zeros(len(asked), dtype=np.int32)
-        return spans_of(asked, moved, lock=self._lock, segments=segments, pair_rows=self._pair_rows)
-
-    def find(self, source: int, documents: Documents, *, start: int = 0, stop: int | None = None) -> SpanTable:
-        """Returns all spans of documents at positions [start, stop); see `OccurrenceSearch.find`."""
-        wanted = checked_documents(self._lock, source, documents)
-        first, last = checked_range(len(self._dataset), start, stop)
-        pairs, rows = self._pair_rows.locate(np.full(len(wanted), source, dtype=np.int32), wanted)
-        found = [self.trace(np.empty(0, dtype=np.int64))]
-        for number, (member, pair) in enumerate(zip(self.datasets, self.pairs, strict=True)):
-            if len(own := rows[pairs == pair]):
-                holds = _samples_of(member, own)
-                places = [np.empty(0, dtype=np.int64)]
-                for there, numbers, samples in self.located(first, last):
-                    mine = np.flatnonzero(numbers == number)
-                    places.append(there[mine[holds[samples[mine]]]])
-                positions = np.concatenate(places)
-                for at in range(0, len(positions), _POSITIONS_AT_ONCE):
-                    table = self.trace(positions[at : at + _POSITIONS_AT_ONCE])
-                    found.append(table.take((table.sources == source) & np.isin(table.documents, wanted)))
-        return joined_tables(found)
-
-    def samples_before(self, points: Int64s) -> Int64s:
-        """Returns how many samples of each source stand before positions: int64[num_points, num_sources].
-
-        Costs as much as the positions before the last point: a second for 10^8.
-
-        Args:
-            points: int64[num_points], positions, rising.
-        """
-        samples = np.zeros((len(points), len(self._lock.sources)), dtype=np.int64)
-        read = np.zeros(len(self.datasets), dtype=np.int64)
-        for number, (begin, point) in enumerate(pairwise([0, *points.tolist()])):
-            for _, datasets, _ in self.located(begin, point):
-                read += np.bincount(datasets, minlength=len(read))
-            np.add.at(samples[number], self.sources, read)
-        return samples
-
-    def ledger(self, position: int, *, reads_data: bool = True, report: Report | None = None) -> RunLedger:
-        """Returns where the tokens went before a position, from the index, looked through once."""
-        read: list[list[Int64s]] = [[np.empty(0, dtype=np.int64)] for _ in self.datasets]
-        for _, numbers, found in self.located(0, position):
-            for number in np.unique(numbers).tolist():
-                read[number].append(np.ascontiguousarray(found[numbers == number], dtype=np.int64))
-        rows: list[list[LedgerRow]] = [[] for _ in self._lock.sources]
-        for member, source, parts in zip(self.datasets, self.sources, read, strict=True):
-            samples = np.sort(np.concatenate(parts))
-            if len(samples):
-                rows[source].append(_row(member, samples, reads_data=reads_data, report=report))
-        segment = self._lock.segments[0]
-        sources = tuple((each.name, summed(own)) for each, own in zip(self._lock.sources, rows, strict=True))
-        stage = LedgerStage(
-            stage=segment.stage,
-            start=0,
-            stop=position,
-            sequence_length=segment.sequence_length,
-            sources=tuple(sources[number] for number, _ in segment.weights),
-        )
-        return RunLedger(position=position, stages=(stage,) if position else (), sources=sources)
 
 
 def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
@@ -341,7 +277,7 @@ def _where(index: NDArray[Any], rows: Int64s) -> Int64s:
     return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
 
-def _row(dataset: Any, samples: Int64s, *, reads_data: bool, report: Report | None) -> LedgerRow:
+def _row(dataset: Any, samples: Int64s, *, reads_data: bool, report: Report) -> LedgerRow:
     """Returns the row of a dataset of which some samples were read, each once."""
     if isinstance(dataset, ConversationSamples):
         return _row_of_conversations(dataset, samples, reads_data=reads_data, report=report)
@@ -364,7 +300,7 @@ def _row(dataset: Any, samples: Int64s, *, reads_data: bool, report: Report | No
 
 
 def _row_of_conversations(
-    dataset: ConversationSamples, samples: Int64s, *, reads_data: bool, report: Report | None
+    dataset: ConversationSamples, samples: Int64s, *, reads_data: bool, report: Report
 ) -> LedgerRow:
     whole = dataset.ledger()
     dropped = Dropped(empty=whole.dropped_empty, long=whole.dropped_long, untrainable=whole.dropped_untrainable)
@@ -376,14 +312,13 @@ def _row_of_conversations(
     return replace(row, not_reached=left)
 
 
-def _counts(dataset: GPTDataset | ConversationSamples, samples: Int64s, report: Report | None) -> SlotCounts:
+def _counts(dataset: GPTDataset | ConversationSamples, samples: Int64s, report: Report) -> SlotCounts:
     size = max(1, min(CHUNK_SAMPLES, CHUNK_SLOTS // dataset.config.sequence_length))
     found = NO_SLOTS
     for first in range(0, len(samples), size):
         chunk: NDArray[np.int64] = samples[first : first + size]
         found += dataset.slot_counts(chunk)
-        if report is not None:
-            report(len(chunk))
+        report(len(chunk))
     return found
 
 

@@ -67,21 +67,12 @@ class Timeline:
         return Timeline, (self.lock,)
 
     @property
-    def segments(self) -> tuple[LockedSegment, ...]:
-        """The segments of the run."""
-        return self.lock.segments
-
-    @property
     def num_samples(self) -> int | None:
         """Positions of the run; None if its last stage is endless."""
         return self.lock.num_samples
 
     def locate(self, positions: Int64s) -> Located:
-        """Returns what stands at positions.
-
-        Args:
-            positions: int64[num_positions].
-        """
+        """Returns what stands at positions."""
         positions = np.ascontiguousarray(positions, dtype=np.int64)
         stop = MOST_SAMPLES if self.num_samples is None else self.num_samples
         first, last = bounds_of(positions) if len(positions) else (0, -1)
@@ -112,14 +103,7 @@ class Timeline:
         return sources, walks, windows
 
     def positions_of(self, source: int, walks: Int64s, windows: Int64s, *, sequence_length: int) -> Int64s:
-        """Returns where windows of a source stand: int64[num_windows], -1 for those that the run does not read.
-
-        Args:
-            source: number of the source.
-            walks: int64[num_windows], numbers of its walks.
-            windows: int64[num_windows], windows within them.
-            sequence_length: tokens of a window.
-        """
+        """Returns where windows of a source stand: int64[num_windows], -1 for those that the run does not read."""
         walks, windows = np.asarray(walks, dtype=np.int64), np.asarray(windows, dtype=np.int64)
         found = np.full(walks.shape, -1, dtype=np.int64)
         asked = np.flatnonzero((walks >= 0) & (walks < MOST_WALKS) & (windows >= 0) & (windows < MOST_WINDOWS))
@@ -127,28 +111,25 @@ class Timeline:
             if not len(asked):
                 break
             if segment.entered.sequence_length == sequence_length:
-                positions = _positions(segment, leaf, walks[asked], windows[asked])
-                end = self._end_of(segment.entered.start)
-                found[asked] = np.where(positions < end, positions, -1)
+                takes = segment.entered.takes(leaf, walks[asked], windows[asked])
+                there = np.flatnonzero((takes >= 0) & (takes < segment.given[leaf]))
+                leaves = np.full(len(there), leaf, dtype=np.int32)
+                positions = segment.mixed.offsets(leaves, takes[there]) + segment.entered.start
+                found[asked[there]] = np.where(positions < self._end_of(segment.entered.start), positions, -1)
                 asked = asked[found[asked] < 0]
         return found
 
     def num_given(self, segment: int, source: int, offset: int) -> int:
         """Returns how many takes of a source are given out by the first mixing blocks of a segment."""
         leaf = self.entered(segment).leaf_of(source)
-        return 0 if leaf is None else int(self._segment(segment).mixed.counts(offset)[leaf])
-
-    def num_positions(self, segment: int) -> int:
-        """Returns how many positions a segment has; 2**60 if it is endless."""
-        size = self.lock.segments[segment].num_samples
-        return MOST_SAMPLES if size is None else size
+        return 0 if leaf is None else int(self.mixed(segment).counts(offset)[leaf])
 
     def num_taken(self, segment: int, offset: int) -> Int64s:
         """Returns how many takes of each leaf stand at the first positions of a segment: int64[num_leaves].
 
         Costs as much as the leaves, and as the positions of a mixing block.
         """
-        mixed = self._segment(segment).mixed
+        mixed = self.mixed(segment)
         first = offset if offset == len(mixed) else offset - offset % self.lock.mixing_block
         counts = mixed.counts(first)
         if first < offset:
@@ -180,18 +161,15 @@ class Timeline:
             message = f"expected a walk of source {source} that the run comes to, found {walk}"
             raise IndexError(message)
         entered, leaf = latest
-        return Walk(
-            number=walk,
-            first_pair=0,
-            last_pair=int(entered.num_pairs[leaf]),
-            num_windows=int(entered.num_windows[leaf]),
-            pass_number=int(entered.passes[leaf]) + walk - int(entered.walks[leaf]),
-            sequence_length=entered.sequence_length,
-        )
+        return entered.regular_walk(leaf, walk)
 
     def entered(self, segment: int) -> Entered:
         """Returns what the sources of a segment give in it."""
         return self._segment(segment).entered
+
+    def mixed(self, segment: int) -> MixedStage:
+        """Returns the mixture of a segment."""
+        return self._segment(segment).mixed
 
     def _readings(self, source: int) -> Iterator[tuple[_Segment, int]]:
         """Yields the segments that read a source, and its leaf there."""
@@ -225,17 +203,6 @@ class Timeline:
         mixed = self._progress.mixed(segment)
         given = mixed.counts(given_out(segment, self.lock.mixing_block))
         return _Segment(entered=entered, mixed=mixed, given=given, sources=sources.astype(np.int32))
-
-
-def _positions(segment: _Segment, leaf: int, walks: Int64s, windows: Int64s) -> Int64s:
-    """Returns where a segment would have windows, if it went on to the end of its last mixing block; -1 for others."""
-    takes = segment.entered.takes(leaf, walks, windows)
-    there = np.flatnonzero((takes >= 0) & (takes < segment.given[leaf]))
-    positions = np.full(len(takes), -1, dtype=np.int64)
-    if len(there):
-        leaves = np.full(len(there), leaf, dtype=np.int32)
-        positions[there] = segment.mixed.offsets(leaves, takes[there]) + segment.entered.start
-    return positions
 
 
 def bounds_of(positions: NDArray[np.int64]) -> tuple[int, int]:

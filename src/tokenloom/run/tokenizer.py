@@ -38,12 +38,7 @@ _KNOWN = ("loaded", "eos", "special_tokens_dict")
 
 
 class RunTokenizer:
-    """What samples ask of a tokenizer, from the lock alone: a start loads none.
-
-    Args:
-        locked: what the lock holds; None where the run names none.
-        located: as `load_tokenizer` takes it; loaded once texts are needed.
-    """
+    """What samples ask of a tokenizer, from the lock alone: a start loads none."""
 
     def __init__(self, locked: LockedTokenizer | None, located: str | None) -> None:
         self._locked = locked

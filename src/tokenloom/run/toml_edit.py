@@ -1,4 +1,4 @@
-"""Parts of a run as lines of `run.toml`, and edits that put such lines in and leave all else as it is.
+"""A run as lines of `run.toml`: its first text, and edits that put such lines in and leave all else as it is.
 
 `tomlkit` keeps comments, blank lines and the order of keys. What comes out is read again, and has to say what was
 meant; of a file that is laid out otherwise than edits know, the lines to write by hand are shown.
@@ -6,8 +6,11 @@ meant; of a file that is laid out otherwise than edits know, the lines to write 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import NoReturn
@@ -17,9 +20,23 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import AoT, Item, Key, Table
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.document_names import parse_name
-from tokenloom.run.settings import SIZES, DenialSettings, RunSettings, Shares, SourceSettings, StageSettings, parse_run
-from tokenloom.run.toml_file import as_key, as_text, did_you_mean
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import prefix_of
+from tokenloom.numbers import number_or_none, quoted
+from tokenloom.run.settings import (
+    SIZES,
+    DenialSettings,
+    RunSettings,
+    Shares,
+    SourceSettings,
+    StageSettings,
+    from_folder,
+    parse_run,
+    whole_weights,
+)
+from tokenloom.run.sources import find_pairs
+from tokenloom.run.toml_file import as_key, as_text, weight_of
+from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
 
 _Body = list[tuple[Key | None, Item]]
 """Keys and values of a table in the order of the file; comments and blank lines have no key."""
@@ -28,42 +45,41 @@ _MOST_DECIMALS = 30
 """What `weight_of` reads."""
 
 
-class RunEdit:
-    """Edits of a `run.toml`.
+def rewritten(text: str, settings: RunSettings) -> tuple[str, RunSettings]:
+    """Returns the text of a run that says something else, and what it says.
 
-    Args:
-        text: text of the file.
-        path: the file, for errors.
-
-    Attributes:
-        settings: what the file says after the edits so far.
-
-    Raises:
-        ConfigError: it is no valid run.
+    What may differ are sizes and weights of stages; new are sources and denials behind the others, and stages, whose
+    followers are given what they had: their names, and their sequence length if they went by the one before.
     """
+    edit, old = _Edit(text, settings.path), parse_run(text, path=settings.path)
+    for source in settings.sources[len(old.sources) :]:
+        edit.add_source(source)
+    known = {stage.name: stage for stage in old.stages}
+    for number, stage in enumerate(settings.stages):
+        if stage.name not in known:
+            edit.insert_stage(number, settings.stages)
+        elif (before := known[stage.name]) != stage:
+            edit.set_samples(number, stage, sets_weights=stage.weights != before.weights)
+    for denial in settings.denied[len(old.denied) :]:
+        edit.append("[[denied]]", *denial_lines(denial))
+    return edit.result(settings) if edit.lines else (text, old)
 
-    def __init__(self, text: str, *, path: str) -> None:
-        self.settings: RunSettings = parse_run(text, path=path)
-        self._text = text
-        self._lines: list[str] = []
 
-    def set_samples(self, stage: str, samples: int, *, weights: Shares | None = None) -> None:
-        """Gives a stage a number of samples, in the place of the size it has.
+class _Edit:
+    """A file that is edited, and all lines that were put in so far."""
 
-        Args:
-            stage: name of the stage.
-            samples: the number, from 1 on.
-            weights: weights of the stage from now on; needed where it had passes.
+    def __init__(self, text: str, path: str) -> None:
+        self._text, self._path = text, path
+        self.lines: list[str] = []
 
-        Raises:
-            ConfigError: there is no such stage, or the file cannot be edited.
-        """
-        number = self._number_of(stage)
-        lines = [f"samples = {samples}"] + ([] if weights is None else [f"weights = {_shares(weights)}"])
-        self._lines += lines
+    def set_samples(self, number: int, stage: StageSettings, *, sets_weights: bool) -> None:
+        """Gives a stage its number of samples, in the place of the size that it has, and its weights."""
+        shares = stage.weights if sets_weights else None
+        lines = [f"samples = {stage.samples}"] + ([] if shares is None else [f"weights = {_shares(shares)}"])
+        self.lines += lines
         body = self._tables[number].value.body
         added, trailing = _body_of(lines), _take_trailing(body)
-        gone = SIZES if weights is None else (*SIZES, "weights")
+        gone = SIZES if shares is None else (*SIZES, "weights")
         kept: _Body = []
         at = 0
         for key, item in body:
@@ -73,107 +89,50 @@ class RunEdit:
                 at, old, new = len(kept), item.trivia, added[0][1].trivia
                 new.indent, new.comment_ws, new.comment = old.indent, old.comment_ws, old.comment
         body[:] = [*kept[:at], *added, *kept[at:], *trailing]
-        stages = list(self.settings.stages)
-        shares = weights or stages[number].weights
-        stages[number] = replace(stages[number], tokens=None, samples=samples, passes=None, weights=shares)
-        self.settings = replace(self.settings, stages=tuple(stages))
 
-    def insert_stage(self, stage: StageSettings, *, after: str) -> None:
-        """Inserts a stage behind another.
-
-        Stages behind it that went by the sequence length before them, or by a number for a name, are given what they
-        had.
-
-        Args:
-            stage: the new one.
-            after: name of the stage that it follows.
-
-        Raises:
-            ConfigError: there is no such stage, it goes on for ever, or the file cannot be edited.
-        """
-        number = self._number_of(after)
-        stages = list(self.settings.stages)
-        if stages[number].is_endless:
-            message = f"stage {stage.name!r} cannot follow stage {after!r}, which goes on for ever"
-            raise ConfigError(message, hint="give it `tokens`, `samples` or `passes` first")
-        lines = ["[[stages]]", *stage_lines(stage)]
-        self._lines += lines
-        for later in range(number + 1, len(stages)):
-            body = self._tables[later].value.body
-            names = {key.key for key, _ in body if key is not None}
-            pinned = [] if "name" in names else [f"name = {as_text(stages[later].name)}"]
-            if later == number + 1 and "sequence_length" not in names:
-                pinned.append(f"sequence_length = {stages[later].sequence_length}")
-            body[:0] = _body_of(pinned)
+    def insert_stage(self, number: int, stages: Sequence[StageSettings]) -> None:
+        """Inserts one of the stages that there are going to be, before those that follow it."""
+        lines = ["[[stages]]", *stage_lines(stages[number])]
+        self.lines += lines
+        for place, (table, later) in enumerate(zip(self._tables[number:], stages[number + 1 :], strict=True)):
+            names = {key.key for key, _ in table.value.body if key is not None}
+            pinned = [] if "name" in names else [f"name = {as_text(later.name)}"]
+            if not place and "sequence_length" not in names:
+                pinned.append(f"sequence_length = {later.sequence_length}")
+            table.value.body[:0] = _body_of(pinned)
         new = _body_of(lines)[0][1]
         assert isinstance(new, AoT)
         new[0].trivia.indent = "\n"
-        new[0].value.body.extend(_take_trailing(self._tables[number].value.body))
-        self._tables.insert(number + 1, new[0])
-        stages.insert(number + 1, stage)
-        self.settings = replace(self.settings, stages=tuple(stages))
+        new[0].value.body.extend(_take_trailing(self._tables[number - 1].value.body))
+        self._tables.insert(number, new[0])
 
-    def append_denial(self, documents: str | Sequence[str], *, start: int, reason: str | None = None) -> None:
-        """Appends a `[[denied]]` to the file.
-
-        Args:
-            documents: a file that lists documents, or names of documents such as `web:12345`.
-            start: the first position at which they are padding.
-            reason: why, in words.
-
-        Raises:
-            ConfigError: a name is none of a document, or the file cannot be edited.
-        """
-        if isinstance(documents, str):
-            denial = DenialSettings(start=start, file=documents, reason=reason)
-        else:
-            names = [source.name for source in self.settings.sources]
-            found = sorted({parse_name(document, names) for document in documents})
-            denial = DenialSettings(start=start, documents=tuple(found), reason=reason)
-        self._append("[[denied]]", *denial_lines(denial))
-        self.settings = replace(self.settings, denied=(*self.settings.denied, denial))
-
-    def add_source(self, name: str, data: str) -> None:
-        """Adds a source behind the others.
-
-        Args:
-            name: name of the source.
-            data: its data, relative to the file.
-
-        Raises:
-            ConfigError: there is such a source, or the file cannot be edited.
-        """
-        if name in [source.name for source in self.settings.sources]:
-            message = f"`{self.settings.path}` has a source {name!r} already"
-            raise ConfigError(message, hint="choose another name")
-        source = SourceSettings(name=name, data=(data,))
+    def add_source(self, source: SourceSettings) -> None:
+        """Adds a source behind the others."""
         table = self._document["sources"]
         body = table.value.body if isinstance(table, Table) else []
         if body and all(key is None or key.is_dotted() or not isinstance(item, Table) for key, item in body):
-            line = f"{as_key(name)} = {source_value(source)}"
-            self._lines += ["[sources]", line]
+            line = f"{as_key(source.name)} = {source_value(source)}"
+            self.lines += ["[sources]", line]
             trailing = _take_trailing(body)
             body += [*_body_of([line]), *trailing]
         else:  # each source in a table of its own
-            self._append(f"[sources.{as_key(name)}]", f"data = {as_text(data)}")
-        self.settings = replace(self.settings, sources=(*self.settings.sources, source))
+            self.append(f"[sources.{as_key(source.name)}]", f"data = {as_text(*source.data)}")
 
-    def result(self) -> tuple[str, RunSettings]:
-        """Returns the new text and what it says.
+    def append(self, *lines: str) -> None:
+        """Appends a table to the file."""
+        self.lines += lines
+        self._document.body.extend(_body_of(["", *lines]))
 
-        Raises:
-            ConfigError: it would be no valid run, or the file cannot be edited.
-        """
-        if not self._lines:
-            return self._text, self.settings
-        text, path = self._document.as_string(), self.settings.path
+    def result(self, settings: RunSettings) -> tuple[str, RunSettings]:
+        """Returns the new text, which has to say what was meant, and what it says."""
+        text = self._document.as_string()
         text = text.replace("\n", "\r\n") if "\r\n" in self._text else text
         try:
-            found = parse_run(text, path=path)
+            found = parse_run(text, path=self._path)
         except ConfigError as error:
-            message = f"`{path}` is left as it is, since the change would be wrong: {error.message}"
+            message = f"`{self._path}` is left as it is, since the change would be wrong: {error.message}"
             raise ConfigError(message, hint=error.hint or self._by_hand()) from error
-        if found.content() != self.settings.content():
+        if found.content() != settings.content():
             self._refuse("the change would change something else, too")
         return text, found
 
@@ -196,22 +155,11 @@ class RunEdit:
             self._refuse("expected lines `[[stages]]`, found stages that are written otherwise")
         return stages
 
-    def _append(self, *lines: str) -> None:
-        self._lines += lines
-        self._document.body.extend(_body_of(["", *lines]))
-
-    def _number_of(self, stage: str) -> int:
-        names = [each.name for each in self.settings.stages]
-        if stage not in names:
-            message = f"`{self.settings.path}` has no stage {stage!r}"
-            raise ConfigError(message, hint=did_you_mean(stage, names) or f"there are {', '.join(names)}")
-        return names.index(stage)
-
     def _by_hand(self) -> str:
-        return "write by hand:" + "".join(f"\n    {line}" for line in self._lines)
+        return "write by hand:" + "".join(f"\n    {line}" for line in self.lines)
 
     def _refuse(self, message: str) -> NoReturn:
-        message = f"`{self.settings.path}` is left as it is: {message}"
+        message = f"`{self._path}` is left as it is: {message}"
         raise ConfigError(message, hint=self._by_hand())
 
 
@@ -288,3 +236,162 @@ def _decimal(number: Fraction) -> str:
             return f"{digits[:-decimals]}.{digits[-decimals:]}" if decimals else digits
     message = f"expected a number that ends as a decimal, found {number}"
     raise ConfigError(message, hint="give weights as whole numbers")
+
+
+_SUFFIX = re.compile(r"_?(?:text_)?(?:document|sentence)$")
+_COMMENT_COLUMN = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDraft:
+    """What a new `run.toml` will say.
+
+    Attributes:
+        data: prefixes, globs or folders, each of which becomes a source; relative to the working directory.
+        weights: weight of each; empty if they are to be read in proportion to their tokens.
+        tokens, samples: size of the stage; at most one. With none, data without weights are read once, and others for
+            ever.
+        holdout: share of the documents of each source that is held out; None for none.
+    """
+
+    data: tuple[str, ...]
+    weights: tuple[Fraction, ...] = ()
+    sequence_length: int
+    tokens: int | None = None
+    samples: int | None = None
+    seed: int = 1234
+    tokenizer: str | None = None
+    holdout: Fraction | None = None
+    settings: Mapping[str, bool] = field(default_factory=dict)
+
+
+def weighted_entries(entries: Sequence[str]) -> tuple[tuple[str, ...], tuple[Fraction, ...]]:
+    """Returns data and weights of a blend as Megatron has it: weights and prefixes by turns, or prefixes alone.
+
+    Example:
+        >>> weighted_entries(["0.8", "web", "0.2", "code"])
+        (('web', 'code'), (Fraction(4, 5), Fraction(1, 5)))
+    """
+    are_numbers = [number_or_none(entry, f"entry {row} {entry!r}") is not None for row, entry in enumerate(entries, 1)]
+    if not any(are_numbers):
+        return tuple(entries), ()
+    turns = [row % 2 == 0 for row in range(len(entries))]
+    if are_numbers != turns or len(entries) % 2:
+        row = next((row for row in range(len(entries)) if are_numbers[row] != turns[row]), len(entries) - 1)
+        message = (
+            f"expected weights and prefixes by turns, or prefixes alone, found entry {row + 1} "
+            f"{quoted(entries[row])} of {len(entries)}"
+        )
+        raise ConfigError(message, hint="such as `0.8 web 0.2 code`")
+    weights = []
+    for row, entry in enumerate(entries[::2]):
+        weight = weight_of(Decimal(entry), f"the weight of `{entries[2 * row + 1]}`")
+        if not weight:
+            message = f"expected a weight above 0 for `{entries[2 * row + 1]}`, found {entry}"
+            raise ConfigError(message, hint="leave it out; a source may be added later")
+        weights.append(weight)
+    return tuple(entries[1::2]), tuple(weights)
+
+
+def draft_text(draft: RunDraft, *, path: str) -> str:
+    """Returns the text of a new `run.toml`, with comments for who reads it."""
+    folder = os.path.dirname(path)
+    names = _names(draft.data)
+    sources = [
+        SourceSettings(name=name, data=(from_folder(entry, folder),), holdout=draft.holdout)
+        for name, entry in zip(names, draft.data, strict=True)
+    ]
+    shares: Shares = tuple(zip(names, draft.weights or (Fraction(1),) * len(names), strict=True))
+    is_sized = draft.tokens is not None or draft.samples is not None
+    stage = StageSettings(
+        name="main",
+        sequence_length=draft.sequence_length,
+        tokens=draft.tokens,
+        samples=draft.samples,
+        passes=None if draft.weights or is_sized else shares,
+        weights=shares if draft.weights or is_sized else None,
+    )
+    text = _text(draft, sources, stage, folder)
+    settings = parse_run(text, path=path)
+    if is_sized and not draft.weights and len(sources) > 1:
+        counts = [
+            sum(IndexedDataset(prefix, mmap=False).num_tokens for prefix in find_pairs(source, settings))
+            for source in settings.sources
+        ]
+        if 0 in counts:
+            message = f"expected tokens in `{draft.data[counts.index(0)]}`, found none"
+            raise ConfigError(message, hint="leave it out")
+        counted = tuple((name, Fraction(count)) for name, count in zip(names, counts, strict=True))
+        whole = tuple((name, Fraction(weight)) for name, weight in whole_weights(counted))
+        stage = replace(stage, weights=whole)
+        text = _text(draft, sources, stage, folder)
+        parse_run(text, path=path)
+    return text
+
+
+def _text(draft: RunDraft, sources: Sequence[SourceSettings], stage: StageSettings, folder: str) -> str:
+    lines = [
+        "# What a training run reads, from its first sample to its last. The order is",
+        "# computed from this file and run.lock, which `tokenloom run lock` writes. Until",
+        "# training begins, change it as you like; then with `tokenloom run amend`, and",
+        "# nothing that was read will move.",
+        "",
+        _commented("order = 1", "version of the order"),
+        _commented(f"seed = {draft.seed}", "of everything random"),
+    ]
+    if draft.tokenizer is not None:
+        lines.append(
+            _commented(f"tokenizer = {as_text(_tokenizer_from_folder(draft.tokenizer, folder))}", "of the data")
+        )
+    lines += [
+        _commented('documents = "shuffled"', '"file": as on disk, one range per sample'),
+        _commented('windows = "concat"', '"best_fit": whole documents, packed'),
+        _commented('mix = "random"', '"even": sources by turns'),
+    ]
+    if draft.settings:
+        lines += ["", "[samples]", *(f"{name} = {str(value).lower()}" for name, value in draft.settings.items())]
+    lines += [
+        "",
+        "# A source is data under one name: a prefix, glob, folder, catalogue, or a list",
+        '# of these, relative to this file. `holdout = "0.1%"` keeps documents for',
+        "# validation, `max_passes = 4` limits how often it is read.",
+        "[sources]",
+        *(f"{as_key(source.name)} = {source_value(source)}" for source in sources),
+        "",
+        "# A stage is a stretch of the run, as long as its `tokens`, `samples` or",
+        "# `passes` say; the last may have none of these, and goes on for ever. Weights",
+        "# are shares of the samples.",
+        "[[stages]]",
+        *stage_lines(stage),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _commented(line: str, comment: str) -> str:
+    return f"{line:<{_COMMENT_COLUMN}}  # {comment}"
+
+
+def _tokenizer_from_folder(name: str, folder: str) -> str:
+    is_file = not any(kind.is_specified_by(name) for kind in TOKENIZER_KINDS.values())
+    return from_folder(name, folder) if is_file and os.path.exists(name) else name
+
+
+def _names(data: Sequence[str]) -> list[str]:
+    """Returns a name for each source, of the last part of its path that says something; each another one."""
+    names: list[str] = []
+    for entry in data:
+        name = _name(entry)
+        number = 1
+        while (numbered := name if number == 1 else f"{name}_{number}") in names:
+            number += 1
+        names.append(numbered)
+    return names
+
+
+def _name(entry: str) -> str:
+    for part in reversed(prefix_of(entry.rstrip("/")).split("/")):
+        literal = re.split(r"[*?\[]", part)[0]
+        name = _SUFFIX.sub("", literal).strip("_-. ") or (literal if literal == part else "").strip("_-. ")
+        if name:
+            return name
+    return "data"

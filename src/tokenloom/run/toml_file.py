@@ -216,13 +216,8 @@ def count_of(value: object, what: str) -> int:
         >>> count_of("1.5T", "`tokens`"), count_of(Decimal("2e6"), "`tokens`"), count_of("10_000", "`tokens`")
         (1500000000000, 2000000, 10000)
     """
-    number: Fraction | int | None = None
-    hint: str | None = f'such as 1000000 or "900B"; {_SUFFIXES}'
-    if type(value) is int:
-        number = value
-    elif isinstance(value, Decimal):
-        number = _exact(value)
-    elif isinstance(value, str):
+    number, hint = _exact(value), f'such as 1000000 or "900B"; {_SUFFIXES}'
+    if isinstance(value, str):
         found = _COUNT.fullmatch(value)
         number = None if found is None else Fraction(found[1].replace("_", "")) * 10 ** _POWERS[found[2]]
         if found is None and _COUNT.fullmatch(value.upper()):
@@ -240,11 +235,7 @@ def weight_of(value: object, what: str) -> Fraction:
         >>> weight_of(Decimal("0.1"), "`web`")
         Fraction(1, 10)
     """
-    number = None
-    if type(value) is int and abs(value) < 10**_MOST_DIGITS:
-        number = Fraction(value)
-    elif isinstance(value, Decimal):
-        number = _exact(value)
+    number = _exact(value)
     if number is None or number < 0:
         hint = "write it without quotes" if isinstance(value, str) else None
         if isinstance(value, Decimal) and value.is_finite() and value >= 0:
@@ -261,13 +252,9 @@ def share_of(value: object, what: str) -> Fraction:
         >>> share_of("0.1%", "`holdout`"), share_of(Decimal("0.25"), "`holdout`")
         (Fraction(1, 1000), Fraction(1, 4))
     """
-    number, hint = None, 'write a percentage such as "0.1%", or a number such as 0.001'
+    number, hint = _exact(value), 'write a percentage such as "0.1%", or a number such as 0.001'
     if isinstance(value, str) and (found := _PERCENTAGE.fullmatch(value)):
         number = Fraction(found[1]) / 100
-    elif isinstance(value, Decimal):
-        number = _exact(value)
-    elif type(value) is int:
-        number = Fraction(value) if 0 <= value <= 100 else None
     if number is None or not 0 < number <= Fraction(1, 2):
         if number is not None and Fraction(1, 2) < number <= 50:
             hint = f'for {shown(value)} percent write "{shown(value)}%"' if not isinstance(value, str) else hint
@@ -278,9 +265,11 @@ def share_of(value: object, what: str) -> Fraction:
     return number
 
 
-def _exact(value: Decimal) -> Fraction | None:
+def _exact(value: object) -> Fraction | None:
     """Returns a number without rounding; None for what is none, or has too many digits."""
-    if not value.is_finite():
+    if type(value) is int and abs(value) < 10**_MOST_DIGITS:
+        return Fraction(value)
+    if not isinstance(value, Decimal) or not value.is_finite():
         return None
     exponent = value.as_tuple().exponent
     assert isinstance(exponent, int)  # of finite numbers

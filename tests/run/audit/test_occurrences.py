@@ -12,14 +12,13 @@ from tests.run.megatrons import make, opened
 from tokenloom.errors import ConfigError
 from tokenloom.run.audit.occurrences import OccurrenceSearch
 from tokenloom.run.held_out import are_held_out
-from tokenloom.run.members import Reading
 from tokenloom.run.run import Run
 
 Row = tuple[int, ...]
 
 
 def search(run: Run) -> OccurrenceSearch:
-    return OccurrenceSearch(run.timeline, tokenizer=run.tokenizer, reading=Reading())
+    return OccurrenceSearch(run.dataset())
 
 
 def scanned(run: Run, source: int, documents, *, start: int = 0, stop: int | None = None) -> list[Row]:

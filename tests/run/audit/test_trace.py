@@ -14,7 +14,7 @@ from tokenloom.blending.blended import BlendedDataset
 from tokenloom.errors import ConfigError
 from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
 from tokenloom.order.block_shuffle import BlockShuffle
-from tokenloom.run.audit.input_records import span_tokens
+from tokenloom.run.audit.source_origins import span_tokens
 from tokenloom.run.audit.span_table import PairRows, SpanTable
 from tokenloom.run.audit.trace import passes_of, trace_dataset
 from tokenloom.run.locking import lock_run

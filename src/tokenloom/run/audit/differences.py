@@ -14,18 +14,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.audit.windows_read import common, num_tokens_of, windows_read
+from tokenloom.run.audit.occurrences import common, num_tokens_of, windows_read
 from tokenloom.run.changes import MAKE_SAMPLES, first_moved
 from tokenloom.run.dataset import Place, place_at
-from tokenloom.run.digest import order_digest, ratio_of, run_identity
-from tokenloom.run.lock import LockedPair, LockedSource, RunLock
+from tokenloom.run.digest import content_of, order_digest, ratio_of, run_identity
+from tokenloom.run.lock import MOST_SAMPLES, LockedPair, LockedSource, RunLock
 from tokenloom.run.progress import mixed_size
 from tokenloom.run.timeline import Timeline
 
 _SETTINGS = (*MAKE_SAMPLES, "mixing_block", "tokenizer")
-
-_ENDLESS = 1 << 60
-"""Up to where runs without an end are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +44,6 @@ class SharedSource:
     """What two runs have in common of the source of one name. Tokens are of whole samples, each time they are read.
 
     Attributes:
-        name: its name.
         tokens_before, tokens_after: tokens that each reads of it.
         common_tokens: those of samples that both read.
         data_before, data_after: tokens of its pairs in each lock.
@@ -102,21 +98,13 @@ class RunDifferences:
 
 
 def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunDifferences:
-    """Returns how a run differs from another.
-
-    Args:
-        old, new: the two.
-        until: compare the positions before this one alone; None for all.
-
-    Raises:
-        ConfigError: `until` is behind the ends of both, or a lock is none that a run can follow.
-    """
+    """Returns how a run differs from another."""
     ends = old.num_samples, new.num_samples
-    longest = max(_ENDLESS if end is None else end for end in ends)
+    longest = max(MOST_SAMPLES if end is None else end for end in ends)
     if until is not None and until > longest:
         message = f"expected a position up to {longest}, where the longer run ends, found {until}"
         raise ConfigError(message)
-    limit = _ENDLESS if until is None else until
+    limit = MOST_SAMPLES if until is None else until
     stops = [limit if end is None else min(limit, end) for end in ends]
     before = after = reason = sources = None
     shared_stop: int | None = min(stops) if until is None else until
@@ -129,11 +117,13 @@ def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunD
         position = min(stops) if moved is None and stops[0] != stops[1] else None if moved is None else moved.position
         timelines = Timeline(old), Timeline(new)
         before, after = (
-            None if position is None or position >= (timeline.num_samples or _ENDLESS) else place_at(timeline, position)
+            None
+            if position is None or position >= (timeline.num_samples or MOST_SAMPLES)
+            else place_at(timeline, position)
             for timeline in timelines
         )
         reason = None if moved is None else f"{moved.before} → {moved.after}"
-        shared_stop = None if shared_stop == _ENDLESS else shared_stop
+        shared_stop = None if shared_stop == MOST_SAMPLES else shared_stop
         sources = None if shared_stop is None else _shared(*timelines, shared_stop)
     return RunDifferences(
         runs=(run_identity(old), run_identity(new)),
@@ -152,7 +142,10 @@ def _shared(before: Timeline, after: Timeline, stop: int) -> tuple[SharedSource,
     """Returns what two runs have in common of each source, in the order of the first run."""
     read, other = windows_read(before, 0, stop), windows_read(after, 0, stop)
     have_samples = all(_setting(before.lock, name) == _setting(after.lock, name) for name in MAKE_SAMPLES)
-    owners = _owners(after.lock)
+    owners: dict[tuple[object, ...], list[str]] = {}
+    for owner in after.lock.sources:
+        for pair in owner.pairs:
+            owners.setdefault(_data(pair), []).append(owner.name)
     ones, others = (
         {source.name: (number, source) for number, source in enumerate(timeline.lock.sources)}
         for timeline in (before, after)
@@ -223,7 +216,9 @@ def _stages(lock: RunLock) -> list[str]:
         weights = zip(segment.weights, ratio_of(segment), strict=True)
         shares = ", ".join(f"{lock.sources[source].name}: {share}" for (source, _), share in weights)
         size = "without end" if segment.num_samples is None else f"{segment.num_samples} samples"
-        mixed = "" if mixed_size(segment) in (segment.num_samples, _ENDLESS) else f", mixed as {mixed_size(segment)}"
+        mixed = (
+            "" if mixed_size(segment) in (segment.num_samples, MOST_SAMPLES) else f", mixed as {mixed_size(segment)}"
+        )
         told.append(f"{size} of {segment.sequence_length} tokens from {segment.start} on{mixed}: {shares}")
     return told
 
@@ -239,14 +234,11 @@ def _denials(lock: RunLock) -> list[str]:
 
 def _data(pair: LockedPair) -> tuple[object, ...]:
     """Returns what tells the data of a pair from others, wherever they lie and whatever is held out of them."""
-    counts = pair.num_documents, pair.num_tokens, pair.dtype, pair.idx_bytes
-    return (*counts, pair.index_start_crc32, pair.tokens_crc32)
+    return tuple(content_of(pair)[:-3])
 
 
 def _content(source: LockedSource) -> list[tuple[object, ...]]:
-    return [
-        (*_data(pair), pair.since, pair.held_blocks, pair.held_documents, pair.held_tokens) for pair in source.pairs
-    ]
+    return [(*content_of(pair), pair.since) for pair in source.pairs]
 
 
 def _described(source: LockedSource) -> str:
@@ -258,14 +250,6 @@ def _described(source: LockedSource) -> str:
 def _differing(content: list[tuple[object, ...]], other: list[tuple[object, ...]]) -> str:
     differing = Counter(content) - Counter(other)
     return f"{sum(differing.values())} pairs with other checksums, sizes or positions" if differing else "another order"
-
-
-def _owners(lock: RunLock) -> dict[tuple[object, ...], list[str]]:
-    owners: dict[tuple[object, ...], list[str]] = {}
-    for source in lock.sources:
-        for pair in source.pairs:
-            owners.setdefault(_data(pair), []).append(source.name)
-    return owners
 
 
 def _num_tokens(source: LockedSource) -> int:

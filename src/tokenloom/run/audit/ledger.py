@@ -1,8 +1,7 @@
 """Where the tokens of a run went up to a position, and what filled its samples: counts that come to exactly nothing.
 
 Passes, walks and what is left of them are those of the plan, of a run that ends at the position. What is in the slots
-of samples is a matter of numbers where nothing is masked, and is counted from the data where they decide it; of
-conversations whole walks are counted at once, with what they leave out.
+of samples is a matter of numbers where nothing is masked, and is counted from the data where they decide it.
 
 Of the reference's order the index arrays are looked through once: a dataset is one stream over as many epochs as its
 samples need, whose windows are shuffled together; with its first sample all of them have begun.
@@ -14,59 +13,83 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from operator import add, attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokenloom.datasets.exposure import Exposure, TakenOfPairs
-from tokenloom.datasets.ledger import NO_SLOTS, NOTHING, Count, SlotCounts, count_conversations, count_windows
+from tokenloom.datasets.ledger import NO_SLOTS, NOTHING, Count, SlotCounts, count_windows
 from tokenloom.rendering.card import HasFacts
 from tokenloom.run.audit.occurrences import OccurrenceSearch
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.held_out import DeniedDocuments, are_held_out
-from tokenloom.run.lock import RunLock
-from tokenloom.run.members import SourceData, run_config
-from tokenloom.run.packs import CONVERSATION_CLASSES
 from tokenloom.run.plan import PlannedReading, PlannedSegment, PlannedWalks, closed_at, plan_of
 from tokenloom.run.progress import WalkSizes, are_packs, extra_tokens, mixed_size
 from tokenloom.run.sample_settings import CONVERSATIONS
 from tokenloom.run.take_maps import Int64s
 
-if TYPE_CHECKING:
-    pass
+Report = Callable[[int], None]
+"""Hears how many samples were looked into since it was last told."""
+
+CHUNK_SLOTS = 1 << 20
+CHUNK_SAMPLES = 1 << 15
+"""What is looked into at a time, at most."""
+
+_WINDOWS_PER_DOCUMENT = 8
+"""Windows of a walk whose spans are found in the time in which one document is found in it, about."""
+
+
+def not_counted(samples: int, slots: int, tokens: int) -> SlotCounts:
+    """Returns the counts of samples that nobody looks into."""
+    return SlotCounts(samples=samples, slots=slots, tokens=tokens, not_counted_slots=slots, not_counted_tokens=tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Positions [start, stop) of a segment, as far as they are of one source."""
+
+    segment: int
+    source: int
+    start: int
+    stop: int
 
 
 def computed_ledger(dataset: RunDataset, position: int, *, reads_data: bool, report: Report) -> RunLedger:
     """Returns where the tokens of a run went before a position, see `Run.ledger`."""
-    closed = closed_at(dataset.lock, position)
-    if not closed.segments:
-        sources = tuple((source.name, LedgerRow()) for source in dataset.lock.sources)
-        return RunLedger(position=0, stages=(), sources=sources)
-    return _Closing(closed, SlotCounter(dataset, report=report), reads_data=reads_data).ledger(position)
+    return _Counting(dataset, reads_data=reads_data, report=report).ledger(position)
 
 
-class _Closing:
-    """The ledger of a lock that ends where the ledger does."""
+class _Counting:
+    """Counts what becomes of the tokens of a run, and what is in the slots of its samples."""
 
-    def __init__(self, lock: RunLock, counter: SlotCounter, *, reads_data: bool) -> None:
-        self._lock = lock
-        self._counter = counter
+    def __init__(self, dataset: RunDataset, *, reads_data: bool, report: Report) -> None:
+        self._dataset = dataset
+        self._lock = dataset.lock
+        self._timeline = dataset.timeline
         self._reads_data = reads_data
-        self._sizes = WalkSizes(lock.sources, lock)
-        self._numbers = {source.name: number for number, source in enumerate(lock.sources)}
-        self._are_packs = are_packs(lock)
+        self._report = report
+        self._sizes = WalkSizes(dataset.lock.sources, dataset.lock)
+        self._numbers = {source.name: number for number, source in enumerate(dataset.lock.sources)}
+        self._denied = DeniedDocuments(dataset.lock)
+        self._search = OccurrenceSearch(dataset)
+        self._are_packs = are_packs(self._lock)
+        self._is_plain = not self._are_packs and not dataset.counts_need_tokens
+        self._has_conversations = self._lock.dataset in CONVERSATIONS
+        self._dropped_of_pairs: dict[tuple[int, int, int], Dropped] = {}
 
     def ledger(self, position: int) -> RunLedger:
-        segments = plan_of(self._lock).segments
+        """Returns the ledger of a run that ends at a position."""
+        segments = plan_of(closed_at(self._lock, position)).segments if position else ()
         followers = self._followers(segments)
         left: dict[str, int] = {}
-        rows: dict[str, list[LedgerRow]] = {source.name: [] for source in self._lock.sources}
+        rows: dict[str, list[LedgerRow]] = {name: [] for name in self._numbers}
         stages = []
         for number, segment in enumerate(segments):
             made = []
+            stop = segment.start + (segment.num_samples or 0)
             for reading in segment.readings:
-                row = self._row(number, segment, reading, left.pop(reading.source, 0))
+                source = self._numbers[reading.source]
+                part = Part(segment=number, source=source, start=segment.start, stop=stop)
+                row = self._row(part, reading, segment.sequence_length, left.pop(reading.source, 0))
                 remains = row.not_reached
                 match followers[number, reading.source]:
                     case "handed on":
@@ -75,12 +98,11 @@ class _Closing:
                         row = replace(row, not_reached=0, given_up=remains)
                 made.append((reading.source, row))
                 rows[reading.source].append(row)
-            assert segment.num_samples is not None
             stages.append(
                 LedgerStage(
                     stage=segment.stage,
                     start=segment.start,
-                    stop=segment.start + segment.num_samples,
+                    stop=stop,
                     sequence_length=segment.sequence_length,
                     sources=tuple(made),
                 )
@@ -103,123 +125,72 @@ class _Closing:
                 later[reading.source] = phases[number]
         return found
 
-    def _row(self, number: int, segment: PlannedSegment, reading: PlannedReading, brought: int) -> LedgerRow:
+    def _row(self, part: Part, reading: PlannedReading, length: int, brought: int) -> LedgerRow:
         """Returns a row in which all that is left counts as not reached."""
-        assert reading.num_samples is not None
-        assert reading.walks is not None
-        assert reading.left_after is not None
-        assert segment.num_samples is not None
-        source, length = self._numbers[reading.source], segment.sequence_length
-        offered = [
-            self._sizes.tokens(source, walks.first_pair, walks.last_pair) * walks.count for walks in reading.walks
-        ]
-        row = LedgerRow(brought=brought, offered=sum(offered))
-        part = Part(segment=number, source=source, start=segment.start, stop=segment.start + segment.num_samples)
-        if not self._reads_data and self._counter.needs_looking(part):
-            return self._not_counted(row, reading, length)
-        row = replace(row, counts=self._counter.count(part, reading.num_samples))
+        walks, samples = reading.walks or (), reading.num_samples or 0
+        offered = sum(self._sizes.tokens(part.source, each.first_pair, each.last_pair) * each.count for each in walks)
+        row = LedgerRow(brought=brought, offered=offered)
+        is_counted = self._reads_data or not self._needs_looking(part)
+        if is_counted:
+            counts = self._count(part, samples)
+        else:
+            counts = count_windows(samples, sequence_length=length, extra=1)
+            slots = 0 if self._has_conversations else counts.slots
+            counts = not_counted(samples, slots, brought + offered if self._are_packs else counts.tokens)
+        row = replace(row, counts=counts)
         if not self._are_packs:
-            return self._with_windows(row, reading, length)
-        for walks in reading.walks:
-            row = replace(row, dropped=row.dropped + self._counter.dropped(source, walks, length))
-        if reading.left_after:
-            row = replace(row, not_reached=row.balance[0])
-        return row
+            first = sum(each.count for each in walks) * extra_tokens(self._lock)
+            tail = offered - first - sum(each.num_windows * each.count for each in walks) * length
+            not_reached = (reading.left_after or 0) * length
+            return replace(row, first_of_passes=first, dropped_tail=tail, not_reached=not_reached)
+        if is_counted and self._has_conversations:
+            dropped = [self._dropped(part.source, each, length) for each in walks]
+            row = replace(row, dropped=sum(dropped, start=NONE_DROPPED))
+        return replace(row, not_reached=row.balance[0]) if is_counted and reading.left_after else row
 
-    def _with_windows(self, row: LedgerRow, reading: PlannedReading, length: int) -> LedgerRow:
-        """Returns a row of windows with the tokens that are in none of those that are read."""
-        assert reading.walks is not None
-        assert reading.left_after is not None
-        windows = sum(walks.num_windows * walks.count for walks in reading.walks)
-        first = sum(walks.count for walks in reading.walks) * extra_tokens(self._lock)
-        tail = row.offered - windows * length - first
-        return replace(row, first_of_passes=first, dropped_tail=tail, not_reached=reading.left_after * length)
+    def _dropped(self, source: int, walks: PlannedWalks, length: int) -> Dropped:
+        """Returns the conversations that walks leave out of samples: one pass over lengths and roles of each pair."""
+        found = NONE_DROPPED
+        for number in range(walks.first_pair, walks.last_pair):
+            key = source, number, length
+            if key not in self._dropped_of_pairs:
+                member = self._dataset.groups.member(source, length)
+                assert member.taken is not None  # of conversations
+                exposure, first = member.taken.exposure_of(number), member.data.pairs.first_of(number)
+                documents = np.arange(first, first + len(exposure.lengths), dtype=np.int64)
+                is_read = ~are_held_out(self._lock, source, documents)
+                self._dropped_of_pairs[key] = Dropped(
+                    empty=exposure.count(exposure.empty & is_read),
+                    long=exposure.count(exposure.too_long & is_read),
+                    untrainable=exposure.count(exposure.untrainable & is_read),
+                )
+            found += self._dropped_of_pairs[key]
+        return found * walks.count
 
-    def _not_counted(self, row: LedgerRow, reading: PlannedReading, length: int) -> LedgerRow:
-        """Returns a row of samples that nobody looks into."""
-        assert reading.num_samples is not None
-        counts = count_windows(reading.num_samples, sequence_length=length, extra=1)
-        slots = counts.slots if self._lock.dataset not in CONVERSATIONS else 0
-        tokens = row.brought + row.offered if self._are_packs else counts.tokens
-        row = replace(row, counts=not_counted(reading.num_samples, slots, tokens))
-        return row if self._are_packs else self._with_windows(row, reading, length)
-
-
-def not_counted(samples: int, slots: int, tokens: int) -> SlotCounts:
-    """Returns the counts of samples that nobody looks into."""
-    return SlotCounts(samples=samples, slots=slots, tokens=tokens, not_counted_slots=slots, not_counted_tokens=tokens)
-
-
-Report = Callable[[int], None]
-"""Hears how many samples were looked into since it was last told."""
-
-CHUNK_SLOTS = 1 << 20
-CHUNK_SAMPLES = 1 << 15
-"""What is looked into at a time, at most."""
-
-_WINDOWS_PER_DOCUMENT = 8
-"""Windows of a walk whose spans are found in the time in which one document is found in it, about."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """Positions [start, stop) of a segment, as far as they are of one source."""
-
-    segment: int
-    source: int
-    start: int
-    stop: int
-
-
-class SlotCounter:
-    """Counts what is in the slots of samples of a run.
-
-    Args:
-        dataset: the run.
-        report: hears how far it is.
-    """
-
-    def __init__(self, dataset: RunDataset, *, report: Report | None = None) -> None:
-        self._dataset = dataset
-        self._lock = dataset.lock
-        self._timeline = dataset.timeline
-        self._report = report
-        self._denied = DeniedDocuments(dataset.lock)
-        self._search = OccurrenceSearch(dataset.timeline, tokenizer=dataset.tokenizer, reading=dataset.reading)
-        self._is_plain = not are_packs(self._lock) and not dataset.counts_need_tokens
-        self._walks = WalksOfConversations(dataset) if self._lock.dataset in CONVERSATIONS else None
-
-    def dropped(self, source: int, walks: PlannedWalks, sequence_length: int) -> Dropped:
-        """Returns the conversations that walks leave out of samples; none of documents."""
-        return Dropped() if self._walks is None else self._walks.dropped(source, walks, sequence_length)
-
-    def needs_looking(self, part: Part) -> bool:
+    def _needs_looking(self, part: Part) -> bool:
         """Whether samples of a part have to be looked into."""
         return not self._is_plain or self._denied.levels(np.array([part.stop - 1]), [part.source])[0] > 0
 
-    def count(self, part: Part, num_samples: int) -> SlotCounts:
+    def _count(self, part: Part, num_samples: int) -> SlotCounts:
         """Returns what is in the slots of the samples of a part, of which there are so many."""
         if not num_samples:
             return SlotCounts()
-        if not self.needs_looking(part):
+        if not self._needs_looking(part):
             return self._windows(part, num_samples)
         starts = [start for start in self._denied.starts(part.source) if part.start < start < part.stop]
         found = SlotCounts()
         for start, stop in zip([part.start, *starts], [*starts, part.stop], strict=True):
-            here = Part(segment=part.segment, source=part.source, start=start, stop=stop)
-            found += self._count(here, self._denied.levels(np.array([start]), [part.source])[0])
+            here = replace(part, start=start, stop=stop)
+            found += self._count_level(here, self._denied.levels(np.array([start]), [part.source])[0])
         return found
 
     def _windows(self, part: Part, num_samples: int) -> SlotCounts:
         length = self._lock.segments[part.segment].sequence_length
         return count_windows(num_samples, sequence_length=length, extra=extra_tokens(self._lock))
 
-    def _count(self, part: Part, level: int) -> SlotCounts:
+    def _count_level(self, part: Part, level: int) -> SlotCounts:
         """Returns the counts of a part in which so many denials are in force throughout."""
         certain, edges = self._takes(part)
-        if self._is_plain and not level:
-            num_samples = certain[1] - certain[0] + sum(map(len, self._positions(part, edges)))
-            return self._windows(part, num_samples)
         if self._is_plain and (touched := self._touched(part, self._denied.of(part.source, level))) is not None:
             num_samples = certain[1] - certain[0] + sum(map(len, self._positions(part, edges)))
             found = self._windows(part, num_samples - len(touched))
@@ -227,14 +198,6 @@ class SlotCounter:
                 found += self._read(part, touched[first : first + CHUNK_SAMPLES])
             return found
         found = SlotCounts()
-        if self._walks is not None:
-            first, stop, walks = self._whole_walks(part, certain)
-            if walks.count:
-                denied = self._denied.of(part.source, level)
-                length = self._lock.segments[part.segment].sequence_length
-                found = self._walks.counts(part.source, walks, length, denied=denied)
-                edges = [*edges, (certain[0], first), (stop, certain[1])]
-                certain = (0, 0)
         for positions in self._positions(part, [certain, *edges]):
             found += self._read(part, positions)
         return found
@@ -250,8 +213,7 @@ class SlotCounter:
 
     def _read(self, part: Part, positions: Int64s) -> SlotCounts:
         """Returns the counts of samples of the source of a part, which are looked into."""
-        if self._report is not None:
-            self._report(len(positions))
+        self._report(len(positions))
         return self._dataset.slot_counts(positions)[part.source]
 
     def _takes(self, part: Part) -> tuple[tuple[int, int], list[tuple[int, int]]]:
@@ -272,17 +234,6 @@ class SlotCounter:
             return (0, 0), [(low, high)]
         return (first, stop), [(low, first), (stop, high)]
 
-    def _whole_walks(self, part: Part, takes: tuple[int, int]) -> tuple[int, int, PlannedWalks]:
-        """Returns the first take of the walks that lie within some takes as a whole, one past the last, and which."""
-        entered = self._timeline.entered(part.segment)
-        leaf = entered.leaf_of(part.source)
-        assert leaf is not None
-        size, begin = int(entered.num_windows[leaf]), entered.num_early(leaf) - int(entered.offsets[leaf])
-        first = max(-(-(takes[0] - begin) // size), int(entered.offsets[leaf] > 0))
-        stop = max((takes[1] - begin) // size, first)
-        walks = PlannedWalks(first_pair=0, last_pair=int(entered.num_pairs[leaf]), num_windows=size, count=stop - first)
-        return begin + first * size, begin + stop * size, walks
-
     def _positions(self, part: Part, ranges: list[tuple[int, int]]) -> Iterator[Int64s]:
         """Yields the positions in a part at which takes of some ranges stand, rising, some thousand at a time."""
         length = self._lock.segments[part.segment].sequence_length
@@ -294,9 +245,6 @@ class SlotCounter:
                 found = np.sort(found[(found >= part.start) & (found < part.stop)])
                 if len(found):
                     yield found
-
-
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,71 +285,6 @@ class Dropped:
 
 NONE_DROPPED = Dropped()
 """No conversation."""
-
-
-class WalksOfConversations:
-    """What becomes of the conversations of whole walks: one pass over lengths and roles of each pair.
-
-    Args:
-        dataset: the run.
-    """
-
-    def __init__(self, dataset: RunDataset) -> None:
-        self._dataset = dataset
-        self._lock = dataset.lock
-        self._kind = CONVERSATION_CLASSES[dataset.lock.dataset]
-        self._taken: dict[tuple[int, int], tuple[SourceData, TakenOfPairs]] = {}
-        self._exposures: dict[tuple[int, int, int], tuple[Exposure, Bools]] = {}
-
-    def dropped(self, source: int, walks: PlannedWalks, sequence_length: int) -> Dropped:
-        """Returns the conversations that walks leave out."""
-        found = Dropped()
-        for number in range(walks.first_pair, walks.last_pair):
-            exposure, is_read = self._exposure(source, number, sequence_length)
-            found += Dropped(
-                empty=exposure.count(exposure.empty & is_read),
-                long=exposure.count(exposure.too_long & is_read),
-                untrainable=exposure.count(exposure.untrainable & is_read),
-            )
-        return found * walks.count
-
-    def counts(self, source: int, walks: PlannedWalks, sequence_length: int, *, denied: Sequence[int]) -> SlotCounts:
-        """Returns what is in the slots of walks of which every sample is read."""
-        data, _ = self._opened(source, sequence_length)
-        found, slots = SlotCounts(), 0
-        for number in range(walks.first_pair, walks.last_pair):
-            exposure, is_read = self._exposure(source, number, sequence_length)
-            chosen = np.flatnonzero(exposure.kept & is_read)
-            shares = np.empty((len(chosen), 5), dtype=np.int64)
-            shares[:, 0], shares[:, 2] = exposure.lengths[chosen], exposure.available[chosen]
-            shares[:, 1] = shares[:, 2] - self._kind.reads_ahead
-            shares[:, 3], shares[:, 4] = exposure.slots[chosen], exposure.trained[chosen]
-            slots += int(shares[:, 3].sum())
-            is_denied = np.isin(chosen + data.pairs.first_of(number), np.array(denied, dtype=np.int64))
-            found += count_conversations(shares, is_denied, samples=0, slots=0)
-        whole = walks.num_windows * sequence_length if self._kind.shares_samples else slots
-        found += SlotCounts(samples=walks.num_windows, slots=whole, padding=whole)  # less what conversations take
-        return found * walks.count
-
-    def _opened(self, source: int, sequence_length: int) -> tuple[SourceData, TakenOfPairs]:
-        if (found := self._taken.get((source, sequence_length))) is None:
-            reading = self._dataset.reading
-            config = run_config(self._lock, sequence_length, self._dataset.tokenizer, reading)
-            data = SourceData(self._lock, source, reading, config)
-            taken = self._kind.taken_of(data.pairs, config, name=data.source.name)
-            found = self._taken[source, sequence_length] = data, taken
-        return found
-
-    def _exposure(self, source: int, number: int, sequence_length: int) -> tuple[Exposure, Bools]:
-        """Returns what samples take of the conversations of a pair, and which of them are not held out."""
-        key = source, number, sequence_length
-        if (found := self._exposures.get(key)) is None:
-            data, taken = self._opened(source, sequence_length)
-            exposure, first = taken.exposure_of(number), data.pairs.first_of(number)
-            documents = np.arange(first, first + len(exposure.lengths), dtype=np.int64)
-            is_read = ~are_held_out(self._lock, source, documents)
-            found = self._exposures[key] = exposure, is_read
-        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

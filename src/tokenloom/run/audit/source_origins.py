@@ -1,19 +1,25 @@
-"""From documents of the sources of a run to records of input files, and back, by the origins beside their pairs."""
+"""Documents of a run and records of input files: which are which, by the origins beside pairs, and both read again."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError
+from tokenloom.errors import ConfigError, InputError, MissingObjectError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.origins import OriginFile, Origins, read_origins
+from tokenloom.inputs import STDIN
+from tokenloom.inputs.find import inspect_input, whole_file
+from tokenloom.inputs.record_format import open_slice
+from tokenloom.inputs.records import data_of, records_of
+from tokenloom.inputs.streams import size_and_version
 from tokenloom.numbers import quoted
-from tokenloom.run.audit.span_table import PairRows
+from tokenloom.run.audit.span_table import PairRows, SpanTable
 from tokenloom.run.lock import RunLock
 from tokenloom.storage.settings import ObjectStorageSettings
 
@@ -28,7 +34,6 @@ class _PairOrigins:
     """The origins of one pair.
 
     Attributes:
-        origins: them.
         files: int32[num_files + 1], numbers of its files among those of all pairs; the last is -1.
         boundaries: int64[num_documents + 1], the first sequence of each document of the pair, and the end.
     """
@@ -125,16 +130,12 @@ class SourceOrigins:
         """Returns by path the pairs that are of an input file, and its number in each; opens them all, once."""
         if self._by_path is None:
             by_path: dict[str, list[tuple[int, _PairOrigins, int]]] = {}
-            for pair, opened in self._open_all():
-                for own, file in enumerate(opened.origins.files):
-                    by_path.setdefault(file.path, []).append((pair, opened, own))
+            for pair in range(len(self._pairs.prefixes)):
+                if (opened := self._open(pair)) is not None:
+                    for own, file in enumerate(opened.origins.files):
+                        by_path.setdefault(file.path, []).append((pair, opened, own))
             self._by_path = by_path
         return self._by_path
-
-    def _open_all(self) -> Iterator[tuple[int, _PairOrigins]]:
-        for pair in range(len(self._pairs.prefixes)):
-            if (opened := self._open(pair)) is not None:
-                yield pair, opened
 
     def _open(self, pair: int) -> _PairOrigins | None:
         with self._opening:
@@ -193,3 +194,69 @@ def origins_missing(prefixes: Sequence[str]) -> str:
     shown = ", ".join(f"`{prefix}`" for prefix in prefixes[:2]) + (", …" if len(prefixes) > 2 else "")
     count = "1 pair" if len(prefixes) == 1 else f"{len(prefixes):,} pairs"
     return f"no origins beside {count} ({shown}), so file and record of documents there are not known; {HINT}"
+
+
+_BLOCK_BYTES = 4 << 20
+_TEXT_FORMATS = {"line": "text-lines", "file": "text-files"}
+"""How to read text that neither its name nor its first bytes tell: lines of JSON are lines, too."""
+
+
+def input_problem(file: OriginFile) -> str | None:
+    """Returns how an input file differs from what was tokenized, as a sentence; None if nothing is known to differ.
+
+    Sizes are compared, and where they were recorded times of change, or etags of objects.
+    """
+    if file.path == STDIN:
+        return "the input came from standard input, and cannot be read again"
+    try:
+        num_bytes, version = size_and_version(file.path)
+    except (FileNotFoundError, MissingObjectError):
+        return f"`{file.path}` is not there any more"
+    if num_bytes != file.num_bytes:
+        return f"`{file.path}` has {num_bytes:,} bytes, and had {file.num_bytes:,} when it was tokenized"
+    if file.version and version and version != file.version:
+        return f"`{file.path}` was replaced or written to since it was tokenized"
+    return None
+
+
+def read_records(file: OriginFile, numbers: Iterable[int]) -> dict[int, str]:
+    """Returns records of an input file by number: lines as they are, rows as JSON. One pass up to the last of them."""
+    wanted = set(numbers)
+    if file.path == STDIN:
+        message = "expected an input file, found standard input, which cannot be read again"
+        raise InputError(message)
+    inspected = inspect_input(file.path, default_format=_TEXT_FORMATS.get(file.unit))
+    reader = open_slice(whole_file(inspected), block_bytes=_BLOCK_BYTES)
+    found: dict[int, str] = {}
+    try:
+        last, done = max(wanted, default=0), 0
+        for block in reader.blocks():
+            first, done = done + 1, reader.num_rows
+            if not wanted.isdisjoint(range(first, done + 1)):
+                records = (record for record in records_of(block) if record.number in wanted)
+                found |= {record.number: data_of(record).decode("utf-8", "replace") for record in records}
+            if done >= last:
+                break
+    finally:
+        reader.close()
+    return found
+
+
+_TOKENS_AT_ONCE = 1 << 22
+
+
+def span_tokens(table: SpanTable, *, object_storage: ObjectStorageSettings | None = None) -> list[NDArray[Any]]:
+    """Returns the tokens of each span, in the dtype of its pair; none of documents that are denied."""
+    found: list[NDArray[Any]] = [np.empty(0, dtype=np.int64)] * len(table)
+    pairs, rows = table.pairs()
+    wanted = ~table.denied
+    for pair in np.unique(pairs[wanted]).tolist():
+        opened = IndexedDataset(table.pair_rows.prefixes[pair], object_storage=object_storage)
+        chosen = np.flatnonzero(wanted & (pairs == pair))
+        pieces = np.cumsum(table.lengths[chosen]) // _TOKENS_AT_ONCE
+        for piece in np.unique(pieces).tolist():
+            some = chosen[pieces == piece]
+            tokens = opened.gather(rows[some], table.starts[some], table.lengths[some])
+            for number, part in zip(some.tolist(), np.split(tokens, np.cumsum(table.lengths[some])[:-1]), strict=True):
+                found[number] = part
+    return found

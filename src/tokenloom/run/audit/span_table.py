@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,21 +13,11 @@ from numpy.typing import NDArray
 from tokenloom.optional import require
 from tokenloom.run.lock import RunLock
 
+if TYPE_CHECKING:
+    from tokenloom.run.audit.source_origins import SourceOrigins
+
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
-
-
-class KnowsRecords(Protocol):
-    """Tells what documents were made of; `SourceOrigins` does."""
-
-    @property
-    def file_names(self) -> Sequence[str]:
-        """The input files that documents were found to be of, by number."""
-        ...
-
-    def locate(self, source: int, documents: Int64s) -> tuple[Int32s, Int64s]:
-        """Returns file and record of documents of a source: int32[count], int64[count]; -1 and 0 where not known."""
-        ...
 
 
 class DealsPositions(Protocol):
@@ -111,7 +101,7 @@ class SpanTable:
     def __repr__(self) -> str:
         return f"SpanTable({len(self)} spans of {len(np.unique(self.positions))} positions)"
 
-    def with_origins(self, origins: KnowsRecords) -> Self:
+    def with_origins(self, origins: SourceOrigins) -> Self:
         """Returns the same with the input file and record of each document."""
         files = np.full(len(self), -1, dtype=np.int32)
         records = np.zeros(len(self), dtype=np.int64)
@@ -187,7 +177,7 @@ class SpanTable:
         """Yields each span as a dict of plain values by the names of `columns`; None where something is not known."""
         columns = self.columns()
         lists = [
-            values.tolist() if missing is None else [None if gone else value for value, gone in _pairs(values, missing)]
+            np.ma.masked_array(values, mask=missing is not None and missing).tolist()
             for values, missing in columns.values()
         ]
         for row in zip(*lists, strict=True):
@@ -223,10 +213,6 @@ def _named(names: Sequence[str], numbers: NDArray[Any]) -> tuple[NDArray[Any], N
     return by_number[numbers], missing
 
 
-def _pairs(values: NDArray[Any], missing: NDArray[np.bool_]) -> Iterator[tuple[Any, bool]]:
-    return zip(values.tolist(), missing.tolist(), strict=True)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairRows:
     """The pairs of all sources, one source after the other, in the order in which documents count over them.
@@ -258,12 +244,7 @@ class PairRows:
         )
 
     def locate(self, sources: NDArray[np.int32], documents: Int64s) -> tuple[NDArray[np.int32], Int64s]:
-        """Returns the pair that each document lies in, and its row there, from 0: int32[count], int64[count].
-
-        Args:
-            sources: int32[count], numbers of sources.
-            documents: int64[count], numbers of documents of these.
-        """
+        """Returns the pair that each document lies in, and its row there, from 0: int32[count], int64[count]."""
         pairs = np.empty(len(documents), dtype=np.int32)
         for source in np.unique(sources).tolist():
             chosen = np.flatnonzero(sources == source)

@@ -8,7 +8,7 @@ Whole texts are found by the hashes beside pairs: `PREFIX.hashes`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,14 +29,7 @@ _MOST_FOUND = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Where something that was looked for stands.
-
-    Attributes:
-        source: number of the source.
-        document: number of the document in it.
-        start: the first of its tokens, from the start of the document.
-        length: tokens; of a text all those that hold a part of it.
-    """
+    """Where something stands: a document by numbers, and tokens of it; of a text all that hold a part of it."""
 
     source: int
     document: int
@@ -48,22 +41,12 @@ def find_ids(lock: RunLock, ids: Sequence[int], *, object_storage: ObjectStorage
     """Returns where ids stand one after the other within a document, of all sources; also those held out or denied.
 
     Reads all tokens, at about 1 ns each where they are in memory.
-
-    Args:
-        lock: the run.
-        ids: the ids, one or more.
-        object_storage: how to read what lies in object storage.
-
-    Raises:
-        ConfigError: there are no ids, one is not in the vocabulary, or they stand at more than 100,000 places.
-        DatasetNotFoundError, DatasetFormatError, StorageError: data cannot be read.
     """
     _check_ids(lock, ids)
-    found = [
+    return [
         Match(source=source, document=document, start=start, length=len(ids))
         for source, document, start, _ in _found(lock, ids, object_storage)
     ]
-    return _sorted(found)
 
 
 def find_text(
@@ -72,17 +55,6 @@ def find_text(
     """Returns where a text stands within a document, of all sources; also those held out or denied.
 
     A text that was tokenized otherwise than its tokens in the midst of other text, as with dropout, is not found.
-
-    Args:
-        lock: the run.
-        text: the text, some words long.
-        tokenizer: the tokenizer of the run, with `tokenize` and `detokenize`.
-        object_storage: how to read what lies in object storage.
-
-    Raises:
-        ConfigError: the text is too short to have tokens that do not depend on what stands around it, or stands at
-            more than 100,000 places.
-        DatasetNotFoundError, DatasetFormatError, StorageError: data cannot be read.
     """
     stable = StableIds.of(text, tokenizer)
     found = set()
@@ -90,7 +62,7 @@ def find_text(
         if (place := stable.place_in(pair, row, start, tokenizer)) is not None:
             begin, end = place
             found.add(Match(source=source, document=document, start=begin, length=end - begin))
-    return _sorted(list(found))
+    return sorted(found, key=lambda match: (match.source, match.document, match.start))
 
 
 def _check_ids(lock: RunLock, ids: Sequence[int]) -> None:
@@ -125,27 +97,13 @@ def _found(
             first += each.num_documents
 
 
-def _sorted(found: list[Match]) -> list[Match]:
-    return sorted(found, key=lambda match: (match.source, match.document, match.start))
-
-
 _HASHES_AT_ONCE = 1 << 22
 
 
 def find_whole_texts(
     lock: RunLock, texts: Sequence[str], *, object_storage: ObjectStorageSettings | None = None
 ) -> tuple[list[tuple[int, int]], list[str]]:
-    """Returns the documents whose text is one of these, as (source, document), rising, and the pairs without hashes.
-
-    Args:
-        lock: the run.
-        texts: whole texts, as they stood in the input.
-        object_storage: how to read what lies in object storage.
-
-    Raises:
-        ConfigError: no pair has hashes.
-        DatasetFormatError, DatasetNotFoundError, StorageError: hashes are damaged, or belong to other data.
-    """
+    """Returns the documents whose text is one of these, as (source, document), rising, and the pairs without hashes."""
     wanted = hash_documents([Texts(texts=list(dict.fromkeys(texts)))], len(set(texts)))
     found, missing = [], []
     for source, locked in enumerate(lock.sources):
@@ -184,27 +142,11 @@ _AROUND = (" ", "\n", "a", "E", "1", ".", '"', "_", "é", "中")
 """What may stand before or behind a text, for where its tokens are the same."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stretch:
-    """Tokens of a pair that were looked through.
-
-    Attributes:
-        rows, starts: int64[num_found], the sequence and the first token of each place that was found, rising.
-        next_row, next_start: where the search goes on.
-    """
-
-    rows: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    next_row: int
-    next_start: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableIds:
     """What is looked for of a text.
 
     Attributes:
-        text: the text.
         ids: ids that it has wherever it stands.
         before, behind: tokens that it may have before and behind them, at most.
     """
@@ -234,13 +176,23 @@ class StableIds:
         return cls(text=text, ids=tuple(alone[first:last]), before=num_before + 1, behind=num_behind + 1)
 
     def place_in(self, pair: IndexedDataset, row: int, start: int, tokenizer: Any) -> tuple[int, int] | None:
-        """Returns the first token of the text with these ids at a place, and one past its last; None if not there."""
+        """Returns the fewest tokens that hold the text, these ids at a place among them; None if it is not there."""
         first = max(0, start - self.before)
         last = min(int(pair.sequence_lengths[row]), start + len(self.ids) + self.behind)
         tokens = pair.get(row, offset=first, length=last - first)
         tokens = (tokens[0] if pair.multimodal else tokens).tolist()
-        place = place_of_text(self.text, tokens, start - first, len(self.ids), tokenizer)
-        return None if place is None else (first + place[0], first + place[1])
+        at = start - first
+
+        def holds(begin: int, end: int) -> bool:
+            return self.text in tokenizer.detokenize(tokens[begin:end])
+
+        if not holds(0, len(tokens)):
+            return None
+        for begin in range(at, -1, -1):
+            end = next((end for end in range(at + len(self.ids), len(tokens) + 1) if holds(begin, end)), None)
+            if end is not None and not holds(begin + 1, end) and not holds(begin, end - 1):
+                return first + begin, first + end
+        return None
 
 
 def fit(ids: Sequence[int], dtype: DTypeLike) -> bool:
@@ -259,15 +211,8 @@ def places_of_ids(
     row: int = 0,
     start: int = 0,
     at_once: int = TOKENS_AT_ONCE,
-) -> Iterator[Stretch]:
-    """Yields stretch by stretch where ids stand one after the other within a sequence; none where they do not fit.
-
-    Args:
-        pair: the pair.
-        ids: the ids, one or more.
-        row, start: the sequence, and the token in it, from which on to look.
-        at_once: tokens of a stretch, about.
-    """
+) -> Iterator[Spans]:
+    """Yields stretch by stretch where ids stand one after the other within a sequence; none where they do not fit."""
     if not fit(ids, pair.dtype):
         return
     wanted = np.array(ids, dtype=pair.dtype)
@@ -280,21 +225,18 @@ def places_of_ids(
         pieces = np.searchsorted(ends, candidates, side="right")
         inside = candidates + len(wanted) <= ends[pieces]
         pieces, candidates = pieces[inside], candidates[inside]
-        yield Stretch(
-            rows=span.rows[pieces],
-            starts=span.starts[pieces] + candidates - (ends[pieces] - span.lengths[pieces]),
-            next_row=span.next_row,
-            next_start=span.next_start,
-        )
+        starts = span.starts[pieces] + candidates - (ends[pieces] - span.lengths[pieces])
+        lengths = np.full(len(pieces), len(wanted), dtype=np.int64)
+        yield replace(span, rows=span.rows[pieces], starts=starts, lengths=lengths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Spans:
-    """Consecutive sequences of a pair, or a part of one.
+    """Consecutive sequences of a pair or a part of one, or what was found in them.
 
     Attributes:
         rows, starts, lengths: int64[num_spans].
-        next_row, next_start: where the next one begins.
+        next_row, next_start: where the next sequence, or the rest of this one, begins.
     """
 
     rows: NDArray[np.int64]
@@ -319,12 +261,6 @@ def stretches(
     """Yields all sequences from a place on, in order, some million tokens at a time.
 
     A sequence that is cut has `overlap` tokens in both parts.
-
-    Args:
-        lengths: int32[num_sequences], of all sequences of the pair.
-        overlap: the tokens that parts have in common.
-        row, start: the place.
-        at_once: tokens of a stretch, about.
     """
     size = at_once + overlap
     while row < len(lengths):
@@ -339,21 +275,6 @@ def stretches(
             rows, starts, taken = np.arange(row, row + count), np.zeros(count, dtype=np.int64), own[:count]
             row += count
         yield Spans(rows=rows, starts=starts, lengths=taken, next_row=row, next_start=start)
-
-
-def place_of_text(text: str, tokens: list[int], at: int, count: int, tokenizer: Any) -> tuple[int, int] | None:
-    """Returns the fewest tokens that hold a text, `count` of them from `at` on among them; None if it is not there."""
-
-    def holds(begin: int, end: int) -> bool:
-        return text in tokenizer.detokenize(tokens[begin:end])
-
-    if not holds(0, len(tokens)):
-        return None
-    for begin in range(at, -1, -1):
-        end = next((end for end in range(at + count, len(tokens) + 1) if holds(begin, end)), None)
-        if end is not None and not holds(begin + 1, end) and not holds(begin, end - 1):
-            return begin, end
-    return None
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

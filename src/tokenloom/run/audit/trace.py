@@ -22,6 +22,7 @@ from tokenloom.run.audit.span_table import Int32s, Int64s, PairRows, SpanTable
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.digest import run_identity
 from tokenloom.run.lock import RunLock
+from tokenloom.run.progress import MOST_WALKS
 from tokenloom.run.timeline import Located, Timeline
 
 Asked = Sequence[int] | NDArray[np.integer[Any]]
@@ -33,8 +34,7 @@ class Traced:
 
     Attributes:
         samples: int64[num_samples], which of the positions asked for these are.
-        source: number of the source.
-        first_document: number in the source of the first document that spans count from.
+        source, first_document: number of the source, and in it of the first document that spans count from.
         passes, walks, windows: int64[num_samples].
         spans: the spans; numbers of documents that are denied are negative.
         slots: int64[num_spans], what each takes of its sample.
@@ -73,8 +73,6 @@ def trace_dataset(dataset: Any, positions: Asked) -> SpanTable:
         asked,
         parts,
         segments=np.zeros(len(asked), dtype=np.int32),
-        source_names=names,
-        stage_names=(),
         pair_rows=PairRows.of([[(name, 0)] for name in names]),
     )
 
@@ -112,7 +110,8 @@ def _trace_computed(dataset: RunDataset, asked: Int64s) -> SpanTable:
                 slots=slots,
             )
         )
-    return spans_of(asked, parts, lock=dataset.lock, segments=located.segments)
+    pair_rows = PairRows.of_lock(dataset.lock)
+    return spans_of(asked, parts, lock=dataset.lock, segments=located.segments, pair_rows=pair_rows)
 
 
 def trace_stored(dataset: Any, asked: Int64s) -> tuple[list[Any], list[Traced]]:
@@ -158,19 +157,9 @@ def _name_of(dataset: Any, number: int) -> str:
 
 def passes_of(timeline: Timeline, located: Located) -> Int64s:
     """Returns the pass that stands at each position: int64[num_positions]."""
-    passes = np.empty(len(located.walks), dtype=np.int64)
-    for segment in np.unique(located.segments).tolist():
-        rows = np.flatnonzero(located.segments == segment)
-        entered = timeline.entered(segment)
-        sources, walks = located.sources[rows], located.walks[rows]
-        leaves = np.searchsorted(entered.sources, sources)
-        passes[rows] = entered.passes[leaves] + walks - entered.walks[leaves]
-        early = np.flatnonzero(walks < entered.walks[leaves])  # begun in an earlier segment
-        if len(early):
-            begun, which = np.unique(np.stack([sources[early], walks[early]]), axis=1, return_inverse=True)
-            known = [timeline.walk_of(source, walk).pass_number for source, walk in begun.T.tolist()]
-            passes[rows[early]] = np.array(known, dtype=np.int64)[which]
-    return passes
+    begun, which = np.unique(located.sources * np.int64(MOST_WALKS) + located.walks, return_inverse=True)
+    known = [timeline.walk_of(*divmod(each, MOST_WALKS)).pass_number for each in begun.tolist()]
+    return np.array(known, dtype=np.int64)[which]
 
 
 def spans_of(
@@ -178,27 +167,11 @@ def spans_of(
     parts: Iterable[Traced],
     *,
     segments: Int32s,
+    pair_rows: PairRows,
     lock: RunLock | None = None,
-    source_names: Sequence[str] = (),
-    stage_names: Sequence[str] = (),
-    pair_rows: PairRows | None = None,
 ) -> SpanTable:
-    """Returns the spans of all samples as a table, in the order of the positions.
-
-    Args:
-        positions: int64[num_positions].
-        parts: the spans, by source; each position is in one part.
-        segments: int32[num_positions].
-        lock: the run; None for datasets without one.
-        source_names, stage_names, pair_rows: of the lock where they are not given.
-    """
-    if lock is not None:
-        source_names = [source.name for source in lock.sources]
-        stage_names = [segment.stage for segment in lock.segments]
-    if pair_rows is None:
-        assert lock is not None
-        pair_rows = PairRows.of_lock(lock)
-    columns: dict[str, list[NDArray[Any]]] = {name: [np.empty(0, dtype=dtype)] for name, dtype in _COLUMNS.items()}
+    """Returns the spans of all samples as a table, in the order of the positions; without a run, sources are pairs."""
+    columns: dict[str, list[NDArray[Any]]] = {name: [np.empty(0, dtype=dtype)] for name, dtype in _TYPES.items()}
     for part in parts:
         spans, counts = part.spans, np.diff(part.spans.row_offsets)
         denied = spans.documents < 0
@@ -227,22 +200,15 @@ def spans_of(
         positions=positions[samples],
         segments=segments[samples],
         **joined,
-        source_names=tuple(source_names),
-        stage_names=tuple(stage_names),
+        source_names=pair_rows.prefixes if lock is None else tuple(source.name for source in lock.sources),
+        stage_names=() if lock is None else tuple(segment.stage for segment in lock.segments),
         pair_rows=pair_rows,
         run=None if lock is None else run_identity(lock),
     )
 
 
-_COLUMNS: dict[str, type[Any]] = {
-    "samples": np.int64,
+_TYPES: dict[str, type[Any]] = {
+    **dict.fromkeys(("samples", "passes", "walks", "windows", "documents", "starts", "lengths", "slots"), np.int64),
     "sources": np.int32,
-    "passes": np.int64,
-    "walks": np.int64,
-    "windows": np.int64,
-    "documents": np.int64,
-    "starts": np.int64,
-    "lengths": np.int64,
-    "slots": np.int64,
     "denied": np.bool_,
 }
