@@ -273,10 +273,10 @@ def hidden_name(path: str) -> str:
     return os.path.join(folder, f".{name.removeprefix('.')}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
-def identity_at(path: str) -> tuple[int, int] | None:
-    """Returns device and inode of what has a name, links not followed; None if nothing has it."""
+def identity_at(path: str) -> tuple[int, int, int] | None:
+    """Returns what tells a file from another that takes its name, perhaps with its inode; None if nothing has it."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
         return None
-    return status.st_dev, status.st_ino
+    return status.st_dev, status.st_ino, status.st_ctime_ns
