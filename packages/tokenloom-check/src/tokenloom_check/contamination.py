@@ -176,9 +176,6 @@ def read_benchmarks(
         words: words of an n-gram.
         least_words: fields with fewer words than an n-gram are searched as a whole if they have as many as these.
         input_format: format of all files; None to tell it by their names.
-
-    Raises:
-        ConfigError, InputError: a file cannot be read, or a record has no such field.
     """
     inputs = find_inputs(paths, input_format=input_format).files
     texts: list[str] = []
@@ -265,14 +262,10 @@ def _byte_level_values() -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Searched:
-    """What is searched.
-
-    Attributes:
-        sources: the prefixes of the pairs of each source; documents are numbered over all of them, as in `run.lock`.
-        tokenizer: the tokenizer of all of them.
-    """
+    """What is searched."""
 
     sources: Mapping[str, tuple[str, ...]]
+    """The prefixes of the pairs of each source; documents are numbered over all of them, as in `run.lock`."""
     tokenizer: TextTokenizer
 
 
@@ -343,12 +336,7 @@ class Contamination:
 
 
 def find_contamination(benchmarks: Benchmarks, searched: Searched, *, num_threads: int = 1) -> Contamination:
-    """Searches all tokens, some million at a time. A passage over two sequences of a pair is none.
-
-    Raises:
-        ConfigError: the tokens are not of this tokenizer, or passages stand at too many places.
-        DatasetNotFoundError, DatasetFormatError, StorageError: data cannot be read.
-    """
+    """Searches all tokens, some million at a time. A passage over two sequences of a pair is none."""
     tokenizer = searched.tokenizer
     table = token_bytes(tokenizer)
     found: list[Int64s] = [np.empty((0, 6), dtype=np.int64)]
@@ -454,15 +442,20 @@ def _search_decoded(
     return hits
 
 
-def _passages(hits: Int64s, grams: NDArray[np.uint32], texts: Int64s, items: Int64s) -> Passages:
-    """Returns hits as passages of all texts that have these n-grams: what follows each other in text and document."""
-    by_number = np.argsort(grams, kind="stable")
-    first, stop = (np.searchsorted(grams[by_number], hits[:, 5], side=side) for side in ("left", "right"))
+def _pairs(wanted: NDArray[Any], keys: NDArray[Any]) -> tuple[Int64s, Int64s]:
+    """Returns all pairs of equal values: their indices in the first array, rising, and in the second."""
+    order = np.argsort(keys, kind="stable")
+    first, stop = (np.searchsorted(keys[order], wanted, side=side) for side in ("left", "right"))
     each = stop - first
     if (total := int(each.sum())) > 10 * _MOST_HITS:
         raise _too_many(total)
-    hit = np.repeat(np.arange(len(hits)), each)
-    place = by_number[np.repeat(first - (np.cumsum(each) - each), each) + np.arange(len(hit))]
+    index = np.repeat(np.arange(len(wanted)), each)
+    return index, order[np.repeat(first - (np.cumsum(each) - each), each) + np.arange(len(index))]
+
+
+def _passages(hits: Int64s, grams: NDArray[np.uint32], texts: Int64s, items: Int64s) -> Passages:
+    """Returns hits as passages of all texts that have these n-grams: what follows each other in text and document."""
+    hit, place = _pairs(hits[:, 5], grams)
     sources, documents, words = hits[hit, :3].T
     shared = np.stack([texts[place], sources, documents, words - place])
     order = np.lexsort((words, *shared[::-1]))
@@ -479,18 +472,11 @@ def _passages(hits: Int64s, grams: NDArray[np.uint32], texts: Int64s, items: Int
 def passages_read(passages: Passages, spans: SpanTable) -> tuple[Int64s, Int64s]:
     """Returns which passages stand at which positions: their numbers and the positions, both int64[count].
 
-    Args:
-        passages: them.
-        spans: where their documents are read; denied ones do not count.
+    Denied spans do not count.
     """
     kept = spans.take(np.flatnonzero(~spans.denied))
     keys = kept.sources.astype(np.int64) << 44 | kept.documents
-    order = np.argsort(keys, kind="stable")
-    wanted = passages.sources << 44 | passages.documents
-    first, stop = (np.searchsorted(keys[order], wanted, side=side) for side in ("left", "right"))
-    each = stop - first
-    passage = np.repeat(np.arange(len(passages.items)), each)
-    span = order[np.repeat(first - (np.cumsum(each) - each), each) + np.arange(len(passage))]
+    passage, span = _pairs(passages.sources << 44 | passages.documents, keys)
     begins, ends = kept.starts[span], kept.starts[span] + kept.lengths[span]
     touches = (begins < passages.stops[passage]) & (passages.starts[passage] < ends)
     return passage[touches], kept.positions[span[touches]]

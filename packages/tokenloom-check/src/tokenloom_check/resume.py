@@ -23,6 +23,7 @@ from tokenloom_check.resume_readings import (
     GlobalBatch,
     InProcess,
     RankFailedError,
+    RankHungError,
     Runner,
     enough_batches,
     num_samples_of,
@@ -204,7 +205,7 @@ class _Unbroken:
             self.found = runner.run(reading)
         except RankFailedError as error:
             message = f"an unbroken reading of {name} with world size {world_size} failed: {error.message}"
-            raise ConformanceError(message, hint=error.detail) from error
+            raise ConformanceError(message, hint=error.hint) from error
         self._batches = self.found.batches[: settings.num_batches]
         self._after = self.found.batches[settings.num_batches :]
         self._num_samples = num_samples_of(self._batches)
@@ -235,8 +236,8 @@ class _Unbroken:
                 try:
                     case = self._tried(case, is_sound=is_sound)
                 except RankFailedError as error:
-                    hung |= {sizes[:2]} if error.hung else set()
-                    case = replace(case, error=error.message, detail=error.detail)
+                    hung |= {sizes[:2]} if isinstance(error, RankHungError) else set()
+                    case = replace(case, error=error.message, detail=error.hint)
             done.append(case)
         return done
 

@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol, runtime_checkable
+from typing import IO, Any
 
 from tokenloom.errors import ConfigError, ConformanceError, TokenloomError
 from tokenloom_check.fingerprints import WAYS, CutSamples, SampleCutter
@@ -37,15 +37,6 @@ _COUNTS = {"consumed", "num_batches"}
 
 _SECONDS_TO_READ_AHEAD = 0.05
 """How long a loader may read ahead before its state is taken: a state that counts what was read ahead is to be seen."""
-
-
-@runtime_checkable
-class HasState(Protocol):
-    """A loader that says where it stands, as torchdata's `StatefulDataLoader` does."""
-
-    def state_dict(self) -> Any:
-        """Returns the state after the last batch that was handed out."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,16 +118,12 @@ class Factory:
         return self._make(**{name: value for name, value in given.items() if name in self._taken})
 
     def state(self, loader: Any, num_batches: int) -> Any:
-        """Returns the state of a loader; None if the factory goes on from counts alone.
-
-        Raises:
-            ConfigError: the loader has none, and the factory goes on from a state only.
-        """
+        """Returns the state of a loader; None if the factory goes on from counts alone."""
         if not self._taken & _STATES:
             return None
         if self._state_of is not None:
             return self._state_of(loader, num_batches)
-        if isinstance(loader, HasState):
+        if hasattr(loader, "state_dict"):
             return loader.state_dict()
         if self._taken & _COUNTS:
             return None

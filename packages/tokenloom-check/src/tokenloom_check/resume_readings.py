@@ -48,20 +48,12 @@ def enough_batches(batches: Sequence[GlobalBatch], num_samples: int) -> Sequence
     return batches
 
 
-class RankFailedError(Exception):
-    """A rank raised, died or gave nothing for too long.
+class RankFailedError(ConformanceError):
+    """A rank raised or died; the hint is further lines, if there are any."""
 
-    Attributes:
-        message: which, and how.
-        detail: further lines, if there are any.
-        hung: whether it gave nothing.
-    """
 
-    def __init__(self, message: str, detail: str | None = None, *, hung: bool = False) -> None:
-        super().__init__(message)
-        self.message = message
-        self.detail = detail
-        self.hung = hung
+class RankHungError(RankFailedError):
+    """A rank gave nothing for too long."""
 
 
 class RankEvents:
@@ -77,14 +69,10 @@ class RankEvents:
         self.state = ""
 
     def add(self, kind: str, value: Any) -> None:
-        """Takes one up.
-
-        Raises:
-            RankFailedError: it is an error.
-        """
+        """Takes one up, or raises it if it is an error."""
         if kind == "error":
             message = f"rank {self.rank} {value[0]}"
-            raise RankFailedError(message, value[1])
+            raise RankFailedError(message, hint=value[1])
         if kind == "batch":
             self.batches.append([Sample(*each) for each in value[0]])
             self.left_out |= set(value[1])
@@ -107,11 +95,9 @@ class Found:
     """What was read.
 
     Attributes:
-        batches: global batches.
         epoch_ends: the batches before each end of an iteration, in the first rank.
         ended: whether all ranks came to their end.
         point: where a restart goes on, if a state was taken or a checkpoint was made.
-        left_out: columns that no fingerprint knows of.
         first_checkpoint: the batches before the first checkpoint of a program; 0 of a factory.
     """
 
@@ -196,13 +182,7 @@ Process: TypeAlias = subprocess.Popen[bytes] | int
 
 
 class _RankProcess(RankEvents):
-    """A rank whose process leads a group, and writes its events and what it prints into files.
-
-    Args:
-        rank: its number.
-        path: what the names of its files begin with.
-        process: what runs it.
-    """
+    """A rank whose process leads a group, and writes events and what it prints into files that begin with a path."""
 
     def __init__(self, rank: int, path: str, process: Process) -> None:
         super().__init__(rank)
@@ -212,11 +192,7 @@ class _RankProcess(RankEvents):
         self._heard = time.monotonic()
 
     def look(self, timeout: float) -> None:
-        """Takes up what it has recorded since the last call, and whether it has ended.
-
-        Raises:
-            RankFailedError: it failed, or has given nothing for some seconds.
-        """
+        """Takes up what it has recorded since the last call, or raises how it failed."""
         ended = self.how_it_ended()
         with suppress(FileNotFoundError), open(f"{self._path}.events", "rb") as stream:
             stream.seek(self._offset)
@@ -233,10 +209,10 @@ class _RankProcess(RankEvents):
             self.add("end", None)
         elif ended is not None:
             message = f"rank {self.rank} {ended}"
-            raise RankFailedError(message, _last_lines(f"{self._path}.log"))
+            raise RankFailedError(message, hint=_last_lines(f"{self._path}.log"))
         elif time.monotonic() - self._heard > timeout + _SECONDS_TO_PRINT:
             message = f"rank {self.rank} gave nothing for {timeout:g} seconds"
-            raise RankFailedError(message, self._where(), hung=True)
+            raise RankHungError(message, hint=self._where())
 
     def how_it_ended(self) -> str | None:
         """Returns how it ended, in words; None while it runs, and "" if it ended as it should."""
@@ -282,11 +258,7 @@ def _last_lines(path: str) -> str | None:
 
 
 class Processes(ABC):
-    """A process per rank, which is killed at the end of a reading.
-
-    Args:
-        timeout: seconds that a rank may give nothing.
-    """
+    """A process per rank, which is killed at the end of a reading. `timeout` is how long one may give nothing."""
 
     is_program = False
 
@@ -310,17 +282,13 @@ class Processes(ABC):
         folder = tempfile.mkdtemp(dir=self._files.name)
         with socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))
-            port = listening.getsockname()[1]
+            common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listening.getsockname()[1])}
+        common |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(reading.world_size))
         ranks: list[_RankProcess] = []
         try:
             for rank in range(reading.world_size):
                 path = os.path.join(folder, f"rank{rank}")
-                variables = {
-                    **dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)),
-                    **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(reading.world_size)),
-                    "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": str(port),
-                }
+                variables = dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)) | common
                 ranks.append(_RankProcess(rank, path, self._start(reading, rank, path, variables)))
             while not has_enough(ranks, reading):
                 for each in ranks:
@@ -421,12 +389,7 @@ class FactoryProcesses(Processes):
 
 
 class Program(Processes):
-    """Ranks of a training program, that record what they read and keep checkpoints of their own.
-
-    Args:
-        command: how it is started.
-        timeout: seconds that a rank may take for a batch.
-    """
+    """Ranks of a training program, that record what they read and keep checkpoints of their own."""
 
     is_program = True
 
