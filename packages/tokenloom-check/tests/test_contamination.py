@@ -247,35 +247,6 @@ def test_what_is_found_is_what_sets_of_words_have(items, documents, size, least,
     assert found.coverage.tolist() == pytest.approx(shares)
 
 
-FILLER = st.lists(st.sampled_from(["the", "of", "and", "a", "in", "is", "it", "was"]), min_size=1, max_size=40)
-CHANGES = [
-    str,
-    str.upper,
-    str.title,
-    lambda text: text.replace(" ", "\n"),
-    lambda text: text.replace(" ", " -- "),
-    lambda text: unicodedata.normalize("NFD", text),
-    lambda text: "".join(letter for letter in text if letter.isalnum() or letter.isspace()),
-]
-
-
-@given(data=st.data())
-def test_all_plants_are_found_and_nothing_else(data, tmp_path_factory):
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
-    sizes = rng.integers(13, 25, size=20)
-    items = [" ".join(f"{'éabcß中'[rng.integers(6)]}{rng.integers(10**6)}," for _ in range(size)) for size in sizes]
-    documents, expected = [], []
-    for number in range(20):
-        planted = sorted(set(rng.integers(0, 20, size=rng.integers(0, 3)).tolist()))
-        parts = [" ".join(data.draw(FILLER))]
-        for item in planted:
-            parts += [CHANGES[rng.integers(len(CHANGES))](items[item]), " ".join(data.draw(FILLER))]
-        documents.append(". ".join(parts))
-        expected += [(item, number) for item in planted]
-    found = search(tmp_path_factory.mktemp("plants"), items, documents)
-    assert pairs_of(found) == sorted(expected)
-
-
 # --- the command ----------------------------------------------------------------------------------------------------
 
 

@@ -173,9 +173,7 @@ def read_benchmarks(
     Args:
         paths: files, folders or globs, of any format that `preprocess` reads.
         fields: keys of the texts; "text" for files of text, whose items are lines.
-        words: words of an n-gram.
         least_words: fields with fewer words than an n-gram are searched as a whole if they have as many as these.
-        input_format: format of all files; None to tell it by their names.
     """
     inputs = find_inputs(paths, input_format=input_format).files
     texts: list[str] = []

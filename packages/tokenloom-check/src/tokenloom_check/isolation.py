@@ -322,7 +322,9 @@ class _Search:
         self.has_no_gradient = worst is None
         probed = len(self.probed)
         check = IsolationCheck(name="gradient", result="apart", probed=probed, largest=0.0, limit=0.0, leak=worst)
-        return check, None if worst is None else self.packed.changed(self.packed.token_arrays(), worst.other)
+        if worst is None or worst.other is None:
+            return check, None
+        return check, self.packed.changed(self.packed.token_arrays(), worst.other)
 
     def _change(self) -> _Found:
         return self._by_change("change", self.packed.token_arrays(), self.probed)

@@ -135,14 +135,7 @@ class IsolationReport(HasFacts):
 
 
 def leak_words(check: str, leak: IsolationLeak, *, limit: float | None, is_silent: bool) -> str:
-    """Returns a paragraph on a leak.
-
-    Args:
-        check: which check found it.
-        leak: what it found.
-        limit: up to which differences are none.
-        is_silent: whether there is no gradient between documents.
-    """
+    """Returns a paragraph on a leak of a check; `is_silent` says that there is no gradient between documents."""
     where = f"at token {leak.position} of row {leak.row} (token {leak.offset} of its document, id {leak.token})"
     where = "in its loss" if leak.position is None else where
     document, size, limit = f"Document {leak.document}", f"{leak.size:.2g}", limit or 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from functools import cache
 from typing import Any
 
 from tokenloom_check.fingerprints import CutSamples, SampleCutter
@@ -41,28 +42,16 @@ class RecordWriter:
             line = line[os.write(self._file, line) :]
 
 
+@cache
 class _Program:
-    """What this process has recorded."""
+    """What a process has recorded; made once by each, as a fork of it has a record of its own."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, pid: int, path: str) -> None:
         self.writer = RecordWriter(path)
         self.parent = os.getppid()
         self.num_batches = 0
         self.num_samples = 0
         self.cutters: dict[Any, SampleCutter] = {}
-
-
-_programs: dict[tuple[int, str], _Program] = {}
-
-
-def _program() -> _Program | None:
-    path = os.environ.get(FILE)
-    if path is None:
-        return None
-    key = (os.getpid(), path)
-    if key not in _programs:
-        _programs[key] = _Program(path)
-    return _programs[key]
 
 
 def record_batch(batch: Any, *, samples: CutSamples = "auto") -> None:
@@ -78,8 +67,9 @@ def record_batch(batch: Any, *, samples: CutSamples = "auto") -> None:
     Raises:
         ConfigError: the batch holds what has no fingerprint.
     """
-    if (program := _program()) is None:
+    if FILE not in os.environ:
         return
+    program = _Program(os.getpid(), os.environ[FILE])
     cutter = program.cutters.setdefault(samples, SampleCutter(samples))
     found = cutter.samples(batch)
     program.num_batches += 1
@@ -97,7 +87,8 @@ def record_checkpoint() -> None:
     Call it once the last file of the checkpoint has its name, in every rank or in one. It does nothing unless the
     program was started by `tokenloom verify-resume`.
     """
-    if (program := _program()) is not None:
+    if FILE in os.environ:
+        program = _Program(os.getpid(), os.environ[FILE])
         program.writer.write("checkpoint", program.num_batches)
 
 

@@ -169,11 +169,6 @@ def check_resume(
 def verify_resume(runner: Runner, name: str, settings: ResumeSettings) -> ResumeReport:
     """Returns what became of each case; closes the runner.
 
-    Args:
-        runner: reads the loader.
-        name: name of the loader, for people.
-        settings: what is tried.
-
     Raises:
         ConformanceError: not even an unbroken reading works, or gives no samples.
         ConfigError: a kill point is beyond the end.

@@ -82,12 +82,7 @@ class Reading:
 
 
 class Factory:
-    """A function that makes a loader for a rank, and how its state and its batches are to be read.
-
-    Args:
-        make: takes some of `ARGUMENTS` by name, among them one to go on from.
-        state_of: the state of a loader from it and the batches that it handed out; by default, its `state_dict`.
-        samples: how a batch is cut into samples.
+    """A function that makes a loader for a rank, and how its state and its batches are to be read; see `check_resume`.
 
     Raises:
         ConfigError: the factory needs other arguments, or none to go on from.

@@ -304,14 +304,9 @@ class Processes(ABC):
 
 
 class FactoryProcesses(Processes):
-    """Ranks of a factory, which a server forks that has imported it; see `resume_ranks`.
+    """Ranks of a factory, which a server forks that has imported it; see `resume_ranks`. Functions are given by name.
 
-    Args:
-        name: name of the factory, as `load_function` takes it.
-        state_of: name of the function that takes states.
-        samples: a way to cut batches into samples, or the name of a function.
-        timeout: seconds that a rank may take for a batch.
-        fresh: whether each process imports the factory anew; else they are forks of one that has.
+    With `fresh`, each rank has a server of its own.
 
     Raises:
         ConfigError: there is no such function, or it takes other arguments.

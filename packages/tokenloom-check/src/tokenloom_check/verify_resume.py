@@ -13,8 +13,7 @@ from tokenloom.cli.json_output import print_json
 from tokenloom.cli.options import UsageError, Written
 from tokenloom.cli.stopping import say
 from tokenloom.cli.values import count, words
-from tokenloom.errors import ConfigError, ConformanceError
-from tokenloom_check.fingerprints import WAYS
+from tokenloom.errors import ConformanceError
 from tokenloom_check.resume import ORDERS, ResumeSettings, verify_resume
 from tokenloom_check.resume_ranks import is_function_name
 from tokenloom_check.resume_readings import FactoryProcesses, Program, Runner
@@ -24,17 +23,6 @@ def _world_sizes(text: str) -> tuple[tuple[int, int], ...]:
     """Returns pairs such as (1, 1) and (2, 4) of `1,2:4`."""
     pairs = (item.strip().partition(":") for item in text.split(","))
     return tuple((count(before), count(after if colon else before)) for before, colon, after in pairs)
-
-
-def _samples(text: str) -> str:
-    return text if text in WAYS else _function_name(text)
-
-
-def _function_name(text: str) -> str:
-    if not is_function_name(text):
-        message = f"expected FILE.py:FUNCTION or MODULE:FUNCTION, found {text!r}"
-        raise ConfigError(message)
-    return text
 
 
 _COMPARED, _PROCESSES = "how it is compared", "processes"
@@ -75,8 +63,8 @@ class Options:
     loader: Annotated[str, Written(metavar="LOADER", is_positional=True)]
     arguments: Annotated[Sequence[str], Written(metavar="TEXT", parse=words)] = ()
     settings: Annotated[ResumeSettings, _TRIED] = field(default_factory=ResumeSettings)
-    samples: Annotated[str, Written(metavar="WAY", parse=_samples, group=_COMPARED)] = "auto"
-    state_of: Annotated[str | None, Written(metavar="FUNCTION", parse=_function_name, group=_COMPARED)] = None
+    samples: Annotated[str, Written(metavar="WAY", group=_COMPARED)] = "auto"
+    state_of: Annotated[str | None, Written(metavar="FUNCTION", group=_COMPARED)] = None
     timeout: Annotated[float, Written(metavar="S", group=_PROCESSES)] = 60.0
     fresh: Annotated[bool, Written(group=_PROCESSES)] = False
     json: bool = False
@@ -85,9 +73,8 @@ class Options:
         """Refuses options that contradict each other."""
         wrong: str | None = None
         is_factory = is_function_name(self.loader)
-        source = self.loader.rpartition(":")[0] if is_factory else self.loader
-        if (not is_factory or source.endswith(".py")) and not os.path.isfile(source):
-            wrong = f"expected FILE.py:FUNCTION, MODULE:FUNCTION or a program as LOADER, found no file {source}"
+        if not is_factory and not os.path.isfile(self.loader):
+            wrong = f"expected FILE.py:FUNCTION, MODULE:FUNCTION or a program as LOADER, found no file {self.loader}"
         elif is_factory and self.arguments:
             wrong = "expected --arguments for a program only: a factory takes what it needs by name"
         elif not is_factory and (self.state_of or self.fresh or self.samples != "auto" or self.settings.epochs != 1):
