@@ -258,13 +258,8 @@ def _byte_level_values() -> dict[str, int]:
 # --- the search -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Searched:
-    """What is searched."""
-
-    sources: Mapping[str, tuple[str, ...]]
-    """The prefixes of the pairs of each source; documents are numbered over all of them, as in `run.lock`."""
-    tokenizer: TextTokenizer
+Sources = Mapping[str, tuple[str, ...]]
+"""The prefixes of the pairs of each source; documents are numbered over all of them, as in `run.lock`."""
 
 
 class Passages(NamedTuple):
@@ -295,14 +290,15 @@ class Contamination:
     """What was found of benchmarks.
 
     Attributes:
-        benchmarks, searched: what was looked for, and where.
+        benchmarks, sources, tokenizer: what was looked for, and where.
         coverage: float64[num_items], the share of the n-grams of each item that stand anywhere.
         passages: where.
         num_tokens: tokens that were searched.
     """
 
     benchmarks: Benchmarks
-    searched: Searched
+    sources: Sources
+    tokenizer: TextTokenizer
     coverage: NDArray[np.float64]
     passages: Passages
     num_tokens: int
@@ -317,7 +313,7 @@ class Contamination:
         before, end = index.gram_offsets[text : text + 2].tolist()
         first_word = word + first - before
         ranges = index.word_ranges[first_word : first_word + count + (last - word) - (end - before)]
-        name, prefixes = list(self.searched.sources.items())[found.sources[number]]
+        name, prefixes = list(self.sources.items())[found.sources[number]]
         row, pair = document, IndexedDataset(prefixes[0])
         for prefix in prefixes[1:]:
             if row >= len(pair):
@@ -329,19 +325,20 @@ class Contamination:
             "length": stop - start,
             "num_consecutive": count,
             "of_item": self.benchmarks.texts[text].encode()[int(ranges[0, 0]) : int(ranges[-1, 1])].decode(),
-            "of_document": decoded(pair.get(row, start, stop - start).tolist(), self.searched.tokenizer),
+            "of_document": decoded(pair.get(row, start, stop - start).tolist(), self.tokenizer),
         }
 
 
-def find_contamination(benchmarks: Benchmarks, searched: Searched, *, num_threads: int = 1) -> Contamination:
+def find_contamination(
+    benchmarks: Benchmarks, sources: Sources, tokenizer: TextTokenizer, *, num_threads: int = 1
+) -> Contamination:
     """Searches all tokens, some million at a time. A passage over two sequences of a pair is none."""
-    tokenizer = searched.tokenizer
     table = token_bytes(tokenizer)
     found: list[Int64s] = [np.empty((0, 6), dtype=np.int64)]
     num_hits = num_tokens = 0
     with task("search", unit="tokens") as advance, ThreadPoolExecutor(num_threads) as executor:
         waiting: deque[Future[Int64s]] = deque()
-        for source, first, pair, span in _blocks(searched):
+        for source, first, pair, span in _blocks(sources):
             waiting.append(executor.submit(_search, benchmarks.index, source, first, pair, span, table, tokenizer))
             count = int(span.lengths.sum())
             num_tokens += count
@@ -359,7 +356,8 @@ def find_contamination(benchmarks: Benchmarks, searched: Searched, *, num_thread
     counts = np.bincount(benchmarks.items[texts], stands, minlength=len(benchmarks.files))
     return Contamination(
         benchmarks=benchmarks,
-        searched=searched,
+        sources=sources,
+        tokenizer=tokenizer,
         coverage=counts / np.maximum(1, benchmarks.num_grams),
         passages=_passages(hits, index.grams, texts, benchmarks.items),
         num_tokens=num_tokens,
@@ -371,9 +369,9 @@ def _too_many(count: int) -> ConfigError:
     return ConfigError(message, hint="search longer n-grams with --words, or fewer benchmarks")
 
 
-def _blocks(searched: Searched) -> Iterator[tuple[int, int, IndexedDataset, Spans]]:
+def _blocks(sources: Sources) -> Iterator[tuple[int, int, IndexedDataset, Spans]]:
     """Yields the number of a source, that of the first document of a pair in it, the pair, and some sequences."""
-    for number, prefixes in enumerate(searched.sources.values()):
+    for number, prefixes in enumerate(sources.values()):
         first = 0
         for prefix in prefixes:
             pair = IndexedDataset(prefix)

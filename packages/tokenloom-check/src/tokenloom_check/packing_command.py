@@ -22,7 +22,6 @@ from tokenloom_check.packing import PackReport, pack_report
 
 _SCHEDULERS = tuple(sorted(scheduler_map))
 _PLANS = Written(metavar="NAME", choices=_SCHEDULERS, help=f"ways to plan packs: {', '.join(_SCHEDULERS)}")
-_COST = Written(without=("communication",))
 
 
 @dataclass(frozen=True, kw_only=True)

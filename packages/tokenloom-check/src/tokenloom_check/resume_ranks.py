@@ -189,9 +189,7 @@ def _module_of_file(path: str) -> Any:
     if file is not None and os.path.exists(file) and os.path.samefile(file, path):
         return loaded
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # as for a program that is started
-    if loaded is None:
-        return importlib.import_module(name)
-    spec = importlib.util.spec_from_file_location(f"factory_{name}", path)
+    spec = importlib.util.spec_from_file_location(name if loaded is None else f"factory_{name}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

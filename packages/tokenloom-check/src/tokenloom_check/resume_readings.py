@@ -65,7 +65,7 @@ class RankEvents:
         self.epoch_ends: list[int] = []
         self.left_out: set[str] = set()
         self.checkpoints: list[int] = []
-        self.last = ""
+        self.last = ""  # "end", "stopped" or "state" once there will be no more batches
         self.state = ""
 
     def add(self, kind: str, value: Any) -> None:
@@ -83,11 +83,6 @@ class RankEvents:
         else:
             self.last = kind
             self.state = value
-
-    @property
-    def is_over(self) -> bool:
-        """Whether there will be no more batches."""
-        return self.last in ("end", "stopped", "state")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,7 +114,7 @@ def whole_batches(ranks: Sequence[RankEvents], reading: Reading) -> list[GlobalB
 
 def has_enough(ranks: Sequence[RankEvents], reading: Reading) -> bool:
     """Whether the ranks have read what was asked for."""
-    if all(rank.is_over for rank in ranks):
+    if all(rank.last for rank in ranks):
         return True
     return reading.num_samples is not None and num_samples_of(whole_batches(ranks, reading)) >= reading.num_samples
 
@@ -163,7 +158,7 @@ class InProcess:
             while not has_enough(ranks, reading):
                 for rank, reader in zip(ranks, readers, strict=True):
                     count = len(rank.batches)
-                    while not rank.is_over and len(rank.batches) == count:
+                    while not rank.last and len(rank.batches) == count:
                         rank.add(*next(reader))
         finally:
             for reader in readers:
@@ -203,7 +198,7 @@ class _RankProcess(RankEvents):
                 self._heard = time.monotonic()
             for line in whole.splitlines():
                 self.add(*json.loads(line))
-        if self.is_over:
+        if self.last:
             return
         if ended == "":
             self.add("end", None)
