@@ -16,7 +16,7 @@ from tests.support import write_corpus
 from tokenloom import IndexedDatasetBuilder, cli, load_tokenizer
 from tokenloom.errors import ConfigError
 from tokenloom_check import contamination
-from tokenloom_check.contamination import Searched, find_contamination, read_benchmarks, words_of
+from tokenloom_check.contamination import find_contamination, read_benchmarks, words_of
 
 PASSAGE = (
     "When Zoë's café re-opened, twelve naïve customers waited outside; "
@@ -42,7 +42,7 @@ def write_items(path, items, field="text"):
 def search(tmp_path, items, documents, tokenizer=BYTES, **options):
     benchmarks = read_benchmarks([write_items(tmp_path / "items.jsonl", items)], **options)
     prefix = write_pair(tmp_path / "data", documents, tokenizer)
-    return find_contamination(benchmarks, Searched(sources={"web": (prefix,)}, tokenizer=tokenizer))
+    return find_contamination(benchmarks, {"web": (prefix,)}, tokenizer)
 
 
 def pairs_of(found):
@@ -141,16 +141,15 @@ def test_no_passage_goes_over_a_special_token(tmp_path, kind):
     documents = [[*first, tokenizer.eod, *middle, *second], [*first, *middle, *second, tokenizer.eod, *first]]
     benchmarks = read_benchmarks([write_items(tmp_path / "items.jsonl", [PASSAGE])])
     prefix = write_corpus(tmp_path / "data", documents)
-    found = find_contamination(benchmarks, Searched(sources={"web": (prefix,)}, tokenizer=tokenizer))
+    found = find_contamination(benchmarks, {"web": (prefix,)}, tokenizer)
     assert pairs_of(found) == [(0, 1)]
 
 
 def test_tokens_of_another_tokenizer_are_refused(tmp_path):
     write_pair(tmp_path / "data", [PASSAGE * 20], make_tokenizer(byte_level_json()))
     benchmarks = read_benchmarks([write_items(tmp_path / "items.jsonl", [PASSAGE])])
-    searched = Searched(sources={"web": (str(tmp_path / "data"),)}, tokenizer=BYTES)
     with pytest.raises(ConfigError, match=r"data` has token \d+, but `byte` has 259 tokens"):
-        find_contamination(benchmarks, searched)
+        find_contamination(benchmarks, {"web": (str(tmp_path / "data"),)}, BYTES)
 
 
 # --- against sets of words ------------------------------------------------------------------------------------------

@@ -42,17 +42,7 @@ def test_lengths_of_files_as_json(capsys, tmp_path):
         )
         found = json.loads(out)
         assert (status, found["num_subsamples"], found["num_tokens"]) == (0, 8, 32)
-        assert found["length_percentiles"] == [
-            [0, 1],
-            [1, 1],
-            [10, 1],
-            [25, 2],
-            [50, 3],
-            [75, 4],
-            [90, 8],
-            [99, 8],
-            [100, 8],
-        ]
+        assert found["length_percentiles"][::4] == [[0, 1], [50, 3], [100, 8]]
         assert found["rows"][0]["imbalance_percentiles"][-1] == [100, expected.rows[0].worst_imbalance]
         assert "step_imbalance" not in out
         assert [row["relative_time"] for row in found["rows"]] == [row.relative_time for row in expected.rows]

@@ -218,9 +218,7 @@ def test_what_cannot_be_read_at_all_is_told(make, message):
     ("settings", "message"),
     [
         ({"kill_at": [8]}, "expected a kill within 8 batches, found one after 8"),
-        ({"num_batches": 0}, "num_batches"),
         ({"world_sizes": []}, "expected one pair of world sizes at least, found none"),
-        ({"world_sizes": [(1, 0)]}, "world_sizes"),
         ({"order": "rank"}, "expected strict, batch, any as the order to keep, found 'rank'"),
         ({"samples": "row"}, "expected auto, rows, list, one or a function"),
         (

@@ -47,7 +47,6 @@ def test_what_fails_is_told(capsys):
     [
         (["absent"], "expected FILE.py:FUNCTION, MODULE:FUNCTION or a program as LOADER, found no file absent"),
         (["a.b:make", "--arguments=x"], "expected --arguments for a program only"),
-        (["a.b:make", "--kill-at", "24"], "expected --kill-at below --batches 24, found 24"),
         (["a.b:make", "--world-sizes", "1,x"], "expected a number from 1 on, found 'x'"),
     ],
 )

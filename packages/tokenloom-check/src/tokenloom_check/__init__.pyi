@@ -8,9 +8,9 @@ from .packing import pack_report as pack_report
 from .packing import rank_costs as rank_costs
 from .recording import record_batch as record_batch
 from .recording import record_checkpoint as record_checkpoint
+from .resume import ResumeCase as ResumeCase
+from .resume import ResumeReport as ResumeReport
 from .resume import check_resume as check_resume
-from .resume_report import ResumeCase as ResumeCase
-from .resume_report import ResumeReport as ResumeReport
 from .shuffling import ShuffleMeasure as ShuffleMeasure
 from .shuffling import ShuffleQuality as ShuffleQuality
 from .shuffling import shuffle_quality as shuffle_quality

@@ -173,12 +173,7 @@ def read_benchmarks(
     Args:
         paths: files, folders or globs, of any format that `preprocess` reads.
         fields: keys of the texts; "text" for files of text, whose items are lines.
-        words: words of an n-gram.
         least_words: fields with fewer words than an n-gram are searched as a whole if they have as many as these.
-        input_format: format of all files; None to tell it by their names.
-
-    Raises:
-        ConfigError, InputError: a file cannot be read, or a record has no such field.
     """
     inputs = find_inputs(paths, input_format=input_format).files
     texts: list[str] = []
@@ -263,17 +258,8 @@ def _byte_level_values() -> dict[str, int]:
 # --- the search -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Searched:
-    """What is searched.
-
-    Attributes:
-        sources: the prefixes of the pairs of each source; documents are numbered over all of them, as in `run.lock`.
-        tokenizer: the tokenizer of all of them.
-    """
-
-    sources: Mapping[str, tuple[str, ...]]
-    tokenizer: TextTokenizer
+Sources = Mapping[str, tuple[str, ...]]
+"""The prefixes of the pairs of each source; documents are numbered over all of them, as in `run.lock`."""
 
 
 class Passages(NamedTuple):
@@ -304,14 +290,15 @@ class Contamination:
     """What was found of benchmarks.
 
     Attributes:
-        benchmarks, searched: what was looked for, and where.
+        benchmarks, sources, tokenizer: what was looked for, and where.
         coverage: float64[num_items], the share of the n-grams of each item that stand anywhere.
         passages: where.
         num_tokens: tokens that were searched.
     """
 
     benchmarks: Benchmarks
-    searched: Searched
+    sources: Sources
+    tokenizer: TextTokenizer
     coverage: NDArray[np.float64]
     passages: Passages
     num_tokens: int
@@ -326,7 +313,7 @@ class Contamination:
         before, end = index.gram_offsets[text : text + 2].tolist()
         first_word = word + first - before
         ranges = index.word_ranges[first_word : first_word + count + (last - word) - (end - before)]
-        name, prefixes = list(self.searched.sources.items())[found.sources[number]]
+        name, prefixes = list(self.sources.items())[found.sources[number]]
         row, pair = document, IndexedDataset(prefixes[0])
         for prefix in prefixes[1:]:
             if row >= len(pair):
@@ -338,24 +325,20 @@ class Contamination:
             "length": stop - start,
             "num_consecutive": count,
             "of_item": self.benchmarks.texts[text].encode()[int(ranges[0, 0]) : int(ranges[-1, 1])].decode(),
-            "of_document": decoded(pair.get(row, start, stop - start).tolist(), self.searched.tokenizer),
+            "of_document": decoded(pair.get(row, start, stop - start).tolist(), self.tokenizer),
         }
 
 
-def find_contamination(benchmarks: Benchmarks, searched: Searched, *, num_threads: int = 1) -> Contamination:
-    """Searches all tokens, some million at a time. A passage over two sequences of a pair is none.
-
-    Raises:
-        ConfigError: the tokens are not of this tokenizer, or passages stand at too many places.
-        DatasetNotFoundError, DatasetFormatError, StorageError: data cannot be read.
-    """
-    tokenizer = searched.tokenizer
+def find_contamination(
+    benchmarks: Benchmarks, sources: Sources, tokenizer: TextTokenizer, *, num_threads: int = 1
+) -> Contamination:
+    """Searches all tokens, some million at a time. A passage over two sequences of a pair is none."""
     table = token_bytes(tokenizer)
     found: list[Int64s] = [np.empty((0, 6), dtype=np.int64)]
     num_hits = num_tokens = 0
     with task("search", unit="tokens") as advance, ThreadPoolExecutor(num_threads) as executor:
         waiting: deque[Future[Int64s]] = deque()
-        for source, first, pair, span in _blocks(searched):
+        for source, first, pair, span in _blocks(sources):
             waiting.append(executor.submit(_search, benchmarks.index, source, first, pair, span, table, tokenizer))
             count = int(span.lengths.sum())
             num_tokens += count
@@ -373,7 +356,8 @@ def find_contamination(benchmarks: Benchmarks, searched: Searched, *, num_thread
     counts = np.bincount(benchmarks.items[texts], stands, minlength=len(benchmarks.files))
     return Contamination(
         benchmarks=benchmarks,
-        searched=searched,
+        sources=sources,
+        tokenizer=tokenizer,
         coverage=counts / np.maximum(1, benchmarks.num_grams),
         passages=_passages(hits, index.grams, texts, benchmarks.items),
         num_tokens=num_tokens,
@@ -385,9 +369,9 @@ def _too_many(count: int) -> ConfigError:
     return ConfigError(message, hint="search longer n-grams with --words, or fewer benchmarks")
 
 
-def _blocks(searched: Searched) -> Iterator[tuple[int, int, IndexedDataset, Spans]]:
+def _blocks(sources: Sources) -> Iterator[tuple[int, int, IndexedDataset, Spans]]:
     """Yields the number of a source, that of the first document of a pair in it, the pair, and some sequences."""
-    for number, prefixes in enumerate(searched.sources.values()):
+    for number, prefixes in enumerate(sources.values()):
         first = 0
         for prefix in prefixes:
             pair = IndexedDataset(prefix)
@@ -454,15 +438,20 @@ def _search_decoded(
     return hits
 
 
-def _passages(hits: Int64s, grams: NDArray[np.uint32], texts: Int64s, items: Int64s) -> Passages:
-    """Returns hits as passages of all texts that have these n-grams: what follows each other in text and document."""
-    by_number = np.argsort(grams, kind="stable")
-    first, stop = (np.searchsorted(grams[by_number], hits[:, 5], side=side) for side in ("left", "right"))
+def _pairs(wanted: NDArray[Any], keys: NDArray[Any]) -> tuple[Int64s, Int64s]:
+    """Returns all pairs of equal values: their indices in the first array, rising, and in the second."""
+    order = np.argsort(keys, kind="stable")
+    first, stop = (np.searchsorted(keys[order], wanted, side=side) for side in ("left", "right"))
     each = stop - first
     if (total := int(each.sum())) > 10 * _MOST_HITS:
         raise _too_many(total)
-    hit = np.repeat(np.arange(len(hits)), each)
-    place = by_number[np.repeat(first - (np.cumsum(each) - each), each) + np.arange(len(hit))]
+    index = np.repeat(np.arange(len(wanted)), each)
+    return index, order[np.repeat(first - (np.cumsum(each) - each), each) + np.arange(len(index))]
+
+
+def _passages(hits: Int64s, grams: NDArray[np.uint32], texts: Int64s, items: Int64s) -> Passages:
+    """Returns hits as passages of all texts that have these n-grams: what follows each other in text and document."""
+    hit, place = _pairs(hits[:, 5], grams)
     sources, documents, words = hits[hit, :3].T
     shared = np.stack([texts[place], sources, documents, words - place])
     order = np.lexsort((words, *shared[::-1]))
@@ -479,18 +468,11 @@ def _passages(hits: Int64s, grams: NDArray[np.uint32], texts: Int64s, items: Int
 def passages_read(passages: Passages, spans: SpanTable) -> tuple[Int64s, Int64s]:
     """Returns which passages stand at which positions: their numbers and the positions, both int64[count].
 
-    Args:
-        passages: them.
-        spans: where their documents are read; denied ones do not count.
+    Denied spans do not count.
     """
     kept = spans.take(np.flatnonzero(~spans.denied))
     keys = kept.sources.astype(np.int64) << 44 | kept.documents
-    order = np.argsort(keys, kind="stable")
-    wanted = passages.sources << 44 | passages.documents
-    first, stop = (np.searchsorted(keys[order], wanted, side=side) for side in ("left", "right"))
-    each = stop - first
-    passage = np.repeat(np.arange(len(passages.items)), each)
-    span = order[np.repeat(first - (np.cumsum(each) - each), each) + np.arange(len(passage))]
+    passage, span = _pairs(passages.sources << 44 | passages.documents, keys)
     begins, ends = kept.starts[span], kept.starts[span] + kept.lengths[span]
     touches = (begins < passages.stops[passage]) & (passages.starts[passage] < ends)
     return passage[touches], kept.positions[span[touches]]

@@ -29,7 +29,7 @@ from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 from tokenloom_check.contamination import (
     Contamination,
     Int64s,
-    Searched,
+    Sources,
     find_contamination,
     passages_read,
     read_benchmarks,
@@ -120,14 +120,14 @@ def run(options: Options) -> int:
         least_words=min(options.least_words, options.words),
         input_format=options.input_format,
     )
-    searched = _searched(options, opened)
+    sources, tokenizer = _searched(options, opened)
     if opened is not None:
         _stop(options, opened)  # which is an error before all tokens are read, if it is one
-    pairs = [IndexedDataset(prefix) for prefixes in searched.sources.values() for prefix in prefixes]
+    pairs = [IndexedDataset(prefix) for prefixes in sources.values() for prefix in prefixes]
     if cut := [pair.path_prefix for pair in pairs if pair.num_documents != len(pair)]:
         what = f"{counted(len(cut), 'pair')} with documents of several sequences, such as `{cut[0]}`"
         say(f"{what}: passages over two sequences are not found")
-    found = find_contamination(benchmarks, searched, num_threads=options.threads or usable_processors())
+    found = find_contamination(benchmarks, sources, tokenizer, num_threads=options.threads or usable_processors())
     answer = _Answer(found, opened, options)
     if options.deny is not None:
         publish_bytes(options.deny, "".join(f"{name}\n" for name in answer.document_names()).encode())
@@ -140,19 +140,16 @@ def run(options: Options) -> int:
     return 1 if len(found.passages.items) else 0
 
 
-def _searched(options: Options, opened: Run | None) -> Searched:
+def _searched(options: Options, opened: Run | None) -> tuple[Sources, TextTokenizer]:
     """Returns what is searched: the sources of a run, or each pair as one."""
-    sources: dict[str, tuple[str, ...]]
+    sources: Sources
     if opened is None:
         sources = {prefix: (prefix,) for prefix in map(prefix_of, expand_prefixes(options.data))}
     else:
         sources = {source.name: tuple(pair.prefix for pair in source.pairs) for source in opened.lock.sources}
-    tokenizer: TextTokenizer
     if opened is not None and options.tokenizer is None and opened.lock.tokenizer is not None:
-        tokenizer = opened.tokenizer.loaded
-    else:
-        tokenizer = tokenizer_of_data(options.tokenizer, [prefix for pairs in sources.values() for prefix in pairs])
-    return Searched(sources=sources, tokenizer=tokenizer)
+        return sources, opened.tokenizer.loaded
+    return sources, tokenizer_of_data(options.tokenizer, [prefix for pairs in sources.values() for prefix in pairs])
 
 
 def _stop(options: Options, opened: Run) -> int | None:
@@ -197,7 +194,7 @@ class _Answer:
 
     def document_names(self) -> list[str]:
         """Returns the documents that passages stand in, as a run names them."""
-        names, passages = list(self.found.searched.sources), self.found.passages
+        names, passages = list(self.found.sources), self.found.passages
         each = np.unique(np.stack([passages.sources, passages.documents]), axis=1)
         return [f"{names[source]}:{document}" for source, document in each.T.tolist()]
 
@@ -234,7 +231,7 @@ class _Answer:
     def sources(self) -> Iterator[dict[str, Any]]:
         """Yields how many items and documents were found in each source."""
         passages = self.found.passages
-        for number, name in enumerate(self.found.searched.sources):
+        for number, name in enumerate(self.found.sources):
             rows = np.flatnonzero(passages.sources == number)
             counts = [len(np.unique(each[rows])) for each in (passages.items, passages.documents)]
             yield {"source": name, "items": counts[0], "documents": counts[1]}

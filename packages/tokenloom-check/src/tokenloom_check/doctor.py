@@ -63,6 +63,10 @@ class Finding:
     hint: str | None = None
 
 
+def _warning_if(hint: str | None, subject: str, text: str) -> Finding:
+    return Finding(subject=subject, verdict="warning" if hint else "ok", text=text, hint=hint)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Check Python, extras, compiled code, shared memory, and the folders and buckets that are named. Prints a verdict
@@ -184,12 +188,9 @@ def check_shared_memory(folder: str = "/dev/shm") -> Iterator[Finding]:
     """Yields how much memory processes can share: torch's workers send batches through it."""
     status = os.statvfs(folder)
     total, free = status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
-    text = f"{size(free)} of {size(total)} free, {folder}"
-    if free >= _LEAST_SHARED_BYTES:
-        yield Finding(subject="shared memory", text=text)
-    else:
-        hint = "workers send batches through it: `docker run --shm-size=8g`, or read with threads"
-        yield Finding(subject="shared memory", verdict="warning", text=text, hint=hint)
+    hint = "workers send batches through it: `docker run --shm-size=8g`, or read with threads"
+    short = hint if free < _LEAST_SHARED_BYTES else None
+    yield _warning_if(short, "shared memory", f"{size(free)} of {size(total)} free, {folder}")
 
 
 def check_disk(path: str) -> Iterator[Finding]:
@@ -216,7 +217,7 @@ def check_disk(path: str) -> Iterator[Finding]:
     written = _write_speed(folder)
     text += f", writes {size(round(written))}/s"
     slow = "jobs will wait for this disk; another may be faster" if written < _SLOW_BYTES_PER_SECOND else None
-    yield Finding(subject="disk", verdict="warning" if slow else "ok", text=text, hint=slow)
+    yield _warning_if(slow, "disk", text)
 
 
 def _failing_calls(folder: str) -> Iterator[str]:
@@ -282,7 +283,7 @@ def check_bucket(address: str) -> Iterator[Finding]:
     latency = statistics.median(seconds or [0.0])
     text = f"{found}: {size(version.num_bytes)}, answers after {1e3 * latency:.0f} ms"
     slow = "read from nearer by, or copy the data to a disk here" if latency > _SLOW_LATENCY_SECONDS else None
-    yield Finding(subject="bucket", verdict="warning" if slow else "ok", text=text, hint=slow)
+    yield _warning_if(slow, "bucket", text)
 
 
 def _within_timeout(check: Callable[[], Iterator[Finding]]) -> list[Finding]:

@@ -151,6 +151,13 @@ def _eager() -> Iterator[None]:
         yield
 
 
+_Found = tuple[IsolationCheck, dict[str, Any] | None] | str
+"""What a check found, and the batch for which outputs differ; or why it was not run."""
+
+_Case = tuple[int | None, dict[str, Any], Tensor]
+"""The document that was changed, the batch, and float64[num_tokens], by how much outputs of the others differ."""
+
+
 class _Search:
     """All checks of one model and one batch. Each run of the model begins with the same state of the generators."""
 
@@ -170,18 +177,13 @@ class _Search:
 
     def report(self, names: Sequence[str]) -> IsolationReport:
         """Runs the checks."""
-        found = {name: getattr(self, f"_{name}")() for name in QUESTIONS if name in names}
-        for name, check in found.items():
-            if check.leak is not None and not check.words:
-                words = leak_words(name, check.leak, limit=check.limit or 0.0, is_silent=self.has_no_gradient)
-                found[name] = replace(check, words=words)
         return IsolationReport(
             model=getattr(self.model, "__name__", type(self.modules.get("", self.model)).__name__),
             num_documents=self.packed.num_documents,
             num_tokens=int((self.owner >= 0).sum()),
             num_padding=int((self.owner < 0).sum()),
             source=self.packed.source,
-            checks=tuple(found.values()),
+            checks=tuple(self._check(name) for name in QUESTIONS if name in names),
             notes=tuple(self.notes),
         )
 
@@ -276,22 +278,30 @@ class _Search:
 
     # --- the checks -------------------------------------------------------------------------------------------------
 
-    def _gradient(self) -> IsolationCheck:
-        check = IsolationCheck(name="gradient", result="not run")
+    def _check(self, name: str) -> IsolationCheck:
+        found: _Found = getattr(self, f"_{name}")()
+        if isinstance(found, str):
+            return IsolationCheck(name=name, result="not run", words=found)
+        check, batch = found
+        if batch is None or check.leak is None:
+            return check
+        leak = self._named(check.leak, batch)
+        words = leak_words(name, leak, limit=check.limit, is_silent=self.has_no_gradient)
+        return replace(check, result="leak", leak=leak, words=words)
+
+    def _gradient(self) -> _Found:
         self.has_grads = True
         try:
             with _eager(), _Embedded(self.packed) as looked:
                 found = self.values(self.packed.batch)
         except Exception as error:  # noqa: BLE001 - a model may raise anything where gradients are kept
-            return replace(check, words=f"the model fails with gradients: {type(error).__name__}: {error}")
+            return f"the model fails with gradients: {type(error).__name__}: {error}"
         finally:
             self.has_grads = False
-        if not looked.found or not found.requires_grad:
-            return replace(check, words="what the model gives has no gradient at the embeddings of its tokens")
         worst: IsolationLeak | None = None
-        size, reaches = 0.0, False
+        reaches = False
         weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(_SEED)).to(found.device, found.dtype)
-        for document in self.probed:
+        for document in self.probed if looked.found and found.requires_grad else ():
             loss = (found * weights)[self.owner == document].sum()
             begins = [begin for _, begin in looked.found]
             grads = torch.autograd.grad(loss, begins, retain_graph=True, allow_unused=True)
@@ -301,95 +311,94 @@ class _Search:
                 owner = self.packed.owners[name].flatten()
                 norms = grad.reshape(len(owner), -1).float().norm(dim=1)
                 if not bool(norms.isfinite().all()):
-                    return replace(check, words=f"the gradient of document {document} has NaN or infinity")
+                    return f"the gradient of document {document} has NaN or infinity"
                 reaches |= bool(norms.any())
                 norms = norms.masked_fill(owner == document, 0)
                 index = int(norms.argmax())
-                if float(norms[index]) > size:
-                    size = float(norms[index])
-                    worst = self._leak(document, int(owner[index]), index, size, array=name)
+                if float(norms[index]) > (worst.size if worst else 0):
+                    worst = self._leak(document, int(owner[index]), index, float(norms[index]), array=name)
         if not reaches:
-            return replace(check, words="what the model gives has no gradient at the embeddings of its tokens")
+            return "what the model gives has no gradient at the embeddings of its tokens"
         self.has_no_gradient = worst is None
-        check = replace(check, result="apart", probed=len(self.probed), largest=0.0, limit=0.0)
+        probed = len(self.probed)
+        check = IsolationCheck(name="gradient", result="apart", probed=probed, largest=0.0, limit=0.0, leak=worst)
         if worst is None or worst.other is None:
-            return check
-        changed = self.packed.changed(self.packed.token_arrays(), worst.other)
-        return replace(check, result="leak", leak=self._named(worst, changed))
+            return check, None
+        return check, self.packed.changed(self.packed.token_arrays(), worst.other)
 
-    def _change(self) -> IsolationCheck:
+    def _change(self) -> _Found:
         return self._by_change("change", self.packed.token_arrays(), self.probed)
 
-    def _tail(self) -> IsolationCheck:
+    def _tail(self) -> _Found:
         if not bool((self.owner == PADDING).any()):
-            return IsolationCheck(name="tail", result="not run", words="the batch has no padding")
+            return "the batch has no padding"
         return self._by_change("tail", self.packed.token_arrays(), [PADDING])
 
-    def _labels(self) -> IsolationCheck:
+    def _labels(self) -> _Found:
         arrays = self.packed.label_arrays()
         if not arrays:
-            return IsolationCheck(name="labels", result="not run", words="the batch has no `labels`")
-        crossing = self.packed.crossing_labels()
-        if crossing:
+            return "the batch has no `labels`"
+        if crossing := self.packed.crossing_labels():
             (name, index, ahead), *_ = crossing
             leak = self._leak(int(self.owner[index]), int(self.owner[index + ahead]), index, 1.0)
             words = f"The label of token {leak.position} of row {leak.row}, at the end of document {leak.document}, is "
             words += f"a token of document {leak.other}, and has a loss: so do {len(crossing)} in `{name}`. Mask them, "
             words += "as `eod_mask_loss=True` does, or shift labels in each document before packing."
-            return IsolationCheck(name="labels", result="leak", words=words, probed=len(self.probed), leak=leak)
+            return IsolationCheck(name="labels", result="leak", words=words, probed=len(self.probed), leak=leak), None
         if not self.has_losses:
-            return IsolationCheck(name="labels", result="apart", probed=self.packed.num_documents)
+            return IsolationCheck(name="labels", result="apart", probed=self.packed.num_documents), None
         return self._by_change("labels", arrays, self.probed)
 
-    def _by_change(self, name: str, arrays: list[str], documents: list[int]) -> IsolationCheck:
+    def _by_change(self, name: str, arrays: list[str], documents: list[int]) -> _Found:
         """Changes one document after the other, and compares what the model gives for all others."""
-        limits = self.rounding if self.has_no_gradient else torch.full_like(self.rounding, self.spread)
-        probed, largest = 0, 0.0
-        worst: tuple[IsolationLeak, dict[str, Any]] | None = None
+        cases: list[_Case] = []
         for other in documents:
             changed = self.packed.changed(arrays, other)
-            if all(torch.equal(changed[array], self.packed.batch[array]) for array in arrays):
-                continue
-            probed += 1
-            sizes = _differences(self.base, self.values(changed))
-            sizes = sizes.masked_fill((self.owner == other) | (self.owner == PADDING), 0)
-            index, size, usual = _largest(sizes, limits)
-            largest = max(largest, usual)
-            if size > (worst[0].size if worst else 0):
-                worst = self._leak(int(self.owner[index]), other, index, size), changed
-        if not probed:
-            return IsolationCheck(name=name, result="not run", words="no token of it has another value to take")
-        if largest > self.spread and worst is None:
-            self.notes.append(
-                f"by {name}, outputs differ by {largest:.2g}, as roundings do; no gradient flows: no leak"
-            )
-        limit = self.spread if largest <= self.spread else self.typical
-        check = IsolationCheck(name=name, result="apart", probed=probed, largest=largest, limit=limit)
-        return check if worst is None else replace(check, result="leak", leak=self._named(*worst))
+            if not all(torch.equal(changed[array], self.packed.batch[array]) for array in arrays):
+                sizes = _differences(self.base, self.values(changed))
+                cases.append((other, changed, sizes.masked_fill((self.owner == other) | (self.owner == PADDING), 0)))
+        if not cases:
+            return "no token of it has another value to take"
+        limits = self.rounding if self.has_no_gradient else torch.full_like(self.rounding, self.spread)
+        check, batch = self._judged(name, cases, limits)
+        if check.largest is None or check.largest <= self.spread:
+            return replace(check, limit=self.spread), batch
+        if batch is None:
+            note = f"by {name}, outputs differ by {check.largest:.2g}, as roundings do; no gradient flows: no leak"
+            self.notes.append(note)
+        return check, batch
 
-    def _alone(self) -> IsolationCheck:
-        check = IsolationCheck(name="alone", result="not run", limit=self.typical)
+    def _alone(self) -> _Found:
         if self.is_random and not self.spread:
-            return replace(check, words="the model draws random numbers, others for another shape: call `model.eval()`")
-        largest = 0.0
-        worst: tuple[IsolationLeak, dict[str, Any]] | None = None
+            return "the model draws random numbers, others for another shape: call `model.eval()`"
+        cases: list[_Case] = []
         for document in self.probed:
             batch = self.packed.alone(document)
             if isinstance(batch, str):
-                return replace(check, words=batch)
-            inside = (self.owner == document).nonzero().flatten()
+                return batch
+            inside = self.owner == document
+            sizes = torch.zeros_like(self.rounding)
             try:
-                found = self.values(batch, torch.full_like(inside, document))
+                sizes[inside] = _differences(self.base[inside], self.values(batch, self.owner[inside]))
             except Exception as error:  # noqa: BLE001 - a model may raise anything of a batch of another shape
-                words = f"the model fails on document {document} alone: {type(error).__name__}: {error}"
-                return replace(check, words=words)
-            sizes = _differences(self.base[inside], found)
-            index, size, usual = _largest(sizes, self.rounding[inside])
-            largest = max(largest, usual)
-            if size > (worst[0].size if worst else 0):
-                worst = self._leak(document, None, int(inside[index]), size), batch
-        check = replace(check, result="apart", probed=len(self.probed), largest=largest)
-        return check if worst is None else replace(check, result="leak", leak=self._named(*worst))
+                return f"the model fails on document {document} alone: {type(error).__name__}: {error}"
+            cases.append((None, batch, sizes))
+        return self._judged("alone", cases, self.rounding)
+
+    def _judged(self, name: str, cases: list[_Case], limits: Tensor) -> tuple[IsolationCheck, dict[str, Any] | None]:
+        """Returns what the differences above limits say, and the batch that has the largest."""
+        sizes = torch.stack([each for _, _, each in cases])
+        above = torch.where(sizes > limits, sizes, 0)
+        largest = float(torch.where(sizes > limits, 0, sizes).max())
+        case, index = divmod(int(above.argmax()), sizes.shape[1])
+        other, batch, _ = cases[case]
+        leak = None
+        if (size := float(above[case, index])) > 0:
+            leak = self._leak(int(self.owner[index]), other, index, size)
+        check = IsolationCheck(
+            name=name, result="apart", probed=len(cases), largest=largest, limit=self.typical, leak=leak
+        )
+        return check, None if leak is None else batch
 
     # --- where a leak begins ----------------------------------------------------------------------------------------
 
@@ -493,12 +502,6 @@ def _allowed(rounded: list[Tensor], inside: Any = slice(None)) -> Tensor:
     """
     most = torch.stack(rounded).amax(dim=0)
     return _MARGIN * most.clamp(min=2 * float(most[inside].median()))
-
-
-def _largest(sizes: Tensor, limits: Tensor) -> tuple[int, float, float]:
-    """Returns the index and the size of the largest difference above its limit, or 0; and the largest of the others."""
-    above = torch.where(sizes > limits, sizes, 0)
-    return int(above.argmax()), float(above.max()), float(torch.where(sizes > limits, 0, sizes).max())
 
 
 def _tensors(value: Any, name: str = "output") -> Iterator[tuple[str, Tensor]]:

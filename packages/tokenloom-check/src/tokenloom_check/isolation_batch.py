@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby
 from typing import Any, TypeGuard
 
 import torch
@@ -36,7 +36,6 @@ class PackedBatch:
     """A batch, and which document each of its tokens belongs to.
 
     Attributes:
-        batch: arrays by name, as tensors on one device.
         tokens: name of the tokens that the model predicts from.
         owners: by name of an array, int64 of the shape of the array, the document of each token; `tokens` and, of an
             encoder, further arrays.
@@ -214,13 +213,7 @@ def _cut(value: Tensor, pieces: Mapping[int, Piece | None], *, is_flat: bool) ->
 
 
 def packed_batch(batch: object, *, documents: object = None, device: Any = None) -> PackedBatch:
-    """Returns a batch with the documents of its tokens.
-
-    Args:
-        batch: arrays or tensors by name, `tokens` or `input_ids` among them, [rows, positions] or [positions].
-        documents: integers of the shape of the tokens, the document of each, -1 for padding; or such by name of an
-            array, for batches with an encoder. By default from `document_ids`, `cu_seqlens` or `position_ids`.
-        device: where tensors are moved to; None leaves them.
+    """Returns a batch with the documents of its tokens; see `check_isolation`. A device of None leaves tensors there.
 
     Raises:
         ConfigError: there are no tokens, nothing tells documents apart, or there is one document alone.
@@ -317,21 +310,15 @@ def _found(values: Batch, name: str) -> tuple[Tensor, str]:
 
 
 def _pieces(owner: Tensor, name: str) -> dict[int, Piece]:
-    rows = owner.reshape(-1, owner.shape[-1])
-    flat = rows.flatten()
-    is_first = torch.ones_like(flat, dtype=torch.bool)
-    is_first[1:] = flat[1:] != flat[:-1]
-    is_first[:: rows.shape[1]] = True
-    firsts = [*is_first.nonzero().flatten().tolist(), flat.numel()]
     found: dict[int, Piece] = {}
-    for begin, end in pairwise(firsts):
-        document = int(flat[begin])
-        if document in found:
-            message = (
-                f"expected each document of `{name}` in one piece of one row, found document {document} in several"
-            )
-            raise ConfigError(message, hint=_GIVE)
-        if document != PADDING:
-            row = begin // rows.shape[1]
-            found[document] = Piece(row=row, start=begin % rows.shape[1], end=begin % rows.shape[1] + end - begin)
+    for row, documents in enumerate(owner.reshape(-1, owner.shape[-1]).tolist()):
+        end = 0
+        for document, run in groupby(documents):
+            start, end = end, end + len(list(run))
+            if document in found:
+                message = f"expected each document of `{name}` in one piece of one row, found document {document} in "
+                message += "several"
+                raise ConfigError(message, hint=_GIVE)
+            if document != PADDING:
+                found[document] = Piece(row=row, start=start, end=end)
     return found

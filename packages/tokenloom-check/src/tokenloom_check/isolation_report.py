@@ -103,24 +103,14 @@ class IsolationReport(HasFacts):
     def facts(self) -> dict[str, Any]:
         """Returns what is known; see `HasFacts`."""
         return {
-            "problems": self.problems,
-            "model": self.model,
-            "documents": self.num_documents,
-            "tokens": self.num_tokens,
-            "padding": self.num_padding,
-            "documents told apart by": self.source,
+            "problems": self.problems, "model": self.model, "documents": self.num_documents, "tokens": self.num_tokens,
+            "padding": self.num_padding, "documents told apart by": self.source,
             "checks": [
-                {
-                    "check": check.name,
-                    "result": check.result,
-                    "documents": check.probed,
-                    "largest difference": check.largest,
-                    "limit": check.limit,
-                }
-                for check in self.checks
+                {"check": check.name, "result": check.result, "documents": check.probed,
+                 "largest difference": check.largest, "limit": check.limit} for check in self.checks
             ],
             "notes": [{"note": note} for note in self.notes],
-        }
+        }  # fmt: skip
 
     def as_json(self) -> dict[str, Any]:
         """Returns plain values: all attributes by name, and `ok`."""
@@ -144,37 +134,23 @@ class IsolationReport(HasFacts):
         return "\n".join(lines)
 
 
-def leak_words(check: str, leak: IsolationLeak, *, limit: float, is_silent: bool) -> str:
-    """Returns a paragraph on a leak.
-
-    Args:
-        check: which check found it.
-        leak: what it found.
-        limit: up to which differences are none.
-        is_silent: whether there is no gradient between documents.
-    """
-    where = (
-        "in its loss"
-        if leak.position is None
-        else f"at token {leak.position} of row {leak.row} (token {leak.offset} of its document, id {leak.token})"
-    )
+def leak_words(check: str, leak: IsolationLeak, *, limit: float | None, is_silent: bool) -> str:
+    """Returns a paragraph on a leak of a check; `is_silent` says that there is no gradient between documents."""
+    where = f"at token {leak.position} of row {leak.row} (token {leak.offset} of its document, id {leak.token})"
+    where = "in its loss" if leak.position is None else where
+    document, size, limit = f"Document {leak.document}", f"{leak.size:.2g}", limit or 0
     other = "padding" if leak.other == -1 else f"document {leak.other}"
     if check == "gradient":
-        text = (
-            f"Document {leak.document} depends on {other}: its loss has a gradient there, where it must be exactly 0. "
-        )
-        text += f"The token that leaks most is {where[3:]}, with a gradient of {leak.size:.2g}."
+        text = f"{document} depends on {other}: its loss has a gradient there, where it must be exactly 0. The token "
+        text += f"that leaks most is {where[3:]}, with a gradient of {size}."
     elif check == "alone":
-        text = f"Document {leak.document} alone gives something else than in the batch: outputs differ by up to "
-        text += f"{leak.size:.2g}, most {where}; up to {limit:.2g} would be rounding."
+        text = f"{document} alone gives something else than in the batch: outputs differ by up to {size}, most "
+        text += f"{where}; up to {limit:.2g} would be rounding."
     else:
-        what = "labels" if check == "labels" else "tokens"
-        text = f"Document {leak.document} depends on {other}: other {what} there change its output by up to "
-        text += f"{leak.size:.2g}, most {where}; up to {limit:.2g} would be none."
-        if is_silent and check == "change":
-            text += (
-                " No gradient flows between them: it is a label, a place in a capacity, or another choice that crosses."
-            )
+        text = f"{document} depends on {other}: other {'labels' if check == 'labels' else 'tokens'} there change its "
+        text += f"output by up to {size}, most {where}; up to {limit:.2g} would be none."
+    if is_silent and check == "change":
+        text += " No gradient flows between them: it is a label, a place in a capacity, or another choice that crosses."
     if leak.module is None:
         return f"{text} No module could be named."
     name = f"`{leak.module}`" if leak.module else "the model itself"

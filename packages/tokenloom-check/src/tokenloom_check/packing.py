@@ -174,8 +174,7 @@ def pack_report(
     given = np.asarray(lengths, dtype=np.int64)
     bounds = _bounds(padded, capacity, dp_size, cp_size, model) if padded[0] <= capacity else (1.0, 1.0, 0)
     rows = [_without_packing(tokens, capacity, dp_size, cp_size, model)]
-    for name, scheduler in zip(schedulers, made, strict=True):
-        rows.append(_quality(name, scheduler, given, model, bounds[2]))
+    rows += [_quality(name, each, given, model, bounds[2]) for name, each in zip(schedulers, made, strict=True)]
     least = -(-int(padded.sum()) // (capacity * dp_size))
     return PackReport(
         lengths=tokens,

@@ -21,7 +21,6 @@ from tokenloom_check.packing import PackReport, pack_report
 
 _SCHEDULERS = tuple(sorted(scheduler_map))
 _PLANS = Written(metavar="NAME", choices=_SCHEDULERS, help=f"ways to plan packs: {', '.join(_SCHEDULERS)}")
-_COST = Written(without=("communication",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,22 +141,15 @@ def _batch(lengths: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
 
 
 def _print(report: PackReport) -> None:
-    rows = [
-        (row.scheduler, "", "", "", "", "", f"refused: {row.refused}")
-        if row.refused is not None
-        else (
-            row.scheduler,
-            f"{row.num_microbatches:,}",
-            f"{row.fill:.2%}",
-            f"{row.num_padding_tokens:,}",
-            f"{row.worst_imbalance:.3f}",
-            f"{row.free_imbalance:.3f}",
-            f"{row.relative_time:.3f}",
-        )
-        for row in report.rows
-    ]
-    least = f"{report.least_microbatches:,}", "", "", f"{report.least_imbalance:.3f}"
-    rows.append(("no plan is below", *least, f"forced: {report.num_forced}", f"{report.least_relative_time:.3f}"))
     columns = ("scheduler", "microbatches", "fill", "padding tokens", "worst imbalance", "not forced", "relative time")
+    rows: list[tuple[str, ...]] = []
+    for row in report.rows:
+        sizes = (f"{row.num_microbatches:,}", f"{row.fill:.2%}", f"{row.num_padding_tokens:,}")
+        times = [f"{each:.3f}" for each in (row.worst_imbalance, row.free_imbalance, row.relative_time)]
+        refused = ("", "", "", "", "", f"refused: {row.refused}")
+        rows.append((row.scheduler, *((*sizes, *times) if row.refused is None else refused)))
+    least, time = f"{report.least_imbalance:.3f}", f"{report.least_relative_time:.3f}"
+    forced = f"forced: {report.num_forced}"
+    rows.append(("no plan is below", f"{report.least_microbatches:,}", "", "", least, forced, time))
     title = f"{len(report.lengths):,} sub-samples of {report.num_tokens:,} tokens on {report.num_ranks:,} ranks, "
-    print_lines(table(columns, rows, title=title + f"packs of at most {report.max_tokens:,}"))
+    print_lines(table(columns, rows, title=f"{title}packs of at most {report.max_tokens:,}"))

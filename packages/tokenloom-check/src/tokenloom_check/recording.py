@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from functools import cache
 from typing import Any
 
 from tokenloom_check.fingerprints import CutSamples, SampleCutter
@@ -41,55 +42,16 @@ class RecordWriter:
             line = line[os.write(self._file, line) :]
 
 
-class RecordReader:
-    """Reads events while they are being written."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._offset = 0
-
-    def events(self) -> list[tuple[str, Any]]:
-        """Returns what was added since the last call; a line that is not whole waits for its end."""
-        whole = self._whole_lines()
-        self._offset += len(whole)
-        return [(kind, value) for kind, value in map(json.loads, whole.splitlines())]
-
-    def has_more(self) -> bool:
-        """Whether something was added since."""
-        return bool(self._whole_lines())
-
-    def _whole_lines(self) -> bytes:
-        try:
-            with open(self._path, "rb") as stream:
-                stream.seek(self._offset)
-                content = stream.read()
-        except FileNotFoundError:
-            return b""
-        return content[: content.rfind(b"\n") + 1]
-
-
+@cache
 class _Program:
-    """What this process has recorded."""
+    """What a process has recorded; made once by each, as a fork of it has a record of its own."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, pid: int, path: str) -> None:
         self.writer = RecordWriter(path)
         self.parent = os.getppid()
         self.num_batches = 0
         self.num_samples = 0
         self.cutters: dict[Any, SampleCutter] = {}
-
-
-_programs: dict[tuple[int, str], _Program] = {}
-
-
-def _program() -> _Program | None:
-    path = os.environ.get(FILE)
-    if path is None:
-        return None
-    key = (os.getpid(), path)
-    if key not in _programs:
-        _programs[key] = _Program(path)
-    return _programs[key]
 
 
 def record_batch(batch: Any, *, samples: CutSamples = "auto") -> None:
@@ -105,17 +67,16 @@ def record_batch(batch: Any, *, samples: CutSamples = "auto") -> None:
     Raises:
         ConfigError: the batch holds what has no fingerprint.
     """
-    if (program := _program()) is None:
+    if FILE not in os.environ:
         return
+    program = _Program(os.getpid(), os.environ[FILE])
     cutter = program.cutters.setdefault(samples, SampleCutter(samples))
-    known = len(cutter.left_out)
     found = cutter.samples(batch)
     program.num_batches += 1
     program.num_samples += len(found)
-    if len(cutter.left_out) > known:
-        program.writer.write("left out", sorted(cutter.left_out))
-    program.writer.write("batch", found)
-    if _is_over(program):
+    program.writer.write("batch", (found, sorted(cutter.left_out)))
+    limits = ((program.num_batches, STOP_AFTER), (program.num_samples, STOP_SAMPLES))
+    if any(count >= int(os.environ.get(name, count + 1)) for count, name in limits):
         program.writer.write("stopped")
         wait_to_be_killed(program.parent)
 
@@ -126,15 +87,9 @@ def record_checkpoint() -> None:
     Call it once the last file of the checkpoint has its name, in every rank or in one. It does nothing unless the
     program was started by `tokenloom verify-resume`.
     """
-    if (program := _program()) is not None:
+    if FILE in os.environ:
+        program = _Program(os.getpid(), os.environ[FILE])
         program.writer.write("checkpoint", program.num_batches)
-
-
-def _is_over(program: _Program) -> bool:
-    batches, samples = (os.environ.get(name) for name in (STOP_AFTER, STOP_SAMPLES))
-    return (batches is not None and program.num_batches >= int(batches)) or (
-        samples is not None and program.num_samples >= int(samples)
-    )
 
 
 def wait_to_be_killed(parent: int) -> None:

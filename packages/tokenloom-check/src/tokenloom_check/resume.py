@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import random
+import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 from tokenloom.errors import ConfigError, ConformanceError
 from tokenloom.numbers import checked_integer
-from tokenloom_check.fingerprints import CutSamples
-from tokenloom_check.resume_factory import Factory, name_function
-from tokenloom_check.resume_report import ResumeCase, ResumeReport
-from tokenloom_check.resume_runners import InProcess, Point, Processes, RankFailedError, Reading, Runner
-from tokenloom_check.resume_streams import (
-    ORDERS,
-    Differences,
+from tokenloom.setting_types import Count, Number
+from tokenloom_check.fingerprints import CutSamples, Sample
+from tokenloom_check.resume_ranks import Factory, Point, Reading, name_function
+from tokenloom_check.resume_readings import (
+    FactoryProcesses,
     GlobalBatch,
-    batches_like,
-    compare,
+    InProcess,
+    RankFailedError,
+    RankHungError,
+    Runner,
     enough_batches,
     num_samples_of,
 )
 
+ORDERS = ("strict", "batch", "any")
+"""What order must be kept: sample by sample, rank after rank; that of global batches; none."""
+
 _NUM_RANDOM = 3
+_WIDTH = 80
+_MOST_DETAIL_LINES = 6
+_MOST_PROBLEMS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,24 +43,23 @@ class ResumeSettings:
     """What is tried.
 
     Attributes:
-        num_batches: global batches of the window, from the first.
-        kill_at: batches after which loaders are killed; empty for the first and last of the window, the ends of epochs
-            in it, and a few at random.
-        world_sizes: ranks before and after each kill.
-        epochs: how often a loader is iterated.
-        order: what order must be kept: "strict", that of samples; "batch", that of global batches; "any", none.
-        seed: of kill points.
+        num_batches: global batches to compare, from the first.
+        kill_at: batches before a kill (default: none, all but one, ends of epochs, some at random).
+        world_sizes: ranks, before:after a kill where they change, such as "1,2:4" (default 1,2).
+        epochs: iterations of a loader.
+        order: what order must be kept: of samples, rank after rank; of global batches (default); none.
+        seed: of the points that are random; it is printed.
 
     Raises:
         ConfigError: a number is out of range.
     """
 
-    num_batches: int = 24
-    kill_at: tuple[int, ...] = ()
-    world_sizes: tuple[tuple[int, int], ...] = ((1, 1), (2, 2))
-    epochs: int = 1
+    num_batches: Count = 24
+    kill_at: tuple[Number, ...] = ()
+    world_sizes: Sequence[tuple[int, int]] = ((1, 1), (2, 2))
+    epochs: Count = 1
     order: str = "batch"
-    seed: int = 0
+    seed: Number | None = None
 
     def __post_init__(self) -> None:
         checked_integer("num_batches", self.num_batches, at_least=1)
@@ -62,12 +71,12 @@ class ResumeSettings:
         if not self.world_sizes:
             message = "expected one pair of world sizes at least, found none"
             raise ConfigError(message)
-        for pair in self.world_sizes:
-            for size in pair:
-                checked_integer("world_sizes", size, at_least=1)
+        for size in (size for pair in self.world_sizes for size in pair):
+            checked_integer("world_sizes", size, at_least=1)
         if self.order not in ORDERS:
             message = f"expected {', '.join(ORDERS)} as the order to keep, found {self.order!r}"
             raise ConfigError(message)
+        object.__setattr__(self, "kill_at", tuple(sorted(set(self.kill_at))))
 
 
 def check_resume(
@@ -144,7 +153,7 @@ def check_resume(
         raise ConfigError(message, hint="import it, or leave out `in_process`")
     else:
         name = factory if isinstance(factory, str) else name_function(factory)
-        runner = Processes(
+        runner = FactoryProcesses(
             name,
             state_of=name_function(state_of) if callable(state_of) else state_of,
             samples=name_function(samples) if callable(samples) else samples,
@@ -160,39 +169,30 @@ def check_resume(
 def verify_resume(runner: Runner, name: str, settings: ResumeSettings) -> ResumeReport:
     """Returns what became of each case; closes the runner.
 
-    Args:
-        runner: reads the loader.
-        name: name of the loader, for people.
-        settings: what is tried.
-
     Raises:
         ConformanceError: not even an unbroken reading works, or gives no samples.
         ConfigError: a kill point is beyond the end.
     """
+    cases: list[ResumeCase] = []
+    tried: dict[int, _Unbroken] = {}
     with closing(runner):
-        cases: list[ResumeCase] = []
-        left_out: set[str] = set()
-        tried: dict[int, _Unbroken] = {}
         for before, after in settings.world_sizes:
-            is_first = before not in tried
-            if is_first:
+            if is_first := before not in tried:
                 tried[before] = _Unbroken(runner, name, settings, before)
-            unbroken = tried[before]
-            left_out |= unbroken.found.left_out
-            plans = [_Plan(kind="read again", kills=(), world_sizes=(before,))] if is_first else []
-            plans += _plans(runner, settings, unbroken, after)
-            plans += _further_plans(runner, settings, unbroken, after) if is_first else ()
-            hung: set[tuple[int, ...]] = set()
-            for plan in plans:
-                cases.append(_tried(runner, settings, unbroken, plan, hung=hung, is_sound=_is_sound(cases, plan)))
-        return ResumeReport(name=name, settings=settings, cases=tuple(cases), left_out=tuple(sorted(left_out)))
+            cases += tried[before].cases(after, is_first=is_first)
+    left_out = sorted(set().union(*(unbroken.found.left_out for unbroken in tried.values())))
+    return ResumeReport(name=name, settings=settings, cases=tuple(cases), left_out=tuple(left_out))
+
+
+_TAKEN = {"resumed": "settled", "between epochs": "after epoch", "state kept": "kept"}
+"""When the state is taken in cases of a kind, where it is not at once; see `Reading`."""
 
 
 class _Unbroken:
     """The reading that all others must equal."""
 
     def __init__(self, runner: Runner, name: str, settings: ResumeSettings, world_size: int) -> None:
-        self.world_size = world_size
+        self._runner, self._settings, self._world_size = runner, settings, world_size
         more = max(settings.num_batches, *(max(pair) for pair in settings.world_sizes))
         begin = Point(epochs=settings.epochs)
         reading = Reading(world_size=world_size, begin=begin, stop_after=settings.num_batches + more)
@@ -200,10 +200,11 @@ class _Unbroken:
             self.found = runner.run(reading)
         except RankFailedError as error:
             message = f"an unbroken reading of {name} with world size {world_size} failed: {error.message}"
-            raise ConformanceError(message, hint=error.detail) from error
-        self.batches = self.found.batches[: settings.num_batches]
-        self.after = self.found.batches[settings.num_batches :]
-        if not num_samples_of(self.batches):
+            raise ConformanceError(message, hint=error.hint) from error
+        self._batches = self.found.batches[: settings.num_batches]
+        self._after = self.found.batches[settings.num_batches :]
+        self._num_samples = num_samples_of(self._batches)
+        if not self._num_samples:
             message = f"expected samples of {name} with world size {world_size}, found none"
             hint = "let the program call `tokenloom_check.record_batch`" if runner.is_program else None
             raise ConformanceError(message, hint=hint)
@@ -211,142 +212,418 @@ class _Unbroken:
             message = f"expected checkpoints of {name}, found none in {len(self.found.batches)} batches"
             hint = "let it call `tokenloom_check.record_checkpoint` when one is safe, or read more batches"
             raise ConformanceError(message, hint=hint)
-        if beyond := [point for point in settings.kill_at if point >= len(self.batches)]:
-            message = f"expected a kill before the end, after {len(self.batches)} batches, found one after {beyond[0]}"
+        if beyond := [point for point in settings.kill_at if point >= len(self._batches)]:
+            message = f"expected a kill before the end, after {len(self._batches)} batches, found one after {beyond[0]}"
             raise ConfigError(message)
 
+    def cases(self, after: int, *, is_first: bool) -> list[ResumeCase]:
+        """Returns what became of all cases with so many ranks after the kill."""
+        done: list[ResumeCase] = []
+        hung: set[tuple[int, ...]] = set()
+        for kind, kills, *later in self._plans(after, is_first=is_first):
+            sizes = (self._world_size, *later)
+            none = Differences(num_samples=self._num_samples)
+            case = ResumeCase(kind=kind, kills=kills, world_sizes=sizes, differences=none)
+            is_sound = all(each.ok for each in done if each.kind == "resumed" and each.world_sizes == sizes)
+            if sizes[:2] in hung:  # which takes long
+                case = replace(case, error="not tried, as these ranks hung before")
+            else:
+                try:
+                    case = self._tried(case, is_sound=is_sound)
+                except RankFailedError as error:
+                    hung |= {sizes[:2]} if isinstance(error, RankHungError) else set()
+                    case = replace(case, error=error.message, detail=error.hint)
+            done.append(case)
+        return done
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
-    """A case to try: what is read before each kill, by how many ranks."""
+    def _plans(self, after: int, *, is_first: bool) -> Iterator[tuple[Any, ...]]:
+        """Yields the kind of each case, the batches read before each kill, and the ranks after each."""
+        settings, count, is_program = self._settings, len(self._batches), self._runner.is_program
+        rng = random.Random(f"{settings.seed} {self._world_size}:{after}")
+        ends = [end for end in self.found.epoch_ends if end < count]
+        earliest = 1 + self.found.first_checkpoint
+        points = settings.kill_at
+        if not points:
+            inner = range(earliest, count - 1)
+            chosen = rng.sample(inner, min(_NUM_RANDOM, len(inner)))
+            points = tuple(sorted({0, count - 1, *ends, *chosen}))
+        if is_first:
+            yield "read again", ()
+        for point in points:
+            if point or not is_program:
+                yield "resumed", (point,), after
+        for end in ends if not is_program else ():
+            yield "between epochs", (end,), after
+        if count > earliest + 1:
+            first = rng.randrange(earliest, max(count // 2, earliest + 1))
+            second = rng.randrange(earliest, earliest + max(count // 4, 1))
+            yield "resumed twice", (first, second), after, self._world_size
+        if is_first and not is_program and count > 2:
+            given = [point for point in settings.kill_at if 0 < point < count - 1]
+            point = given[-1] if given else random.Random(settings.seed).randrange(1, count - 1)
+            yield "state kept", (point,), after
+            yield "loaded twice", (point,), after
 
-    kind: str
-    kills: tuple[int, ...]
-    world_sizes: tuple[int, ...]
-    take_state: str = "now"
-    load_twice: bool = False
-
-
-def _plans(runner: Runner, settings: ResumeSettings, unbroken: _Unbroken, after: int) -> Iterator[_Plan]:
-    """Yields the cases of each pair of world sizes."""
-    count = len(unbroken.batches)
-    rng = random.Random(f"{settings.seed} {unbroken.world_size}:{after}")
-    sizes = (unbroken.world_size, after)
-    ends = [end for end in unbroken.found.epoch_ends if end < count]
-    points = settings.kill_at
-    earliest = 1 + unbroken.found.first_checkpoint
-    if not points:
-        inner = range(earliest, count - 1)
-        chosen = rng.sample(inner, min(_NUM_RANDOM, len(inner)))
-        first = {0, count - 1} if not runner.is_program else {count - 1}
-        points = tuple(sorted({*first, *ends, *chosen}))
-    for point in points:
-        if point or not runner.is_program:
-            settled = "settled" if point == points[len(points) // 2] else "now"
-            yield _Plan(kind="resumed", kills=(point,), world_sizes=sizes, take_state=settled)
-    if not runner.is_program:
-        for end in ends:
-            yield _Plan(kind="between epochs", kills=(end,), world_sizes=sizes, take_state="after epoch")
-    if count > earliest + 1:
-        first_kill = rng.randrange(earliest, max(count // 2, earliest + 1))
-        second = rng.randrange(earliest, earliest + max(count // 4, 1))
-        yield _Plan(kind="resumed twice", kills=(first_kill, second), world_sizes=(*sizes, unbroken.world_size))
-
-
-def _further_plans(runner: Runner, settings: ResumeSettings, unbroken: _Unbroken, after: int) -> Iterator[_Plan]:
-    """Yields the cases that are tried once for each world size before."""
-    count = len(unbroken.batches)
-    if not runner.is_program and count > 2:
-        given = [point for point in settings.kill_at if 0 < point < count - 1]
-        point = given[-1] if given else random.Random(settings.seed).randrange(1, count - 1)
-        sizes = (unbroken.world_size, after)
-        yield _Plan(kind="state kept", kills=(point,), world_sizes=sizes, take_state="kept")
-        yield _Plan(kind="loaded twice", kills=(point,), world_sizes=sizes, load_twice=True)
-
-
-def _is_sound(cases: Sequence[ResumeCase], plan: _Plan) -> bool:
-    """Whether these ranks go on as they should when nothing special is done."""
-    return all(case.ok for case in cases if case.kind == "resumed" and case.world_sizes == plan.world_sizes)
-
-
-def _tried(
-    runner: Runner,
-    settings: ResumeSettings,
-    unbroken: _Unbroken,
-    plan: _Plan,
-    *,
-    hung: set[tuple[int, ...]],
-    is_sound: bool,
-) -> ResumeCase:
-    """Returns what became of a case; what hangs with these ranks is not tried again, as that takes long."""
-    batches: list[GlobalBatch] = []
-    starts: list[int] = []
-    needed = num_samples_of(unbroken.batches)
-    case = ResumeCase(
-        kind=plan.kind, kills=plan.kills, world_sizes=plan.world_sizes, differences=Differences(num_samples=needed)
-    )
-    if plan.world_sizes[:2] in hung:
-        return replace(case, error="not tried, as these ranks hung before")
-    point = Point(epochs=settings.epochs)
-    try:
-        for place, world_size in enumerate(plan.world_sizes):
-            is_last = place == len(plan.kills)
-            left = needed - num_samples_of(batches)
+    def _tried(self, case: ResumeCase, *, is_sound: bool) -> ResumeCase:
+        """Returns what became of a case; `is_sound` says that these ranks go on as they should without its special."""
+        batches: list[GlobalBatch] = []
+        begun = 0
+        point = Point(epochs=self._settings.epochs)
+        for place, world_size in enumerate(case.world_sizes):
+            is_last = place == len(case.kills)
+            left = self._num_samples - num_samples_of(batches)
             if is_last and left <= 0:
                 break
+            begun = len(batches)
             reading = Reading(
                 world_size=world_size,
                 begin=point,
-                stop_after=None if is_last else plan.kills[place],
-                num_samples=left + unbroken.found.ended if is_last else None,
-                take_state=None if is_last else plan.take_state,
-                load_twice=plan.load_twice and is_last,
+                stop_after=None if is_last else case.kills[place],
+                num_samples=left + self.found.ended if is_last else None,
+                take_state=None if is_last else _TAKEN.get(case.kind, "now"),
+                load_twice=is_last and case.kind == "loaded twice",
             )
-            found = runner.run(reading)
-            starts.append(len(batches))
+            found = self._runner.run(reading)
             if found.point is None or is_last:
                 batches += found.batches
                 break
             batches += found.batches[: found.point.num_batches - point.num_batches]
             point = found.point
-    except RankFailedError as error:
-        if error.hung:
-            hung.add(plan.world_sizes[:2])
-        return replace(case, error=error.message, detail=error.detail)
-    differences = compare(unbroken.batches, batches, after=unbroken.after, order=settings.order)
-    if unbroken.found.ended and not unbroken.after and not differences.any:
-        differences = compare(unbroken.batches, batches, order=settings.order, is_end=True)
-    if not differences.any:
+        differences = compare(self._batches, batches, after=self._after, order=self._settings.order)
+        if self.found.ended and not self._after and not differences.any:
+            differences = compare(self._batches, batches, order=self._settings.order, is_end=True)
+        if differences.any:
+            remark = self._remark(case, batches, begun, is_sound=is_sound)
+            return replace(case, differences=differences, remark=remark)
         return replace(case, differences=differences)
-    return replace(case, differences=differences, remark=_remark(unbroken, batches, starts, plan, is_sound=is_sound))
+
+    def _remark(self, case: ResumeCase, batches: Sequence[GlobalBatch], begun: int, *, is_sound: bool) -> str | None:
+        """Returns what may be wrong, in words, as far as it can be told."""
+        if case.kind == "read again":
+            return "two unbroken readings differ: the order depends on more than the arguments of the factory"
+        if case.kind == "state kept" and is_sound:
+            return "the state changed while the loader read on: `state_dict` must return a copy"
+        if case.kind == "loaded twice" and is_sound:
+            return "going on from a state changed it: `load_state_dict` must copy what it keeps"
+        if begun >= len(batches):
+            return "it gave nothing after the resume"
+        readings = self.found.batches
+        expected = len(enough_batches(readings, num_samples_of(batches[:begun])))
+        wanted, size = _counts([batches[begun]]), num_samples_of([batches[begun]])
+        known = [k for k in range(len(readings)) if wanted <= _counts(enough_batches(readings[k:], size))]
+        if expected in known:
+            return None
+        if not known and len(set(case.world_sizes)) > 1:
+            return "what comes next depends on the world size: a state, or a count, means another place on other ranks"
+        if not known:
+            return "the first batch after the resume is none of the unbroken reading: its shuffle is another one"
+        at = min(known, key=lambda number: abs(number - expected))
+        went_on = f"it went on at batch {at} instead of {expected}"
+        if at == 0:
+            return f"{went_on}, the first: the state, or the samples consumed, did not reach the loader"
+        if at < expected:
+            return f"{went_on}: the state is that of an earlier batch"
+        return f"{went_on}: the state counts batches that were not handed out yet, such as those read ahead"
 
 
-def _remark(
-    unbroken: _Unbroken, batches: Sequence[GlobalBatch], starts: Sequence[int], plan: _Plan, *, is_sound: bool
-) -> str | None:
-    """Returns what may be wrong, in words, as far as it can be told."""
-    if plan.kind == "read again":
-        return "two unbroken readings differ: the order depends on more than the arguments of the factory"
-    if plan.kind == "state kept" and is_sound:
-        return "the state changed while the loader read on: `state_dict` must return a copy"
-    if plan.kind == "loaded twice" and is_sound:
-        return "going on from a state changed it: `load_state_dict` must copy what it keeps"
-    begun = starts[-1]
-    if begun >= len(batches):
-        return "it gave nothing after the resume"
-    readings = [*unbroken.batches, *unbroken.after]
-    expected = len(enough_batches(readings, num_samples_of(batches[:begun])))
-    known = batches_like(batches[begun], readings)
-    if expected in known:
-        return None
-    if not known and len(set(plan.world_sizes)) > 1:
-        return "what comes next depends on the world size: a state, or a count, means another place on other ranks"
-    if not known:
-        return "the first batch after the resume is none of the unbroken reading: its shuffle is another one"
-    at = min(known, key=lambda number: abs(number - expected))
-    went_on = f"it went on at batch {at} instead of {expected}"
-    if at == 0:
-        return f"{went_on}, the first: the state, or the samples consumed, did not reach the loader"
-    if at < expected:
-        return f"{went_on}: the state is that of an earlier batch"
-    return f"{went_on}: the state counts batches that were not handed out yet, such as those read ahead"
+# --- two readings of one window ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstDifference:
+    """Where a resumed reading is first another one.
+
+    Attributes:
+        kind: "repeated", "missing", "unknown" or "reordered".
+        batch: number of the global batch, from 0: in the resumed reading, batches before the kill counted; of what is
+            missing, in the unbroken one.
+        rank: the rank there.
+        expected_batch: the batch of the unbroken reading that has the sample; None if it has none.
+        fingerprint: that of the sample.
+        sample: the sample in short.
+    """
+
+    kind: str
+    batch: int
+    rank: int
+    expected_batch: int | None
+    fingerprint: str
+    sample: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differences:
+    """How a resumed reading of a window differs from the unbroken one, in samples, as multisets.
+
+    Attributes:
+        num_samples: samples of the window.
+        repeated: given more often than by the unbroken reading.
+        missing: not given, or less often.
+        unknown: given, and not in the unbroken reading, nor after the window.
+        reordered: given in another place than the order allows, what is repeated or missing aside.
+        first: the first difference of the gravest kind; None if there is none.
+    """
+
+    num_samples: int
+    repeated: int = 0
+    missing: int = 0
+    unknown: int = 0
+    reordered: int = 0
+    first: FirstDifference | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether there are any."""
+        return self.first is not None
+
+
+class _Place(NamedTuple):
+    """A sample of a reading, and where it stands."""
+
+    sample: Sample
+    batch: int
+    rank: int
+
+    @property
+    def fingerprint(self) -> str:
+        return self.sample.fingerprint
+
+
+def _places(batches: Iterable[GlobalBatch]) -> Iterator[_Place]:
+    for number, batch in enumerate(batches):
+        for rank, samples in enumerate(batch):
+            yield from (_Place(sample, number, rank) for sample in samples)
+
+
+def _counts(batches: Iterable[GlobalBatch]) -> Counter[str]:
+    return Counter(place.fingerprint for place in _places(batches))
+
+
+def compare(
+    expected: Sequence[GlobalBatch],
+    found: Sequence[GlobalBatch],
+    *,
+    after: Sequence[GlobalBatch] = (),
+    order: str = "batch",
+    is_end: bool = False,
+) -> Differences:
+    """Compares readings of one window.
+
+    Args:
+        expected: the unbroken reading.
+        found: the resumed one, with what it gave before the kill. Its last batch may reach beyond the window, as it
+            does where global batches became larger.
+        after: what the unbroken reading has after the window.
+        order: one of `ORDERS`. With "batch", a sample may stand anywhere in its global batch; where sizes changed,
+            in any that overlaps with that of the unbroken reading.
+        is_end: whether the data ends with the window, so that whatever `found` has beyond it is a fault.
+    """
+    found = found if is_end else enough_batches(found, num_samples_of(expected))
+    wanted, given, beyond = _counts(expected), _counts(found), _counts(after)
+    missing, surplus = wanted - given, given - wanted
+    for one in surplus.keys() - wanted.keys():  # what comes later anyway is no sample of its own: the gap is the fault
+        surplus[one] -= min(surplus[one], beyond[one])
+    surplus = +surplus
+    repeated = sum(count for one, count in surplus.items() if one in wanted)
+    kept, rest = _split(expected, wanted & given)
+    kept_found, more = _split(found, wanted & given)
+    moved = _moved(kept, kept_found, order)
+    faults = {
+        "repeated": [place for place in more if place.fingerprint in wanted],
+        "missing": rest,
+        "unknown": [place for place in more if place.fingerprint in surplus and place.fingerprint not in wanted],
+        "reordered": moved,
+    }
+    first = None
+    for kind, places in faults.items():
+        if places:
+            fingerprint, words = places[0].sample
+            batches = (other.batch for other in _places(expected) if other.fingerprint == fingerprint)
+            first = FirstDifference(
+                kind=kind,
+                batch=places[0].batch,
+                rank=places[0].rank,
+                expected_batch=next(batches, None),
+                fingerprint=fingerprint,
+                sample=words,
+            )
+            break
+    return Differences(
+        num_samples=num_samples_of(expected),
+        repeated=repeated,
+        missing=missing.total(),
+        unknown=surplus.total() - repeated,
+        reordered=len(moved),
+        first=first,
+    )
+
+
+def _split(batches: Sequence[GlobalBatch], common: Counter[str]) -> tuple[list[_Place], list[_Place]]:
+    """Returns the places of samples that both readings have, the first of equal ones, and those of the others."""
+    left = Counter(common)
+    kept: list[_Place] = []
+    others: list[_Place] = []
+    for place in _places(batches):
+        (kept if left[place.fingerprint] > 0 else others).append(place)
+        left[place.fingerprint] -= 1
+    return kept, others
+
+
+def _moved(expected: list[_Place], found: list[_Place], order: str) -> list[_Place]:
+    """Returns the samples of the second reading that stand elsewhere; both have the same samples."""
+    if order == "any":
+        return []
+    if order == "strict":
+        return [there for here, there in zip(expected, found, strict=True) if here.fingerprint != there.fingerprint]
+    ranges: dict[str, list[range]] = {}
+    for here, inside in zip(expected, _ranges(expected), strict=True):
+        ranges.setdefault(here.fingerprint, []).append(inside)
+    moved = []
+    for there, inside in zip(found, _ranges(found), strict=True):
+        other = ranges[there.fingerprint].pop(0)
+        if inside.start >= other.stop or other.start >= inside.stop:
+            moved.append(there)
+    return moved
+
+
+def _ranges(places: list[_Place]) -> Iterator[range]:
+    """Yields for each sample which samples its batch holds, counted over the reading."""
+    sizes = Counter(place.batch for place in places)  # in rising order, as places are
+    ends = dict(zip(sizes, accumulate(sizes.values()), strict=True))
+    return (range(ends[place.batch] - sizes[place.batch], ends[place.batch]) for place in places)
+
+
+# --- for people and programs ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeCase:
+    """One case.
+
+    Attributes:
+        kind: "resumed"; "between epochs", with a state taken after an iteration has ended; "resumed twice"; "state
+            kept", with a state looked at once the loader has read on; "loaded twice", with a state that another loader
+            has gone on from before; "read again", without a kill.
+        kills: batches read before each kill, since the one before.
+        world_sizes: ranks before, between and after the kills.
+        differences: between what was read and an unbroken reading.
+        error: how it failed, if it did.
+        detail: further lines on that.
+        remark: what may be wrong.
+    """
+
+    kind: str
+    kills: tuple[int, ...]
+    world_sizes: tuple[int, ...]
+    differences: Differences
+    error: str | None = None
+    detail: str | None = None
+    remark: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether all is as in an unbroken reading."""
+        return self.error is None and not self.differences.any
+
+    @property
+    def likeness(self) -> tuple[object, ...]:
+        """What cases share that fail alike."""
+        return self.world_sizes[:2], re.sub(r"\d+", "", self.error or self.remark or "")
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Samples that differ, by how."""
+        found = self.differences
+        return {
+            "repeated": found.repeated,
+            "missing": found.missing,
+            "unknown": found.unknown,
+            "in another order": found.reordered,
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns plain values."""
+        values = asdict(self)
+        differences: dict[str, Any] = values.pop("differences")
+        return {"ok": self.ok} | differences | values
+
+    def row(self) -> str:
+        """Returns its line of the table."""
+        words = ["error"] if self.error is not None else [f"{count:,}" for count in self.counts.values()]
+        return _row(self.kind, ":".join(map(str, self.world_sizes)), "+".join(map(str, self.kills)) or "-", *words)
+
+    def problem(self) -> str:
+        """Returns what is wrong, in lines of 80 columns."""
+        killed = f", killed after {'+'.join(map(str, self.kills))}" if self.kills else ""
+        lines = [f"{self.kind}, world size {':'.join(map(str, self.world_sizes))}{killed}:"]
+        first = self.differences.first
+        if first is None:
+            lines.append(_indented(self.error or ""))
+            lines += [f"    {line}" for line in (self.detail or "").splitlines()[-_MOST_DETAIL_LINES:]]
+            return "\n".join(lines)
+        told = ", ".join(f"{count:,} {word}" for word, count in self.counts.items() if count)
+        lines.append(_indented(f"of {self.differences.num_samples:,} samples, {told}"))
+        if self.remark is not None:
+            lines.append(_indented(self.remark))
+        where = f"batch {first.batch}, rank {first.rank}"
+        said = {
+            "missing": f"that of the unbroken reading in {where}",
+            "unknown": f"in {where}, not in the unbroken reading",
+        }.get(first.kind, f"in {where}, of batch {first.expected_batch} of the unbroken reading")
+        lines += [_indented(f"first {first.kind}: {said}"), f"    {first.sample}"[:_WIDTH]]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeReport:
+    """What became of all cases. Printed, it is a table, and what is wrong below it.
+
+    Attributes:
+        name: what was checked.
+        settings: what was tried.
+        cases: in the order of trying.
+        left_out: columns without a row per sample, which were not compared.
+    """
+
+    name: str
+    settings: ResumeSettings
+    cases: tuple[ResumeCase, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every case gave what an unbroken reading gives."""
+        return all(case.ok for case in self.cases)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns plain values."""
+        tried = {name: getattr(self.settings, name) for name in ("seed", "num_batches", "order", "epochs")}
+        cases = [case.as_json() for case in self.cases]
+        return {"name": self.name, "ok": self.ok, **tried, "left_out": self.left_out, "cases": cases}
+
+    def __str__(self) -> str:
+        failed = [case for case in self.cases if not case.ok]
+        head = f"{len(self.cases)} cases, {len(failed)} failed; {self.settings.num_batches} batches, "
+        head += f"order {self.settings.order}, seed {self.settings.seed}"
+        lines = [self.name, head, "", _row("case", "ranks", "killed", "repeated", "missing", "unknown", "reordered")]
+        lines += [case.row() for case in self.cases]
+        told: dict[tuple[object, ...], ResumeCase] = {}
+        for case in failed:
+            told.setdefault(case.likeness, case)
+        shown = [*told.values()][:_MOST_PROBLEMS]
+        for case in shown:
+            lines += ["", case.problem()]
+        if len(failed) > len(shown):
+            lines += ["", f"{len(failed) - len(shown)} more failed, most of them alike"]
+        if self.left_out:
+            names = ", ".join(self.left_out)
+            lines += ["", textwrap.fill(f"not compared, since without a row per sample: {names}", _WIDTH)]
+        return "\n".join(lines)
+
+
+def _row(kind: str, ranks: str, killed: str, *counts: str) -> str:
+    return f"{kind:<15}{ranks:>8}{killed:>9}" + "".join(f"{count:>12}" for count in counts)
+
+
+def _indented(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, initial_indent="    ", subsequent_indent="    ", break_long_words=False)

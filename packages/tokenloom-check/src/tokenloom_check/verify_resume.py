@@ -6,44 +6,34 @@ import os
 import secrets
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from tokenloom.cli.options import UsageError, Written
 from tokenloom.cli.output import print_json
 from tokenloom.cli.stopping import say
 from tokenloom.cli.values import count, words
-from tokenloom.errors import ConfigError, ConformanceError
-from tokenloom.setting_types import Count, Number
-from tokenloom_check.fingerprints import WAYS
-from tokenloom_check.resume import ResumeSettings, verify_resume
-from tokenloom_check.resume_factory import is_function_name
-from tokenloom_check.resume_runners import Processes, Program, Runner
-from tokenloom_check.resume_streams import ORDERS
+from tokenloom.errors import ConformanceError
+from tokenloom_check.resume import ORDERS, ResumeSettings, verify_resume
+from tokenloom_check.resume_ranks import is_function_name
+from tokenloom_check.resume_readings import FactoryProcesses, Program, Runner
 
 
-def _world_sizes(text: str) -> list[tuple[int, int]]:
+def _world_sizes(text: str) -> tuple[tuple[int, int], ...]:
     """Returns pairs such as (1, 1) and (2, 4) of `1,2:4`."""
-    pairs = []
-    for item in text.split(","):
-        before, colon, after = item.strip().partition(":")
-        size = count(before)
-        pairs.append((size, count(after) if colon else size))
-    return pairs
+    pairs = (item.strip().partition(":") for item in text.split(","))
+    return tuple((count(before), count(after if colon else before)) for before, colon, after in pairs)
 
 
-def _samples(text: str) -> str:
-    return text if text in WAYS else _function_name(text)
-
-
-def _function_name(text: str) -> str:
-    if not is_function_name(text):
-        message = f"expected FILE.py:FUNCTION or MODULE:FUNCTION, found {text!r}"
-        raise ConfigError(message)
-    return text
-
-
-_TRIED, _COMPARED, _PROCESSES = "what is tried", "how it is compared", "processes"
+_COMPARED, _PROCESSES = "how it is compared", "processes"
+_TRIED = Written(
+    group="what is tried",
+    fields={
+        "num_batches": Written(names=("--batches",), metavar="N"),
+        "world_sizes": Written(metavar="LIST", parse=_world_sizes),
+        "order": Written(choices=ORDERS),
+    },
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +50,7 @@ class Options:
     Attributes:
         loader: FILE.py:FUNCTION, MODULE:FUNCTION or a program.
         arguments: of the program, such as --arguments="--lr 1".
-        batches: global batches to compare.
-        kill_at: batches before a kill (default: none, all but one, ends of epochs, some at random).
-        world_sizes: ranks, before:after a kill where they change, such as "1,2:4" (default 1,2).
-        epochs: iterations of a loader.
-        seed: of the points that are random; it is printed.
-        order: what order must be kept: of samples, rank after rank; of global batches (default); none.
+        settings: what is tried.
         samples: samples of a batch: its rows, a list of them, one, auto (default), or FILE.py:FUNCTION that returns
             them.
         state_of: takes the state, of loader and number of batches (default: loader.state_dict()).
@@ -77,17 +62,9 @@ class Options:
 
     loader: Annotated[str, Written(metavar="LOADER", is_positional=True)]
     arguments: Annotated[Sequence[str], Written(metavar="TEXT", parse=words)] = ()
-    batches: Annotated[Count, Written(group=_TRIED)] = 24
-    kill_at: Annotated[tuple[Number, ...], Written(group=_TRIED)] = ()
-    world_sizes: Annotated[Sequence[tuple[int, int]], Written(metavar="LIST", parse=_world_sizes, group=_TRIED)] = (
-        (1, 1),
-        (2, 2),
-    )
-    epochs: Annotated[Count, Written(group=_TRIED)] = 1
-    seed: Annotated[Number | None, Written(group=_TRIED)] = None
-    order: Annotated[str, Written(choices=ORDERS, group=_COMPARED)] = "batch"
-    samples: Annotated[str, Written(metavar="WAY", parse=_samples, group=_COMPARED)] = "auto"
-    state_of: Annotated[str | None, Written(metavar="FUNCTION", parse=_function_name, group=_COMPARED)] = None
+    settings: Annotated[ResumeSettings, _TRIED] = field(default_factory=ResumeSettings)
+    samples: Annotated[str, Written(metavar="WAY", group=_COMPARED)] = "auto"
+    state_of: Annotated[str | None, Written(metavar="FUNCTION", group=_COMPARED)] = None
     timeout: Annotated[float, Written(metavar="S", group=_PROCESSES)] = 60.0
     fresh: Annotated[bool, Written(group=_PROCESSES)] = False
     json: bool = False
@@ -96,37 +73,27 @@ class Options:
         """Refuses options that contradict each other."""
         wrong: str | None = None
         is_factory = is_function_name(self.loader)
-        source = self.loader.rpartition(":")[0] if is_factory else self.loader
-        if (not is_factory or source.endswith(".py")) and not os.path.isfile(source):
-            wrong = f"expected FILE.py:FUNCTION, MODULE:FUNCTION or a program as LOADER, found no file {source}"
+        if not is_factory and not os.path.isfile(self.loader):
+            wrong = f"expected FILE.py:FUNCTION, MODULE:FUNCTION or a program as LOADER, found no file {self.loader}"
         elif is_factory and self.arguments:
             wrong = "expected --arguments for a program only: a factory takes what it needs by name"
-        elif not is_factory and (self.state_of or self.fresh or self.samples != "auto" or self.epochs != 1):
+        elif not is_factory and (self.state_of or self.fresh or self.samples != "auto" or self.settings.epochs != 1):
             wrong = "expected --state-of, --samples, --epochs and --fresh for a factory only: the program decides these"
         elif self.timeout <= 0:
             wrong = f"expected seconds above 0 as --timeout, found {self.timeout:g}"
-        elif late := [point for point in self.kill_at if point >= self.batches]:
-            wrong = f"expected --kill-at below --batches {self.batches}, found {late[0]}"
         if wrong is not None:
             raise UsageError(wrong)
 
 
 def run(options: Options) -> int:
     """Prints a table and what is wrong; 1 if anything is."""
-    is_factory = is_function_name(options.loader)
-    settings = ResumeSettings(
-        num_batches=options.batches,
-        kill_at=tuple(sorted(set(options.kill_at))),
-        world_sizes=tuple(options.world_sizes),
-        epochs=options.epochs,
-        order=options.order,
-        seed=secrets.randbelow(2**32) if options.seed is None else options.seed,
-    )
-    if options.seed is None:
+    settings = options.settings
+    if settings.seed is None:
+        settings = replace(settings, seed=secrets.randbelow(2**32))
         say(f"seed {settings.seed}")
     runner: Runner
-    if is_factory:
-        runner = Processes(
+    if is_function_name(options.loader):
+        runner = FactoryProcesses(
             options.loader,
             state_of=options.state_of,
             samples=options.samples,

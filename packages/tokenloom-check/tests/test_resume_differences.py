@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom_check.fingerprints import Sample
-from tokenloom_check.resume_streams import compare
+from tokenloom_check.resume import compare
 
 
 def reading(text):
@@ -76,9 +76,9 @@ def test_as_much_order_is_asked_as_wanted(order, found, moved):
 )
 def test_the_first_difference_has_a_place(found, kind, batch, rank, expected_batch, letter):
     first = compare(reading("a|b c|d e|f"), reading(found)).first
-    place = (first.kind, first.batch, first.rank, first.expected_batch, first.sample.words)
+    place = (first.kind, first.batch, first.rank, first.expected_batch, first.sample)
     assert place == (kind, batch, rank, expected_batch, letter)
-    assert first.as_json()["fingerprint"] == letter
+    assert first.fingerprint == letter
 
 
 @given(

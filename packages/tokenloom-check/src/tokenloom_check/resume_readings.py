@@ -1,0 +1,427 @@
+"""What many ranks of a loader read up to a point: in this process, in processes that are killed, as a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeAlias
+
+from tokenloom.errors import ConfigError, ConformanceError
+from tokenloom_check.fingerprints import Sample
+from tokenloom_check.recording import FILE, FOLDER, STOP_AFTER, STOP_SAMPLES
+from tokenloom_check.resume_ranks import Factory, Point, Reading, read_rank
+
+_SECONDS_BETWEEN_LOOKS = 0.005
+_SECONDS_TO_END = 10.0
+_SECONDS_TO_PRINT = 1.0
+_MOST_LOG_LINES = 12
+_MOST_FRAMES = 4
+
+
+GlobalBatch: TypeAlias = Sequence[Sequence[Sample]]
+"""The samples of one batch of every rank, by rank."""
+
+
+def num_samples_of(batches: Iterable[GlobalBatch]) -> int:
+    """Returns the samples of all ranks."""
+    return sum(len(rank) for batch in batches for rank in batch)
+
+
+def enough_batches(batches: Sequence[GlobalBatch], num_samples: int) -> Sequence[GlobalBatch]:
+    """Returns the first batches that hold so many samples; all, if they do not."""
+    total = 0
+    for number, batch in enumerate(batches):
+        if total >= num_samples:
+            return batches[:number]
+        total += num_samples_of([batch])
+    return batches
+
+
+class RankFailedError(ConformanceError):
+    """A rank raised or died; the hint is further lines, if there are any."""
+
+
+class RankHungError(RankFailedError):
+    """A rank gave nothing for too long."""
+
+
+class RankEvents:
+    """The events of one rank so far."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.batches: list[list[Sample]] = []
+        self.epoch_ends: list[int] = []
+        self.left_out: set[str] = set()
+        self.checkpoints: list[int] = []
+        self.last = ""  # "end", "stopped" or "state" once there will be no more batches
+        self.state = ""
+
+    def add(self, kind: str, value: Any) -> None:
+        """Takes one up, or raises it if it is an error."""
+        if kind == "error":
+            message = f"rank {self.rank} {value[0]}"
+            raise RankFailedError(message, hint=value[1])
+        if kind == "batch":
+            self.batches.append([Sample(*each) for each in value[0]])
+            self.left_out |= set(value[1])
+        elif kind == "epoch":
+            self.epoch_ends.append(len(self.batches))
+        elif kind == "checkpoint":
+            self.checkpoints.append(value)
+        else:
+            self.last = kind
+            self.state = value
+
+
+@dataclass(slots=True, kw_only=True)
+class Found:
+    """What was read.
+
+    Attributes:
+        epoch_ends: the batches before each end of an iteration, in the first rank.
+        ended: whether all ranks came to their end.
+        point: where a restart goes on, if a state was taken or a checkpoint was made.
+        first_checkpoint: the batches before the first checkpoint of a program; 0 of a factory.
+    """
+
+    batches: list[GlobalBatch]
+    epoch_ends: list[int]
+    ended: bool
+    left_out: set[str] = field(default_factory=set)
+    point: Point | None = None
+    first_checkpoint: int = 0
+
+
+def whole_batches(ranks: Sequence[RankEvents], reading: Reading) -> list[GlobalBatch]:
+    """Returns the global batches that ranks have read; with `num_samples` those that nothing can be added to."""
+    count = most = max(len(rank.batches) for rank in ranks)
+    if reading.num_samples is not None:
+        count = min((len(rank.batches) for rank in ranks if rank.last != "end"), default=most)
+    return [[rank.batches[k] if k < len(rank.batches) else [] for rank in ranks] for k in range(count)]
+
+
+def has_enough(ranks: Sequence[RankEvents], reading: Reading) -> bool:
+    """Whether the ranks have read what was asked for."""
+    if all(rank.last for rank in ranks):
+        return True
+    return reading.num_samples is not None and num_samples_of(whole_batches(ranks, reading)) >= reading.num_samples
+
+
+def found_of(ranks: Sequence[RankEvents], reading: Reading) -> Found:
+    """Returns what ranks have read."""
+    batches = whole_batches(ranks, reading)
+    if reading.num_samples is not None:  # processes have read on meanwhile
+        batches = [*enough_batches(batches, reading.num_samples)]
+    begin, point = reading.begin, None
+    if all(rank.last == "state" for rank in ranks):
+        point = replace(
+            begin,
+            states=tuple(rank.state for rank in ranks),
+            consumed=begin.consumed + num_samples_of(batches),
+            num_batches=begin.num_batches + len(batches),
+            epochs=max(begin.epochs - len(ranks[0].epoch_ends), 1),
+        )
+    return Found(
+        batches=batches,
+        epoch_ends=ranks[0].epoch_ends,
+        ended=all(rank.last == "end" for rank in ranks),
+        left_out=set().union(*(rank.left_out for rank in ranks)),
+        point=point,
+    )
+
+
+class InProcess:
+    """All ranks in this process, batch by batch in turn; killing is dropping, and states are pickled."""
+
+    is_program = False
+
+    def __init__(self, factory: Factory) -> None:
+        self._factory = factory
+
+    def run(self, reading: Reading) -> Found:
+        """Reads with all ranks."""
+        ranks = [RankEvents(rank) for rank in range(reading.world_size)]
+        readers = [read_rank(self._factory, reading, rank) for rank in range(reading.world_size)]
+        try:
+            while not has_enough(ranks, reading):
+                for rank, reader in zip(ranks, readers, strict=True):
+                    count = len(rank.batches)
+                    while not rank.last and len(rank.batches) == count:
+                        rank.add(*next(reader))
+        finally:
+            for reader in readers:
+                reader.close()  # type: ignore[attr-defined]
+        return found_of(ranks, reading)
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+# --- processes --------------------------------------------------------------------------------------------------
+
+
+Process: TypeAlias = subprocess.Popen[bytes] | int
+"""A child, or the number of a process that a server has forked, whose end nobody here can wait for."""
+
+
+class _RankProcess(RankEvents):
+    """A rank whose process leads a group, and writes events and what it prints into files that begin with a path."""
+
+    def __init__(self, rank: int, path: str, process: Process) -> None:
+        super().__init__(rank)
+        self._path = path
+        self._process = process
+        self._offset = 0
+        self._heard = time.monotonic()
+
+    def look(self, timeout: float) -> None:
+        """Takes up what it has recorded since the last call, or raises how it failed."""
+        ended = self.how_it_ended()
+        with suppress(FileNotFoundError), open(f"{self._path}.events", "rb") as stream:
+            stream.seek(self._offset)
+            content = stream.read()
+            whole = content[: content.rfind(b"\n") + 1]  # a line that is not whole waits for its end
+            if whole:
+                self._offset += len(whole)
+                self._heard = time.monotonic()
+            for line in whole.splitlines():
+                self.add(*json.loads(line))
+        if self.last:
+            return
+        if ended == "":
+            self.add("end", None)
+        elif ended is not None:
+            message = f"rank {self.rank} {ended}"
+            raise RankFailedError(message, hint=_last_lines(f"{self._path}.log"))
+        elif time.monotonic() - self._heard > timeout + _SECONDS_TO_PRINT:
+            message = f"rank {self.rank} gave nothing for {timeout:g} seconds"
+            raise RankHungError(message, hint=self._where())
+
+    def how_it_ended(self) -> str | None:
+        """Returns how it ended, in words; None while it runs, and "" if it ended as it should."""
+        if isinstance(self._process, int):
+            try:
+                os.kill(self._process, 0)
+            except ProcessLookupError:
+                return "died without a word"
+            return None
+        status = self._process.poll()
+        if status is None:
+            return None
+        return "" if status == 0 else f"was killed by signal {-status}" if status < 0 else f"exited with {status}"
+
+    def kill(self) -> None:
+        """Kills it and its group; a fork of a moment ago leads none yet, and has started nothing."""
+        pid = self._process if isinstance(self._process, int) else self._process.pid
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            if self.how_it_ended() is None:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _where(self) -> str | None:
+        """Returns the innermost calls that a rank has printed before its time was over, the last one first."""
+        log = f"{self._path}.log"
+        _, found, calls = _text(log).rpartition("(most recent call first):\n")
+        own = os.path.dirname(__file__)
+        shown = [line for line in calls.splitlines() if line.startswith('  File "/') and own not in line]
+        return "\n".join(line.strip() for line in shown[:_MOST_FRAMES]) if found else _last_lines(log)
+
+
+def _text(path: str) -> str:
+    if not os.path.exists(path):
+        return ""
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        return stream.read()
+
+
+def _last_lines(path: str) -> str | None:
+    return "\n".join(_text(path).rstrip().splitlines()[-_MOST_LOG_LINES:]) or None
+
+
+class Processes(ABC):
+    """A process per rank, which is killed at the end of a reading. `timeout` is how long one may give nothing."""
+
+    is_program = False
+
+    def __init__(self, timeout: float) -> None:
+        self._files = tempfile.TemporaryDirectory(prefix="tokenloom-resume-")
+        self._timeout = timeout
+
+    def run(self, reading: Reading) -> Found:
+        """Reads with all ranks, and kills them with all that they have started."""
+        return found_of(self._read(reading), reading)
+
+    def close(self) -> None:
+        """Deletes what was written."""
+        self._files.cleanup()
+
+    @abstractmethod
+    def _start(self, reading: Reading, rank: int, path: str, variables: dict[str, str]) -> Process:
+        """Starts a rank, the names of whose files begin with a path."""
+
+    def _read(self, reading: Reading) -> Sequence[RankEvents]:
+        folder = tempfile.mkdtemp(dir=self._files.name)
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+            common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listening.getsockname()[1])}
+        common |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(reading.world_size))
+        ranks: list[_RankProcess] = []
+        try:
+            for rank in range(reading.world_size):
+                path = os.path.join(folder, f"rank{rank}")
+                variables = dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)) | common
+                ranks.append(_RankProcess(rank, path, self._start(reading, rank, path, variables)))
+            while not has_enough(ranks, reading):
+                for each in ranks:
+                    each.look(self._timeout)
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+        finally:
+            for each in ranks:
+                each.kill()
+            deadline = time.monotonic() + _SECONDS_TO_END
+            while any(each.how_it_ended() is None for each in ranks) and time.monotonic() < deadline:
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+        return ranks
+
+
+class FactoryProcesses(Processes):
+    """Ranks of a factory, which a server forks that has imported it; see `resume_ranks`. Functions are given by name.
+
+    With `fresh`, each rank has a server of its own.
+
+    Raises:
+        ConfigError: there is no such function, or it takes other arguments.
+        ConformanceError: importing it raised or took too long.
+    """
+
+    def __init__(self, name: str, *, state_of: str | None, samples: str, timeout: float, fresh: bool) -> None:
+        super().__init__(timeout)
+        self._name = name
+        self._arguments = (name, state_of or "", samples, str(timeout))
+        self._fresh = fresh
+        self._servers: list[subprocess.Popen[bytes]] = []
+        self._log = os.path.join(self._files.name, "server.log")
+        try:
+            self._server(0)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, reading: Reading) -> Found:
+        """Reads with all ranks, and kills them with all that they have started."""
+        try:
+            return super().run(reading)
+        finally:
+            if self._fresh:
+                self._close_servers()
+
+    def close(self) -> None:
+        """Ends the servers, and deletes what was written."""
+        self._close_servers()
+        super().close()
+
+    def _start(self, reading: Reading, rank: int, path: str, variables: dict[str, str]) -> int:
+        server = self._server(rank if self._fresh else 0)
+        assert server.stdin is not None
+        job = {"reading": asdict(reading), "rank": rank, "path": path, "variables": variables}
+        server.stdin.write(json.dumps(job).encode() + b"\n")
+        server.stdin.flush()
+        _, pid = self._answer(server, _SECONDS_TO_END, "starting a process")
+        return int(pid)
+
+    def _server(self, number: int) -> subprocess.Popen[bytes]:
+        while len(self._servers) <= number:
+            command = [sys.executable, "-m", "tokenloom_check.resume_ranks", *self._arguments]
+            pipe = subprocess.PIPE
+            with open(self._log, "wb") as log:
+                server = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, start_new_session=True)
+            self._servers.append(server)
+            kind, value = self._answer(server, self._timeout, f"importing `{self._name}`")
+            if kind == "config":
+                raise ConfigError(value[0], hint=value[1])
+            if kind == "error":
+                message = f"importing `{self._name}` {value[0]}"
+                raise ConformanceError(message, hint=value[1])
+        return self._servers[number]
+
+    def _answer(self, server: subprocess.Popen[bytes], seconds: float, doing: str) -> tuple[str, Any]:
+        assert server.stdout is not None
+        if not select.select([server.stdout], [], [], seconds)[0]:
+            message = f"{doing} took more than {seconds:g} seconds"
+            raise ConformanceError(message, hint=_last_lines(self._log))
+        line = server.stdout.readline()
+        if not line:
+            message = f"{doing} ended the process"
+            raise ConformanceError(message, hint=_last_lines(self._log))
+        kind, value = json.loads(line)
+        return kind, value
+
+    def _close_servers(self) -> None:
+        for server in self._servers:
+            with suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGKILL)
+            server.communicate()
+        self._servers.clear()
+
+
+class Program(Processes):
+    """Ranks of a training program, that record what they read and keep checkpoints of their own."""
+
+    is_program = True
+
+    def __init__(self, command: Sequence[str], *, timeout: float) -> None:
+        super().__init__(timeout)
+        self._command = command
+
+    def run(self, reading: Reading) -> Found:
+        """Starts the program, and kills it with all that it has started."""
+        begin = reading.begin
+        if begin.folder is None:
+            begin = replace(begin, folder=tempfile.mkdtemp(dir=self._files.name))
+            reading = replace(reading, begin=begin)
+        ranks = self._read(reading)
+        found = found_of(ranks, reading)
+        if marks := sorted({mark for rank in ranks for mark in rank.checkpoints}):
+            kept = marks[-1]
+            found.first_checkpoint = marks[0]
+            consumed = begin.consumed + num_samples_of(found.batches[:kept])
+            found.point = replace(begin, consumed=consumed, num_batches=begin.num_batches + kept)
+        elif begin.num_batches or reading.stop_after is not None:
+            found.point = begin  # no checkpoint since: a restart goes on from the one before
+        return found
+
+    def _start(self, reading: Reading, rank: int, path: str, variables: dict[str, str]) -> subprocess.Popen[bytes]:
+        limits = {STOP_AFTER: reading.stop_after, STOP_SAMPLES: reading.num_samples}
+        given = {name: str(value) for name, value in limits.items() if value is not None}
+        given |= {FILE: f"{path}.events", FOLDER: str(reading.begin.folder)}
+        environment = os.environ | variables | given
+        with open(f"{path}.log", "wb") as log:
+            try:
+                return subprocess.Popen(
+                    self._command,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                message = f"cannot start {self._command[0]}: {error.strerror}"
+                raise ConformanceError(message, hint="the program must be executable, or end in .py") from error
+
+
+Runner: TypeAlias = InProcess | FactoryProcesses | Program
