@@ -305,8 +305,8 @@ def texts(options: TextOptions) -> Answer:
     summary = preprocess_corpus(**options.job_arguments(preprocess_corpus, tokenizer=tokenizer))
     known = summary.facts() | {"ignored files": summary.num_ignored or None}
     if not (summary.was_complete or summary.num_shards_reused):  # else some of it was not read now
-        known["text a second"] = f"{summary.num_text_bytes / summary.seconds / 1e6:.1f} MB"
-        known["tokens a second"] = round(summary.num_tokens / summary.seconds)
+        known["text per second"] = f"{summary.num_text_bytes / summary.seconds / 1e6:.1f} MB"
+        known["tokens per second"] = round(summary.num_tokens / summary.seconds)
     more = len(options.inputs) - _MOST_NAMED
     title = ", ".join(options.inputs[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
     return Answer({**members(summary), "num_tokens": summary.num_tokens}, _summary_lines(title, summary, known))
@@ -412,7 +412,7 @@ def chat(options: ChatOptions) -> Answer:
         **options.job_arguments(preprocess_chat, input_path=path, tokenizer=tokenizer, settings=settings)
     )
     speed = None if summary.was_complete else round(summary.num_tokens / summary.seconds)
-    return Answer(summary, _summary_lines(path or "", summary, summary.facts() | {"tokens a second": speed}))
+    return Answer(summary, _summary_lines(path or "", summary, summary.facts() | {"tokens per second": speed}))
 
 
 @dataclass(frozen=True, kw_only=True)
