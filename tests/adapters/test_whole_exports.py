@@ -32,7 +32,12 @@ def left_beside(output: Path) -> list[str]:
 
 
 def read(output: Path) -> list[int]:
-    """Returns the first token of each document, as any program reads an output."""
+    """Returns the first token of each document, as any program reads an output.
+
+    A folder that was being replaced may be away after a death, between two renames, until the next export.
+    """
+    if not output.exists():
+        output = output.with_name(f".{output.name}.export.old")
     paths = sorted(output.iterdir()) if output.is_dir() else [output]
     return [row[0] for path in paths for row in pq.read_table(path)["tokens"].to_pylist()]
 
