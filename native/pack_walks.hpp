@@ -177,8 +177,7 @@ class PackWalks final : public SpanSource {
         is_shuffled_(is_shuffled),
         rule_(rule),
         num_packs_(std::move(num_packs)) {
-    if (rule.sequence_length < 1 || rule.extra < 0 || rule.extra > 1)
-      throw std::invalid_argument("sequence_length must be at least 1, and extra 0 or 1");
+    rule.check();
     if (static_cast<std::int64_t>(num_packs_.size()) != sections.size() ||
         std::any_of(num_packs_.begin(), num_packs_.end(), [](std::int64_t count) { return count < 0; }))
       throw std::invalid_argument("expected how many packs each section has");

@@ -36,6 +36,13 @@ struct PieceRule {
 
   bool is_limited() const { return most_pieces != kAnyNumber; }
 
+  // Throws std::invalid_argument if no row could be filled.
+  void check() const {
+    if (sequence_length < 1 || sequence_length >= std::numeric_limits<std::int32_t>::max() || extra < 0 || extra > 1 ||
+        most_pieces < 1)
+      throw std::invalid_argument("sequence_length must be in [1, 2147483647), extra 0 or 1, and a row hold a piece");
+  }
+
   std::int64_t capacity() const { return sequence_length + extra; }
   std::int64_t full_pieces(std::int64_t length) const { return length > extra ? (length - extra) / sequence_length : 0; }
   // Tokens of the piece after the full ones; 0 if there is none.
@@ -214,7 +221,9 @@ class PackCounter {
 
 // Returns how many rows of the capacity best-fit packing makes of histogram[length] pieces of each length.
 inline std::int64_t count_packs(std::span<const std::int64_t> histogram, std::int64_t most_pieces) {
-  PackCounter counter({static_cast<std::int64_t>(histogram.size()) - 1, 0, most_pieces});
+  const PieceRule rule{static_cast<std::int64_t>(histogram.size()) - 1, 0, most_pieces};
+  rule.check();
+  PackCounter counter(rule);
   for (std::size_t length = 1; length < histogram.size(); ++length)
     counter.add(static_cast<std::int64_t>(length), histogram[length]);
   return counter.count();

@@ -166,17 +166,21 @@ def _roles(source: Bytes) -> None:
 
 def _packing(source: Bytes) -> None:
     kernels.next_fit(
-        _exact(source.array(np.int32, most=_MOST)), capacity=source.integer(-1, 2**40), filled=source.integer(-1, 2**40)
+        _exact(source.array(np.int32, most=_MOST)),
+        capacity=source.integer(-1, 2**40),
+        most_items=source.integer(-1, 4),
+        row=(source.integer(-1, 2**40), source.integer(-1, 5)),
     )
     lengths, documents = _exact(source.array(np.int32, most=_MOST)), _exact(source.array(np.int64, most=_MOST))
     rule = {"sequence_length": source.integer(0, 50), "extra": source.integer(0, 1)}
     histogram = np.zeros(rule["sequence_length"] + rule["extra"] + 1, dtype=np.int64)
     with suppress(*_REFUSALS):
         kernels.add_pieces(lengths % 10_000, histogram, **rule)
-        kernels.count_packs(histogram)
+        kernels.count_packs(histogram, most_pieces=source.integer(-1, 9))
     kernels.pack_documents(
         lengths,
         documents,
+        most_pieces=source.integer(-1, 9),
         first_piece=source.integer(0, 9),
         packs=np.zeros(source.integer(0, 20), dtype=np.int32),
         pieces=np.zeros((source.integer(0, 20), 2), dtype=np.int32),

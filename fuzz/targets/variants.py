@@ -197,7 +197,8 @@ def _packs(source: Bytes) -> tuple[Callable[[Any], Any], Any]:
     lengths = source.integers(0, 60, most=30)
     documents = source.integers(0, len(lengths) - 1, most=40) if lengths else []
     rule = {"sequence_length": source.integer(1, 25), "extra": source.integer(0, 1)}
-    expected = packs.pack(lengths, documents, **rule)
+    most = source.integer(1, 6)
+    expected = packs.pack(lengths, documents, most=most, **rule)
     num_pieces = sum(map(len, expected))
 
     def run(native: Any) -> Any:
@@ -210,6 +211,7 @@ def _packs(source: Bytes) -> tuple[Callable[[Any], Any], Any]:
             np.array(documents, dtype=np.int64),
             rule["sequence_length"],
             rule["extra"],
+            most,
             0,
             starts[:-1],
             pieces,
@@ -252,7 +254,7 @@ def _conversations(source: Bytes) -> tuple[Callable[[Any], Any], Any]:
     available, train_on = source.integer(0, 90), source.integer(0, 2)
 
     def run(native: Any) -> Any:
-        starts, _ = native.next_fit(np.array(slots, dtype=np.int32), capacity, -1)
+        starts, _ = native.next_fit(np.array(slots, dtype=np.int32), capacity, 3, (-1, 0))
         roles = native.RoleParts(
             np.array([0, len(parts)]),
             np.array([part[1] for part in parts], dtype=np.int32),
@@ -264,7 +266,7 @@ def _conversations(source: Bytes) -> tuple[Callable[[Any], Any], Any]:
 
     name = ("answers", "last_answer", "everything")[train_on]
     trained = chat.trained_tokens(parts, min(available, total), name)
-    return run, ([row[0] for row in chat.next_fit(slots, capacity)], [len(trained)])
+    return run, ([row[0] for row in chat.next_fit(slots, capacity, 3)], [len(trained)])
 
 
 def _levels(source: Bytes) -> tuple[Callable[[Any], Any], Any]:

@@ -62,9 +62,9 @@ void bind_shuffle_windows(nb::module_& module) {
 }
 
 PieceRule piece_rule(std::int64_t sequence_length, std::int64_t extra, std::int64_t most_pieces = kAnyNumber) {
-  if (sequence_length < 1 || sequence_length >= std::numeric_limits<std::int32_t>::max() || extra < 0 || extra > 1)
-    throw nb::value_error("sequence_length must be in [1, 2147483647), and extra 0 or 1");
-  return {sequence_length, extra, most_pieces};
+  const PieceRule rule{sequence_length, extra, most_pieces};
+  rule.check();
+  return rule;
 }
 
 nb::tuple add_pieces(const Array<const std::int32_t>& lengths, std::int64_t sequence_length, std::int64_t extra,

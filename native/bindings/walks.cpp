@@ -182,12 +182,13 @@ nb::class_<Reader, SpanReader> bind_reader(nb::module_& module, const char* name
 std::int64_t count_section_packs(const Array<const std::int32_t>& lengths, const KeyHalves& holdout,
                                  std::int64_t held_blocks, std::int64_t held_documents, bool reads_held,
                                  std::int64_t sequence_length, std::int64_t extra, std::int64_t most_pieces) {
-  if (sequence_length < 1 || extra < 0 || extra > 1) throw nb::value_error("a sample has a token or more, extra 0 or 1");
+  const PieceRule rule{sequence_length, extra, most_pieces};
+  rule.check();
   const WithoutLock unlocked;
   const auto count = static_cast<std::int64_t>(lengths.size());
   Section section({count, kNotKnown, held_blocks, held_documents}, 0, key_of(holdout), reads_held);
   section.open(as_unaligned(lengths));
-  const std::vector<std::int64_t> packs = count_group_packs(section, {sequence_length, extra, most_pieces});
+  const std::vector<std::int64_t> packs = count_group_packs(section, rule);
   return std::accumulate(packs.begin(), packs.end(), std::int64_t{0});
 }
 

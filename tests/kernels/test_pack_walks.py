@@ -252,7 +252,7 @@ def test_numbers_that_there_are_not() -> None:
         source.reader.occurrences(np.array([0]), np.array([300]))
     with pytest.raises(IndexError, match="negative"):
         count_packs_of(int32s(3, -1), sequence_length=4, extra=1, key=KEY, pair=0)
-    with pytest.raises(ValueError, match="a sample has a token"):
+    with pytest.raises(ValueError, match="sequence_length must be in"):
         count_packs_of(int32s(3), sequence_length=0, extra=1, key=KEY, pair=0)
     with pytest.raises(ValueError, match="how many packs each"):
         make_walk_reader(source.documents, [], is_shuffled=True, sequence_length=4, extra=1, num_packs=[1, 2])
