@@ -463,10 +463,16 @@ class ThreadLoader:
         self._progress = _Progress(found, self._num_to_skip)
 
 
-def _ahead_of(batch: Mapping[str, Any]) -> int:
+def _ahead_of(batch: Any) -> int:
     """Returns how many batches like this one are read ahead."""
-    num_bytes = sum(getattr(array, "nbytes", 0) for array in batch.values())
-    return min(max(_AHEAD_BYTES // max(num_bytes, 1), _LEAST_AHEAD), _MOST_AHEAD)
+    return min(max(_AHEAD_BYTES // max(_num_bytes(batch), 1), _LEAST_AHEAD), _MOST_AHEAD)
+
+
+def _num_bytes(batch: Any) -> int:
+    """Returns the bytes of the arrays in a batch, which a user's dataset may nest as it likes."""
+    if isinstance(batch, (list, tuple, Mapping)):
+        return sum(map(_num_bytes, batch.values() if isinstance(batch, Mapping) else batch))
+    return int(getattr(batch, "nbytes", 0))
 
 
 def _settings_of(sampler: Any) -> dict[str, Any]:
