@@ -85,7 +85,7 @@ def test_blocks_with_prefixes_are_those_of_torch(documents, block_size):
     assert_same_lists({name: array[None] for name, array in arrays.items()}, expected)
 
 
-@pytest.mark.parametrize("prefixes", [[6, 0], [-1, 0], [1], [[1, 1]], 3])
+@pytest.mark.parametrize("prefixes", [[6, 0], [-1, 0], [1], [[1, 1]], 3, [1.5, 0]])
 def test_prefixes_outside_their_documents_are_refused(prefixes):
     with pytest.raises(ConfigError, match="expected a prefix within each document"):
         block_mask_arrays([0, 5, 8], prefixes=prefixes)

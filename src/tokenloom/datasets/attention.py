@@ -110,7 +110,8 @@ def block_mask_arrays(
 def _seen_stops(bounds: NDArray[np.int32], prefixes: NDArray[Any], length: int) -> NDArray[np.int32]:
     """Returns where what each token sees ends: behind itself, or behind the prefix of its document."""
     sizes = np.diff(bounds)
-    if prefixes.shape != sizes.shape or (prefixes < 0).any() or (prefixes > np.maximum(sizes, 0)).any():
+    is_like = prefixes.shape == sizes.shape and prefixes.dtype.kind in "iu"
+    if not is_like or (prefixes < 0).any() or (prefixes > np.maximum(sizes, 0)).any():
         message = f"expected a prefix within each document, integers{list(sizes.shape)}, found {prefixes.tolist()}"
         raise ConfigError(message, hint="0 for a document without one")
     stops = np.broadcast_to(np.arange(1, length + 1, dtype=_INT32), (*bounds.shape[:-1], length)).copy()

@@ -302,7 +302,9 @@ class ConcatWindows:
         """Checks the shape."""
         if (most := self.shape.most_documents) is not None:
             message = f"expected no most_documents for windows, which are cut by tokens alone, found {most}"
-            raise ConfigError(message, hint='pack documents: `window_policy="best_fit"`, or `windows` of a run')
+            raise ConfigError(
+                message, hint='pack with `window_policy="best_fit"`; conversations have `most_conversations`'
+            )
 
     def epochs(self, num_tokens: int, lengths: Iterable[NDArray[np.int32]]) -> WindowEpochs:
         """Returns how many samples come from how many epochs; needs no lengths."""
