@@ -303,7 +303,7 @@ class ConcatWindows:
         if (most := self.shape.most_documents) is not None:
             message = f"expected no most_documents for windows, which are cut by tokens alone, found {most}"
             raise ConfigError(
-                message, hint='pack with `window_policy="best_fit"`; conversations have `most_conversations`'
+                message, hint='pack documents ("best_fit"), or bound conversations by `most_conversations`'
             )
 
     def epochs(self, num_tokens: int, lengths: Iterable[NDArray[np.int32]]) -> WindowEpochs:
