@@ -40,6 +40,7 @@ inline constexpr std::uint64_t kMixing = 7;
 inline constexpr std::uint64_t kPackGroups = 8;
 inline constexpr std::uint64_t kPacks = 9;
 inline constexpr std::uint64_t kSamples = 10;
+inline constexpr std::uint64_t kParts = 11;
 }  // namespace purpose
 
 namespace detail {

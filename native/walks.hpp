@@ -3,6 +3,9 @@
 // The stream of a walk: its pairs in an order of the walk, the blocks of each in an order of the walk, the documents of
 // each block likewise; cut every `window_length` tokens, and the windows permuted. What is kept of a walk is a prefix sum
 // per block of the pairs that were read, made when they are first read.
+//
+// Where windows of several lengths share a pass, the stream is cut into stretches as long as the longest of them, which
+// are permuted. A walk over a part of the pass has windows of its length from some stretches on (`WindowOrder`).
 #pragma once
 
 #include <algorithm>
@@ -28,12 +31,26 @@
 
 namespace tokenloom {
 
+// What a walk is of a pass that windows of several lengths share. All is counted in tokens but for `num_first`.
+struct PassPart {
+  std::int64_t pass_walk = -1;       // the walk that began the pass, whose orders it has; -1 for the walk itself
+  std::int64_t first_token = 0;      // those before its first window, in the order of stretches
+  std::int64_t num_tokens = 0;       // those of the pass, without what the last window reads beyond its length
+  std::int64_t stretch_length = 0;   // 0: the walk has the pass alone, and permutes its windows
+  std::int64_t num_first = 0;        // windows that are permuted among themselves, before the others
+
+  bool operator==(const PassPart&) const = default;
+};
+
 // Consecutive walks over the same pairs.
 struct WalkFamily {
   std::int64_t first_walk = 0;
   std::int64_t first_section = 0;
   std::int64_t last_section = 0;  // one past
   std::int64_t num_windows = 0;
+  PassPart part{};
+
+  std::int64_t pass_walk(std::int64_t walk) const { return part.pass_walk < 0 ? walk : part.pass_walk; }
 
   bool operator==(const WalkFamily&) const = default;
 };
@@ -221,16 +238,18 @@ class WalkRule {
     return {size, is_shuffled_, derive(own, purpose::kDocuments, static_cast<std::uint64_t>(block))};
   }
 
-  // The token of the stream at which the first window begins. In file order that is another one in every walk; shuffled
-  // documents move the cut by themselves. Throws std::out_of_range if there are too few tokens.
-  std::int64_t start(std::int64_t num_tokens, std::int64_t num_windows, std::int64_t window_length,
+  // The token of the stream at which the first window begins. In file order that is another one in every walk that has
+  // its pass alone; shuffled documents move the cut by themselves. Throws std::out_of_range if there are too few tokens.
+  std::int64_t start(std::int64_t num_tokens, const WalkFamily& family, std::int64_t window_length,
                      std::int64_t extra) const {
-    const std::int64_t covered = num_windows == 0 ? 0 : num_windows * window_length + extra;
+    const bool is_part = family.part.stretch_length != 0;
+    const std::int64_t cut = is_part ? family.part.num_tokens : family.num_windows * window_length;
+    const std::int64_t covered = cut == 0 ? 0 : cut + extra;
     const std::int64_t slack = num_tokens - covered;
     if (slack < 0)
       throw std::out_of_range("expected a walk of " + std::to_string(covered) + " tokens, found " +
                               std::to_string(num_tokens));
-    return is_shuffled_ ? 0 : below(derive(source_, purpose::kPhase, number_).low, slack + 1);
+    return is_shuffled_ || is_part ? 0 : below(derive(source_, purpose::kPhase, number_).low, slack + 1);
   }
 
   bool is_shuffled() const { return is_shuffled_; }
@@ -247,24 +266,95 @@ class WalkRule {
   bool is_shuffled_;
 };
 
+// Which cut of the stream each window of a walk is. Cuts are counted from where the first window of the pass begins.
+//
+// A walk that has its pass alone permutes its windows. Else the stretches of the pass are permuted, and windows within
+// groups of `kGroupStretches` of them: so what a part has read is whole stretches, and the next part goes on behind them.
+// What is left behind the last whole stretch comes last.
+class WindowOrder {
+ public:
+  static constexpr std::int64_t kGroupStretches = 1024;
+
+  WindowOrder(const WalkRule& pass, Key source, std::int64_t walk, const WalkFamily& family, std::int64_t window_length)
+      : num_windows_(family.num_windows),
+        num_first_(family.part.num_first),
+        key_(derive(source, purpose::kParts, static_cast<std::uint64_t>(walk))),
+        order_(pass.windows(0)) {
+    const PassPart& part = family.part;
+    if (part.stretch_length != 0) {
+      per_stretch_ = part.stretch_length / window_length;
+      first_ = part.first_token / window_length;
+      if (per_stretch_ < 1 || part.stretch_length % window_length != 0 || part.first_token % window_length != 0 ||
+          first_ < 0 || first_ + num_windows_ > part.num_tokens / window_length || num_first_ < 0 || num_first_ > num_windows_)
+        throw std::invalid_argument("a part of a pass has impossible numbers");
+    }
+    order_ = pass.windows(per_stretch_ == 0 ? num_windows_ : part.num_tokens / part.stretch_length);
+  }
+
+  std::int64_t num_windows() const { return num_windows_; }
+
+  std::int64_t cut(std::int64_t window) const {
+    if (per_stretch_ == 0) return order_(window);
+    const std::int64_t place = first_ + (per_stretch_ == 1 ? window : in_group(window, [](const auto& group, auto at) {
+      return group(at);
+    }));
+    return moved(place, [&](std::int64_t stretch) { return order_(stretch); });
+  }
+
+  // The window that a cut is; -1 if it is none of this walk.
+  std::int64_t window(std::int64_t cut) const {
+    if (per_stretch_ == 0) return order_.inverse(cut);
+    const std::int64_t place = moved(cut, [&](std::int64_t stretch) { return order_.inverse(stretch); }) - first_;
+    if (place < 0 || place >= num_windows_) return -1;
+    return per_stretch_ == 1 ? place : in_group(place, [](const auto& group, auto at) { return group.inverse(at); });
+  }
+
+ private:
+  // A place among the windows of the pass, in one order of its stretches, as that in the other.
+  template <typename Move>
+  std::int64_t moved(std::int64_t place, Move&& move) const {
+    const std::int64_t stretch = place / per_stretch_;
+    return stretch < order_.size() ? move(stretch) * per_stretch_ + place % per_stretch_ : place;
+  }
+
+  template <typename Move>
+  std::int64_t in_group(std::int64_t window, Move&& move) const {
+    const std::int64_t begin = window < num_first_ ? 0 : num_first_;
+    const std::int64_t end = window < num_first_ ? num_first_ : num_windows_;
+    const std::int64_t size = kGroupStretches * per_stretch_;
+    const std::int64_t first = begin + (window - begin) / size * size;
+    const auto group = groups_.get(first, [&] {
+      return std::make_shared<Permutation>(std::min(size, end - first),
+                                           derive(key_, purpose::kParts, static_cast<std::uint64_t>(first)));
+    });
+    return first + move(*group, window - first);
+  }
+
+  std::int64_t num_windows_;
+  std::int64_t per_stretch_ = 0;  // windows of a stretch; 0 where there are none
+  std::int64_t first_ = 0;        // windows of the pass before the first of this walk
+  std::int64_t num_first_;
+  Key key_;
+  Permutation order_;  // of stretches, or of windows
+  mutable FewKept<Permutation, 4> groups_;
+};
+
 // What is kept of a walk.
 class Walk {
  public:
   Walk(const SourceSections& sections, const WalkFamily& family, Key source, std::int64_t number, bool is_shuffled,
        std::int64_t window_length, std::int64_t extra)
-      : rule_(source, number, is_shuffled),
-        windows_(rule_.windows(family.num_windows)),
-        num_windows_(family.num_windows),
-        pairs_(family, source, number, is_shuffled,
+      : rule_(source, family.pass_walk(number), is_shuffled),
+        windows_(rule_, source, number, family, window_length),
+        pairs_(family, source, family.pass_walk(number), is_shuffled,
                [&](std::int64_t section) { return known_tokens(sections.closed(section)); }) {
-    start_ = rule_.start(pairs_.total(), num_windows_, window_length, extra);
+    start_ = rule_.start(pairs_.total(), family, window_length, extra);
     blocks_.resize(static_cast<std::size_t>(pairs_.num_places()));
   }
 
-  std::int64_t num_windows() const { return num_windows_; }
   std::int64_t start() const { return start_; }
   const PairOrder& pairs() const { return pairs_; }
-  const Permutation& windows() const { return windows_; }
+  const WindowOrder& windows() const { return windows_; }
 
   // The blocks of the section at a place; made once.
   std::shared_ptr<const BlockOrder> blocks(const SourceSections& sections, std::int64_t place) {
@@ -299,8 +389,7 @@ class Walk {
 
  private:
   WalkRule rule_;
-  Permutation windows_;
-  std::int64_t num_windows_;
+  WindowOrder windows_;
   PairOrder pairs_;  // by tokens
   std::int64_t start_ = 0;
   std::vector<std::shared_ptr<const BlockOrder>> blocks_;
@@ -329,10 +418,11 @@ class WindowWalks final : public SpanSource {
     const std::int64_t number = position >> kWindowBits;
     const std::int64_t window = position & (kMostWindows - 1);
     const std::shared_ptr<Walk> walk = get(number);
-    if (window >= walk->num_windows())
+    const WindowOrder& windows = walk->windows();
+    if (window >= windows.num_windows())
       throw std::out_of_range("window " + std::to_string(window) + " of walk " + std::to_string(number) + ", which has " +
-                              std::to_string(walk->num_windows()));
-    std::int64_t token = walk->start() + walk->windows()(window) * window_length_;
+                              std::to_string(windows.num_windows()));
+    std::int64_t token = walk->start() + windows.cut(window) * window_length_;
     std::int64_t wanted = window_length_ + extra_;
     std::int64_t place = walk->pairs().place_holding(token);
     token -= walk->pairs().before(place);
@@ -348,15 +438,15 @@ class WindowWalks final : public SpanSource {
   void find(std::span<const std::int64_t> walks, std::span<const std::int64_t> documents,
             std::vector<Occurrence>& found) const {
     const std::vector<SoughtDocument> sought = sought_documents(sections_, documents);
-    WalkFamily family{-1, 0, 0, 0};
+    WalkFamily family{-1, 0, 0, 0, {}};
     std::vector<std::int64_t> sizes;   // tokens of each pair of the family
     std::vector<std::int64_t> begins;  // of each document in the stream
     std::span<const SoughtDocument> inside;
     std::int64_t total = 0;
     SumsBefore sums;
     for (const std::int64_t number : walks) {
-      const WalkRule rule(source_, number, is_shuffled_);
       const WalkFamily own = families_.of(number);
+      const WalkRule rule(source_, own.pass_walk(number), is_shuffled_);
       if (own != family) {
         if (own.last_section > sections_.size()) throw std::out_of_range("a walk names a section that is not there");
         family = own;
@@ -368,13 +458,18 @@ class WindowWalks final : public SpanSource {
         begins.clear();
       }
       if (is_shuffled_ || begins.empty()) find_begins(rule, family, sizes, total, inside, sums, begins);
-      const std::int64_t start = rule.start(total, family.num_windows, window_length_, extra_);
+      const std::int64_t start = rule.start(total, family, window_length_, extra_);
       const std::size_t first = found.size();
-      for (std::size_t i = 0; i < inside.size(); ++i)
-        append_cuts(number, inside[i], begins[i] - start, family.num_windows, found);
+      const bool is_part = family.part.stretch_length != 0;
+      const std::int64_t num_cuts = is_part ? family.part.num_tokens / window_length_ : family.num_windows;
+      for (std::size_t i = 0; i < inside.size(); ++i) append_cuts(number, inside[i], begins[i] - start, num_cuts, found);
       if (found.size() == first) continue;
-      const Permutation windows = rule.windows(family.num_windows);
-      for (std::size_t i = first; i < found.size(); ++i) found[i].window = windows.inverse(found[i].window);
+      const WindowOrder windows(rule, source_, number, family, window_length_);
+      for (std::size_t i = first; i < found.size(); ++i) found[i].window = windows.window(found[i].window);
+      if (is_part)
+        found.erase(std::remove_if(found.begin() + static_cast<std::ptrdiff_t>(first), found.end(),
+                                   [](const Occurrence& each) { return each.window < 0; }),
+                    found.end());
     }
   }
 
@@ -518,11 +613,11 @@ class WindowWalks final : public SpanSource {
 
   // Appends what the cuts of a walk hold of a document, with the number of the cut as the window. `from` is where it
   // begins, counted from where the first window does: window c reads [c * S, (c + 1) * S + extra).
-  void append_cuts(std::int64_t walk, const SoughtDocument& document, std::int64_t from, std::int64_t num_windows,
+  void append_cuts(std::int64_t walk, const SoughtDocument& document, std::int64_t from, std::int64_t num_cuts,
                    std::vector<Occurrence>& found) const {
     const std::int64_t length = document.length;
     const std::int64_t first = std::max<std::int64_t>(0, floor_div(from - extra_, window_length_));
-    const std::int64_t last = std::min(num_windows - 1, floor_div(from + length - 1, window_length_));
+    const std::int64_t last = std::min(num_cuts - 1, floor_div(from + length - 1, window_length_));
     for (std::int64_t cut = first; cut <= last; ++cut) {
       const std::int64_t start = std::max<std::int64_t>(0, cut * window_length_ - from);
       const std::int64_t stop = std::min(length, (cut + 1) * window_length_ + extra_ - from);

@@ -1,4 +1,5 @@
 // Sources whose order is computed: their documents, and positions to spans.
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -119,7 +120,7 @@ WalkFamilies families_of(const Matrix<const std::int64_t>& rows) {
   std::vector<WalkFamily> families;
   for (std::size_t i = 0; i < rows.shape(0); ++i) {
     const std::int64_t* row = rows.data() + 4 * i;
-    families.push_back({row[0], row[1], row[2], row[3]});
+    families.push_back({row[0], row[1], row[2], row[3], {}});
   }
   return WalkFamilies(families);
 }
@@ -139,9 +140,11 @@ class ComputedReader final : public SpanReader {
   const SpanSource& source() const override { return marked_; }
   void check(std::span<const Span> spans) const override { documents_.check(spans); }
 
+  // part: the members of `PassPart`, in their order; windows alone know it.
   void add_walks(std::int64_t first_walk, std::int64_t first_section, std::int64_t last_section,
-                 std::int64_t num_windows) {
-    walks_.families().add({first_walk, first_section, last_section, num_windows});
+                 std::int64_t num_windows, const std::array<std::int64_t, 5>& part) {
+    walks_.families().add({first_walk, first_section, last_section, num_windows,
+                           {part[0], part[1], part[2], part[3], part[4]}});
   }
 
   // Returns walks, documents, windows, starts, lengths, slots: where the tokens of documents, of rising numbers, are
@@ -175,7 +178,8 @@ using PackWalkReader = ComputedReader<PackWalks>;
 template <typename Reader>
 nb::class_<Reader, SpanReader> bind_reader(nb::module_& module, const char* name, const char* doc) {
   return nb::class_<Reader, SpanReader>(module, name, doc)
-      .def("add_walks", &Reader::add_walks, "first_walk"_a, "first_section"_a, "last_section"_a, "num_windows"_a)
+      .def("add_walks", &Reader::add_walks, "first_walk"_a, "first_section"_a, "last_section"_a, "num_windows"_a,
+           "part"_a = std::array<std::int64_t, 5>{-1, 0, 0, 0, 0})
       .def("occurrences", &Reader::occurrences, "walks"_a.noconvert(), "documents"_a.noconvert());
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.reference.occurrences import rows_of, scanned
 
-from tokenloom.kernels import SectionNeeded, make_source_documents, make_walk_reader, sample_numbers
+from tokenloom.kernels import PassPart, SectionNeeded, make_source_documents, make_walk_reader, sample_numbers
 
 KEY = (3, 5)
 Lengths = list[NDArray[np.int32]]
@@ -254,3 +255,73 @@ def test_walks_differ_and_are_the_same_again() -> None:
     assert first[0].tolist() != second[0].tolist()
     same = again.spans(sample_numbers(np.full(20, 1), np.arange(20)), keep_empty=False)
     assert [part.tolist() for part in same] == [part.tolist() for part in second]
+
+
+def reader_of_parts(pairs: Lengths, length: int, extra: int, is_shuffled: bool, parts: list[tuple[int, PassPart]]):
+    """Returns a reader with a walk for each part, from 3 on."""
+    reader, _ = opened(pairs, length=length, extra=extra, is_shuffled=is_shuffled)
+    for walk, (num_windows, part) in enumerate(parts, start=3):
+        reader.add_walks(walk, 0, len(pairs), num_windows, part)
+    return reader
+
+
+def tokens_of(reader, pairs: Lengths, walk: int, count: int, length: int) -> NDArray[np.int64]:
+    """Returns the tokens of the first windows of a walk, without the one that each reads beyond its length."""
+    lengths = np.concatenate(pairs).astype(np.int64)
+    begins = np.cumsum(lengths) - lengths
+    documents, starts, taken, offsets = reader.spans(
+        sample_numbers(np.full(count, walk), np.arange(count)), keep_empty=False
+    )
+    found = []
+    for first, last in itertools.pairwise(offsets.tolist()):
+        rows = zip(
+            (begins[documents[first:last]] + starts[first:last]).tolist(), taken[first:last].tolist(), strict=True
+        )
+        found.append(np.concatenate([np.arange(begin, begin + size) for begin, size in rows])[:length])
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("is_shuffled", [True, False])
+@pytest.mark.parametrize(("counts", "stretch"), [((900, 0, 400), 256), ((30_000, 3), 64)])
+def test_parts_of_a_pass_read_each_token_once(counts: tuple[int, ...], stretch: int, is_shuffled: bool) -> None:
+    pairs = pairs_of(*counts)
+    num_tokens = sum(int(pair.sum()) for pair in pairs) - 1
+    # (length, windows that are read before the next length): the middle of a stretch, its end, and all that is left
+    first, read, walk = 0, [], 3
+    for length, planned in ((8, 1001), (32, 77), (16, 200), (stretch, None)):
+        first = -(-first // length) * length
+        num_windows = num_tokens // length - first // length
+        part = PassPart(3 if read else -1, first, num_tokens, stretch, planned or 0)
+        reader = reader_of_parts(pairs, length, 1, is_shuffled, [(num_windows, part)] * 5)
+        reader.add_walks(walk, 0, len(pairs), num_windows, part)
+        count = planned or num_windows
+        read.append(tokens_of(reader, pairs, walk, count, length))
+        asked = np.arange(0, sum(counts), 37)
+        found = rows_of(reader.occurrences(int64s(walk), asked))
+        assert found == scanned(reader, [walk], asked.tolist(), num_windows=num_windows)
+        first, walk = first + count * length, walk + 1
+    tokens = np.concatenate(read)
+    assert len(np.unique(tokens)) == len(tokens)
+    assert num_tokens - len(tokens) < 32 + 16 + stretch + stretch
+    assert len(np.unique(tokens[:8])) == 8
+    assert np.abs(np.diff(read[0][::8])).min() >= 8  # windows of a stretch do not follow each other
+    whole = tokens_of(
+        reader_of_parts(pairs, 8, 1, is_shuffled, [(num_tokens // 8, PassPart(-1, 0, num_tokens, stretch))]),
+        pairs,
+        3,
+        num_tokens // 8,
+        8,
+    )
+    assert len(np.unique(whole)) == len(whole) == num_tokens // 8 * 8
+
+
+def test_parts_that_cannot_be_are_refused() -> None:
+    for part in (
+        PassPart(-1, 0, 500, 40),
+        PassPart(-1, 8, 500, 64),
+        PassPart(-1, 16, 100, 64),
+        PassPart(-1, 0, 500, 64, 99),
+    ):
+        reader = reader_of_parts(pairs_of(40), 16, 1, True, [(6, part)])
+        with pytest.raises(ValueError, match="a part of a pass has impossible numbers"):
+            reader.spans(sample_numbers(np.array([3]), np.array([0])), keep_empty=False)

@@ -42,7 +42,9 @@ from tokenloom.kernels.samples import fill_attention, gather_spans, make_masker
 from tokenloom.kernels.storage import NUM_FACTS, Facts, Watch, map_extents, map_file
 from tokenloom.kernels.walks import (
     NOT_KNOWN,
+    WHOLE_PASS,
     WINDOW_BITS,
+    PassPart,
     SectionNeeded,
     count_packs_of,
     make_source_documents,
@@ -54,6 +56,7 @@ from tokenloom.kernels.walks import (
 __all__ = [
     "NOT_KNOWN",
     "NUM_FACTS",
+    "WHOLE_PASS",
     "WINDOW_BITS",
     "BertFiller",
     "DigestSums",
@@ -69,6 +72,7 @@ __all__ = [
     "NgramIndex",
     "PackReader",
     "PackWalkReader",
+    "PassPart",
     "Permutation",
     "Purpose",
     "RecordBuilder",

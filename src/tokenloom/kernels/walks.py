@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,31 @@ WINDOW_BITS = 40
 
 SectionNeeded: type[Exception] = _native.SectionNeeded
 """Raised by readers of walks and fillers: the pair whose number is its argument must be opened first."""
+
+
+class PassPart(NamedTuple):
+    """What a walk is of a pass that windows of several lengths share; all in tokens, but for the first and the last.
+
+    The stretches of the pass are permuted, and windows within groups of 1,024 of them, so that what a part has read is
+    whole stretches: the next part goes on behind them.
+
+    Attributes:
+        pass_walk: the walk that began the pass, whose orders it has; -1 for the walk itself.
+        first_token: those before its first window, in the order of stretches.
+        num_tokens: those of the pass, without what the last window reads beyond its length.
+        stretch_length: those of a stretch; 0 where a walk has the pass alone, and permutes its windows.
+        num_first: windows that are permuted among themselves, before the others.
+    """
+
+    pass_walk: int = -1
+    first_token: int = 0
+    num_tokens: int = 0
+    stretch_length: int = 0
+    num_first: int = 0
+
+
+WHOLE_PASS = PassPart()
+"""A walk that has its pass alone."""
 
 
 def make_source_documents(

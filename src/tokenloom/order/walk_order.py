@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.kernels import (
+    WHOLE_PASS,
     PackWalkReader,
+    PassPart,
     SectionNeeded,
     SourceDocuments,
     WalkReader,
@@ -101,15 +103,18 @@ class WalkOrder:
             most_pieces=most_documents,
         )
 
-    def add_walks(self, first_walk: int, first_pair: int, last_pair: int, num_windows: int) -> None:
+    def add_walks(
+        self, first_walk: int, first_pair: int, last_pair: int, num_windows: int, part: PassPart = WHOLE_PASS
+    ) -> None:
         """Adds walks over the same pairs, or says the same again.
 
         Args:
             first_walk: the first of them; they end where others begin.
             first_pair, last_pair: the pairs; the last is one past them.
             num_windows: windows of a walk.
+            part: what they are of a pass that windows of several lengths share; packs have their passes alone.
         """
-        self._reader.add_walks(first_walk, first_pair, last_pair, num_windows)
+        self._reader.add_walks(first_walk, first_pair, last_pair, num_windows, part)
 
     def check(self) -> None:
         """Does nothing: the kernels look at the files that they read."""
