@@ -38,7 +38,7 @@ def changed_run(folder: Path, rng: np.random.Generator, *, head: str = HEAD, num
         weights = (("web", Fraction(int(rng.integers(1, 9)))), ("code", Fraction(int(rng.integers(0, 3)))))
         amendment = Amendment(position=position, weights=weights)
         if kind == "length":
-            amendment = Amendment(position=position, sequence_length=int(rng.choice([16, 24, 40])))
+            amendment = Amendment(position=position, sequence_length=int(rng.choice([8, 16, 24, 32, 40])))
         elif kind == "growth":
             write_pair(folder / f"web-{5 + number}", 70, first=10**6 * (number + 1), seed=number)
             amendment = Amendment(position=position, grows=True)

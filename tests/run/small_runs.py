@@ -28,11 +28,13 @@ def source(name: str, *windows: int, since: tuple[int, ...] = (), length: int = 
     return LockedSource(name=name, pairs=tuple(pairs), max_passes=max_passes)
 
 
-def segment(start: int, num_samples: int | None, weights, *, length: int = 10, mixed_as=None, stage="main"):
+def segment(
+    start: int, num_samples: int | None, weights, *, length: int = 10, mixed_as=None, stage="main", **other
+) -> LockedSegment:
     by_number = dict(enumerate(weights)) if isinstance(weights, list) else weights
     return LockedSegment(
         stage=stage, start=start, num_samples=num_samples, mixed_as=mixed_as, sequence_length=length,
-        weights=tuple((number, weight) for number, weight in sorted(by_number.items()) if weight),
+        weights=tuple((number, weight) for number, weight in sorted(by_number.items()) if weight), **other,
     )  # fmt: skip
 
 
@@ -42,7 +44,7 @@ def lock(sources, segments, *, block: int = 1, **other) -> RunLock:
     return RunLock(sources=tuple(sources), segments=tuple(segments), **settings)
 
 
-LENGTHS = (7, 10)
+LENGTHS = (5, 7, 10)
 
 
 @st.composite
@@ -67,7 +69,7 @@ BLOCKS = st.sampled_from([1, 2, 3, 8, 16, 40])
 
 @st.composite
 def random_locks(draw, *, blocks=BLOCKS) -> RunLock:
-    """Locks of up to six segments: cut, with sources that leave and return, grow, and at two sequence lengths."""
+    """Locks of up to six segments: cut, of several lengths that may share passes, with sources that leave and grow."""
     block = draw(blocks)
     sizes = draw(st.lists(st.integers(1, 90), min_size=1, max_size=6))
     starts = [sum(sizes[:number]) for number in range(len(sizes))]
@@ -80,9 +82,13 @@ def random_locks(draw, *, blocks=BLOCKS) -> RunLock:
         weights = weights if any(weights) else [1] * len(sources)
         mixed_as = size + draw(st.integers(0, 2 * block)) if draw(st.booleans()) else None
         endless = number == len(sizes) - 1 and draw(st.booleans())
-        segments.append(
-            segment(start, None if endless else size, weights, length=length, mixed_as=None if endless else mixed_as)
-        )
+        shared = {"stretch_length": draw(st.sampled_from([length, 3 * length, 10, 20]))} if draw(st.booleans()) else {}
+        if shared and shared["stretch_length"] % length:
+            shared = {}
+        if shared and not endless and mixed_as is not None:
+            shared["planned"] = draw(st.sampled_from([mixed_as, mixed_as + 7, 2 * mixed_as, 2**60]))
+        mixed_as = None if endless else mixed_as
+        segments.append(segment(start, None if endless else size, weights, length=length, mixed_as=mixed_as, **shared))
     return lock(sources, segments, block=block, seed=draw(st.integers(0, 2**63 - 1)))
 
 

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.timeline import run_through
-from tests.run.small_runs import Settings, lock, pair, random_sources, resolved_lock, segment, source, stage
+from tests.run.small_runs import LENGTHS, Settings, lock, pair, random_sources, resolved_lock, segment, source, stage
 
 from tokenloom import ConfigError
 from tokenloom.run.changes import check_past, first_moved, lock_changes
 from tokenloom.run.digest import content_of, order_digest, run_identity
 from tokenloom.run.lock import LockedDenial, LockedSource, RunLock
+from tokenloom.run.progress import Walk
 from tokenloom.run.timeline import Timeline
 
 MOST = 60
@@ -48,6 +49,13 @@ def what_is_read(lock: RunLock, stop: int) -> list[tuple]:
     return rows
 
 
+def walks_of(lock: RunLock, stop: int) -> list[Walk]:
+    """The walks of the first positions."""
+    timeline = Timeline(lock)
+    found = timeline.locate(np.arange(stop))
+    return [timeline.walk_of(*of) for of in sorted({*zip(found.sources.tolist(), found.walks.tolist(), strict=True)})]
+
+
 def shares_of(draw, names: list[str]) -> dict[str, int]:
     weights = {name: draw(st.integers(0, 5)) for name in names}
     return weights if any(weights.values()) else dict.fromkeys(names, 1)
@@ -61,7 +69,7 @@ def random_stage(draw, name: str, names: list[str]):
         given = {"passes": {name: draw(st.sampled_from(["0.5", 1, 2])) for name in weights}}
     return stage(
         name,
-        length=draw(st.sampled_from([7, 10])),
+        length=draw(st.sampled_from(LENGTHS)),
         on_exhausted=draw(st.sampled_from(["stop", "renormalise", "repeat"])),
         **given,
     )
@@ -151,6 +159,7 @@ def test_no_permitted_change_moves_what_was_read(run, data):
         changed_lock = resolved_lock(settings, sources, lock, consumed, denials=denials)
         if consumed:
             assert what_is_read(changed_lock, consumed) == what_is_read(lock, consumed), kind
+            assert walks_of(changed_lock, consumed) == walks_of(lock, consumed), kind
             assert order_digest(changed_lock, consumed) == order_digest(lock, consumed), kind
             identity = identity or run_identity(lock)
             assert run_identity(changed_lock) == identity
@@ -281,7 +290,7 @@ def test_changed_data_are_told_where_they_are_first_read():
         pairs[place] = replace(pairs[place], tokens_crc32=7)
         new = replace(old, sources=(LockedSource(name="web", pairs=tuple(pairs)), CODE))
         assert f"found position {first} moved: sample" in (text := refused(old, new, 20))
-        assert text.endswith("in changed data")
+        assert text.endswith("in changed data, or cut otherwise")
     assert first_moved(old, new, 9) is None
 
 

@@ -16,6 +16,7 @@ from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundErr
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.loading import build_dataloader
 from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.run.audit.occurrences import OccurrenceSearch
 from tokenloom.run.run import Run
 from tokenloom.samplers import MegatronPretrainingSampler
 
@@ -89,6 +90,57 @@ def test_two_lengths_make_no_batch(tmp_path):
         dataset.allocate_batch(2)
     loader = ThreadLoader(dataset, MegatronPretrainingSampler(700, 560, 20, 0, 2))
     assert [tuple(batch["tokens"].shape) for batch in loader] == [(20, 16), (20, 32), (20, 32)]
+
+
+LENGTHS = "".join(
+    STAGE.replace("[[stages]]", f'[[stages]]\nname = "{length}"')
+    .replace("16", str(length))
+    .replace("600", str(samples))
+    for length, samples in ((4, 301), (16, 90), (8, 50), (64, 160))
+)
+
+
+@pytest.mark.parametrize("documents", ["shuffled", "file"])
+def test_a_warm_up_of_lengths_reads_every_token_of_a_pass_once(tmp_path, documents):
+    run = make_run(tmp_path, LENGTHS, head=HEAD + f'documents = "{documents}"\n')
+    dataset = run.dataset()
+    places = [dataset.place(position) for position in range(601)]
+    for source, pairs in (("web", ("web-0", "web-1")), ("code", ("code",))):
+        num_tokens = sum(IndexedDataset(str(tmp_path / name)).num_tokens for name in pairs)
+        read = {
+            number: [place for place in places if (place.source, place.pass_number) == (source, number)]
+            for number in (0, 1)
+        }
+        assert {place.sequence_length for place in read[0]} == {4, 16, 8, 64}
+        assert read[1]
+        for number in (0, 1):
+            tokens = [
+                token for text in texts(dataset, [place.position for place in read[number]]) for token in text[:-1]
+            ]
+            assert len(set(tokens)) == len(tokens)
+            assert number == 1 or num_tokens - len(tokens) <= 16 + 8 + 2 * 64
+    plan, ledger = run.plan(), run.ledger()
+    assert [source.difference for source in plan.sources] == [0, 0]
+    for source, (_, row) in zip(plan.sources, ledger.sources, strict=True):
+        assert (row.balance, row.given_up, row.not_reached) == ((0, 0), 0, source.unseen_tokens)
+        assert source.uncovered_tokens == row.dropped_tail + row.first_of_passes
+
+
+def test_what_a_warm_up_read_is_found_again(tmp_path):
+    run = make_run(tmp_path, LENGTHS)
+    dataset = run.dataset()
+    for source, name in enumerate(("web", "code")):
+        read = [position for position in range(601) if dataset.place(position).source == name]
+        expected = [
+            (position, *row)
+            for position in read
+            for spans in [dataset.spans(position)]
+            for row in zip(spans.documents.tolist(), spans.starts.tolist(), spans.lengths.tolist(), strict=True)
+        ]
+        count = sum(pair.num_documents for pair in run.lock.sources[source].pairs)
+        found = OccurrenceSearch(dataset).find(source, range(count))
+        columns = (found.positions, found.documents, found.starts, found.lengths)
+        assert sorted(zip(*(column.tolist() for column in columns), strict=True)) == sorted(expected)
 
 
 def test_none_is_a_sample_without_loss(tmp_path):

@@ -80,14 +80,18 @@ def test_a_plan_counts_what_is_read(lock):
         seen = Counter(row[2] for row in found if row[1] == number)
         last = max((stream.walks[walk].pass_number for walk in seen), default=-1)
         begun = [(walk, one) for walk, one in enumerate(stream.walks) if one.pass_number <= last]
-        assert (each.num_passes, each.num_walks) == (last + 1, len(begun))
+        whole = [one for _, one in begun if not one.first_token]
+        assert (each.num_passes, each.num_walks) == (last + 1, len(whole))
+        assert each.difference == 0
+        assert each.seen_tokens == sum(seen[walk] * one.sequence_length for walk, one in begun)
+        if len(whole) < len(begun):  # of passes that several lengths share less is left than of each part
+            continue
         windows = {
             walk: num_windows(lock, stream.source.pairs[one.first_pair : one.last_pair], one.sequence_length)
             for walk, one in begun
         }
         unseen = sum((windows[walk] - seen[walk]) * one.sequence_length for walk, one in begun)
         assert unseen == each.unseen_tokens
-        assert each.seen_tokens == sum(seen[walk] * one.sequence_length for walk, one in begun)
 
 
 def test_packs_are_slots():

@@ -135,7 +135,8 @@ def _first_difference(before: Timeline, after: Timeline, start: int, stop: int) 
         if differs.any():
             position = int(positions[differs.argmax()])
             old, new = _place(before, position), _place(after, position)
-            return Moved(position=position, before=old, after=new if old != new else f"{new} in changed data")
+            new = new if old != new else f"{new} in changed data, or cut otherwise"
+            return Moved(position=position, before=old, after=new)
     return None
 
 
@@ -182,10 +183,14 @@ class _Compared:
         self._lengths = tuple(np.array([segment.sequence_length for segment in lock.segments]) for lock in locks)
         self._numbers_after = {source.name: number for number, source in enumerate(after.lock.sources)}
         others = [self._numbers_after.get(source.name) for source in before.lock.sources]
-        self._changed = [
+        self._changed = [  # or cut otherwise
             number
             for number, other in enumerate(others)
-            if other is not None and _contents(before.lock.sources[number]) != _contents(after.lock.sources[other])
+            if other is not None
+            and (
+                any(segment.stretch_length for lock in locks for segment in lock.segments)
+                or _contents(before.lock.sources[number]) != _contents(after.lock.sources[other])
+            )
         ]
 
     def differ(self, positions: NDArray[np.int64], before: Located, after: Located) -> NDArray[np.bool_]:
@@ -299,7 +304,7 @@ def _new_data(source: LockedSource, old: LockedSource | None) -> LockedSource:
 
 def _facts(lock: RunLock, segment: LockedSegment) -> tuple[object, ...]:
     weights = frozenset((lock.sources[source].name, weight) for source, weight in segment.weights)
-    size = segment.num_samples, segment.mixed_as
+    size = segment.num_samples, segment.mixed_as, segment.stretch_length
     return segment.stage, segment.start, *size, segment.sequence_length, weights
 
 

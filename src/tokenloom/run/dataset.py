@@ -450,10 +450,7 @@ class SourceGroups:
                     held=self._held,
                 )
             for walk in walks - member.walks:
-                known = self._timeline.walk_of(source, walk)
-                member.add_walk(
-                    walk, first_pair=known.first_pair, last_pair=known.last_pair, num_windows=known.num_windows
-                )
+                member.add_walk(self._timeline.walk_of(source, walk))
             self._members[source, length, level] = member
             return member
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from tokenloom.errors import ConfigError
 from tokenloom.run.lock import MOST_SAMPLES, LockedPair, LockedSegment, LockedSource, RunLock
-from tokenloom.run.progress import are_packs, mixed_size
+from tokenloom.run.progress import are_packs, mixed_size, planned_size
 
 
 def order_digest(lock: RunLock, position: int) -> str:
@@ -109,18 +109,19 @@ def _ids(lock: RunLock) -> list[object]:
     return [lock.tokenizer.pad, lock.tokenizer.eod if asked else None]
 
 
-def _clipped(lock: RunLock, segment: LockedSegment, position: int) -> tuple[int, int, int]:
+def _clipped(lock: RunLock, segment: LockedSegment, position: int) -> tuple[int, ...]:
     """Returns what decides the positions of a segment before one, but for weights.
 
     Beside its start and sequence length that is the length of the mixing block of its last position there: the blocks
-    before are whole.
+    before are whole. Of passes that several lengths share also their stretches, and how far it was planned.
     """
     stop = position - segment.start
     if segment.num_samples is not None:
         stop = min(stop, segment.num_samples)
     block = (stop - 1) // lock.mixing_block * lock.mixing_block
     length = min(lock.mixing_block, mixed_size(segment) - block)
-    return segment.start, segment.sequence_length, length
+    shared = () if segment.stretch_length is None else (segment.stretch_length, planned_size(segment))
+    return segment.start, segment.sequence_length, length, *shared
 
 
 def _read_from(segments: list[LockedSegment]) -> dict[int, list[int]]:

@@ -114,6 +114,9 @@ class LockedSegment:
             is the same.
         sequence_length: tokens in a sample.
         weights: (number of a source, weight above 0), by number.
+        stretch_length: tokens of the stretches that passes which begin here are cut into, since windows of another
+            length are to go on with them; None where no other length follows.
+        planned: positions that it was to have when it was begun, which stretches go by; None for `num_samples`.
     """
 
     stage: str
@@ -122,6 +125,8 @@ class LockedSegment:
     mixed_as: int | None = None
     sequence_length: int
     weights: tuple[tuple[int, int], ...]
+    stretch_length: int | None = field(default=None, metadata=MAY_BE_MISSING)
+    planned: int | None = field(default=None, metadata=MAY_BE_MISSING)
 
     @property
     def stop(self) -> int | None:

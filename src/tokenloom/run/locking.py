@@ -38,7 +38,7 @@ from tokenloom.run.lock import (
 )
 from tokenloom.run.members import Reading
 from tokenloom.run.packs import pack_counter
-from tokenloom.run.progress import Entered, Progress, mixed_size
+from tokenloom.run.progress import Entered, Progress, are_packs, mixed_size, planned_size
 from tokenloom.run.settings import DenialSettings, RunSettings, StageSettings, read_run, whole_weights
 from tokenloom.run.sources import lock_sources
 from tokenloom.run.tokenizer import locked_tokenizer
@@ -359,6 +359,7 @@ class _Resolving:
         self._numbers = {source.name: number for number, source in enumerate(sources)}
         self._block = settings.mixing_block
         self._progress = Progress(sources, settings)
+        self._stretches = _stretch_lengths(settings)
         self._consumed = consumed
         self._old_caps = [source.max_passes for source in (() if old is None else old.sources)]
         begun = [segment for segment in old.segments if segment.start < consumed] if old is not None else []
@@ -400,11 +401,16 @@ class _Resolving:
         kept = _smallest({source: weight for source, weight in weights if source not in gone})
         if not kept or (gone and read is None and stage.on_exhausted == "stop"):
             return False
-        sources = np.array([source for source, _ in kept], dtype=np.int64)
-        entered = self._progress.enter(stage.name, start, stage.sequence_length, sources)
         segment = LockedSegment(
-            stage=stage.name, start=start, num_samples=None, sequence_length=stage.sequence_length, weights=kept
+            stage=stage.name,
+            start=start,
+            num_samples=None,
+            sequence_length=stage.sequence_length,
+            weights=kept,
+            stretch_length=self._stretches[stage.name] if read is None else read.stretch_length,
+            planned=None if read is None else read.planned,
         )
+        entered = self._progress.enter(segment)
         if read is None:
             stop = self._stop(stage, entered, segment, stop)
             segment = replace(segment, num_samples=None if stop is None else stop - start)
@@ -417,6 +423,7 @@ class _Resolving:
             segment = _ended(segment, min(ends), self._block, self._consumed)
         self.segments.append(segment)
         if segment.num_samples is not None:
+            self._progress.plan(entered, segment)
             self._progress.leave(entered, segment, self._progress.mixed(segment))
         return True
 
@@ -493,6 +500,8 @@ class _Resolving:
         ends = [stop, growth, cap, consumed if returns else None]
         if size % self._block and read.start + size // self._block * self._block < consumed:
             ends.append(read.start + size)
+        if read.stretch_length is not None and (planned := planned_size(read)) < MOST_SAMPLES:
+            ends.append(read.start + planned)
         return _ended(read, min((end for end in ends if end is not None), default=None), self._block, consumed)
 
     def _cap(self, stage: StageSettings, entered: Entered, segment: LockedSegment, stop: int | None) -> int | None:
@@ -543,4 +552,28 @@ def _ended(read: LockedSegment, stop: int | None, block: int, consumed: int) -> 
     size = stop - read.start
     begin = (size - 1) // block * block
     mixed_as = min(mixed_size(read), begin + block) if read.start + begin < consumed else size
-    return replace(read, num_samples=size, mixed_as=mixed_as if mixed_as > size else None)
+    planned = None if read.stretch_length is None else planned_size(read)
+    return replace(
+        read,
+        num_samples=size,
+        mixed_as=mixed_as if mixed_as > size else None,
+        planned=None if planned == size else planned,
+    )
+
+
+def _stretch_lengths(settings: RunSettings) -> dict[str, int | None]:
+    """Returns, by stage, the length of the stretches that its passes are cut into; None for its windows alone.
+
+    That is the longest of the stages from this one on, as far as each length divides all longer ones before it, or is a
+    multiple of them.
+    """
+    found: dict[str, int | None] = {}
+    for number, stage in enumerate(settings.stages):
+        longest, is_alone = stage.sequence_length, True
+        for later in settings.stages[number + 1 :] if not are_packs(settings) else ():
+            lengths = sorted((longest, later.sequence_length))
+            if lengths[1] % lengths[0]:
+                break
+            longest, is_alone = lengths[1], is_alone and lengths[0] == lengths[1]
+        found[stage.name] = None if is_alone else longest
+    return found

@@ -19,6 +19,7 @@ from tokenloom.kernels import NOT_KNOWN, SourceDocuments, make_source_documents
 from tokenloom.order.computed_keys import source_key
 from tokenloom.order.walk_order import WalkOrder, with_pairs
 from tokenloom.run.lock import LockedPair, LockedSource, RunLock
+from tokenloom.run.progress import Walk
 from tokenloom.run.sample_settings import CONVERSATIONS, KINDS, most_in_pack
 from tokenloom.run.sources import check_one_dtype, check_opened
 from tokenloom.storage.settings import ObjectStorageSettings
@@ -172,10 +173,10 @@ class Member:
         self.walks: set[int] = set()
         """Those that were added."""
 
-    def add_walk(self, walk: int, *, first_pair: int, last_pair: int, num_windows: int) -> None:
+    def add_walk(self, walk: Walk) -> None:
         """Adds a walk; samples of others cannot be asked for."""
-        self.order.add_walks(walk, first_pair, last_pair, num_windows)
-        self.walks.add(walk)
+        self.order.add_walks(walk.number, walk.first_pair, walk.last_pair, walk.num_windows, walk.part)
+        self.walks.add(walk.number)
 
     def ask(self, question: Callable[[Any], Result]) -> Result:
         """Returns what the dataset answers, after opening the pairs that it needs for that."""

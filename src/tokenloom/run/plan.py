@@ -17,7 +17,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.kernels import MixedStage, Mixture
 from tokenloom.rendering.card import HasFacts
 from tokenloom.run.lock import LockedSegment, RunLock
-from tokenloom.run.progress import Entered, Progress, are_packs, given_out, mixed_size
+from tokenloom.run.progress import Entered, Progress, are_packs, given_out, mixed_size, planned_size
 from tokenloom.run.take_maps import Int64s
 
 MOST_PASS_ENDS = 5
@@ -47,6 +47,7 @@ class PlannedReading:
         num_tokens: tokens of these samples.
         begun_before, begun_after: passes that were begun before the segment, and after it.
         left_before, left_after: samples that are left of those.
+        taken_over: those of them that are left of a pass that was begun in samples of another length.
         walks: walks that begin in the segment; None in an endless one.
         num_pass_ends: passes that end in the segment.
         pass_ends: positions at which the first of them have ended, before mixing.
@@ -63,6 +64,7 @@ class PlannedReading:
     begun_after: int | None
     left_before: int
     left_after: int | None
+    taken_over: int
     walks: tuple[PlannedWalks, ...] | None
     num_pass_ends: int | None
     pass_ends: tuple[int, ...]
@@ -202,7 +204,8 @@ class _Planning:
     def add(self, segment: LockedSegment) -> PlannedSegment:
         numbers = np.array([source for source, _ in segment.weights], dtype=np.int64)
         joined = set(self._progress.joined)
-        entered = self._progress.enter(segment.stage, segment.start, segment.sequence_length, numbers)
+        entered = self._progress.enter(segment)
+        self._progress.plan(entered, segment)
         mixture = Mixture([weight for _, weight in segment.weights])
         begun_before = [self._progress.num_begun(source) for source in numbers.tolist()]
         ends = self._pass_ends(entered, mixture, segment)
@@ -212,9 +215,9 @@ class _Planning:
         if segment.num_samples is not None:
             mixed = self._progress.mixed(segment)
             counts, num_left_over = _counts(segment, mixed, self._lock.mixing_block)
-            walks = self._progress.num_walks(numbers)
             self._progress.leave(entered, segment, mixed)
-            begun = self._begun(entered, self._progress.num_walks(numbers) - walks, set(self._progress.joined) - joined)
+            passes = [self._progress.num_begun(source) for source in numbers.tolist()]
+            begun = self._begun(entered, np.subtract(passes, begun_before), set(self._progress.joined) - joined)
         total = sum(weight for _, weight in segment.weights)
         readings = []
         for leaf, (source, weight) in enumerate(segment.weights):
@@ -231,6 +234,7 @@ class _Planning:
                 begun_after=None if count is None else self._progress.num_begun(source),
                 left_before=entered.left_of_pass(leaf),
                 left_after=None if count is None else self._progress.left_of_pass(source),
+                taken_over=entered.taken_over.get(leaf, 0),
                 walks=None if count is None else tuple(begun[leaf]),
                 num_pass_ends=ends[leaf][0],
                 pass_ends=ends[leaf][1],
@@ -257,6 +261,9 @@ class _Planning:
         left: dict[int, tuple[int, int]] = {}
         for entered, reading in self._read[number]:
             length = entered.sequence_length
+            if reading.taken_over:
+                samples, before = left.popitem()[1]
+                slots += reading.taken_over * length - samples * before
             seen += (reading.num_samples or 0) * length
             left[entered.phase] = reading.left_after or 0, length
             for each in reading.walks or ():
@@ -359,7 +366,8 @@ def closed_at(lock: RunLock, position: int) -> RunLock:
             break
         size = position - segment.start
         if segment.num_samples is None or segment.num_samples > size:
-            segment = replace(segment, num_samples=size, mixed_as=mixed_size(segment))
+            planned = None if segment.stretch_length is None else planned_size(segment)
+            segment = replace(segment, num_samples=size, mixed_as=mixed_size(segment), planned=planned)
         segments.append(segment)
     return replace(lock, segments=tuple(segments))
 

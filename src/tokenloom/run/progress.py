@@ -4,10 +4,15 @@ Segments are entered and left in order. A segment that is left as a whole has ta
 that was cut within a mixing block gives back what the rest of that block would have given, and each source gives that
 first in the segments that follow. So no window is lost or comes twice, and nothing before the cut moves.
 
-A *phase* is a stretch of segments of one sequence length; each begins a new walk of every source. A source whose pairs
-have become more since it was last read is in one of three cases. None of its pass is left: the next walk is over all
-pairs. Some is left: a walk over the new pairs alone is merged with it, so that both end together. The new pairs have no
-window of their own: they wait for the next walk.
+A *phase* is a row of segments of one sequence length. Where the lock knows beforehand that another length follows,
+passes go on through it: they are cut into stretches of the longest length (`PassPart`), each segment reads as many
+whole ones as it is planned to, and the next begins a walk over the rest of the pass, which leaves out less than a
+window of its length. Otherwise each phase begins a new walk of every source: after a change that was not planned, of
+packs, and of a pass that new pairs have joined.
+
+A source whose pairs have become more since it was last read is in one of three cases. None of its pass is left: the
+next walk is over all pairs. Some is left: a walk over the new pairs alone is merged with it, so that both end together.
+The new pairs have no window of their own: they wait for the next walk.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -23,11 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import MixedStage
+from tokenloom.kernels import WHOLE_PASS, MixedStage, Mixture, PassPart
 from tokenloom.order.computed_keys import mixing_key
 from tokenloom.run.lock import MOST_SAMPLES, LockedPair, LockedSegment, LockedSource, RunLock
 from tokenloom.run.sample_settings import CONVERSATIONS
-from tokenloom.run.take_maps import Int64s, Leftovers, Merge, Stretch, TakeMap, Windows, chained, rest_of
+from tokenloom.run.take_maps import Chain, Int64s, Leftovers, Merge, Stretch, TakeMap, Windows, chained, rest_of
 
 if TYPE_CHECKING:
     from tokenloom.run.settings import RunSettings
@@ -49,6 +54,7 @@ class Walk:
         num_windows: samples in it.
         pass_number: which pass it belongs to, from 0: a walk over new pairs alone belongs to the pass that it joins.
         sequence_length: tokens of a sample.
+        part: what it is of a pass that windows of several lengths share.
     """
 
     number: int
@@ -57,6 +63,7 @@ class Walk:
     num_windows: int
     pass_number: int
     sequence_length: int
+    part: PassPart = WHOLE_PASS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,6 +82,9 @@ class Entered:
         passes: int64[num_leaves], number of the pass that is the first regular walk.
         early: by leaf, what comes before regular walks; all of it of passes that were begun.
         unread: by leaf, see `Progress.unread`.
+        taken_over: by leaf, windows of the rest of a pass that was begun in windows of another length.
+        stretch_length: as in the segment; 0 for None.
+        num_tokens: int64[num_leaves], tokens that the windows of a regular walk cover, with less than one more.
     """
 
     start: int
@@ -88,6 +98,9 @@ class Entered:
     passes: Int64s
     early: Mapping[int, TakeMap]
     unread: Mapping[int, Fraction]
+    taken_over: Mapping[int, int]
+    stretch_length: int
+    num_tokens: Int64s
 
     def leaf_of(self, source: int) -> int | None:
         """Returns the leaf of a source; None if it is not read."""
@@ -101,6 +114,9 @@ class Entered:
 
     def regular_walk(self, leaf: int, number: int) -> Walk:
         """Returns what a regular walk goes over."""
+        part = WHOLE_PASS
+        if self.stretch_length:
+            part = PassPart(num_tokens=int(self.num_tokens[leaf]), stretch_length=self.stretch_length)
         return Walk(
             number=number,
             first_pair=0,
@@ -108,6 +124,7 @@ class Entered:
             num_windows=int(self.num_windows[leaf]),
             pass_number=int(self.passes[leaf]) + number - int(self.walks[leaf]),
             sequence_length=self.sequence_length,
+            part=part,
         )
 
     def locate(self, leaves: NDArray[np.int32], takes: Int64s) -> Windows:
@@ -150,6 +167,31 @@ class Entered:
         return max(0, _within(left, int(self.num_windows[leaf]), begun, unread, max_passes))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rest:
+    """The rest of a pass, as a walk of its own, of which nothing is read yet.
+
+    Attributes:
+        walk: the walk, whose windows are of the length that was read last.
+        num_before: takes of its source before it, in the segment that was entered.
+    """
+
+    walk: Walk
+    num_before: int = 0
+
+    def of_length(self, sequence_length: int) -> _Rest | None:
+        """Returns the same in windows of another length; None if there is none, or stretches are no multiple of it."""
+        part = self.walk.part
+        if part.stretch_length % sequence_length:
+            return None
+        begin = -(-part.first_token // sequence_length)
+        num_windows = part.num_tokens // sequence_length - begin
+        if num_windows < 1:
+            return None
+        part = part._replace(first_token=begin * sequence_length)
+        return _Rest(walk=replace(self.walk, num_windows=num_windows, sequence_length=sequence_length, part=part))
+
+
 class Progress:
     """How far the sources of a run are; moves on from segment to segment."""
 
@@ -158,6 +200,8 @@ class Progress:
         self.sizes: WalkSizes = WalkSizes(sources, settings)
         self.joined: dict[tuple[int, int], Walk] = {}
         """Walks over new pairs alone, by source and number."""
+        self.parts: dict[tuple[int, int], Walk] = {}
+        """Walks that read a part of a pass alone, by source and number."""
         self.unread: dict[int, Fraction] = {}
         """By capped source, how many passes changes of length have left unread, in all."""
         self._sources = sources
@@ -169,6 +213,10 @@ class Progress:
         self._phases = np.full(count, -1, dtype=np.int64)
         self._walks, self._offsets, self._num_windows, self._num_pairs, self._passes = np.zeros((5, count), np.int64)
         self._early: dict[int, TakeMap] = {}
+        self._rests: dict[int, _Rest] = {}
+        """By source, the rest of its pass, behind what is early."""
+        self._planned: dict[int, int] = {}
+        """By source, the regular walk that a segment is planned to leave in its midst."""
 
     def mixed(self, segment: LockedSegment) -> MixedStage:
         """Returns the mixture of a segment."""
@@ -181,12 +229,9 @@ class Progress:
 
     def left_of_pass(self, source: int) -> int:
         """Returns how many windows are left of the pass of a source that was begun."""
-        offset, early = int(self._offsets[source]), self._early.get(source)
-        return (int(self._num_windows[source]) - offset if offset else 0) + (0 if early is None else len(early))
-
-    def num_walks(self, sources: Int64s) -> Int64s:
-        """Returns how many walks of sources were begun, and joined: int64[num_sources]."""
-        return self._walks[sources] + (self._offsets[sources] > 0)
+        offset, early, rest = int(self._offsets[source]), self._early.get(source), self._rests.get(source)
+        left = int(self._num_windows[source]) - offset if offset else 0
+        return left + (0 if early is None else len(early)) + (0 if rest is None else rest.walk.num_windows)
 
     def may_take(self, source: int, start: int, sequence_length: int, max_passes: int) -> int:
         """Returns how many windows a segment from here on may take of a source, below 0 if too many were taken.
@@ -197,7 +242,11 @@ class Progress:
         num_windows = self.sizes.windows(source, 0, num_pairs, sequence_length)
         left, unread = self.left_of_pass(source), self.unread.get(source, Fraction(0))
         if self._phases[source] != self._phase + (sequence_length != self._sequence_length):
-            left, unread = 0, unread + self._unread_of(source)
+            rest = self._rests.get(source)
+            if rest is not None and (rest := rest.of_length(sequence_length)) is not None:
+                left, unread = rest.walk.num_windows, unread + self._lost(source, rest)
+            else:
+                left, unread = 0, unread + self._unread_of(source)
         elif left:  # what has come since joins the pass
             left += self.sizes.windows(source, int(self._num_pairs[source]), num_pairs, sequence_length)
         return _within(left, num_windows, self.num_begun(source), unread, max_passes)
@@ -207,22 +256,41 @@ class Progress:
         left = self.left_of_pass(source)
         return Fraction(left, int(self._num_windows[source])) if left else Fraction(0)
 
-    def enter(self, stage: str, start: int, sequence_length: int, sources: Int64s) -> Entered:
-        """Returns what sources give from a position on."""
+    def enter(self, segment: LockedSegment) -> Entered:
+        """Returns what sources give from the start of a segment on, of which the end need not be known."""
+        start, sequence_length = segment.start, segment.sequence_length
+        sources = np.array([source for source, _ in segment.weights], dtype=np.int64)
         if sequence_length != self._sequence_length:
             self._sequence_length = sequence_length
             self._phase += 1
         num_pairs = self.sizes.num_pairs(sources, start)
         new = self._phases[sources] != self._phase
+        taken_over = {}
+        for leaf in np.flatnonzero(new).tolist() if self._rests else ():
+            if (num_windows := self._take_over(int(sources[leaf]))) is not None:
+                taken_over[leaf], new[leaf] = num_windows, False
         grown = sources[~new & (num_pairs != self._num_pairs[sources])]
         self._begin_phase(sources[new], num_pairs[new])
+        if segment.stretch_length is not None:
+            for source in sources[self._offsets[sources] > 0].tolist():
+                self._set_aside(source)
         if len(grown):
             for source, last_pair in zip(grown.tolist(), self.sizes.num_pairs(grown, start).tolist(), strict=True):
                 self._grow(source, last_pair)
-        self._check_sizes(stage, start, sources)
+        self._check_sizes(segment.stage, start, sources)
         early = {}
         if self._early:
             early = {leaf: self._early[source] for leaf, source in enumerate(sources.tolist()) if source in self._early}
+        for leaf, source in enumerate(sources.tolist()) if self._rests else ():
+            if (rest := self._rests.get(source)) is not None:
+                before = early.get(leaf)
+                self._rests[source] = replace(rest, num_before=0 if before is None else len(before))
+                whole = _windows_of(rest.walk)
+                early[leaf] = whole if before is None else Chain([before, whole])
+                self.parts[source, rest.walk.number] = rest.walk
+                if segment.stretch_length is None:  # nothing goes on with what it leaves
+                    self._early[source] = early[leaf]
+                    del self._rests[source]
         unread = {}
         if self.unread:
             unread = {leaf: self.unread[each] for leaf, each in enumerate(sources.tolist()) if each in self.unread}
@@ -238,7 +306,29 @@ class Progress:
             passes=self._passes[sources],
             early=early,
             unread=unread,
+            taken_over=taken_over,
+            stretch_length=segment.stretch_length or 0,
+            num_tokens=self.sizes.covered(sources, self._num_pairs[sources]) if segment.stretch_length else sources[:0],
         )
+
+    def plan(self, entered: Entered, segment: LockedSegment) -> None:
+        """Says of the walks that a segment is planned to leave in their midst how far it reads them."""
+        if segment.stretch_length is None or (size := planned_size(segment)) >= MOST_SAMPLES:
+            return
+        planned = Mixture([weight for _, weight in segment.weights]).counts(size)
+        for leaf, source in enumerate(entered.sources.tolist()):
+            count, rest = int(planned[leaf]), self._rests.get(source)
+            if rest is not None:
+                read = min(max(0, count - rest.num_before), rest.walk.num_windows)
+                self._plan_walk(source, rest.walk, read)
+            walks, read = divmod(max(0, count - entered.num_early(leaf)), int(entered.num_windows[leaf]))
+            if read:
+                self._planned[source] = int(entered.walks[leaf]) + walks
+                self._plan_walk(source, entered.regular_walk(leaf, self._planned[source]), read)
+
+    def _plan_walk(self, source: int, walk: Walk, num_first: int) -> None:
+        num_first = num_first if num_first < walk.num_windows else 0
+        self.parts[source, walk.number] = replace(walk, part=walk.part._replace(num_first=num_first))
 
     def leave(self, entered: Entered, segment: LockedSegment, mixed: MixedStage) -> None:
         """Moves on behind a segment that was entered, and has an end."""
@@ -251,6 +341,7 @@ class Progress:
             for leaf in np.unique(leaves).tolist():
                 left[leaf], counts[leaf] = _unread(np.sort(takes[leaves == leaf]), int(counts[leaf]))
         odd = {leaf for leaf in (*left, *entered.early) if entered.num_early(leaf) or len(left.get(leaf, ()))}
+        taken = counts.copy()
         for leaf in odd:
             self._leave_early(entered, leaf, int(counts[leaf]), left.get(leaf, np.empty(0, dtype=np.int64)))
             counts[leaf] = max(0, int(counts[leaf]) - entered.num_early(leaf))
@@ -258,17 +349,88 @@ class Progress:
         walks, self._offsets[sources] = np.divmod(entered.offsets + counts, entered.num_windows)
         self._walks[sources] = entered.walks + walks
         self._passes[sources] = entered.passes + walks
+        if segment.stretch_length is not None:
+            for leaf in range(len(sources)):
+                self._leave_pass(entered, leaf, int(taken[leaf]))
         self._check_walks(segment, sources)
+
+    def _leave_pass(self, entered: Entered, leaf: int, taken: int) -> None:
+        """Makes a walk of the rest of a pass that was begun, behind what the walk that reads it is planned to read."""
+        source = int(entered.sources[leaf])
+        rest, offset, number = self._rests.pop(source, None), int(self._offsets[source]), int(self._walks[source])
+        planned = self._planned.pop(source, -1)
+        if planned >= number + (offset > 0):  # a cut came before it
+            del self.parts[source, planned]
+        if offset:
+            walk = self.parts.get((source, number)) or entered.regular_walk(leaf, number)
+            self._walks[source], self._offsets[source] = number + 1, 0
+            self._passes[source] += 1
+        elif rest is not None:
+            walk, offset = self.parts.get((source, rest.walk.number), rest.walk), taken - rest.num_before
+            if offset <= 0:
+                self._rests[source] = rest
+                return
+        else:
+            return
+        read = walk.part.num_first or walk.num_windows
+        if offset < read:  # a cut
+            maps = [self._early.get(source), Stretch(walk.number, offset, read)]
+            early = chained([each for each in maps if each is not None])
+            assert early is not None
+            self._early[source] = early
+        pass_walk = walk.number if walk.part.pass_walk < 0 else walk.part.pass_walk
+        first_token = walk.part.first_token + read * walk.sequence_length
+        part = walk.part._replace(pass_walk=pass_walk, first_token=first_token, num_first=0)
+        new = replace(walk, number=int(self._walks[source]), part=part)
+        if (left := _Rest(walk=new).of_length(walk.sequence_length)) is not None:
+            self._rests[source] = left
+            self._walks[source] += 1
+
+    def _take_over(self, source: int) -> int | None:
+        """Goes on with the rest of a pass in windows of today's length; returns how many, None if there are none."""
+        rest = self._rests.get(source)
+        if rest is None or (rest := rest.of_length(self._sequence_length)) is None:
+            return None
+        if self._sources[source].max_passes is not None and (part := self._lost(source, rest)):
+            self.unread[source] = self.unread.get(source, Fraction(0)) + part
+        self._early.pop(source, None)
+        self._rests[source] = rest
+        self._phases[source] = self._phase
+        self._num_windows[source] = self._windows_of_pass(source, self._sequence_length)
+        return rest.walk.num_windows
+
+    def _windows_of_pass(self, source: int, sequence_length: int) -> int:
+        return self.sizes.windows(source, 0, int(self._num_pairs[source]), sequence_length)
+
+    def _lost(self, source: int, rest: _Rest) -> Fraction:
+        """Returns which part of a pass is not read if it goes on in other windows; below 0 if these read more."""
+        now = Fraction(rest.walk.num_windows, self._windows_of_pass(source, rest.walk.sequence_length))
+        return self._unread_of(source) - now
+
+    def _set_aside(self, source: int) -> TakeMap | None:
+        """Puts all that is left of the pass of a source before its regular walks, which begin with the next pass."""
+        maps: list[TakeMap] = [self._early.pop(source)] if source in self._early else []
+        if (rest := self._rests.pop(source, None)) is not None:
+            maps.append(_windows_of(rest.walk))
+            self.parts[source, rest.walk.number] = rest.walk
+        if offset := int(self._offsets[source]):
+            maps.append(Stretch(int(self._walks[source]), offset, int(self._num_windows[source])))
+            self._offsets[source] = 0
+            self._walks[source] += 1
+            self._passes[source] += 1
+        left = chained(maps)
+        if left is not None:
+            self._early[source] = left
+        return left
 
     def _leave_early(self, entered: Entered, leaf: int, count: int, left: Int64s) -> None:
         """Keeps of a source what comes before its regular walks: what a cut gave back, and what is left of before."""
         leaves = np.full(len(left), leaf, dtype=np.int32)
         maps: list[TakeMap | None] = [Leftovers(*entered.locate(leaves, left))]
-        if leaf in entered.early:
-            maps.append(rest_of(entered.early[leaf], count))
-        early = chained([each for each in maps if each is not None])
         source = int(entered.sources[leaf])
-        self._early.pop(source, None)
+        if (before := self._early.pop(source, None)) is not None:
+            maps.append(rest_of(before, count))
+        early = chained([each for each in maps if each is not None])
         if early is not None:
             self._early[source] = early
 
@@ -283,34 +445,26 @@ class Progress:
         self._num_pairs[sources] = num_pairs
         self._num_windows[sources] = self.sizes.of_sources(sources, num_pairs, self._sequence_length)
         self._phases[sources] = self._phase
-        if self._early:
-            for source in sources.tolist():
-                self._early.pop(source, None)
+        for source in sources.tolist() if self._early or self._rests else ():
+            self._early.pop(source, None)
+            self._rests.pop(source, None)
 
     def _grow(self, source: int, last_pair: int) -> None:
-        walk, offset = int(self._walks[source]), int(self._offsets[source])
-        begun = offset > 0
-        maps: list[TakeMap] = [self._early.pop(source)] if source in self._early else []
-        if begun:
-            maps.append(Stretch(walk, offset, int(self._num_windows[source])))
-        rest = chained(maps)
+        left = self._set_aside(source)
         first_pair = int(self._num_pairs[source])
         num_new = self.sizes.windows(source, first_pair, last_pair, self._sequence_length)
-        next_walk, next_pass = walk + begun, int(self._passes[source]) + begun
-        if rest is not None and num_new:
-            self.joined[source, next_walk] = Walk(
-                number=next_walk,
+        if left is not None and num_new:
+            number = int(self._walks[source])
+            self.joined[source, number] = Walk(
+                number=number,
                 first_pair=first_pair,
                 last_pair=last_pair,
                 num_windows=num_new,
-                pass_number=next_pass - 1,
+                pass_number=int(self._passes[source]) - 1,
                 sequence_length=self._sequence_length,
             )
-            rest = Merge([rest, Stretch(next_walk, 0, num_new)])
-            next_walk += 1
-        if rest is not None:
-            self._early[source] = rest
-        self._walks[source], self._offsets[source], self._passes[source] = next_walk, 0, next_pass
+            self._early[source] = Merge([left, Stretch(number, 0, num_new)])
+            self._walks[source] += 1
         self._num_pairs[source] = last_pair
         self._num_windows[source] = self.sizes.windows(source, 0, last_pair, self._sequence_length)
 
@@ -357,6 +511,16 @@ def mixed_size(segment: LockedSegment) -> int:
     """Returns the size that the mixing blocks of a segment go by."""
     size = segment.num_samples if segment.mixed_as is None else segment.mixed_as
     return MOST_SAMPLES if size is None else size
+
+
+def planned_size(segment: LockedSegment) -> int:
+    """Returns the positions that a segment was to have when it was begun."""
+    size = segment.num_samples if segment.planned is None else segment.planned
+    return MOST_SAMPLES if size is None else size
+
+
+def _windows_of(walk: Walk) -> Stretch:
+    return Stretch(walk.number, 0, walk.num_windows)
 
 
 def given_out(segment: LockedSegment, block: int) -> int:
@@ -420,6 +584,11 @@ class WalkSizes:
         for place in np.flatnonzero(self._num_pairs[sources] != num_pairs).tolist():
             found[place] = self.windows(int(sources[place]), 0, int(num_pairs[place]), sequence_length)
         return found
+
+    def covered(self, sources: Int64s, num_pairs: Int64s) -> Int64s:
+        """Returns the tokens of walks over the first pairs of sources, without what a last window reads beyond."""
+        both = zip(sources.tolist(), num_pairs.tolist(), strict=True)
+        return np.array([self.tokens(source, 0, last) for source, last in both], dtype=np.int64) - self._extra
 
     def windows(self, source: int, first_pair: int, last_pair: int, sequence_length: int) -> int:
         """Returns the windows of a walk over pairs [first_pair, last_pair) of a source."""

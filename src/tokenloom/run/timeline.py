@@ -154,9 +154,9 @@ class Timeline:
         for segment, leaf in self._readings(source):
             if segment.entered.walks[leaf] <= walk:
                 latest = segment.entered, leaf
-        joined = self._progress.joined.get((source, walk))
-        if joined is not None:
-            return joined
+        special = self._progress.joined.get((source, walk)) or self._progress.parts.get((source, walk))
+        if special is not None:
+            return special
         if latest is None or not 0 <= walk < MOST_WALKS:
             message = f"expected a walk of source {source} that the run comes to, found {walk}"
             raise IndexError(message)
@@ -199,7 +199,8 @@ class Timeline:
 
     def _build(self, segment: LockedSegment) -> _Segment:
         sources = np.array([source for source, _ in segment.weights], dtype=np.int64)
-        entered = self._progress.enter(segment.stage, segment.start, segment.sequence_length, sources)
+        entered = self._progress.enter(segment)
+        self._progress.plan(entered, segment)
         mixed = self._progress.mixed(segment)
         given = mixed.counts(given_out(segment, self.lock.mixing_block))
         return _Segment(entered=entered, mixed=mixed, given=given, sources=sources.astype(np.int32))

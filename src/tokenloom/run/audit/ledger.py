@@ -34,6 +34,9 @@ CHUNK_SLOTS = 1 << 20
 CHUNK_SAMPLES = 1 << 15
 """What is looked into at a time, at most."""
 
+_ANY_PHASE = -1
+"""Of a reading that goes on with what is left of a pass, whatever the sequence length was."""
+
 _WINDOWS_PER_DOCUMENT = 8
 """Windows of a walk whose spans are found in the time in which one document is found in it, about."""
 
@@ -119,10 +122,10 @@ class _Counting:
             phases.append(phases[-1] + (segment.sequence_length != before.sequence_length))
         for number in reversed(range(len(segments))):
             for reading in segments[number].readings:
-                goes_on = later.get(reading.source) == phases[number]
+                goes_on = later.get(reading.source) in (phases[number], _ANY_PHASE)
                 ends = "not reached" if phases[number] == phases[-1] else "given up"
                 found[number, reading.source] = "handed on" if goes_on else ends
-                later[reading.source] = phases[number]
+                later[reading.source] = _ANY_PHASE if reading.taken_over else phases[number]
         return found
 
     def _row(self, part: Part, reading: PlannedReading, length: int, brought: int) -> LedgerRow:
@@ -141,6 +144,8 @@ class _Counting:
         if not self._are_packs:
             first = sum(each.count for each in walks) * extra_tokens(self._lock)
             tail = offered - first - sum(each.num_windows * each.count for each in walks) * length
+            if reading.taken_over:
+                tail += brought - reading.taken_over * length
             not_reached = (reading.left_after or 0) * length
             return replace(row, first_of_passes=first, dropped_tail=tail, not_reached=not_reached)
         if is_counted and self._has_conversations:
@@ -299,7 +304,8 @@ class LedgerRow:
         offered: tokens of the passes that begin here.
         counts: what is in the slots of the samples, and the tokens that they read.
         first_of_passes: first tokens of passes, which are no label of anything.
-        dropped_tail: tokens outside the whole windows of a pass.
+        dropped_tail: tokens outside the whole windows of a pass; also those that another sequence length leaves out, or
+            less than none where shorter samples read what longer ones left out.
         dropped: conversations that no sample holds.
         handed_on: tokens that later stages go on with.
         given_up: tokens left of passes that nothing goes on with, since samples of another length follow.

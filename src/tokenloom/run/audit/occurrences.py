@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import sample_numbers
+from tokenloom.kernels import WHOLE_PASS, PassPart, sample_numbers
 from tokenloom.order.walk_order import Occurrences
 from tokenloom.order.windows import SpanBatch
 from tokenloom.run.audit.span_table import Int64s, PairRows, SpanTable
@@ -45,6 +45,7 @@ class Cut:
         first_pair, last_pair: the pairs of the source that a walk goes over.
         num_windows: windows of a walk.
         content: SHA-256, in hex, over what is known of the content of these pairs.
+        part: what a walk is of a pass that windows of several lengths share.
     """
 
     sequence_length: int
@@ -52,6 +53,7 @@ class Cut:
     last_pair: int
     num_windows: int
     content: str
+    part: PassPart
 
 
 Ranges = list[tuple[int, int]]
@@ -120,7 +122,14 @@ class _Reading:
         if max(first, num_early) < stop:
             walk = entered.regular_walk(leaf, int(entered.walks[leaf]))
             base = walk.number * walk.num_windows + int(entered.offsets[leaf]) - num_early
-            self._of(source, walk).append((base + max(first, num_early), base + stop))
+            begin, end = base + max(first, num_early), base + stop
+            last = (end - 1) // walk.num_windows
+            if walk.part != WHOLE_PASS and (planned := self._timeline.walk_of(source, last)).part != walk.part:
+                middle = max(begin, last * walk.num_windows)
+                self._of(source, planned).append((middle, end))
+                end = middle
+            if begin < end:
+                self._of(source, walk).append((begin, end))
 
     def _add_range(self, source: int, window_range: WindowRange) -> None:
         number, first, stop = window_range
@@ -138,6 +147,7 @@ class _Reading:
             last_pair=walk.last_pair,
             num_windows=walk.num_windows,
             content=content,
+            part=walk.part,
         )
         return self.found.setdefault(source, {}).setdefault(cut, [])
 
@@ -229,7 +239,7 @@ class OccurrenceSearch:
         at_once = max(1, _MOST_AT_ONCE // num_documents)
         for run in np.split(walks, np.flatnonzero(np.diff(walks) > 1) + 1):  # others lie between
             begin = self._timeline.walk_of(source, int(run[0]))
-            order.add_walks(begin.number, begin.first_pair, begin.last_pair, begin.num_windows)
+            order.add_walks(begin.number, begin.first_pair, begin.last_pair, begin.num_windows, begin.part)
             passes = run - run[0] + begin.pass_number
             for at in range(0, len(run), at_once):
                 yield run[at : at + at_once], passes[at : at + at_once]
