@@ -172,6 +172,22 @@ def test_no_permitted_change_moves_what_was_read(run, data):
         assert list(zip(*(column.tolist() for column in columns), strict=True)) == run_through(lock, stop)[0]
 
 
+def test_a_cap_that_held_back_a_source_may_go_again():
+    stages = (
+        stage("short", length=5, samples=10, weights={"a": 3, "b": 4}),
+        stage("middle", length=7, samples=32, weights={"a": 4, "b": 1}),
+        stage("long", samples=38, weights={"a": 1, "b": 2}, on_exhausted="renormalise"),
+    )
+    a, b = (LockedSource(name=name, pairs=(pair(size),)) for name, size in (("a", 142), ("b", 36)))
+    settings = Settings(stages=stages)
+    first = resolved_lock(settings, (a, b))
+    capped = resolved_lock(settings, (replace(a, max_passes=1), b), first, 77)
+    assert dict(capped.segments[-1].weights).keys() == {1}
+    freed = resolved_lock(settings, (a, b), capped, 78)
+    assert order_digest(freed, 78) == order_digest(capped, 78)
+    assert dict(freed.segments[-1].weights).keys() == {0, 1}
+
+
 @given(runs(), st.data())
 def test_resolving_again_changes_nothing(run, data):
     settings, sources = run

@@ -203,7 +203,7 @@ class Progress:
         self.parts: dict[tuple[int, int], Walk] = {}
         """Walks that read a part of a pass alone, by source and number."""
         self.unread: dict[int, Fraction] = {}
-        """By capped source, how many passes changes of length have left unread, in all."""
+        """By source, how many passes changes of length have left unread, in all; a cap of today may be gone tomorrow."""
         self._sources = sources
         self._block = settings.mixing_block
         self._key = mixing_key(settings.seed)
@@ -391,7 +391,7 @@ class Progress:
         rest = self._rests.get(source)
         if rest is None or (rest := rest.of_length(self._sequence_length)) is None:
             return None
-        if self._sources[source].max_passes is not None and (part := self._lost(source, rest)):
+        if part := self._lost(source, rest):
             self.unread[source] = self.unread.get(source, Fraction(0)) + part
         self._early.pop(source, None)
         self._rests[source] = rest
@@ -436,7 +436,7 @@ class Progress:
 
     def _begin_phase(self, sources: Int64s, num_pairs: Int64s) -> None:
         for source in sources.tolist():
-            if self._sources[source].max_passes is not None and (part := self._unread_of(source)):
+            if part := self._unread_of(source):
                 self.unread[source] = self.unread.get(source, Fraction(0)) + part
         begun = self._offsets[sources] > 0
         self._walks[sources] += begun
