@@ -10,10 +10,10 @@ from docs_site.names import _annotation, _default, namespaces, public_names
 from tokenloom.run import settings
 
 KEYS_OF_RUN = {
-    "At the top": (settings.RunSettings, settings._TOP),
-    "A source, in `[sources]`": (settings.SourceSettings, settings._SOURCE),
+    "At the top": (settings.RunSettings, settings.TOP_KEYS),
+    "A source, in `[sources]`": (settings.SourceSettings, settings.SOURCE_KEYS),
     "A stage, in `[[stages]]`": (settings.StageSettings, settings.STAGE_KEYS),
-    "What is denied, in `[[denied]]`": (settings.DenialSettings, ("documents", "from", "reason")),
+    "What is denied, in `[[denied]]`": (settings.DenialSettings, settings.DENIAL_KEYS),
 }
 """The keys of each part of a `run.toml`, and the class whose docstring says what they mean."""
 

@@ -16,7 +16,6 @@ from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundErr
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.loading import build_dataloader
 from tokenloom.loading.thread_loader import ThreadLoader
-from tokenloom.run.audit.occurrences import OccurrenceSearch
 from tokenloom.run.run import Run
 from tokenloom.samplers import MegatronPretrainingSampler
 
@@ -138,7 +137,7 @@ def test_what_a_warm_up_read_is_found_again(tmp_path):
             for row in zip(spans.documents.tolist(), spans.starts.tolist(), spans.lengths.tolist(), strict=True)
         ]
         count = sum(pair.num_documents for pair in run.lock.sources[source].pairs)
-        found = OccurrenceSearch(dataset).find(source, range(count))
+        found = run.occurrences({source: range(count)})
         columns = (found.positions, found.documents, found.starts, found.lengths)
         assert sorted(zip(*(column.tolist() for column in columns), strict=True)) == sorted(expected)
 

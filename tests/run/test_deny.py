@@ -107,7 +107,6 @@ def test_what_cannot_be_denied(tmp_path):
             Amendment(position=100, denied_documents=("web:3",)),
             "training has read the 200 positions before 200, found a change at 100",
         ),
-        (Amendment(position=300, denied_documents=("web:3",), grows=True), "documents to deny alone, found other"),
         (Amendment(position=601, denied_documents=("web:3",)), "expected a position in the run, up to 600, found 601"),
     ]:
         with pytest.raises(ConfigError, match=message):

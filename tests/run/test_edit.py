@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.run.texts import SMALL, runs
 
 from tokenloom.errors import ConfigError
+from tokenloom.run.amend import denial_lines, rewritten, source_value, stage_lines
 from tokenloom.run.settings import DenialSettings, RunSettings, Shares, SourceSettings, StageSettings, parse_run
-from tokenloom.run.toml_edit import denial_lines, rewritten, source_value, stage_lines
 from tokenloom.run.toml_file import as_key
 
 PATH = "run.toml"

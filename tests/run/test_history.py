@@ -48,9 +48,9 @@ def test_what_is_no_point_of_the_run_is_refused():
         run.history([0, 13])
     with pytest.raises(ConfigError, match=r"in \[0, 12\] of the run, found 13"):
         run.history(until=13)
-    with pytest.raises(ConfigError, match=r"expected positions that rise from 0 on, found \[3, 3\]"):
+    with pytest.raises(ConfigError, match=r"expected whole numbers that rise from 0 on.*found \[3, 3\]"):
         run.history([3, 3])
-    with pytest.raises(ConfigError, match="expected whole numbers as the positions of a history, found"):
+    with pytest.raises(ConfigError, match="expected whole numbers that rise from 0 on"):
         run.history([0.5])
     with pytest.raises(ConfigError, match="expected a position up to which the history goes"):
         run_of([WEB], [segment(0, None, [1])]).history()

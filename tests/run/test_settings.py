@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.run.texts import RUN, SMALL, error_of, fault_of, runs
 
-from tokenloom.run.settings import DenialSettings, SourceSettings, StageSettings, fault_of_name, parse_run
+from tokenloom.errors import ConfigError
+from tokenloom.run.settings import DenialSettings, SourceSettings, StageSettings, name_of, parse_run
 
 
 def test_all_that_a_file_may_say():
@@ -130,8 +131,20 @@ WRONG = [
         "expected `data` of source 'web', found none",
         "such as",
     ),
-    ('"data/web/*_document"', "[]", "sources.web.data", "data of source 'web', found an empty list", None),
-    ('"data/web/*_document"', '""', "sources.web.data", "expected paths as data of source 'web', found ''", None),
+    (
+        '"data/web/*_document"',
+        "[]",
+        "sources.web.data",
+        "`data` of source 'web' to be a path, or a list of paths, found an empty list",
+        None,
+    ),
+    (
+        '"data/web/*_document"',
+        '""',
+        "sources.web.data",
+        "`data` of source 'web' to be a path, or a list of paths, found ''",
+        None,
+    ),
     ('"data/web/*_document"', '"s3://me:word@a/b"', "sources.web.data", "", None),
     ('"0.1%"', '"60%"', "sources.web.holdout", "`holdout` of source 'web' to be more than 0% and at most 50%", None),
     ('"0.1%"', "5", "sources.web.holdout", "found 5", 'write "5%"'),
@@ -144,8 +157,8 @@ WRONG = [
     ),
     ("max_passes = 4", "max_pases = 4", "sources.code.max_pases", "source 'code' without `max_pases`", "`max_passes`?"),
     ("max_passes = 4", "weight = 4", "sources.code.weight", "source 'code' without `weight`", "it belongs to a stage"),
-    ('wiki = "data/wiki"', "wiki = 1", "sources.wiki", "a table, a text or a list of texts, found 1", None),
-    ('wiki = "data/wiki"', '" w" = "a"', 'sources." w"', "a name without blanks around it", None),
+    ('wiki = "data/wiki"', "wiki = 1", "sources.wiki", "expected `wiki` in [sources] to be a table, found 1", None),
+    ('wiki = "data/wiki"', '" w" = "a"', 'sources." w"', "without blanks around it", None),
     ('wiki = "data/wiki"', '"a\\nb" = "a"', 'sources."a\\nb"', "printable", None),
     (
         'name = "main"',
@@ -202,7 +215,7 @@ WRONG = [
     ('"takedown.txt"', "1", "denied.1.documents", "the name of a file, or a list", None),
     ('documents = "takedown.txt"', "", "denied.1.documents", "expected `documents` of [[denied]], found none", None),
     ('"web:12"', '"wbe:1"', "denied.2.documents", "of a source of this run, found 'wbe:1'", "did you mean `web`?"),
-    ('"web:12"', "12", "denied.2.documents", "expected documents such as `web:12345`, found 12", None),
+    ('"web:12"', "12", "denied.2.documents", "the name of a file, or a list such as", None),
 ]
 
 
@@ -220,7 +233,7 @@ def test_what_is_wrong_is_named(old, new, key, words, hint):
     [
         ("", "run.toml: expected a run, found an empty file", "`tokenloom run init` writes one"),
         ("# nothing\n", "run.toml: expected a run, found an empty file", "run init"),
-        (SMALL.replace("order = 1", ""), "run.toml: order: expected `order`, found none", "write `order = 1`"),
+        (SMALL.replace("order = 1", ""), "run.toml: order: expected `order`, found none", "such as `order = 1`"),
         (SMALL.replace("seed = 1", ""), "run.toml: seed: expected `seed`, found none", "such as `seed = 1234`"),
         (SMALL.split("[[")[0], "run.toml: expected a stage, found none", "[[stages]]"),
         (SMALL.split("[")[0], "run.toml: expected a source, found none", "below `[sources]`"),
@@ -311,12 +324,13 @@ def test_two_stages_of_one_name():
 
 @pytest.mark.parametrize("name", ["web", "a b", "été", "1", "a.b", "x" * 200])
 def test_names(name):
-    assert fault_of_name(name) is None
+    assert name_of(name, "a name") == name
 
 
 @pytest.mark.parametrize("name", ["", " a", "a ", "a\nb", "a\0", "a\u2028b", "x" * 201])
 def test_what_is_no_name(name):
-    assert fault_of_name(name) is not None
+    with pytest.raises(ConfigError, match="expected a name to be a "):
+        name_of(name, "a name")
 
 
 def test_settings_that_exclude_each_other_are_told_by_the_dataset_class():
@@ -380,4 +394,7 @@ def test_what_the_order_of_the_reference_cannot_do(text, words):
 def test_a_document_that_is_named_twice_is_denied_once():
     text = SMALL + '[[denied]]\ndocuments = ["web:2", "web:1", "web:2"]\n'
     assert parse_run(text, path="run.toml").denied[0].documents == (("web", 1), ("web", 2))
-    assert "run.toml: denied.1.documents: expected documents" in error_of(text.replace('"web:1"', "[]")).message
+    assert (
+        "run.toml: denied.1.documents: expected `documents` of [[denied]] to be the name"
+        in error_of(text.replace('"web:1"', "[]")).message
+    )

@@ -15,8 +15,8 @@ from tokenloom.cli.values import date
 from tokenloom.errors import ConfigError
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
 from tokenloom.rendering.words import counted, name_of, short
-from tokenloom.run.audit.differences import RunDifferences, SharedSource, differences
 from tokenloom.run.audit.ledger import LEFT, NEVER, SLOTS, WITHOUT, LedgerRow, RunLedger, columns_of, summed
+from tokenloom.run.changes import RunDifferences, SharedSource, differences
 from tokenloom.run.dataset import Place
 from tokenloom.run.lock import RunLock
 from tokenloom.run.plan import Pace, PlannedReading, PlannedSegment, PlannedSource, RunPlan

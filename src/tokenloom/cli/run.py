@@ -16,7 +16,7 @@ from tokenloom.cli.values import named_data, share, token_count, weights
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.run_arguments import TakenArguments, read_arguments, take_arguments
 from tokenloom.rendering.words import counted, name_of, short
-from tokenloom.run.amend import Amendment, amend_run
+from tokenloom.run.amend import Amendment, RunDraft, amend_run, draft_text, weighted_entries
 from tokenloom.run.audit.source_origins import records_may_be_elsewhere
 from tokenloom.run.changes import lock_changes
 from tokenloom.run.digest import order_digest, run_identity
@@ -24,7 +24,6 @@ from tokenloom.run.lock import LockedSegment, RunLock, lock_path, read_lock, rea
 from tokenloom.run.locking import DROPS, LockedRun, lock_run
 from tokenloom.run.run import Run
 from tokenloom.run.sources import check_sources
-from tokenloom.run.toml_edit import RunDraft, draft_text, weighted_entries
 from tokenloom.setting_types import Count, Number
 from tokenloom.storage.publishing import make_folder_of
 from tokenloom.storage.resolve import open_pending

@@ -6,13 +6,13 @@ from .audit.trace import trace_dataset as trace_dataset
 from .changes import Moved as Moved
 from .dataset import Place as Place
 from .dataset import RunDataset as RunDataset
-from .history import RunHistory as RunHistory
-from .history import StageStart as StageStart
 from .lock import RunLock as RunLock
 from .lock import read_lock as read_lock
 from .locking import LockedRun as LockedRun
 from .locking import lock_run as lock_run
+from .plan import RunHistory as RunHistory
 from .plan import RunPlan as RunPlan
+from .plan import StageStart as StageStart
 from .run import Run as Run
 from .sources import Problem as Problem
 from .sources import check_sources as check_sources

@@ -1,25 +1,40 @@
-"""Changing a run from a position on: `run.toml` is edited, the run is locked anew, and nothing before it moves.
+"""Writing `run.toml`: its first text, edits of it, and amendments, which change it and the lock from a position on.
 
-Both files change, or none does: what would be locked is worked out before anything is written. What is denied becomes
-padding without loss; that all else stays where it is, digests show: of the order before the position, and of the whole
-order without its denials.
+`tomlkit` keeps comments, blank lines and the order of keys. What comes out is read again, and has to say what was
+meant; of a file that is laid out otherwise than edits know, the lines to write by hand are shown.
+
+Of an amendment both files change, or none does: what would be locked is worked out before anything is written. What is
+denied becomes padding without loss; that all else stays where it is, digests show: of the order before the position,
+and of the whole order without its denials.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from decimal import Context, Decimal
 from fractions import Fraction
+from functools import cached_property
+from itertools import chain, count
+from typing import NoReturn
 
 import numpy as np
+import tomlkit
 from numpy.typing import NDArray
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import AoT, Item, Key, Table
 
+from tokenloom.datasets.blends import by_turns
 from tokenloom.errors import ConfigError
-from tokenloom.run.audit.occurrences import denied_from
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import prefix_of
+from tokenloom.numbers import number_or_none, quoted
 from tokenloom.run.audit.span_table import SpanTable
+from tokenloom.run.audit.trace import denied_from
 from tokenloom.run.changes import lock_changes
 from tokenloom.run.digest import order_digest
 from tokenloom.run.document_names import parse_name
@@ -29,6 +44,7 @@ from tokenloom.run.locking import LockedRun, lock_run, write_both
 from tokenloom.run.members import Reading
 from tokenloom.run.run import Run
 from tokenloom.run.settings import (
+    SIZES,
     DenialSettings,
     RunSettings,
     Shares,
@@ -36,10 +52,343 @@ from tokenloom.run.settings import (
     StageSettings,
     from_folder,
     parse_run,
+    whole_weights,
 )
-from tokenloom.run.toml_edit import rewritten
-from tokenloom.run.toml_file import did_you_mean, read_toml
+from tokenloom.run.sources import find_pairs
+from tokenloom.run.toml_file import as_key, as_text, did_you_mean, read_toml, weight_of
 from tokenloom.storage.publishing import OutputLock
+from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
+
+_Body = list[tuple[Key | None, Item]]
+"""Keys and values of a table in the order of the file; comments and blank lines have no key."""
+
+
+def rewritten(text: str, settings: RunSettings) -> tuple[str, RunSettings]:
+    """Returns the text of a run that says something else, and what it says.
+
+    What may differ are sizes and weights of stages; new are sources and denials behind the others, and stages, whose
+    followers are given what they had: their names, and their sequence length if they went by the one before.
+    """
+    edit, old = _Edit(text, settings.path), parse_run(text, path=settings.path)
+    for source in settings.sources[len(old.sources) :]:
+        edit.add_source(source)
+    known = {stage.name: stage for stage in old.stages}
+    for number, stage in enumerate(settings.stages):
+        if stage.name not in known:
+            edit.insert_stage(number, settings.stages)
+        elif (before := known[stage.name]) != stage:
+            edit.set_samples(number, stage, sets_weights=stage.weights != before.weights)
+    for denial in settings.denied[len(old.denied) :]:
+        edit.append("[[denied]]", *denial_lines(denial))
+    return edit.result(settings) if edit.lines else (text, old)
+
+
+class _Edit:
+    """A file that is edited, and all lines that were put in so far."""
+
+    def __init__(self, text: str, path: str) -> None:
+        self._text, self._path = text, path
+        self.lines: list[str] = []
+
+    def set_samples(self, number: int, stage: StageSettings, *, sets_weights: bool) -> None:
+        """Gives a stage its number of samples, in the place of the size that it has, and its weights."""
+        shares = stage.weights if sets_weights else None
+        lines = [f"samples = {stage.samples}"] + ([] if shares is None else [f"weights = {_shares(shares)}"])
+        self.lines += lines
+        body = self._tables[number].value.body
+        added, trailing = _body_of(lines), _take_trailing(body)
+        gone = SIZES if shares is None else (*SIZES, "weights")
+        kept: _Body = []
+        at = 0
+        for key, item in body:
+            if key is None or key.key not in gone:
+                kept.append((key, item))
+            elif key.key in SIZES:
+                at, old, new = len(kept), item.trivia, added[0][1].trivia
+                new.indent, new.comment_ws, new.comment = old.indent, old.comment_ws, old.comment
+        body[:] = [*kept[:at], *added, *kept[at:], *trailing]
+
+    def insert_stage(self, number: int, stages: Sequence[StageSettings]) -> None:
+        """Inserts one of the stages that there are going to be, before those that follow it."""
+        lines = ["[[stages]]", *stage_lines(stages[number])]
+        self.lines += lines
+        for place, (table, later) in enumerate(zip(self._tables[number:], stages[number + 1 :], strict=True)):
+            names = {key.key for key, _ in table.value.body if key is not None}
+            pinned = [] if "name" in names else [f"name = {as_text(later.name)}"]
+            if not place and "sequence_length" not in names:
+                pinned.append(f"sequence_length = {later.sequence_length}")
+            table.value.body[:0] = _body_of(pinned)
+        new = _body_of(lines)[0][1]
+        assert isinstance(new, AoT)
+        new[0].trivia.indent = "\n"
+        new[0].value.body.extend(_take_trailing(self._tables[number - 1].value.body))
+        self._tables.insert(number, new[0])
+
+    def add_source(self, source: SourceSettings) -> None:
+        """Adds a source behind the others."""
+        table = self._document["sources"]
+        body = table.value.body if isinstance(table, Table) else []
+        if body and all(key is None or key.is_dotted() or not isinstance(item, Table) for key, item in body):
+            line = f"{as_key(source.name)} = {source_value(source)}"
+            self.lines += ["[sources]", line]
+            trailing = _take_trailing(body)
+            body += [*_body_of([line]), *trailing]
+        else:  # each source in a table of its own
+            self.append(f"[sources.{as_key(source.name)}]", f"data = {as_text(*source.data)}")
+
+    def append(self, *lines: str) -> None:
+        """Appends a table to the file."""
+        self.lines += lines
+        self._document.body.extend(_body_of(["", *lines]))
+
+    def result(self, settings: RunSettings) -> tuple[str, RunSettings]:
+        """Returns the new text, which has to say what was meant, and what it says."""
+        text = self._document.as_string()
+        text = text.replace("\n", "\r\n") if "\r\n" in self._text else text
+        try:
+            found = parse_run(text, path=self._path)
+        except ConfigError as error:
+            message = f"`{self._path}` is left as it is, since the change would be wrong: {error.message}"
+            raise ConfigError(message, hint=error.hint or self._by_hand()) from error
+        if found.content() != settings.content():
+            self._refuse("the change would change something else, too")
+        return text, found
+
+    @cached_property
+    def _document(self) -> tomlkit.TOMLDocument:
+        text = self._text.replace("\r\n", "\n").removesuffix("\n") + "\n"
+        try:
+            document = tomlkit.parse(text)
+        except TOMLKitError as error:
+            self._refuse(f"tomlkit cannot read it: {error}")
+        if document.as_string() != text:  # such as tables of an array that lie apart
+            self._refuse("an edit would change the order of its tables")
+        return document
+
+    @property
+    def _tables(self) -> AoT:
+        """The stages as tables of the document."""
+        stages = self._document["stages"]
+        if not isinstance(stages, AoT):
+            self._refuse("expected lines `[[stages]]`, found stages that are written otherwise")
+        return stages
+
+    def _by_hand(self) -> str:
+        return "write by hand:" + "".join(f"\n    {line}" for line in self.lines)
+
+    def _refuse(self, message: str) -> NoReturn:
+        message = f"`{self._path}` is left as it is: {message}"
+        raise ConfigError(message, hint=self._by_hand())
+
+
+def _body_of(lines: Sequence[str]) -> _Body:
+    return tomlkit.parse("".join(f"{line}\n" for line in lines)).body
+
+
+def _take_trailing(body: _Body) -> _Body:
+    """Removes blank lines and comments behind the last key, which belong to what follows; returns them."""
+    if body and isinstance(body[-1][1], Table):
+        return _take_trailing(body[-1][1].value.body)
+    stop = max((place for place, (key, _) in enumerate(body, 1) if key is not None), default=0)
+    taken = body[stop:]
+    del body[stop:]
+    return taken
+
+
+def stage_lines(stage: StageSettings) -> list[str]:
+    """Returns the lines below `[[stages]]`.
+
+    Example:
+        >>> shares = (("web", Fraction(8)), ("code", Fraction(5, 2)))
+        >>> stage = StageSettings(name="main", sequence_length=4096, tokens=9 * 10**11, weights=shares)
+        >>> print(*stage_lines(stage), sep=chr(10))
+        name = "main"
+        sequence_length = 4096
+        tokens = 900_000_000_000
+        weights = { web = 8, code = 2.5 }
+    """
+    lines = [f"name = {as_text(stage.name)}", f"sequence_length = {stage.sequence_length}"]
+    lines += [] if stage.tokens is None else [f"tokens = {stage.tokens:_}"]
+    lines += [] if stage.samples is None else [f"samples = {stage.samples}"]
+    lines += [] if stage.passes is None else [f"passes = {_shares(stage.passes)}"]
+    lines += [] if stage.weights is None else [f"weights = {_shares(stage.weights)}"]
+    lines += [] if stage.on_exhausted == "stop" else [f"on_exhausted = {as_text(stage.on_exhausted)}"]
+    return lines
+
+
+def source_value(source: SourceSettings) -> str:
+    """Returns what is behind the name of a source and `=`.
+
+    Example:
+        >>> source_value(SourceSettings(name="web", data=("data/web/*",), holdout=Fraction(1, 1000)))
+        '{ data = "data/web/*", holdout = "0.1%" }'
+    """
+    data = [as_text(entry) for entry in source.data]
+    keys = [f"data = {data[0]}" if len(data) == 1 else f"data = [{', '.join(data)}]"]
+    keys += [] if source.holdout is None else [f'holdout = "{_decimal(source.holdout * 100)}%"']
+    keys += [] if source.max_passes is None else [f"max_passes = {source.max_passes}"]
+    return f"{{ {', '.join(keys)} }}"
+
+
+def denial_lines(denial: DenialSettings) -> list[str]:
+    """Returns the lines below `[[denied]]`."""
+    if denial.file is not None:
+        documents = as_text(denial.file)
+    else:
+        documents = f"[{', '.join(as_text(f'{source}:{number}') for source, number in denial.documents)}]"
+    reason = [] if denial.reason is None else [f"reason = {as_text(denial.reason)}"]
+    return [f"documents = {documents}", f"from = {denial.start}", *reason]
+
+
+def _shares(shares: Shares) -> str:
+    """Returns weights or passes as a table of one line."""
+    return f"{{ {', '.join(f'{as_key(name)} = {_decimal(number)}' for name, number in shares)} }}"
+
+
+def _decimal(number: Fraction) -> str:
+    """Returns a number from 0 on, exactly."""
+    decimal = Context(prec=100).divide(Decimal(number.numerator), Decimal(number.denominator))
+    if Fraction(decimal) != number:
+        message = f"expected a number that ends as a decimal, found {number}"
+        raise ConfigError(message, hint="give weights as whole numbers")
+    return f"{decimal:f}"
+
+
+_SUFFIX = re.compile(r"_?(?:text_)?(?:document|sentence)$")
+_COMMENT_COLUMN = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDraft:
+    """What a new `run.toml` will say.
+
+    Attributes:
+        data: prefixes, globs or folders, each of which becomes a source; relative to the working directory.
+        weights: weight of each; empty if they are to be read in proportion to their tokens.
+        tokens, samples: size of the stage; at most one. With none, data without weights are read once, and others for
+            ever.
+        holdout: share of the documents of each source that is held out; None for none.
+    """
+
+    data: tuple[str, ...]
+    weights: tuple[Fraction, ...] = ()
+    sequence_length: int
+    tokens: int | None = None
+    samples: int | None = None
+    seed: int = 1234
+    tokenizer: str | None = None
+    holdout: Fraction | None = None
+    settings: Mapping[str, bool] = field(default_factory=dict)
+
+
+def weighted_entries(entries: Sequence[str]) -> tuple[tuple[str, ...], tuple[Fraction, ...]]:
+    """Returns data and weights of a blend as Megatron has it: weights and prefixes by turns, or prefixes alone.
+
+    Example:
+        >>> weighted_entries(["0.8", "web", "0.2", "code"])
+        (('web', 'code'), (Fraction(4, 5), Fraction(1, 5)))
+    """
+    prefixes, weights = by_turns(entries, "the blend")
+    if weights is not None:
+        shares = zip(prefixes, entries[::2], strict=True)
+        return tuple(prefixes), tuple(weight_of(Decimal(weight), f"the weight of `{name}`") for name, weight in shares)
+    for row, entry in enumerate(entries, 1):
+        if number_or_none(entry, f"entry {row} {entry!r}") is not None:
+            message = f"expected weights and prefixes by turns, or prefixes alone, found entry {row} {quoted(entry)}"
+            raise ConfigError(message, hint="such as `0.8 web 0.2 code`")
+    return tuple(prefixes), ()
+
+
+def draft_text(draft: RunDraft, *, path: str) -> str:
+    """Returns the text of a new `run.toml`, with comments for who reads it."""
+    folder = os.path.dirname(path)
+    names = _names(draft.data)
+    sources = [
+        SourceSettings(name=name, data=(from_folder(entry, folder),), holdout=draft.holdout)
+        for name, entry in zip(names, draft.data, strict=True)
+    ]
+    shares: Shares = tuple(zip(names, draft.weights or (Fraction(1),) * len(names), strict=True))
+    is_sized = draft.tokens is not None or draft.samples is not None
+    stage = StageSettings(
+        name="main",
+        sequence_length=draft.sequence_length,
+        tokens=draft.tokens,
+        samples=draft.samples,
+        passes=None if draft.weights or is_sized else shares,
+        weights=shares if draft.weights or is_sized else None,
+    )
+    text = _text(draft, sources, stage, folder)
+    settings = parse_run(text, path=path)
+    if not is_sized or draft.weights or len(sources) == 1:
+        return text
+    prefixes = [find_pairs(source, settings) for source in settings.sources]
+    counts = [sum(IndexedDataset(each, mmap=False).num_tokens for each in found) for found in prefixes]
+    if 0 in counts:
+        message = f"expected tokens in `{draft.data[counts.index(0)]}`, found none"
+        raise ConfigError(message, hint="leave it out")
+    counted = zip(names, map(Fraction, counts), strict=True)
+    weights = tuple((name, Fraction(weight)) for name, weight in whole_weights(counted))
+    return _text(draft, sources, replace(stage, weights=weights), folder)
+
+
+def _text(draft: RunDraft, sources: Sequence[SourceSettings], stage: StageSettings, folder: str) -> str:
+    lines = [
+        "# What a training run reads, from its first sample to its last. The order is",
+        "# computed from this file and run.lock, which `tokenloom run lock` writes. Until",
+        "# training begins, change it as you like; then with `tokenloom run amend`, and",
+        "# nothing that was read will move.",
+        "",
+        _commented("order = 1", "version of the order"),
+        _commented(f"seed = {draft.seed}", "of everything random"),
+    ]
+    if (tokenizer := draft.tokenizer) is not None:
+        if os.path.exists(tokenizer) and not any(kind.is_specified_by(tokenizer) for kind in TOKENIZER_KINDS.values()):
+            tokenizer = from_folder(tokenizer, folder)
+        lines.append(_commented(f"tokenizer = {as_text(tokenizer)}", "of the data"))
+    lines += [
+        _commented('documents = "shuffled"', '"file": as on disk, one range per sample'),
+        _commented('windows = "concat"', '"best_fit": whole documents, packed'),
+        _commented('mix = "random"', '"even": sources by turns'),
+    ]
+    if draft.settings:
+        lines += ["", "[samples]", *(f"{name} = {str(value).lower()}" for name, value in draft.settings.items())]
+    lines += [
+        "",
+        "# A source is data under one name: a prefix, glob, folder, catalogue, or a list",
+        '# of these, relative to this file. `holdout = "0.1%"` keeps documents for',
+        "# validation, `max_passes = 4` limits how often it is read.",
+        "[sources]",
+        *(f"{as_key(source.name)} = {source_value(source)}" for source in sources),
+        "",
+        "# A stage is a stretch of the run, as long as its `tokens`, `samples` or",
+        "# `passes` say; the last may have none of these, and goes on for ever. Weights",
+        "# are shares of the samples.",
+        "[[stages]]",
+        *stage_lines(stage),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _commented(line: str, comment: str) -> str:
+    return f"{line:<{_COMMENT_COLUMN}}  # {comment}"
+
+
+def _names(data: Sequence[str]) -> list[str]:
+    """Returns a name for each source, of the last part of its path that says something; each another one."""
+    names: list[str] = []
+    for name in map(_name, data):
+        numbered = (f"{name}_{number}" for number in count(2))
+        names.append(next(each for each in chain([name], numbered) if each not in names))
+    return names
+
+
+def _name(entry: str) -> str:
+    for part in reversed(prefix_of(entry.rstrip("/")).split("/")):
+        literal = re.split(r"[*?\[]", part)[0]
+        name = _SUFFIX.sub("", literal).strip("_-. ") or (literal if literal == part else "").strip("_-. ")
+        if name:
+            return name
+    return "data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +427,11 @@ class Amendment:
             each is not None for each in (self.stage_name, self.sequence_length, self.tokens, self.samples)
         )
 
+    @property
+    def denies(self) -> bool:
+        """Whether documents are denied."""
+        return self.denied is not None or bool(self.denied_documents)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amended:
@@ -94,7 +448,6 @@ def amend_run(
     *,
     reading: Reading | None = None,
     write: bool = True,
-    check: Callable[[Amended], None] | None = None,
 ) -> Amended:
     """Changes a run from a position on.
 
@@ -103,7 +456,6 @@ def amend_run(
         amendment: the change.
         reading: how to read data.
         write: whether to write both files; else only to see what they would be.
-        check: is given what is going to be written, and may refuse it.
 
     Raises:
         ConfigError: the change is none, or a position before it would move; both files are as they were.
@@ -113,8 +465,6 @@ def amend_run(
     path = os.fspath(path)
     with OutputLock(lock_path(path)) if write else nullcontext():  # else one of two changes would be lost
         amended = _amended(path, amendment, reading=reading)
-        if check is not None:
-            check(amended)
         if write:
             write_both(path, amended.after, amended.locked.lock)
     return amended
@@ -132,13 +482,18 @@ def _amended(path: str, amendment: Amendment, *, reading: Reading | None) -> Ame
     after, new = rewritten(before, settings)
     locked = lock_run(path, at=amendment.position, settings=new, reading=reading, write=False)
     _check_growth(amendment, locked)
-    return Amended(before=before, after=after, locked=locked)
+    amended = Amended(before=before, after=after, locked=locked)
+    if amendment.denies and not _added(amended):
+        records = ", ".join(locked.empty_records[:3])
+        message = f"expected documents to deny, found none: {records or 'the list is empty'}"
+        hint = "records that were blank, bad or duplicates gave no document, or went into other data"
+        raise ConfigError(message, hint=hint if records else None)
+    return amended
 
 
 def _check(amendment: Amendment, settings: RunSettings, old: RunLock) -> None:
     """Checks that there is something to change, and that it may begin there."""
-    denies = amendment.denied is not None or bool(amendment.denied_documents)
-    if not (amendment.has_stage or amendment.sources or denies or amendment.grows):
+    if not (amendment.has_stage or amendment.sources or amendment.denies or amendment.grows):
         message = "expected a change: a stage, sources, documents to deny, or new data to take up; found none"
         raise ConfigError(message, hint="such as `--weights web=5,code=5`")
     if settings.content_sha256 != old.content_sha256 and not amendment.grows:
@@ -297,7 +652,7 @@ def deny_documents(
 
     Args:
         path: path of `run.toml`; its lock lies beside it.
-        denial: which documents, and from where on; nothing else is changed.
+        denial: which documents, and from where on.
         until: where the listing of changes ends; None for the end of the run, or a million positions of an endless one.
         since_start: whether to tell where the documents are read before the position.
         reading: how to read data.
@@ -308,19 +663,22 @@ def deny_documents(
             left of a source that is read on, or the position was consumed; both files are as they were.
         OutputBusyError, DatasetNotFoundError, DatasetFormatError: see `amend_run`.
     """
-    path = os.fspath(path)
-    if denial.has_stage or denial.sources or denial.grows:
-        message = f"expected documents to deny alone, found other changes beside them: {denial}"
-        raise ConfigError(message, hint="make those with `amend_run`")
-    reading = Reading() if reading is None else reading
-    amended = amend_run(path, denial, reading=reading, write=write, check=_check_denies)
+    if until is not None and until < denial.position:
+        message = f"expected to list changes up to position {denial.position} or a later one, found {until}"
+        raise ConfigError(message)
+    path, reading = os.fspath(path), reading or Reading()
+    amended = amend_run(path, denial, reading=reading, write=write)
     documents = _added(amended)
     old, new = amended.locked.old, amended.locked.lock
     assert old is not None
     run, position = Run(path, new, reading=reading), denial.position
-    stop = _stop(run, position, until)
+    stop = (position + AHEAD if run.num_samples is None else run.num_samples) if until is None else until
+    stop = stop if run.num_samples is None else min(stop, run.num_samples)
     changed = run.occurrences(documents, start=position, stop=stop)
     seen = run.occurrences(documents, stop=position) if since_start else None
+    was_denied = np.empty(len(changed), dtype=np.int64)
+    for source in documents:
+        was_denied[changed.sources == source] = denied_from(old, source, changed.documents[changed.sources == source])
     bare_old, bare_new = replace(old, denials=()), replace(new, denials=())
     return Denied(
         amended=amended,
@@ -328,21 +686,12 @@ def deny_documents(
         again=_some(documents, lambda source, chosen: denied_from(old, source, chosen) <= position),
         held_out=_some(documents, lambda source, chosen: are_held_out(new, source, chosen)),
         empty_records=amended.locked.empty_records,
-        changed=changed.take(changed.denied & ~_denied_by(old, changed)),
+        changed=changed.take(changed.denied & (changed.positions < was_denied)),
         stop=stop,
         seen=None if seen is None else seen.take(~seen.denied),
         digests=(order_digest(old, position), order_digest(new, position)),
         order_digests=(order_digest(bare_old, stop), order_digest(bare_new, stop)),
     )
-
-
-def _check_denies(amended: Amended) -> None:
-    """Checks that an amendment denies a document that was not denied so before."""
-    if not _added(amended):
-        records = ", ".join(amended.locked.empty_records[:3])
-        message = f"expected documents to deny, found none: {records or 'the list is empty'}"
-        hint = "records that were blank, bad or duplicates gave no document, or went into other data"
-        raise ConfigError(message, hint=hint if records else None)
 
 
 def _added(amended: Amended) -> dict[int, NDArray[np.int64]]:
@@ -356,29 +705,9 @@ def _added(amended: Amended) -> dict[int, NDArray[np.int64]]:
     return {source: np.array(sorted(documents), dtype=np.int64) for source, documents in sorted(found.items())}
 
 
-def _stop(run: Run, position: int, until: int | None) -> int:
-    """Returns where the listing of changes ends."""
-    if until is not None and until < position:
-        message = f"expected to list changes up to position {position} or a later one, found {until}"
-        raise ConfigError(message)
-    end = run.num_samples
-    if until is None:
-        return position + AHEAD if end is None else end
-    return until if end is None else min(until, end)
-
-
 def _some(
     documents: Documents, which: Callable[[int, NDArray[np.int64]], NDArray[np.bool_]]
 ) -> dict[int, NDArray[np.int64]]:
     """Returns some of the documents; no sources without any."""
     found = {source: chosen[which(source, chosen)] for source, chosen in documents.items()}
     return {source: chosen for source, chosen in found.items() if len(chosen)}
-
-
-def _denied_by(lock: RunLock, table: SpanTable) -> NDArray[np.bool_]:
-    """Returns which spans a lock denies."""
-    denied = np.zeros(len(table), dtype=np.bool_)
-    for source in np.unique(table.sources).tolist():
-        own = table.sources == source
-        denied[own] = table.positions[own] >= denied_from(lock, source, table.documents[own])
-    return denied

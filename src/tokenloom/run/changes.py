@@ -1,26 +1,40 @@
-"""How two locks of a run differ: what a new one has, and the first position that would hold something else."""
+"""How two locks differ: the first position that holds something else, what a new one has, what two runs have in common.
+
+Nothing but the locks is read. What two runs have in common is counted twice over. *Samples in common* are those that
+both read before a position, wherever in the run: one window of one walk, cut alike out of data of the same content. Of
+runs with different seeds, samples or names of a source there are none. *Data in common* are pairs of the same content
+under any name, however they are cut.
+"""
 
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
+import zlib
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from collections.abc import Hashable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import accumulate, zip_longest
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.digest import check_position, content_of, order_digest, ratio_of
-from tokenloom.run.lock import LockedPair, LockedSegment, LockedSource, RunLock
+from tokenloom.run.audit.trace import common, num_tokens_of, windows_read
+from tokenloom.run.dataset import Place, place_at
+from tokenloom.run.digest import check_position, content_of, order_digest, ratio_of, run_identity
+from tokenloom.run.held_out import DeniedDocuments
+from tokenloom.run.lock import MOST_SAMPLES, LockedPair, LockedSegment, LockedSource, RunLock
+from tokenloom.run.progress import MOST_WALKS, mixed_size
 from tokenloom.run.sample_settings import WITHOUT_EFFECT
-from tokenloom.run.timeline import Located, Timeline
+from tokenloom.run.take_maps import Int64s
+from tokenloom.run.timeline import Timeline
 
 MAKE_SAMPLES = ("order", "seed", "documents", "windows", "dataset", "samples")
 """Settings that change every sample: runs that differ in one have none in common; mixing blocks only move them."""
+
+_SETTINGS = (*MAKE_SAMPLES, "mixing_block", "tokenizer")
 
 _LARGEST_CHUNK = 1 << 18
 """Positions that are compared at a time."""
@@ -75,11 +89,12 @@ def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
     before, after = Timeline(old), Timeline(new)
     common = stop if after.num_samples is None else min(stop, after.num_samples)
     if order_digest(old, common) != order_digest(new, common):
-        first = _last_true(lambda position: order_digest(old, position) == order_digest(new, position), common)
-        if (moved := _first_difference(before, after, max(0, first), common)) is not None:
+        differs = bisect_left(range(common), 1, key=lambda at: int(order_digest(old, at) != order_digest(new, at)))
+        first = max(0, differs - 1)
+        if (moved := _first_difference(before, after, first, common)) is not None:
             return moved
         if common == stop:
-            return _decided_otherwise(old, new, max(0, first))
+            return _decided_otherwise(old, new, first)
     if common < stop:
         return Moved(position=common, before=_place(before, common), after="the end of the run")
     return None
@@ -111,33 +126,52 @@ def stored_order_facts(lock: RunLock) -> dict[str, Any]:
     }
 
 
-def _last_true(holds: Callable[[int], bool], stop: int) -> int:
-    """Returns the last number below `stop` up to which something holds; -1 if it does not at 0."""
-    first, last = -1, stop
-    while last - first > 1:
-        middle = (first + last) // 2
-        if holds(middle):
-            first = middle
-        else:
-            last = middle
-    return first
-
-
 def _first_difference(before: Timeline, after: Timeline, start: int, stop: int) -> Moved | None:
     locks = before.lock, after.lock
     names = [name for name in MAKE_SAMPLES if getattr(before.lock, name) != getattr(after.lock, name)]
     if names and start < stop:
         old, new = (", ".join(f"{name} {getattr(lock, name)!r}" for name in names) for lock in locks)
         return Moved(position=start, before=f"a sample of {old}", after=f"one of {new}")
-    compared = _Compared(before, after)
-    for positions in _chunks(start, min(stop, start + _MOST_COMPARED)):
-        differs = compared.differ(positions, before.locate(positions), after.locate(positions))
+    stop = min(stop, start + _MOST_COMPARED)
+    numbers: dict[Hashable, int] = {}
+    one, other = _Samples(before, numbers), _Samples(after, numbers)
+    size = 1 << 10
+    while start < stop:
+        positions = np.arange(start, min(start + size, stop), dtype=np.int64)
+        differs = (one.at(positions) != other.at(positions)).any(axis=0)
         if differs.any():
             position = int(positions[differs.argmax()])
             old, new = _place(before, position), _place(after, position)
             new = new if old != new else f"{new} in changed data, or cut otherwise"
             return Moved(position=position, before=old, after=new)
+        start, size = start + size, min(2 * size, _LARGEST_CHUNK)
     return None
+
+
+class _Samples:
+    """What stands at positions of a run, as numbers that are equal where two runs have one sample there."""
+
+    def __init__(self, timeline: Timeline, numbers: dict[Hashable, int]) -> None:
+        self._timeline, self._lock, self._numbers = timeline, timeline.lock, numbers
+        self._denied = DeniedDocuments(self._lock)
+        self._starts = sorted({0, *(denial.start for denial in self._lock.denials)})
+        self._of_walk = cache(self._number)
+
+    def at(self, positions: Int64s) -> Int64s:
+        """Returns numbers of the walk and its data, and windows in it: int64[2, num_positions]."""
+        found = self._timeline.locate(positions)
+        levels = np.searchsorted(self._starts, positions, side="right") - 1
+        walks = (found.sources * np.int64(MOST_WALKS) + found.walks) * len(self._starts) + levels
+        groups, which = np.unique(walks, return_inverse=True)
+        numbers = [self._of_walk(*divmod(group, len(self._starts))) for group in groups.tolist()]
+        return np.stack([np.array(numbers, dtype=np.int64)[which], found.windows])
+
+    def _number(self, walk: int, level: int) -> int:
+        source, number = divmod(walk, MOST_WALKS)
+        locked, walked = self._lock.sources[source], self._timeline.walk_of(source, number)
+        data = tuple(tuple(content_of(pair)) for pair in locked.pairs[walked.first_pair : walked.last_pair])
+        denied = self._denied.of(source, bisect_right(self._denied.starts(source), self._starts[level]))
+        return self._numbers.setdefault((locked.name, walked, data, denied), len(self._numbers))
 
 
 def _decided_otherwise(old: RunLock, new: RunLock, position: int) -> Moved:
@@ -152,14 +186,6 @@ def _decided_otherwise(old: RunLock, new: RunLock, position: int) -> Moved:
     return Moved(position=position, before=before, after=after)
 
 
-def _chunks(start: int, stop: int) -> Iterator[NDArray[np.int64]]:
-    size = 1 << 10
-    while start < stop:
-        yield np.arange(start, min(start + size, stop), dtype=np.int64)
-        start += size
-        size = min(2 * size, _LARGEST_CHUNK)
-
-
 def _place(timeline: Timeline, position: int) -> str:
     found = timeline.locate(np.array([position]))
     source = int(found.sources[0])
@@ -168,82 +194,6 @@ def _place(timeline: Timeline, position: int) -> str:
         f"sample {found.windows[0]} of {walk.sequence_length} tokens in walk {walk.number} "
         f"(pass {walk.pass_number}) through source {timeline.lock.sources[source].name!r}"
     )
-
-
-class _Compared:
-    """Compares what stands at positions of two runs."""
-
-    def __init__(self, before: Timeline, after: Timeline) -> None:
-        self._timelines = (before, after)
-        numbers: dict[str, int] = {}
-        locks = (before.lock, after.lock)
-        self._names = tuple(
-            np.array([numbers.setdefault(source.name, len(numbers)) for source in lock.sources]) for lock in locks
-        )
-        self._lengths = tuple(np.array([segment.sequence_length for segment in lock.segments]) for lock in locks)
-        self._numbers_after = {source.name: number for number, source in enumerate(after.lock.sources)}
-        others = [self._numbers_after.get(source.name) for source in before.lock.sources]
-        self._changed = [  # or cut otherwise
-            number
-            for number, other in enumerate(others)
-            if other is not None
-            and (
-                any(segment.stretch_length for lock in locks for segment in lock.segments)
-                or _contents(before.lock.sources[number]) != _contents(after.lock.sources[other])
-            )
-        ]
-
-    def differ(self, positions: NDArray[np.int64], before: Located, after: Located) -> NDArray[np.bool_]:
-        """Returns which positions hold something else: bool[num_positions]."""
-        (old_names, new_names), (old_lengths, new_lengths) = self._names, self._lengths
-        differs: NDArray[np.bool_] = (
-            (old_names[before.sources] != new_names[after.sources])
-            | (old_lengths[before.segments] != new_lengths[after.segments])
-            | (before.walks != after.walks)
-            | (before.windows != after.windows)
-        )
-        for source in self._changed:
-            here = np.flatnonzero((before.sources == source) & ~differs)
-            walks = before.walks[here]
-            for walk in np.unique(walks).tolist():
-                differs[here[walks == walk]] = self._walk_differs(source, walk)
-        differs |= self._denied_otherwise(positions, before)
-        return differs
-
-    def _walk_differs(self, source: int, walk: int) -> bool:
-        before, after = self._timelines
-        other = self._numbers_after[before.lock.sources[source].name]
-        old, new = before.walk_of(source, walk), after.walk_of(other, walk)
-        data = (
-            [content_of(pair) for pair in timeline.lock.sources[number].pairs[each.first_pair : each.last_pair]]
-            for timeline, number, each in ((before, source, old), (after, other, new))
-        )
-        return old != new or next(data) != next(data)
-
-    def _denied_otherwise(self, positions: NDArray[np.int64], before: Located) -> NDArray[np.bool_]:
-        differs = np.zeros(len(positions), dtype=np.bool_)
-        old, new = (timeline.lock for timeline in self._timelines)
-        starts = sorted({denial.start for lock in (old, new) for denial in lock.denials} | {0})
-        places = np.searchsorted(starts, positions, side="right") - 1
-        for place in np.unique(places).tolist():
-            one, other = _denied_at(old, starts[place]), _denied_at(new, starts[place])
-            names = [name for name in one.keys() | other.keys() if one.get(name) != other.get(name)]
-            numbers = [number for number, source in enumerate(old.sources) if source.name in names]
-            differs |= (places == place) & np.isin(before.sources, numbers)
-        return differs
-
-
-def _contents(source: LockedSource) -> list[object]:
-    return [[pair.since, content_of(pair), list(pair.packs)] for pair in source.pairs]
-
-
-def _denied_at(lock: RunLock, position: int) -> dict[str, set[int]]:
-    denied: dict[str, set[int]] = {}
-    for denial in lock.denials:
-        if denial.start <= position:
-            for source, documents in denial.documents:
-                denied.setdefault(lock.sources[source].name, set()).update(documents)
-    return denied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,9 +221,6 @@ class LockChanges:
         return bool(self.new_data or self.gone or self.new_segments or self.num_denied or self.others)
 
 
-_OTHERS = (*MAKE_SAMPLES, "mixing_block", "tokenizer")
-
-
 def lock_changes(old: RunLock, new: RunLock) -> LockChanges:
     """Returns how a lock differs from an older one."""
     before = {source.name: source for source in old.sources}
@@ -286,20 +233,20 @@ def lock_changes(old: RunLock, new: RunLock) -> LockChanges:
         gone=tuple(name for name in before if name not in names),
         new_segments=tuple(segment for segment in new.segments if _facts(new, segment) not in known),
         num_denied=len(_denied(new) - _denied(old)),
-        others=tuple(name for name in _OTHERS if getattr(old, name) != getattr(new, name)),
+        others=tuple(name for name in _SETTINGS if _setting(old, name) != _setting(new, name)),
     )
 
 
 def _new_data(source: LockedSource, old: LockedSource | None) -> LockedSource:
     """Returns a source with its new pairs alone."""
-    left = Counter(map(_named_content, () if old is None else old.pairs))
-    left.subtract(map(_named_content, source.pairs))
+    left = Counter(() if old is None else map(_named_content, old.pairs))
     pairs = []
-    for pair in reversed(source.pairs):  # of equal ones the last is new
-        if left[_named_content(pair)] < 0:
-            left[_named_content(pair)] += 1
+    for pair in source.pairs:
+        if left[_named_content(pair)]:
+            left[_named_content(pair)] -= 1
+        else:
             pairs.append(pair)
-    return replace(source, pairs=tuple(reversed(pairs)))
+    return replace(source, pairs=tuple(pairs))
 
 
 def _facts(lock: RunLock, segment: LockedSegment) -> tuple[object, ...]:
@@ -360,3 +307,215 @@ def _named_content(pair: LockedPair) -> Hashable:
 
 def _content(pair: LockedPair) -> Hashable:
     return pair.num_documents, pair.num_tokens, pair.dtype, pair.idx_bytes, pair.index_start_crc32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedSetting:
+    """A setting that two runs have otherwise, in words; or "sources", "data of NAME", "stages", "denied"."""
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedSource:
+    """What two runs have in common of the source of one name. Tokens are of whole samples, each time they are read.
+
+    Attributes:
+        tokens_before, tokens_after: tokens that each reads of it.
+        common_tokens: those of samples that both read.
+        data_before, data_after: tokens of its pairs in each lock.
+        common_data: those of pairs of the first run that the second has, too, under any name.
+        names_after: sources of the second run that have these pairs.
+    """
+
+    name: str
+    tokens_before: int
+    tokens_after: int
+    common_tokens: int
+    data_before: int
+    data_after: int
+    common_data: int
+    names_after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDifferences:
+    """How a run differs from another.
+
+    Attributes:
+        runs: identities of both.
+        ends: one past the last position of each; None for a run without an end.
+        stop: the position before which they were compared; None if neither has an end and none was asked for.
+        position: the first position that differs, or at which one of them ends; None if they are equal.
+        before, after: what stands there; None behind the end of a run, and where the order is not computed.
+        reason: what differs there, in words, where it is not the place.
+        settings: what they have otherwise, wherever that shows.
+        sources: what they have in common of each source before `stop`; None without one, or of an order that is not
+            computed.
+    """
+
+    runs: tuple[str, str]
+    ends: tuple[int | None, int | None]
+    stop: int | None
+    position: int | None
+    before: Place | None
+    after: Place | None
+    reason: str | None
+    settings: tuple[ChangedSetting, ...]
+    sources: tuple[SharedSource, ...] | None
+
+    @property
+    def are_equal(self) -> bool:
+        """Whether nothing differs at the positions that were compared."""
+        return self.position is None
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns all of it as `json` writes it."""
+        return asdict(self)
+
+
+def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunDifferences:
+    """Returns how a run differs from another."""
+    ends = old.num_samples, new.num_samples
+    longest = max(MOST_SAMPLES if end is None else end for end in ends)
+    if until is not None and until > longest:
+        message = f"expected a position up to {longest}, where the longer run ends, found {until}"
+        raise ConfigError(message)
+    limit = MOST_SAMPLES if until is None else until
+    stops = [limit if end is None else min(limit, end) for end in ends]
+    moved = first_moved(old, new, min(stops))
+    position = None if moved is None else moved.position
+    reason = None if moved is None else f"{moved.before} → {moved.after}"
+    shared_stop: int | None = min(stops) if until is None else until
+    places: list[Place | None] = [None, None]
+    sources = None
+    if old.is_megatron or new.is_megatron:
+        shared_stop = min(stops)
+        if moved is not None or ends[0] != ends[1]:
+            position, reason = 0, 'with `order = "megatron"` any difference shuffles all samples anew'
+    else:
+        position = min(stops) if moved is None and stops[0] != stops[1] else position
+        timelines = Timeline(old), Timeline(new)
+        both = zip(timelines, (end or MOST_SAMPLES for end in ends), strict=True)
+        if position is not None:
+            places = [place_at(each, position) if position < end else None for each, end in both]
+        shared_stop = None if shared_stop == MOST_SAMPLES else shared_stop
+        sources = None if shared_stop is None else _shared(*timelines, shared_stop)
+    return RunDifferences(
+        runs=(run_identity(old), run_identity(new)),
+        ends=ends,
+        stop=shared_stop,
+        position=position,
+        before=places[0],
+        after=places[1],
+        reason=reason,
+        settings=tuple(_changed(old, new)),
+        sources=sources,
+    )
+
+
+def _shared(before: Timeline, after: Timeline, stop: int) -> tuple[SharedSource, ...]:
+    """Returns what two runs have in common of each source, in the order of the first run."""
+    old, new = before.lock, after.lock
+    read, other = windows_read(before, 0, stop), windows_read(after, 0, stop)
+    have_samples = all(_setting(old, name) == _setting(new, name) for name in MAKE_SAMPLES)
+    owners: dict[tuple[object, ...], list[str]] = {}
+    for owner in new.sources:
+        for pair in owner.pairs:
+            owners.setdefault(_data(pair), []).append(owner.name)
+    found = []
+    numbers, twins = ({each.name: number for number, each in enumerate(lock.sources)} for lock in (old, new))
+    for name in {**numbers, **twins}:
+        number, twin = numbers.get(name, -1), twins.get(name, -1)
+        pairs = () if number < 0 else old.sources[number].pairs
+        mine, its = read.get(number, {}), other.get(twin, {})
+        shared = [pair for pair in pairs if _data(pair) in owners]
+        found.append(
+            SharedSource(
+                name=name,
+                tokens_before=num_tokens_of(mine),
+                tokens_after=num_tokens_of(its),
+                common_tokens=num_tokens_of(common(mine, its)) if have_samples else 0,
+                data_before=sum(pair.num_tokens for pair in pairs),
+                data_after=0 if twin < 0 else sum(pair.num_tokens for pair in new.sources[twin].pairs),
+                common_data=sum(pair.num_tokens for pair in shared),
+                names_after=tuple(sorted({owner for pair in shared for owner in owners[_data(pair)]})),
+            )
+        )
+    return tuple(found)
+
+
+def _changed(old: RunLock, new: RunLock) -> Iterator[ChangedSetting]:
+    for name in _SETTINGS:
+        if (one := _setting(old, name)) != (other := _setting(new, name)):
+            words = ["none" if value is None else str(value) for value in (one, other)]
+            yield ChangedSetting(name=name, before=words[0], after=words[1])
+    before, after = ({source.name: source for source in lock.sources} for lock in (old, new))
+    if before.keys() != after.keys():
+        gone, added = ([name for name in one if name not in other] for one, other in ((before, after), (after, before)))
+        yield ChangedSetting(name="sources", before=_some(gone), after=_some(added))
+    for name in before:
+        if name in after and (mine := _contents(before[name])) != (its := _contents(after[name])):
+            words = [_described(before[name]), _described(after[name])]
+            if words[0] == words[1]:
+                words = [_differing(mine, its), _differing(its, mine)]
+            yield ChangedSetting(name=f"data of {name}", before=words[0], after=words[1])
+    for name, told in (("stages", _stages), ("denied", _denials)):
+        both = zip_longest(told(old), told(new), fillvalue="none")
+        if first := next(((one, other) for one, other in both if one != other), None):
+            yield ChangedSetting(name=name, before=first[0], after=first[1])
+
+
+def _setting(lock: RunLock, name: str) -> object:
+    return lock.tokenizer and lock.tokenizer.fingerprint if name == "tokenizer" else getattr(lock, name)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") if names else "none"
+
+
+def _stages(lock: RunLock) -> list[str]:
+    """Returns the segments in words, with all that decides their positions."""
+    told = []
+    for segment in lock.segments:
+        weights = zip(segment.weights, ratio_of(segment), strict=True)
+        shares = ", ".join(f"{lock.sources[source].name}: {share}" for (source, _), share in weights)
+        size = "without end" if segment.num_samples is None else f"{segment.num_samples} samples"
+        mixed = (
+            "" if mixed_size(segment) in (segment.num_samples, MOST_SAMPLES) else f", mixed as {mixed_size(segment)}"
+        )
+        told.append(f"{size} of {segment.sequence_length} tokens from {segment.start} on{mixed}: {shares}")
+    return told
+
+
+def _denials(lock: RunLock) -> list[str]:
+    return [
+        f"{len(documents)} documents of {lock.sources[source].name} from position {denial.start} on, "
+        f"of checksum {zlib.crc32(repr(documents).encode()):08x}"
+        for denial in lock.denials
+        for source, documents in denial.documents
+    ]
+
+
+def _data(pair: LockedPair) -> tuple[object, ...]:
+    """Returns what tells the data of a pair from others, wherever they lie and whatever is held out of them."""
+    return tuple(content_of(pair)[:-3])
+
+
+def _contents(source: LockedSource) -> list[tuple[object, ...]]:
+    return [(*content_of(pair), pair.since) for pair in source.pairs]
+
+
+def _described(source: LockedSource) -> str:
+    held = sum(pair.held_tokens for pair in source.pairs)
+    pairs = f"{len(source.pairs)} pair{'' if len(source.pairs) == 1 else 's'}"
+    return f"{pairs}, {sum(pair.num_tokens for pair in source.pairs):,} tokens" + (
+        f", {held:,} held out" if held else ""
+    )
+
+
+def _differing(content: list[tuple[object, ...]], other: list[tuple[object, ...]]) -> str:
+    differing = Counter(content) - Counter(other)
+    return f"{sum(differing.values())} pairs with other checksums, sizes or positions" if differing else "another order"

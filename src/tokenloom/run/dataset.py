@@ -398,7 +398,6 @@ class SourceGroups:
         self._configs = configs
         self._reading = reading
         self._data_lock = data  # where data are, and what of them is held out, which the timeline's may be about
-        self._held = data is not timeline.lock
         self._identity = identity
         self._denied = DeniedDocuments(timeline.lock)
         self._lookups = Lookups(timeline)
@@ -439,7 +438,13 @@ class SourceGroups:
             return member
         with READING_LOCK:
             if source not in self._data:
-                self._data[source] = SourceData(self._data_lock, source, self._reading, self._configs[length])
+                self._data[source] = SourceData(
+                    self._data_lock,
+                    source,
+                    self._reading,
+                    self._configs[length],
+                    held=self._data_lock is not self._timeline.lock,
+                )
             if (member := self._members.get((source, length, level))) is None:
                 member = Member(
                     self._data[source],
@@ -447,7 +452,6 @@ class SourceGroups:
                     self._configs[length],
                     denied=self._denied.of(source, level),
                     identity=f"{self._identity} source {source} length {length} denied {level}",
-                    held=self._held,
                 )
             for walk in walks - member.walks:
                 member.add_walk(self._timeline.walk_of(source, walk))

@@ -28,14 +28,21 @@ def order_digest(lock: RunLock, position: int) -> str:
     check_position(lock, position)
     segments = [segment for segment in lock.segments if segment.start < position]
     hashed = hashlib.sha256()
-    _add(hashed, [_settings(lock), position])
+    fixed = [lock.order, lock.seed, lock.documents, lock.windows, lock.mixing_block, lock.dataset]
+    _add(hashed, [[*fixed, dict(lock.samples), _ids(lock)], position])
     for segment in segments:
-        names = [lock.sources[source].name for source, _ in segment.weights]
-        _add(hashed, [*_clipped(lock, segment, position), list(zip(names, ratio_of(segment), strict=True))])
+        read = [lock.sources[source].name for source, _ in segment.weights]
+        _add(hashed, [*_clipped(lock, segment, position), list(zip(read, ratio_of(segment), strict=True))])
     lengths = {segment.sequence_length for segment in segments} if are_packs(lock) else set()
     for source, starts in _read_from(segments).items():
         _add(hashed, _source(lock.sources[source], starts, lengths))
-    for start, documents in sorted(_denied(lock, position)):
+    names = [source.name for source in lock.sources]
+    denials = [
+        (denial.start, sorted((names[source], list(documents)) for source, documents in denial.documents))
+        for denial in lock.denials
+        if denial.start < position
+    ]
+    for start, documents in sorted(denials):
         _add(hashed, [start, documents])
     return hashed.hexdigest()
 
@@ -94,11 +101,6 @@ def _add(hashed: Any, facts: object) -> None:
     hashed.update(json.dumps(facts, separators=(",", ":"), sort_keys=True).encode() + b"\n")
 
 
-def _settings(lock: RunLock) -> list[object]:
-    fixed = [lock.order, lock.seed, lock.documents, lock.windows, lock.mixing_block, lock.dataset]
-    return [*fixed, dict(lock.samples), _ids(lock)]
-
-
 def _ids(lock: RunLock) -> list[object]:
     """Returns what samples have of the tokenizer; nothing where they ask it nothing."""
     if lock.tokenizer is None:
@@ -147,11 +149,3 @@ def content_of(pair: LockedPair) -> list[object]:
     """Returns what tells the content of a pair from that of others, as far as it decides samples."""
     counts = [pair.num_documents, pair.num_tokens, pair.dtype, pair.idx_bytes]
     return [*counts, pair.index_start_crc32, pair.tokens_crc32, pair.held_blocks, pair.held_documents, pair.held_tokens]
-
-
-def _denied(lock: RunLock, position: int) -> list[tuple[int, list[tuple[str, list[int]]]]]:
-    return [
-        (denial.start, sorted((lock.sources[source].name, list(documents)) for source, documents in denial.documents))
-        for denial in lock.denials
-        if denial.start < position
-    ]

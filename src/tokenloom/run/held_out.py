@@ -7,7 +7,6 @@ does not move what was held out before.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -54,10 +53,14 @@ def with_holdout(
     """
     if share is None:
         return list(pairs)
-    total = sum(_units(pair, by_blocks=by_blocks) for pair in after)
+
+    def units(pair: LockedPair) -> int:
+        return num_blocks(pair) if by_blocks else pair.num_documents
+
+    total = sum(map(units, after))
     chosen = []
     for pair in pairs:
-        before, total = total, total + _units(pair, by_blocks=by_blocks)
+        before, total = total, total + units(pair)
         held = _rounded(total * share) - _rounded(before * share)
         chosen.append(replace(pair, held_blocks=held) if by_blocks else replace(pair, held_documents=held))
     return chosen
@@ -96,10 +99,6 @@ def are_held_out(lock: RunLock, source: int, documents: NDArray[np.int64]) -> ND
             units = units // BLOCK_DOCUMENTS if pair.held_blocks else units
             found[here] = np.isin(units, held_numbers(pair, key=key, number=number))
     return found
-
-
-def _units(pair: LockedPair, *, by_blocks: bool) -> int:
-    return num_blocks(pair) if by_blocks else pair.num_documents
 
 
 def _rounded(number: Fraction) -> int:
@@ -162,9 +161,6 @@ def check_not_emptied(lock: RunLock) -> None:
             raise ConfigError(message, hint=hint)
 
 
-STAGE = "holdout"
-
-
 def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -> RunLock:
     """Returns what is held out as a run of its own: each window once, sources in proportion to what each holds out."""
     if lock.dataset in CONVERSATIONS:
@@ -174,7 +170,7 @@ def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -
     if unknown := [name for name in names if name not in by_name]:
         message = f"expected sources of the run, found {quoted(unknown[0])}"
         raise ConfigError(message, hint=f"it has {', '.join(by_name)}")
-    held = dataclasses.replace(
+    held = replace(
         lock,
         documents="file",
         windows="concat",
@@ -191,26 +187,24 @@ def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -
     }
     chosen = {number: count for number, count in windows.items() if count > 0}
     if not chosen or (names and len(chosen) < len(windows)):
-        empty = next((number for number, count in windows.items() if not count), None)
-        found = "no source" if empty is None else f"source {held.sources[empty].name!r}"
-        tokens = 0 if empty is None else sum(pair.num_tokens for pair in held.sources[empty].pairs)
-        message = (
-            f"expected sources that hold out a sample of {sequence_length} tokens or more, found {found} with {tokens}"
-        )
+        found = "no source"
+        if empty := next((held.sources[number] for number, count in windows.items() if not count), None):
+            found = f"source {empty.name!r} with {sum(pair.num_tokens for pair in empty.pairs)}"
+        message = f"expected sources that hold out a sample of {sequence_length} tokens or more, found {found}"
         raise ConfigError(message, hint='give sources a `holdout` in run.toml, such as "0.1%", before they are locked')
     segment = LockedSegment(
-        stage=STAGE,
+        stage="holdout",
         start=0,
         num_samples=sum(chosen.values()),
         sequence_length=sequence_length,
         weights=tuple(sorted(chosen.items())),
     )
-    return dataclasses.replace(held, segments=(segment,))
+    return replace(held, segments=(segment,))
 
 
 def _held(source: LockedSource) -> LockedSource:
     pairs = tuple(
-        dataclasses.replace(pair, num_tokens=pair.held_tokens, held_tokens=0, held_blocks=0, held_documents=0, since=0)
+        replace(pair, num_tokens=pair.held_tokens, held_tokens=0, held_blocks=0, held_documents=0, since=0)
         for pair in source.pairs
     )
-    return dataclasses.replace(source, pairs=pairs, max_passes=None)
+    return replace(source, pairs=pairs, max_passes=None)

@@ -13,6 +13,7 @@ from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.data_match import Kind, check_kind
 from tokenloom.datasets.fim import GPTFIMDataset
 from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs, PairToJoin
 from tokenloom.kernels import NOT_KNOWN, SourceDocuments, make_source_documents
@@ -68,13 +69,14 @@ def run_config(lock: RunLock, sequence_length: int, tokenizer: Any, reading: Rea
 class SourceData:
     """The data of one source, whatever is made of them: its pairs, and which of their documents are read."""
 
-    def __init__(self, lock: RunLock, number: int, reading: Reading, config: GPTDatasetConfig) -> None:
+    def __init__(self, lock: RunLock, number: int, reading: Reading, config: GPTDatasetConfig, *, held: bool) -> None:
         self.source: LockedSource = lock.sources[number]
         check_one_dtype(self.source)
+        self.held: bool = held
+        """Whether what is held out is read, as it lies there."""
         self._key = source_key(lock.seed, self.source.name)
         self._config = config
-        self._documents: dict[bool, SourceDocuments] = {}
-        self._has_conversations = lock.dataset in CONVERSATIONS
+        self._reads: Kind = "conversations" if lock.dataset in CONVERSATIONS else "documents"
         self.pairs: JoinedPairs = JoinedPairs(
             [
                 PairToJoin(prefix=pair.prefix, num_sequences=pair.num_documents, check=self._check_of(pair))
@@ -88,40 +90,30 @@ class SourceData:
     def _check_of(self, locked: LockedPair) -> Callable[[IndexedDataset], None]:
         def check(pair: IndexedDataset) -> None:
             check_opened(pair, locked)
-            reads: Kind = "conversations" if self._has_conversations else "documents"
-            check_kind(pair, self._config, name=f"`{locked.prefix}`", reads=reads)
+            check_kind(pair, self._config, name=f"`{locked.prefix}`", reads=self._reads)
 
         return check
 
-    def documents(self, *, held: bool) -> SourceDocuments:
-        """Returns what is held out, or what is not."""
-        if held not in self._documents:
-            tokens = [pair.held_tokens if held else pair.num_tokens - pair.held_tokens for pair in self.source.pairs]
-            self._documents[held] = self._documents_of(tokens, reads_held=held)
-            self.pairs.tell(self._documents[held])
-        return self._documents[held]
+    @cached_property
+    def documents(self) -> SourceDocuments:
+        """The documents that are read."""
+        pairs = self.source.pairs
+        tokens = [pair.held_tokens if self.held else pair.num_tokens - pair.held_tokens for pair in pairs]
+        documents = self.documents_of(tokens)
+        self.pairs.tell(documents)
+        return documents
 
-    def _documents_of(self, sizes: Sequence[int], *, reads_held: bool) -> SourceDocuments:
+    def documents_of(self, sizes: Sequence[int]) -> SourceDocuments:
+        """Returns the documents that are read, of which each pair has so many tokens or packs."""
         rows = [
             (pair.num_documents, size, pair.held_blocks, pair.held_documents)
             for pair, size in zip(self.source.pairs, sizes, strict=True)
         ]
-        return make_source_documents(rows, key=self._key, reads_held=reads_held)
+        return make_source_documents(rows, key=self._key, reads_held=self.held)
 
     def num_packs(self, sequence_length: int) -> list[int]:
         """Returns how many packs each pair makes in a walk."""
         return [dict(pair.packs)[sequence_length] for pair in self.source.pairs]
-
-    def conversations(
-        self, kind: type[ConversationSamples], config: Any
-    ) -> tuple[SourceDocuments, TakenOfPairs, list[int]]:
-        """Returns conversations as samples of a length take them, and how many samples each pair makes in a walk."""
-        num_packs = self.num_packs(config.sequence_length)
-        sizes = [NOT_KNOWN] * len(num_packs) if kind.shares_samples else num_packs
-        documents = self._documents_of(sizes, reads_held=False)
-        taken = kind.taken_of(self.pairs, config, name=self.source.name)
-        taken.tell(documents, shares_samples=kind.shares_samples)
-        return documents, taken, num_packs
 
 
 class Member:
@@ -135,30 +127,31 @@ class Member:
         *,
         denied: Sequence[int],
         identity: str,
-        held: bool = False,  # reads what is held out, as it lies there
     ) -> None:
         if lock.dataset == "fim":  # samples of two sources have the same numbers
             config = dataclasses.replace(config, random_seed=source_key(lock.seed, data.source.name)[0] % 2**31)
         self.data = data
         self.taken: TakenOfPairs | None = None
-        is_shuffled = lock.documents == "shuffled" and not held
         kind: type[ConversationSamples] | None = None
+        length, extra, num_packs = config.sequence_length, config.num_extra_tokens, None
         if lock.dataset in CONVERSATIONS:
             from tokenloom.run.packs import CONVERSATION_CLASSES
 
             kind = CONVERSATION_CLASSES[lock.dataset]
-            documents, self.taken, packs = data.conversations(kind, config)
-            length, extra, num_packs = (config.sequence_length, 0, packs) if kind.shares_samples else (1, 0, None)
+            packs = data.num_packs(length)
+            documents = data.documents_of([NOT_KNOWN] * len(packs) if kind.shares_samples else packs)
+            self.taken = kind.taken_of(data.pairs, config, name=data.source.name)
+            self.taken.tell(documents, shares_samples=kind.shares_samples)
+            length, extra, num_packs = (length, 0, packs) if kind.shares_samples else (1, 0, None)
         else:
-            documents = data.documents(held=held)
-            length, extra = config.sequence_length, config.num_extra_tokens
+            documents = data.documents
             num_packs = data.num_packs(length) if lock.windows == "best_fit" else None
         self.order: WalkOrder = WalkOrder(
             data.pairs,
             documents,
             [],
             identity=identity,
-            is_shuffled=is_shuffled,
+            is_shuffled=lock.documents == "shuffled" and not data.held,
             sequence_length=length,
             extra=extra,
             denied=denied,

@@ -203,7 +203,7 @@ class Progress:
         self.parts: dict[tuple[int, int], Walk] = {}
         """Walks that read a part of a pass alone, by source and number."""
         self.unread: dict[int, Fraction] = {}
-        """By source, how many passes changes of length have left unread, in all; a cap of today may be gone tomorrow."""
+        """By source, how many passes changes of length have left unread, in all; caps come and go."""
         self._sources = sources
         self._block = settings.mixing_block
         self._key = mixing_key(settings.seed)

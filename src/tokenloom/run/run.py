@@ -21,6 +21,7 @@ from tokenloom.run.digest import check_position, order_digest, run_identity
 from tokenloom.run.held_out import holdout_lock
 from tokenloom.run.lock import RunLock, lock_path
 from tokenloom.run.members import Reading
+from tokenloom.run.sample_settings import CONVERSATIONS
 from tokenloom.run.settings import read_locked
 from tokenloom.run.timeline import Timeline
 from tokenloom.run.tokenizer import RunTokenizer
@@ -30,15 +31,17 @@ from tokenloom.storage.settings import ObjectStorageSettings
 
 if TYPE_CHECKING:
     from tokenloom.run.audit.ledger import RunLedger
-    from tokenloom.run.audit.occurrences import Documents, OccurrenceSearch
     from tokenloom.run.audit.span_table import SpanTable
-    from tokenloom.run.history import RunHistory
-    from tokenloom.run.plan import RunPlan
+    from tokenloom.run.audit.trace import Documents
+    from tokenloom.run.plan import RunHistory, RunPlan
     from tokenloom.run.stored import StoredOrder
 
 # What a start does not need is imported where it is needed: it takes as long as all else, 0.1 s.
 
 _LOOK_SECONDS = 0.05
+
+_POSITIONS_AT_ONCE = 1 << 16
+"""Positions whose spans are looked at together."""
 
 
 class Run(HasFacts):
@@ -236,13 +239,6 @@ class Run(HasFacts):
         """The dataset of what is asked again and again, so that pairs stay open."""
         return self.dataset()
 
-    @cached_property
-    def _search(self) -> OccurrenceSearch:
-        """What finds documents; its pairs stay open, too."""
-        from tokenloom.run.audit.occurrences import OccurrenceSearch
-
-        return OccurrenceSearch(self.dataset())
-
     def trace(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanTable:
         """Returns which tokens of which documents stand at positions, a row per span; reads no token.
 
@@ -299,10 +295,19 @@ class Run(HasFacts):
             ConfigError, DatasetFormatError, DatasetNotFoundError: see `when`.
         """
         from tokenloom.run.audit.span_table import joined_tables
+        from tokenloom.run.audit.trace import find_spans, positions_reading
 
-        find = self._search.find if self._stored is None else self._stored.find
-        asked = (documents or {0: ()}).items()
-        return joined_tables([find(number, each, start=start, stop=stop) for number, each in asked])
+        tables = [self.trace(())]
+        for source, wanted in documents.items():
+            if self._stored is None and self.lock.dataset not in CONVERSATIONS:
+                tables.append(find_spans(self._asked, source, wanted, start=start, stop=stop))
+                continue
+            find = partial(positions_reading, self._asked) if self._stored is None else self._stored.positions_reading
+            positions = find(source, wanted, start=start, stop=stop)
+            for at in range(0, len(positions), _POSITIONS_AT_ONCE):
+                table = self.trace(positions[at : at + _POSITIONS_AT_ONCE])
+                tables.append(table.take((table.sources == source) & np.isin(table.documents, wanted)))
+        return joined_tables(tables)
 
     def holdout(self, *names: str, sequence_length: int | None = None) -> RunDataset:
         """Returns what is held out, for validation: each window once, of sources in proportion to what they hold out.
@@ -352,9 +357,9 @@ class Run(HasFacts):
             report = also_told(advance, report)
             if self._stored is not None:
                 return self._stored.ledger(position, reads_data=reads_data, report=report)
-            from tokenloom.run.audit.ledger import computed_ledger
+            from tokenloom.run.audit.ledger import LedgerCount
 
-            return computed_ledger(self.dataset(), position, reads_data=reads_data, report=report)
+            return LedgerCount(self.dataset(), reads_data=reads_data, report=report).ledger(position)
 
     def passes(self, position: int) -> dict[str, float]:
         """Returns how often each source has been read before a position, by its name: 1.25 is a pass and a quarter.
@@ -377,7 +382,7 @@ class Run(HasFacts):
         Raises:
             ConfigError: the run has no such position, positions do not rise, or the run has no end and none is named.
         """
-        from tokenloom.run.history import computed_history, history_of
+        from tokenloom.run.plan import computed_history, history_of
 
         read_before = partial(computed_history, self.timeline) if self._stored is None else self._stored.read_before
         return history_of(self.lock, read_before, positions, until=until)

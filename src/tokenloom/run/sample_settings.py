@@ -11,7 +11,7 @@ from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.fim import GPTFIMDatasetConfig
 from tokenloom.errors import ConfigError
-from tokenloom.run.toml_file import Table, shown
+from tokenloom.run.toml_file import Table, refuse
 
 KINDS: Mapping[str, type[GPTDatasetConfig]] = {
     "gpt": GPTDatasetConfig,
@@ -96,9 +96,12 @@ def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
         for each in fields(KINDS[dataset])
         if each.init and each.name not in elsewhere
     }
-    table.refuse_others(usual, elsewhere=elsewhere)
-    given = {key: table.read(key, _plain) for key in table.values}
-    _check(table, dataset, {**DEFAULTS, **given, "window_policy": windows})
+    given = table.read_all(dict.fromkeys(usual, _plain), elsewhere=elsewhere)
+    try:
+        config_of(dataset, {**DEFAULTS, **given, "window_policy": windows}, 1)
+    except ConfigError as error:
+        named = [key for key in given if key in error.message]
+        raise table.error(max(named, key=len) if named else None, error.message, hint=error.hint) from error
     said = {key: value for key, value in given.items() if key in DEFAULTS or value != usual[key]}
     return dict(sorted({**DEFAULTS, **said}.items()))
 
@@ -113,25 +116,14 @@ def config_of(dataset: str, samples: Mapping[str, Any], sequence_length: int) ->
     return KINDS[dataset](random_seed=0, sequence_length=sequence_length, tokenizer=_AnyTokenizer(), **samples)
 
 
-def _check(table: Table, dataset: str, settings: dict[str, Any]) -> None:
-    try:
-        config_of(dataset, settings, 1)
-    except ConfigError as error:
-        named = [key for key in table.values if key in error.message]
-        raise table.error(max(named, key=len) if named else None, error.message, hint=error.hint) from error
-
-
 def _plain(value: Any, what: str) -> Any:
     """Returns a value as JSON may hold it."""
     if isinstance(value, dict):
         return {key: _plain(each, what) for key, each in value.items()}
     if isinstance(value, list):
         return [_plain(each, what) for each in value]
-    if isinstance(value, Decimal):
-        number = float(value)
-        if abs(number) < float("inf"):
-            return number
-    elif isinstance(value, (bool, str)) or (isinstance(value, int) and abs(value) < 1 << 63):
-        return value
-    message = f"expected {what} to be a text, number, true or false, found {shown(value)}"
-    raise ConfigError(message)
+    if isinstance(value, Decimal) and value.is_finite():
+        return float(value)
+    if not isinstance(value, (bool, str)) and not (isinstance(value, int) and abs(value) < 1 << 63):
+        refuse(what, "a text, number, true or false", value)
+    return value

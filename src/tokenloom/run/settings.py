@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal, TypeVar
@@ -21,15 +21,19 @@ from tokenloom.run.document_names import DocumentName, parse_name
 from tokenloom.run.lock import RunLock, lock_path, read_lock_if_there
 from tokenloom.run.sample_settings import CONVERSATIONS, KINDS, sample_settings
 from tokenloom.run.toml_file import (
+    Convert,
     Table,
     as_key,
+    choice,
     count_of,
     did_you_mean,
+    integer,
     listed,
     parse_toml,
     read_toml,
+    refuse,
     share_of,
-    shown,
+    text,
     weight_of,
 )
 from tokenloom.storage.addresses import can_be_path, is_remote, parse_address
@@ -47,25 +51,6 @@ NEWEST_ORDER = 1
 DEFAULT_MIXING_BLOCK = 1024
 LARGEST_MIXING_BLOCK = 1 << 20
 
-_TOP = (
-    *("order", "seed", "tokenizer", "documents", "windows", "mix", "mixing_block", "dataset", "samples", "sources"),
-    *("stages", "denied"),
-)
-_SOURCE = ("data", "holdout", "max_passes")
-_IN_STAGES = ("sequence_length", "tokens", "passes", "weights", "on_exhausted")
-_ELSEWHERE = {
-    **dict.fromkeys(_IN_STAGES, "it belongs to a stage"),
-    **dict.fromkeys(_SOURCE, "it belongs to a source"),
-    "seed": "write it at the top of the file, before the first [table]",
-    "weight": "it belongs to a stage: `weights = { web = 8, code = 2 }`",
-    "stage": "write `[[stages]]`",
-    "source": "write `[sources]`",
-    "deny": "write `[[denied]]`",
-}
-"""Where keys belong that are often written into another table."""
-_SOURCE_EXAMPLE = 'such as `web = { data = "data/web/*_document" }` below `[sources]`'
-_STAGE_EXAMPLE = "begin each with a line `[[stages]]`"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
@@ -82,6 +67,61 @@ class SourceSettings:
     data: tuple[str, ...]
     holdout: Fraction | None = None
     max_passes: int | None = None
+
+
+Shares = tuple[tuple[str, Fraction], ...]
+"""Sources and a number above 0 of each, in the order of the sources."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSettings:
+    """A stretch of a run. At most one of `tokens`, `samples` and `passes` is given; none: it goes on for ever.
+
+    Attributes:
+        name: its name, which no other stage has.
+        sequence_length: tokens per sample.
+        tokens: how many tokens it reads; a last, incomplete sample is not read.
+        samples: how many samples.
+        passes: how often each source is read in it, instead of weights; fractions, too.
+        weights: shares of the samples; sources that are not named are not read. None beside `passes`.
+        on_exhausted: what happens where a source has been read `max_passes` times.
+    """
+
+    name: str
+    sequence_length: int
+    tokens: int | None = None
+    samples: int | None = None
+    passes: Shares | None = None
+    weights: Shares | None = None
+    on_exhausted: str = "stop"
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it has no end of its own."""
+        return self.tokens is None and self.samples is None and self.passes is None
+
+    @property
+    def num_samples(self) -> int | None:
+        """Samples, as far as the settings alone tell: None for an endless stage, and for passes."""
+        return self.samples if self.tokens is None else self.tokens // self.sequence_length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenialSettings:
+    """Some documents, and from when on they are not read.
+
+    Attributes:
+        start: the first position at which they are padding.
+        file: a file that lists them, one a line, as it is named in the settings; None where they are listed there.
+        documents: (source, number of the document in it) or (input file, record), sorted; empty where `file` lists
+            them. Which documents records became is looked up when the run is locked.
+        reason: why, in words of whoever denied them; decides nothing.
+    """
+
+    start: int
+    file: str | None = None
+    documents: tuple[DocumentName, ...] = ()
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,114 +233,254 @@ def read_run(path: str | os.PathLike[str]) -> RunSettings:
     return parse_run(read_toml(path), path=os.fspath(path))
 
 
+def name_of(value: Any, what: str) -> str:
+    """Returns a value that has to be a name of a source or a stage."""
+    name = text(value, what)
+    if name.strip() != name or not name.isprintable() or len(name) > 200:
+        refuse(what, "a name of at most 200 printable characters without blanks around it", name)
+    return name
+
+
+def _order(value: Any, what: str) -> int | Literal["megatron"]:
+    if value != "megatron" and (type(value) is not int or not 1 <= value <= NEWEST_ORDER):
+        hint = f"write `order = {NEWEST_ORDER}`"
+        if type(value) is int and value > NEWEST_ORDER:
+            hint = "it is of a newer version of tokenloom; install that one"
+        refuse(what, f'one of {", ".join(map(str, range(1, NEWEST_ORDER + 1)))} and "megatron"', value, hint=hint)
+    order: int | Literal["megatron"] = value
+    return order
+
+
+def _data(value: Any, what: str) -> tuple[str, ...]:
+    found = []
+    for entry in value if isinstance(value, list) and value else [value]:
+        if not isinstance(entry, str) or not entry.strip() or not can_be_path(entry):
+            refuse(what, "a path, or a list of paths", entry, hint=_SOURCE_EXAMPLE)
+        found.append(admit(entry))
+        if is_remote(found[-1]):
+            parse_address(found[-1], is_folder=found[-1].endswith("/"))
+    return tuple(found)
+
+
+def _documents(value: Any, what: str) -> str | list[str]:
+    for entry in value if isinstance(value, list) and value else [value]:
+        if not isinstance(entry, str) or not entry.strip():
+            refuse(what, 'the name of a file, or a list such as ["web:12345"]', entry)
+    documents: str | list[str] = value
+    return documents
+
+
+TOP_KEYS: Mapping[str, Convert[Any] | None] = {
+    "order": _order,
+    "seed": integer(0, 1 << 63),
+    "tokenizer": text,
+    "documents": choice("shuffled", "file"),
+    "windows": choice("concat", "best_fit"),
+    "mix": choice("random", "even"),
+    "mixing_block": integer(1, LARGEST_MIXING_BLOCK + 1),
+    "dataset": choice(*KINDS),
+    **dict.fromkeys(("samples", "sources", "stages", "denied")),
+}
+SOURCE_KEYS: Mapping[str, Convert[Any] | None] = {
+    "data": _data,
+    "holdout": share_of,
+    "max_passes": integer(1, 1 << 22),
+}
+STAGE_KEYS: Mapping[str, Convert[Any] | None] = {
+    "name": name_of,
+    "sequence_length": integer(1, 1 << 31),  # positions in a sample are 32 bits wide
+    "tokens": count_of,
+    "samples": count_of,
+    **dict.fromkeys(("passes", "weights")),
+    "on_exhausted": choice("stop", "renormalise", "repeat"),
+}
+DENIAL_KEYS: Mapping[str, Convert[Any] | None] = {
+    "documents": _documents,
+    "from": integer(0, 1 << 60),
+    "reason": text,
+}
+"""The keys of each table, and how they are read; the defaults are those of the classes."""
+
+SIZES = ("tokens", "samples", "passes")
+
+_ELSEWHERE = {
+    **dict.fromkeys(STAGE_KEYS, "it belongs to a stage"),
+    **dict.fromkeys(SOURCE_KEYS, "it belongs to a source"),
+    "seed": "write it at the top of the file, before the first [table]",
+    "weight": "it belongs to a stage: `weights = { web = 8, code = 2 }`",
+    "stage": "write `[[stages]]`",
+    "source": "write `[sources]`",
+    "deny": "write `[[denied]]`",
+}
+"""Where keys belong that are often written into another table."""
+
+_SOURCE_EXAMPLE = 'such as `web = { data = "data/web/*_document" }` below `[sources]`'
+_STAGE_EXAMPLE = "begin each with a line `[[stages]]`"
+
+_REPEATED = "the reference repeats data as often as it takes"
+_NOT_IN_MEGATRON = {
+    "documents": "the reference shuffles documents by a rule of its own",
+    "windows": "the reference cuts the stream of all documents",
+    "mix": "the reference mixes evenly",
+    "mixing_block": "the reference mixes evenly",
+    "denied": "the reference's order is stored, so nothing in it can be denied later",
+    "holdout": "the reference divides data by `split`, which a run does not have",
+    "max_passes": _REPEATED,
+    "passes": "the reference's blend counts samples, not passes",
+    "on_exhausted": _REPEATED,
+}
+"""Keys of any table that the reference's order cannot follow."""
+
+
 def parse_run(text: str, *, path: str) -> RunSettings:
     """Returns what the text of a `run.toml` says."""
     top = parse_toml(text, path=path)
     if not top.values:
         top.refuse(None, "expected a run, found an empty file", hint="`tokenloom run init` writes one")
-    top.refuse_others(_TOP, elsewhere=_ELSEWHERE)
-    order = _order(top)
-    seed = top.integer("seed", at_least=0, below=1 << 63, hint="such as `seed = 1234`" if "seed" not in top else None)
-    dataset = top.choice("dataset", tuple(KINDS), "gpt")
-    windows = top.choice("windows", ("concat", "best_fit"), "concat")
+    required = {"order": f"`order = {NEWEST_ORDER}`", "seed": "`seed = 1234`"}
+    given = top.read_all(TOP_KEYS, required=required, elsewhere=_ELSEWHERE)
+    dataset, windows = given.get("dataset", "gpt"), given.get("windows", "concat")
     if windows == "best_fit" and dataset in CONVERSATIONS:
         message = f'expected no `windows` for dataset "{dataset}", found "best_fit"'
         top.refuse("windows", message, hint="leave it out: conversations are packed whole")
-    sources = _sources(top)
+    sources = top.table("sources", name=" in [sources]", hint=_SOURCE_EXAMPLE)
+    if not sources.values:
+        top.refuse(
+            "sources" if "sources" in top.values else None, "expected a source, found none", hint=_SOURCE_EXAMPLE
+        )
     stages = top.tables("stages", hint=_STAGE_EXAMPLE)
     if not stages:
-        top.refuse("stages" if "stages" in top else None, "expected a stage, found none", hint=_STAGE_EXAMPLE)
-    numbers = {source.name: number for number, source in enumerate(sources)}
+        top.refuse("stages" if "stages" in top.values else None, "expected a stage, found none", hint=_STAGE_EXAMPLE)
+    denied = top.tables("denied", name=" of [[denied]]", hint="begin each with a line `[[denied]]`")
     settings = RunSettings(
-        order=order,
-        seed=seed,
-        tokenizer=top.text("tokenizer", hint='such as "tokenizer.json"') if "tokenizer" in top else None,
-        documents=top.choice("documents", ("shuffled", "file"), "shuffled"),
+        order=given["order"],
+        seed=given["seed"],
+        tokenizer=given.get("tokenizer"),
+        documents=given.get("documents", "shuffled"),
         windows=windows,
-        mixing_block=_mixing_block(top),
+        mixing_block=_mixing_block(top, given),
         dataset=dataset,
         samples=sample_settings(top.table("samples", name=" of [samples]"), dataset, windows),
-        sources=sources,
-        stages=parse_stages(stages, numbers),
-        denied=tuple(
-            _denial(table, numbers) for table in top.tables("denied", hint="begin each with a line `[[denied]]`")
-        ),
+        sources=tuple(_source(sources, name) for name in sources.values),
+        stages=_stages(stages, sources.values),
+        denied=tuple(_denial(table, sources.values) for table in denied),
         path=path,
         sha256=hashlib.sha256(text.encode()).hexdigest(),
     )
-    if order == "megatron":
-        check_megatron(top)
+    if settings.order == "megatron":
+        _check_megatron(settings, top, sources, stages)
     return settings
 
 
-def _order(top: Table) -> int | Literal["megatron"]:
-    value = top.values.get("order")
-    if value == "megatron":
-        return "megatron"
-    expected = f'one of {", ".join(map(str, range(1, NEWEST_ORDER + 1)))} and "megatron"'
-    if type(value) is int and value > NEWEST_ORDER:
-        top.refuse_value("order", expected, hint="it is of a newer version of tokenloom; install that one")
-    if type(value) is not int or value < 1:
-        hint = f"write `order = {NEWEST_ORDER}`" if value is None or type(value) is str else None
-        top.refuse_value("order", expected, hint=hint)
-    return value
-
-
-def _mixing_block(top: Table) -> int:
-    mix = top.choice("mix", ("random", "even"), "random")
-    if "mixing_block" not in top:
-        return DEFAULT_MIXING_BLOCK if mix == "random" else 1
-    block = top.integer("mixing_block", at_least=1, below=LARGEST_MIXING_BLOCK + 1)
-    if "mix" in top and (mix == "even") != (block == 1):
-        message = (
-            f'expected a `mixing_block` {"of 1" if mix == "even" else "above 1"} beside `mix = "{mix}"`, found {block}'
-        )
+def _mixing_block(top: Table, given: Mapping[str, Any]) -> int:
+    mix = given.get("mix", "random")
+    block: int = given.get("mixing_block", DEFAULT_MIXING_BLOCK if mix == "random" else 1)
+    if "mix" in given and (mix == "even") != (block == 1):
+        beside = f'{"of 1" if mix == "even" else "above 1"} beside `mix = "{mix}"`'
+        message = f"expected a `mixing_block` {beside}, found {block}"
         top.refuse("mixing_block", message, hint="leave one of the two out")
     return block
 
 
-def _sources(top: Table) -> tuple[SourceSettings, ...]:
-    table = top.table("sources", hint=_SOURCE_EXAMPLE)
-    if not table.values:
-        top.refuse("sources" if "sources" in top else None, "expected a source, found none", hint=_SOURCE_EXAMPLE)
-    return tuple(_source(table, name) for name in table.values)
-
-
 def _source(sources: Table, name: str) -> SourceSettings:
-    if (fault := fault_of_name(name)) is not None:
-        sources.refuse(name, f"expected {fault} for a source, found {shown(name)}")
-    value = sources.values[name]
-    if isinstance(value, (str, list)):
-        return SourceSettings(name=name, data=_data(sources, name, value, name))
-    if not isinstance(value, dict):
-        sources.refuse_value(name, "a table, a text or a list of texts", hint=_SOURCE_EXAMPLE)
-    table = sources.table(name, name=f" of source {name!r}")
-    table.refuse_others(_SOURCE, elsewhere=_ELSEWHERE)
-    if "data" not in table:
-        table.refuse_value("data", "", hint=_SOURCE_EXAMPLE)
-    return SourceSettings(
-        name=name,
-        data=_data(table, "data", value["data"], name),
-        holdout=table.read("holdout", share_of) if "holdout" in table else None,
-        max_passes=table.integer("max_passes", at_least=1, below=1 << 22) if "max_passes" in table else None,
+    try:
+        name_of(name, "the name of a source")
+    except ConfigError as error:
+        raise sources.error(name, error.message) from error
+    if isinstance(sources.values[name], (str, list)):
+        return SourceSettings(name=name, data=sources.read(name, _data))
+    table = sources.table(name, name=f" of source {name!r}", hint=_SOURCE_EXAMPLE)
+    given = table.read_all(
+        SOURCE_KEYS, elsewhere=_ELSEWHERE, required={"data": _SOURCE_EXAMPLE.removeprefix("such as ")}
     )
+    return SourceSettings(name=name, **given)
 
 
-def _data(table: Table, key: str, value: Any, name: str) -> tuple[str, ...]:
-    entries = value if isinstance(value, list) else [value]
-    if not entries:
-        table.refuse(key, f"expected data of source {name!r}, found an empty list", hint=_SOURCE_EXAMPLE)
-    found = []
-    for entry in entries:
-        if not isinstance(entry, str) or not entry.strip() or not can_be_path(entry):
-            message = f"expected paths as data of source {name!r}, found {shown(entry)}"
-            table.refuse(key, message, hint=_SOURCE_EXAMPLE)
-        with table.at(key):
-            path = admit(entry)
-            if is_remote(path):
-                parse_address(path, is_folder=path.endswith("/"))
-        found.append(path)
-    return tuple(found)
+def _stages(tables: Sequence[Table], sources: Collection[str]) -> tuple[StageSettings, ...]:
+    stages: list[StageSettings] = []
+    for number, unnamed in enumerate(tables, 1):
+        name = unnamed.read("name", name_of, f"stage {number}")
+        table = replace(unnamed, name=f" of stage {name!r}")
+        if (other := next((row for row, stage in enumerate(stages, 1) if stage.name == name), None)) is not None:
+            message = f"expected another name than {name!r}, which stage {other} of the file has"
+            table.refuse("name" if "name" in table.values else None, message)
+        stage = _stage(table, name, stages[-1].sequence_length if stages else None, sources)
+        if stage.is_endless and number < len(tables):
+            message = f"expected `tokens`, `samples` or `passes`{table.name}, found none; stages follow it"
+            table.refuse(None, message, hint="only the last stage may go on for ever")
+        stages.append(stage)
+    return tuple(stages)
+
+
+def _stage(table: Table, name: str, length: int | None, sources: Collection[str]) -> StageSettings:
+    given = {"sequence_length": length, **table.read_all(STAGE_KEYS, elsewhere=_ELSEWHERE), "name": name}
+    if given["sequence_length"] is None:
+        example = "such as `sequence_length = 4096`; later stages may leave it out"
+        table.refuse_missing("sequence_length", hint=example)
+    sizes = [key for key in SIZES if key in table.values]
+    if len(sizes) > 1:
+        message = f"expected one of {listed(SIZES)}{table.name}, found {' and '.join(f'`{key}`' for key in sizes)}"
+        table.refuse(sizes[1], message, hint="leave all but one out")
+    if given.get("tokens", given["sequence_length"]) < given["sequence_length"]:
+        message = f"expected at least the {given['sequence_length']} tokens of a sample as `tokens`{table.name}"
+        table.refuse("tokens", f"{message}, found {given['tokens']}")
+    shares = [key for key in ("passes", "weights") if key in table.values]
+    if len(shares) > 1:
+        message = f"expected `passes` or `weights`{table.name}, found both"
+        table.refuse("weights", message, hint="leave one of the two out: passes are weights, too")
+    if not shares:
+        table.refuse_missing("weights", hint=f"such as `weights = {{ {as_key(next(iter(sources)))} = 1 }}`")
+    given[shares[0]] = _shares(table, shares[0], sources)
+    return StageSettings(**given)
+
+
+def _shares(stage: Table, key: str, sources: Collection[str]) -> Shares:
+    example = ", ".join(f"{as_key(name)} = 1" for name, _ in zip(sources, range(2), strict=False))
+    table = stage.table(key, name=f" in `{key}`{stage.name}", hint=f"write `{key} = {{ {example} }}`")
+    for name in table.values:
+        if name not in sources:
+            message = f"expected a source in `{key}`{stage.name}, found {name!r}, which [sources] does not have"
+            hint = did_you_mean(name, sources) or f"there are {', '.join(list(sources)[:10])}"
+            table.refuse(name, message, hint=hint)
+    found = {name: table.read(name, weight_of) for name in table.values}
+    shares = tuple((name, found[name]) for name in sources if found.get(name))
+    if not shares:
+        what = "only 0" if found else "none"
+        stage.refuse(key, f"expected a source with a number above 0 in `{key}`{stage.name}, found {what}")
+    return shares
+
+
+def _denial(table: Table, sources: Collection[str]) -> DenialSettings:
+    given = table.read_all(DENIAL_KEYS, required={"documents": 'a list such as ["web:12345"]'})
+    start, reason, documents = given.get("from", 0), given.get("reason"), given["documents"]
+    if isinstance(documents, str):
+        return DenialSettings(start=start, file=documents, reason=reason)
+    names = table.read("documents", lambda value, _: tuple(sorted({parse_name(each, sources) for each in value})))
+    return DenialSettings(start=start, documents=names, reason=reason)
+
+
+def _check_megatron(settings: RunSettings, top: Table, sources: Table, stages: Sequence[Table]) -> None:
+    """Refuses settings of a run in the reference's order that this order cannot follow."""
+    of_sources = [
+        sources.table(name, name=f" of source {name!r}")
+        for name, value in sources.values.items()
+        if isinstance(value, dict)
+    ]
+    ours = 'with `order = "megatron"`'
+    for table in (top, *of_sources, *stages):
+        if key := next((key for key in table.values if key in _NOT_IN_MEGATRON), None):
+            message = f"expected no `{key}`{table.name} {ours}, found it: {_NOT_IN_MEGATRON[key]}"
+            table.refuse(key, message, hint="leave it out, or write `order = 1`")
+    if settings.seed >= 1 << 32:
+        top.refuse("seed", f"expected `seed` in [0, 2**32) {ours}, found {settings.seed}")
+    if len(stages) > 1:
+        message = f"expected one stage {ours}, found {len(stages)}: the reference's order cannot change while it runs"
+        stages[1].refuse(None, message, hint="leave the others out, or write `order = 1`")
+    if settings.stages[0].is_endless:
+        message = (
+            f"expected `tokens` or `samples` {ours}, found none: the reference's order is stored, so it has an end"
+        )
+        stages[0].refuse(None, message)
 
 
 def read_locked(path: str) -> RunLock | None:
@@ -327,216 +507,3 @@ def _check_unchanged(path: str, lock: RunLock) -> None:
     if read_run(path).content_sha256 != lock.content_sha256:
         message = f"`{path}` was changed since it was locked"
         raise ConfigError(message, hint=f"lock it again: tokenloom run lock {path}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DenialSettings:
-    """Some documents, and from when on they are not read.
-
-    Attributes:
-        start: the first position at which they are padding.
-        file: a file that lists them, one a line, as it is named in the settings; None where they are listed there.
-        documents: (source, number of the document in it) or (input file, record), sorted; empty where `file` lists
-            them. Which documents records became is looked up when the run is locked.
-        reason: why, in words of whoever denied them; decides nothing.
-    """
-
-    start: int
-    file: str | None = None
-    documents: tuple[DocumentName, ...] = ()
-    reason: str | None = None
-
-
-def _denial(unnamed: Table, sources: Collection[str]) -> DenialSettings:
-    table = replace(unnamed, name=" of [[denied]]")
-    table.refuse_others(("documents", "from", "reason"))
-    reason = table.text("reason", hint="leave it out, or say why") if "reason" in table else None
-    start = table.integer("from", at_least=0, below=1 << 60) if "from" in table else 0
-    documents: Any = table.values.get("documents")
-    if isinstance(documents, str) and documents.strip() and can_be_path(documents):
-        return DenialSettings(start=start, file=documents, reason=reason)
-    if not isinstance(documents, list) or not documents:
-        table.refuse_value("documents", 'the name of a file, or a list such as ["web:12345"]')
-    found = []
-    for document in documents:
-        if not isinstance(document, str):
-            table.refuse("documents", f"expected documents such as `web:12345`, found {shown(document)}")
-        with table.at("documents"):
-            found.append(parse_name(document, sources))
-    return DenialSettings(start=start, documents=tuple(sorted(set(found))), reason=reason)
-
-
-_NOT_IN_MEGATRON = {
-    "documents": "the reference shuffles documents by a rule of its own",
-    "windows": "the reference cuts the stream of all documents",
-    "mix": "the reference mixes evenly",
-    "mixing_block": "the reference mixes evenly",
-    "denied": "the reference's order is stored, so nothing in it can be denied later",
-}
-_NOT_OF_SOURCES = {
-    "holdout": "the reference divides data by `split`, which a run does not have",
-    "max_passes": "the reference repeats data as often as it takes",
-}
-_NOT_OF_STAGES = {
-    "passes": "the reference's blend counts samples, not passes",
-    "on_exhausted": "the reference repeats data as often as it takes",
-}
-_MEGATRON_HINT = "leave it out, or write `order = 1`"
-
-
-def check_megatron(top: Table) -> None:
-    """Refuses settings of a run in the reference's order that this order cannot follow; others were checked before."""
-    _refuse_keys(top, _NOT_IN_MEGATRON)
-    if top.values["seed"] >= 1 << 32:
-        message = f'expected `seed` in [0, 2**32) with `order = "megatron"`, found {top.values["seed"]}'
-        top.refuse("seed", message)
-    sources = top.table("sources")
-    for name, value in sources.values.items():
-        if isinstance(value, dict):
-            _refuse_keys(sources.table(name, name=f" of source {name!r}"), _NOT_OF_SOURCES)
-    stages = top.tables("stages", hint="")
-    if len(stages) > 1:
-        message = f'expected one stage with `order = "megatron"`, found {len(stages)}'
-        hint = "leave the others out, or write `order = 1`"
-        stages[1].refuse(None, f"{message}: the reference's order cannot change while it runs", hint=hint)
-    _refuse_keys(stages[0], _NOT_OF_STAGES)
-    if "tokens" not in stages[0] and "samples" not in stages[0]:
-        message = 'expected `tokens` or `samples` with `order = "megatron"`, found none'
-        stages[0].refuse(None, f"{message}: the reference's order is stored, so it has an end")
-
-
-def _refuse_keys(table: Table, reasons: dict[str, str]) -> None:
-    for key, reason in reasons.items():
-        if key in table:
-            message = f'expected no `{key}`{table.name} with `order = "megatron"`, found it: {reason}'
-            table.refuse(key, message, hint=_MEGATRON_HINT)
-
-
-STAGE_KEYS = ("name", "sequence_length", "tokens", "samples", "passes", "weights", "on_exhausted")
-SIZES = ("tokens", "samples", "passes")
-ON_EXHAUSTED = ("stop", "renormalise", "repeat")
-LONGEST_SEQUENCE = 1 << 31
-"""More than the longest: positions in a sample are 32 bits wide."""
-
-Shares = tuple[tuple[str, Fraction], ...]
-"""Sources and a number above 0 of each, in the order of the sources."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageSettings:
-    """A stretch of a run. At most one of `tokens`, `samples` and `passes` is given; none: it goes on for ever.
-
-    Attributes:
-        name: its name, which no other stage has.
-        sequence_length: tokens per sample.
-        tokens: how many tokens it reads; a last, incomplete sample is not read.
-        samples: how many samples.
-        passes: how often each source is read in it, instead of weights; fractions, too.
-        weights: shares of the samples; sources that are not named are not read. None beside `passes`.
-        on_exhausted: what happens where a source has been read `max_passes` times.
-    """
-
-    name: str
-    sequence_length: int
-    tokens: int | None = None
-    samples: int | None = None
-    passes: Shares | None = None
-    weights: Shares | None = None
-    on_exhausted: str = "stop"
-
-    @property
-    def is_endless(self) -> bool:
-        """Whether it has no end of its own."""
-        return self.tokens is None and self.samples is None and self.passes is None
-
-    @property
-    def num_samples(self) -> int | None:
-        """Samples, as far as the settings alone tell: None for an endless stage, and for passes."""
-        return self.samples if self.tokens is None else self.tokens // self.sequence_length
-
-
-def parse_stages(tables: list[Table], sources: Mapping[str, int]) -> tuple[StageSettings, ...]:
-    """Returns the stages."""
-    stages: list[StageSettings] = []
-    named: dict[str, int] = {}
-    for number, unnamed in enumerate(tables, 1):
-        name = unnamed.text("name") if "name" in unnamed else f"stage {number}"
-        if (fault := fault_of_name(name)) is not None:
-            unnamed.refuse_value("name", fault)
-        table = replace(unnamed, name=f" of stage {name!r}")
-        if (other := named.setdefault(name, number)) != number:
-            message = f"expected another name than {name!r}, which stage {other} of the file has"
-            table.refuse("name" if "name" in table else None, message)
-        table.refuse_others(STAGE_KEYS, elsewhere=_ELSEWHERE)
-        stage = _stage(table, name, stages[-1] if stages else None, sources)
-        if stage.is_endless and number < len(tables):
-            message = f"expected `tokens`, `samples` or `passes`{table.name}, found none; stages follow it"
-            table.refuse(None, message, hint="only the last stage may go on for ever")
-        stages.append(stage)
-    return tuple(stages)
-
-
-def fault_of_name(name: str) -> str | None:
-    """Returns what a name should have been; None for a good one."""
-    if name.strip() != name or not name:
-        return "a name without blanks around it"
-    if not name.isprintable() or len(name) > 200:
-        return "a name of at most 200 printable characters"
-    return None
-
-
-def _stage(table: Table, name: str, before: StageSettings | None, sources: Mapping[str, int]) -> StageSettings:
-    if "sequence_length" in table or before is None:
-        example = "such as `sequence_length = 4096`; later stages may leave it out"
-        hint = None if "sequence_length" in table else example
-        length = table.integer("sequence_length", at_least=1, below=LONGEST_SEQUENCE, hint=hint)
-    else:
-        length = before.sequence_length
-    given = [key for key in SIZES if key in table]
-    if len(given) > 1:
-        message = f"expected one of {listed(SIZES)}{table.name}, found {' and '.join(f'`{key}`' for key in given)}"
-        table.refuse(given[1], message, hint="leave all but one out")
-    tokens = table.read("tokens", count_of) if "tokens" in table else None
-    samples = table.read("samples", count_of) if "samples" in table else None
-    if tokens is not None and tokens < length:
-        message = f"expected at least the {length} tokens of a sample as `tokens`{table.name}, found {tokens}"
-        table.refuse("tokens", message)
-    return StageSettings(
-        name=name,
-        sequence_length=length,
-        tokens=tokens,
-        samples=samples,
-        passes=_shares(table, "passes", sources) if "passes" in table else None,
-        weights=_weights(table, sources),
-        on_exhausted=table.choice("on_exhausted", ON_EXHAUSTED, "stop"),
-    )
-
-
-def _weights(table: Table, sources: Mapping[str, int]) -> Shares | None:
-    if "passes" in table:
-        if "weights" in table:
-            message = f"expected `passes` or `weights`{table.name}, found both"
-            table.refuse("weights", message, hint="leave one of the two out: passes are weights, too")
-        return None
-    if "weights" not in table:
-        table.refuse_value("weights", "", hint=f"such as `weights = {{ {as_key(next(iter(sources), 'web'))} = 1 }}`")
-    return _shares(table, "weights", sources)
-
-
-def _shares(stage: Table, key: str, sources: Collection[str]) -> Shares:
-    example = ", ".join(f"{as_key(name)} = 1" for name, _ in zip(sources, range(2), strict=False))
-    table = stage.table(key, name=f" in `{key}`{stage.name}", hint=f"write `{key} = {{ {example} }}`")
-    found: dict[str, Fraction] = {}
-    for name in table.values:
-        if name not in sources:
-            message = f"expected a source in `{key}`{stage.name}, found {name!r}, which [sources] does not have"
-            table.refuse(
-                name, message, hint=did_you_mean(name, sources) or f"there are {', '.join(list(sources)[:10])}"
-            )
-        found[name] = table.read(name, weight_of)
-    shares = tuple((name, found[name]) for name in sources if found.get(name))
-    if not shares:
-        what = "only 0" if found else "none"
-        message = f"expected a source with a number above 0 in `{key}`{stage.name}, found {what}"
-        stage.refuse(key, message)
-    return shares

@@ -27,7 +27,7 @@ from tokenloom.indexed.checksums import FileTally
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
 from tokenloom.indexed.manifests import Manifest, index_start_crc32, manifest_head_of, manifest_of, manifest_path
-from tokenloom.indexed.prefixes import prefixes_in
+from tokenloom.indexed.prefixes import expand_prefixes
 from tokenloom.inputs.patterns import is_pattern, literal_folder, matches
 from tokenloom.kernels import Watch
 from tokenloom.order.computed_keys import source_key
@@ -81,17 +81,15 @@ def lock_sources(
         seen = dict(zip(everything, executor.map(look, everything), strict=True))
     sources = []
     for name in order:
+        source = olds.get(name)
         if name in named:
             found = [seen[prefix] for prefix in prefixes[name]]
-            source = _lock_source(
-                named[name], found, olds.get(name), seed=settings.seed, at=at, object_storage=object_storage
-            )
+            source = _lock_source(named[name], found, source, seed=settings.seed, at=at, object_storage=object_storage)
             if count_packs is not None:
                 packed = (replace(pair, packs=count_packs(source, number)) for number, pair in enumerate(source.pairs))
                 source = replace(source, pairs=tuple(packed))
-            sources.append(source)
-        else:
-            sources.append(olds[name])
+        assert source is not None  # it is named, or was locked
+        sources.append(source)
     if settings.order != "megatron":
         for source in sources:
             check_one_dtype(source)
@@ -234,29 +232,27 @@ def _told_apart(
     A pair that is not where it was is taken for one of the same name elsewhere that holds the same.
     """
     left = {place_of(pair.prefix): pair for pair in found}
-    kept: list[LockedPair | None] = []
+    there = {place_of(pair.prefix): left.pop(place_of(pair.prefix)) for pair in old if place_of(pair.prefix) in left}
+    kept = []
     for locked in old:
-        pair = left.pop(place_of(locked.prefix), None)
-        if pair is not None and (changed := difference(locked, pair)) is not None:
+        pair = there.get(place_of(locked.prefix))
+        if pair is None:
+            name = os.path.basename(locked.prefix)
+            alike = [
+                place
+                for place, each in left.items()
+                if os.path.basename(each.prefix) == name and difference(locked, each) is None
+            ]
+            if len(alike) != 1:
+                message = f"source {source!r}: expected the pair `{locked.prefix}`, as the lock has, found it nowhere "
+                hint = "what was read stays in `data`; give the source no weight to read no more of it"
+                message += "in `data`"
+                raise ConfigError(message, hint=hint)
+            pair = left.pop(alike[0])
+        elif (changed := difference(locked, pair)) is not None:
             raise changed_data(changed)
-        kept.append(None if pair is None else replace(locked, prefix=pair.prefix))
-    for number, locked in enumerate(old):
-        if kept[number] is not None:
-            continue
-        name = os.path.basename(locked.prefix)
-        moved = [
-            place
-            for place, pair in left.items()
-            if os.path.basename(pair.prefix) == name and difference(locked, pair) is None
-        ]
-        if len(moved) != 1:
-            message = (
-                f"source {source!r}: expected the pair `{locked.prefix}`, as the lock has, found it nowhere in `data`"
-            )
-            hint = "what was read stays in `data`; give the source no weight to read no more of it"
-            raise ConfigError(message, hint=hint)
-        kept[number] = replace(locked, prefix=left.pop(moved[0]).prefix)
-    return [pair for pair in kept if pair is not None], list(left.values())
+        kept.append(replace(locked, prefix=pair.prefix))
+    return kept, list(left.values())
 
 
 def changed_data(changed: Difference) -> DatasetFormatError:
@@ -326,15 +322,10 @@ NUM_THREADS = 16
 
 def find_pairs(source: SourceSettings, settings: RunSettings) -> list[str]:
     """Returns prefixes of the pairs of a source in the order of `data`; of a catalogue in its order, else by name."""
-    found: list[str] = []
-    for entry in map(settings.located, source.data):
-        found += _datasets_of(entry, source.name)
-    if any(map(is_remote, found)):
-        with ThreadPoolExecutor(min(NUM_THREADS, len(found))) as executor:
-            datasets = list(executor.map(_pairs_of, found))
-    else:  # starting threads takes longer than looking
-        datasets = list(map(_pairs_of, found))
-    pairs = [prefix for prefixes in datasets for prefix in prefixes]
+    found = [prefix for entry in map(settings.located, source.data) for prefix in _datasets_of(entry, source.name)]
+    with ThreadPoolExecutor(NUM_THREADS) as executor:
+        are_far = any(map(is_remote, found))  # else starting threads takes longer than looking
+        pairs = list(chain.from_iterable((executor.map if are_far else map)(_pairs_of, found)))
     seen: dict[str, str] = {}
     for prefix in pairs:
         if (other := seen.setdefault(place_of(prefix), prefix)) is not prefix:
@@ -352,12 +343,8 @@ def place_of(prefix: str) -> str:
 def _datasets_of(entry: str, source: str) -> list[str]:
     """Returns the prefixes of pairs and catalogues that an entry of `data` stands for."""
     prefix = prefix_of(entry)
-    if not is_remote(entry) and os.path.lexists(idx_path(prefix)):  # before a folder of that name, such as of a cache
-        return [prefix]
-    if entry.endswith("/") if is_remote(entry) else os.path.isdir(entry):
-        return prefixes_in(entry.rstrip("/") if is_remote(entry) else entry)
-    if not is_pattern(entry):
-        return [prefix]
+    if not is_pattern(entry) or (not is_remote(entry) and os.path.lexists(idx_path(prefix))):
+        return expand_prefixes([entry])
     files = set(_files_matching(prefix))
     if not files:
         message = f"source {source!r}: {entry!r} matches no pair"
@@ -428,7 +415,12 @@ def check_sources(
         num_threads: threads that look at pairs at the same time.
     """
     pairs = [(source.name, pair) for source in lock.sources for pair in source.pairs]
-    total = sum(_num_checked(pair) for _, pair in pairs) if full else len(pairs)
+    total = len(pairs)
+    if full:  # the bytes of which a checksum is known
+        total = sum(
+            pair.num_token_bytes * (pair.tokens_crc32 is not None) + pair.idx_bytes * (pair.index_crc32 is not None)
+            for _, pair in pairs
+        )
     with (
         task("check", unit="bytes" if full else "pairs", total=total) as advance,
         ThreadPoolExecutor(num_threads) as executor,
@@ -444,12 +436,6 @@ def check_sources(
         return list(chain.from_iterable(executor.map(look, pairs)))
 
 
-def _num_checked(pair: LockedPair) -> int:
-    """Returns how many bytes of a pair are read in full: those of which a checksum is known."""
-    num_bytes = pair.num_token_bytes * (pair.tokens_crc32 is not None)
-    return num_bytes + pair.idx_bytes * (pair.index_crc32 is not None)
-
-
 def check_opened(pair: IndexedDataset, locked: LockedPair) -> None:
     """Checks that a pair that was opened is what was locked, as far as can be told without reading; costs some µs."""
     if (changed := difference(locked, facts_of(pair))) is not None:
@@ -457,27 +443,25 @@ def check_opened(pair: IndexedDataset, locked: LockedPair) -> None:
 
 
 def _problems(source: str, locked: LockedPair, *, full: bool, progress: Callable[[int], None]) -> Iterator[Problem]:
+    prefix = locked.prefix
     try:
-        changed = difference(locked, lock_pair(locked.prefix))
-        if changed is not None:
-            yield _problem(source, changed)
-        elif full:
-            yield from _differences_of_bytes(source, locked, progress)
+        if (changed := difference(locked, lock_pair(prefix))) is not None:
+            yield Problem(source=source, path=changed.path, message=changed_data(changed).message)
+        if changed is not None or not full:
+            return
+        pair = IndexedDataset(prefix, mmap=False)
+        for path, expected, file in (
+            (bin_path(prefix), locked.tokens_crc32, pair.byte_source),
+            (idx_path(prefix), locked.index_crc32, pair.index_source()),
+        ):
+            if expected is None:
+                message = f"`{path}`: no checksum is known, since there was no manifest when it was locked"
+                yield Problem(source=source, path=path, message=message, is_unknown=True)
+            elif (found := _crc32_of(file, progress)) != expected:
+                changed = Difference(path, f"bytes with CRC-32 {expected:08x}", f"{found:08x}")
+                yield Problem(source=source, path=path, message=changed_data(changed).message)
     except TokenloomError as error:
-        yield Problem(source=source, path=locked.prefix, message=error.message)
-
-
-def _differences_of_bytes(source: str, locked: LockedPair, progress: Callable[[int], None]) -> Iterator[Problem]:
-    pair = IndexedDataset(locked.prefix, mmap=False)
-    for path, expected, file in (
-        (bin_path(locked.prefix), locked.tokens_crc32, pair.byte_source),
-        (idx_path(locked.prefix), locked.index_crc32, pair.index_source()),
-    ):
-        if expected is None:
-            message = f"`{path}`: no checksum is known, since there was no manifest when it was locked"
-            yield Problem(source=source, path=path, message=message, is_unknown=True)
-        elif (found := _crc32_of(file, progress)) != expected:
-            yield _problem(source, Difference(path, f"bytes with CRC-32 {expected:08x}", f"{found:08x}"))
+        yield Problem(source=source, path=prefix, message=error.message)
 
 
 def _crc32_of(file: ByteSource, progress: Callable[[int], None]) -> int:
@@ -489,7 +473,3 @@ def _crc32_of(file: ByteSource, progress: Callable[[int], None]) -> int:
     if file.mapped is not None:
         Watch([file.mapped]).check()
     return tally.crc32
-
-
-def _problem(source: str, changed: Difference) -> Problem:
-    return Problem(source=source, path=changed.path, message=changed_data(changed).message)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -40,15 +40,23 @@ from tokenloom.run.audit.ledger import (
     not_counted,
     summed,
 )
-from tokenloom.run.audit.occurrences import Documents, checked_documents, checked_range
-from tokenloom.run.audit.span_table import PairRows, SpanTable, joined_tables
-from tokenloom.run.audit.trace import Asked, checked_positions, spans_of, trace_stored
+from tokenloom.run.audit.span_table import PairRows, SpanTable
+from tokenloom.run.audit.trace import (
+    Asked,
+    Documents,
+    checked_documents,
+    checked_positions,
+    checked_range,
+    members_of,
+    spans_of,
+    trace_stored,
+)
 from tokenloom.run.changes import WHOLE, stored_order_facts
 from tokenloom.run.digest import position_of_state, run_identity
-from tokenloom.run.history import Float64s
 from tokenloom.run.lock import LockedPair, RunLock
 from tokenloom.run.members import CLASSES, Reading, run_config
 from tokenloom.run.packs import CONVERSATION_CLASSES
+from tokenloom.run.plan import Float64s
 from tokenloom.run.settings import RunSettings, read_run
 from tokenloom.run.sources import check_opened
 from tokenloom.run.take_maps import Int64s
@@ -132,12 +140,17 @@ class StoredOrder:
             path_to_cache=self._path_to_cache,
             extend_short_datasets=True,
         )
-        do_together("comparing the data of the run with its lock", lambda: _check_pairs(pairs, self._reading))
+        do_together("comparing the data of the run with its lock", lambda: self._check(pairs))
         sizes = [segment.num_samples, None, None]
         kind: type[MegatronDataset] = {**CLASSES, **CONVERSATION_CLASSES}[lock.dataset]
         train, _, _ = BlendedMegatronDatasetBuilder(kind, sizes, lambda: True, config).build()
         train.run_order = positions_of(settings, lock, num_samples=len(train))
         return train
+
+    def _check(self, pairs: list[LockedPair]) -> None:
+        mmap, object_storage = self._reading.mmap, self._reading.object_storage
+        for pair in pairs:
+            check_opened(IndexedDataset(pair.prefix, mmap=mmap, object_storage=object_storage), pair)
 
     @cached_property
     def _asked(self) -> Any:
@@ -150,33 +163,24 @@ class StoredOrder:
     def trace(self, positions: Asked) -> SpanTable:
         """Returns the spans at positions, as `trace_dataset` does, with the sources of the run."""
         asked, members = checked_positions(positions, self._asked), self._members
-        _, parts = trace_stored(self._asked, asked)
-        moved = []
-        for part in parts:
-            first = int(members.pair_rows.first_documents[members.pairs[part.source]])
-            moved.append(replace(part, source=members.sources[part.source], first_document=first))
-        segments = np.zeros(len(asked), dtype=np.int32)
-        return spans_of(asked, moved, lock=self.lock, segments=segments, pair_rows=members.pair_rows)
+        firsts = members.pair_rows.first_documents[members.pairs].tolist()
+        parts = trace_stored(self._asked, asked, list(zip(members.sources, firsts, strict=True)))
+        return spans_of(asked, parts, lock=self.lock, pair_rows=members.pair_rows)
 
-    def find(self, source: int, documents: Documents, *, start: int, stop: int | None) -> SpanTable:
+    def positions_reading(self, source: int, documents: Documents, *, start: int, stop: int | None) -> Int64s:
         """Returns the same as of a computed order, in a time that grows with the index: about 5 ns per row."""
         members = self._members
         wanted = checked_documents(self.lock, source, documents)
         first, last = checked_range(len(self._asked), start, stop)
         pairs, rows = members.pair_rows.locate(np.full(len(wanted), source, dtype=np.int32), wanted)
-        found = [self.trace(np.empty(0, dtype=np.int64))]
+        found = [np.empty(0, dtype=np.int64)]
         for number, (member, pair) in enumerate(zip(members.datasets, members.pairs, strict=True)):
             if len(own := rows[pairs == pair]):
                 holds = _samples_of(member, own)
-                places = [np.empty(0, dtype=np.int64)]
-                for there, numbers, samples in members.located(first, last):
+                for positions, numbers, samples in members.located(first, last):
                     mine = np.flatnonzero(numbers == number)
-                    places.append(there[mine[holds[samples[mine]]]])
-                positions = np.concatenate(places)
-                for at in range(0, len(positions), _POSITIONS_AT_ONCE):
-                    table = self.trace(positions[at : at + _POSITIONS_AT_ONCE])
-                    found.append(table.take((table.sources == source) & np.isin(table.documents, wanted)))
-        return joined_tables(found)
+                    found.append(positions[mine[holds[samples[mine]]]])
+        return np.unique(np.concatenate(found))
 
     def read_before(self, points: Int64s) -> tuple[Int64s, Float64s]:
         """Returns samples, and tokens that were read over those of the source: passes are shuffled together.
@@ -221,9 +225,6 @@ class StoredOrder:
 _ROWS_AT_ONCE = 1 << 22
 """Rows of an index that are looked at together."""
 
-_POSITIONS_AT_ONCE = 1 << 16
-"""Positions whose spans are looked at together."""
-
 
 class StoredMembers:
     """The datasets that a run in the reference's order is made of, each of a pair, with numbers of pair and source."""
@@ -232,7 +233,7 @@ class StoredMembers:
         self.pair_rows: PairRows = PairRows.of_lock(lock)
         by_prefix = {prefix: number for number, prefix in enumerate(self.pair_rows.prefixes)}
         self._blend = dataset if isinstance(dataset, BlendedDataset) else None
-        self.datasets: list[Any] = [dataset] if self._blend is None else list(self._blend.datasets)
+        self.datasets: Sequence[Any] = members_of(dataset)
         self.pairs: list[int] = [by_prefix[str(member.dataset_path)] for member in self.datasets]
         self.sources: list[int] = [self.pair_rows.source_of(pair) for pair in self.pairs]
 
@@ -281,22 +282,19 @@ def _row(dataset: Any, samples: Int64s, *, reads_data: bool, report: Report) -> 
     """Returns the row of a dataset of which some samples were read, each once."""
     if isinstance(dataset, ConversationSamples):
         return _row_of_conversations(dataset, samples, reads_data=reads_data, report=report)
-    if not isinstance(dataset, GPTDataset):
-        message = f"expected documents or conversations, for a ledger, found {type(dataset).__name__}"
-        raise ConfigError(message)
     config, plan = dataset.config, dataset.epoch_plan
     length, extra = config.sequence_length, config.num_extra_tokens
     offered, left = plan.num_epochs * plan.tokens_per_epoch, plan.num_samples - len(samples)
-    row = LedgerRow(offered=offered)
     if not dataset.counts_need_tokens:
-        row = replace(row, counts=count_windows(len(samples), sequence_length=length, extra=extra))
+        counts = count_windows(len(samples), sequence_length=length, extra=extra)
     elif reads_data:
-        row = replace(row, counts=_counts(dataset, samples, report))
+        counts = _counts(dataset, samples, report)
     else:
-        slots = len(samples) * length
-        row = replace(row, counts=not_counted(len(samples), slots, slots))
+        counts = not_counted(len(samples), len(samples) * length, len(samples) * length)
     tail = offered - plan.num_samples * length - extra
-    return replace(row, first_of_passes=extra, dropped_tail=tail, not_reached=left * length)
+    return LedgerRow(
+        offered=offered, counts=counts, first_of_passes=extra, dropped_tail=tail, not_reached=left * length
+    )
 
 
 def _row_of_conversations(
@@ -320,11 +318,6 @@ def _counts(dataset: GPTDataset | ConversationSamples, samples: Int64s, report: 
         found += dataset.slot_counts(chunk)
         report(len(chunk))
     return found
-
-
-def _check_pairs(pairs: list[LockedPair], reading: Reading) -> None:
-    for pair in pairs:
-        check_opened(IndexedDataset(pair.prefix, mmap=reading.mmap, object_storage=reading.object_storage), pair)
 
 
 def _blend(settings: RunSettings, lock: RunLock) -> tuple[list[LockedPair], list[float] | None]:

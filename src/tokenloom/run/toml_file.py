@@ -10,8 +10,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -55,6 +54,12 @@ def parse_toml(text: str, *, path: str) -> Table:
     return Table(path=path, where=(), values=values)
 
 
+Convert = Callable[[Any, str], T]
+"""Takes a value, and words for it; returns what it stands for, or raises a `ConfigError`."""
+
+_NO_DEFAULT: Any = object()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A table of a file, whose values are checked as they are taken out.
@@ -71,87 +76,109 @@ class Table:
     values: Mapping[str, Any]
     name: str = ""
 
-    def __contains__(self, key: str) -> bool:
-        return key in self.values
-
     def error(self, key: str | None, message: str, *, hint: str | None = None) -> ConfigError:
         """Returns an error about a key, or about the table."""
         where = redacted(dotted(self.where if key is None else (*self.where, key)))
         return ConfigError(": ".join(part for part in (self.path, where, message) if part), hint=hint)
 
-    @contextmanager
-    def at(self, key: str | None) -> Iterator[None]:
-        """Adds the path of a key, or of the table, to errors about a value."""
-        try:
-            yield
-        except ConfigError as error:
-            raise self.error(key, error.message, hint=error.hint) from error
-
     def refuse(self, key: str | None, message: str, *, hint: str | None = None) -> NoReturn:
         """Raises an error about a key, or about the table."""
         raise self.error(key, message, hint=hint)
 
-    def refuse_value(self, key: str, expected: str, *, hint: str | None = None) -> NoReturn:
-        """Raises the error of a value that is not what it should be, or is missing."""
+    def refuse_missing(self, key: str, *, hint: str | None = None) -> NoReturn:
+        """Raises the error of a key that has to be there."""
+        self.refuse(key, f"expected `{key}`{self.name}, found none", hint=hint)
+
+    def read(self, key: str, convert: Convert[T], default: T = _NO_DEFAULT) -> T:
+        """Returns what a value stands for; the default, if there is one, where there is none."""
         if key not in self.values:
-            message = f"expected `{key}`{self.name}, found none"
-        else:
-            message = f"expected `{key}`{self.name} to be {expected}, found {shown(self.values[key])}"
-        raise self.error(key, message, hint=hint)
-
-    def read(self, key: str, convert: Callable[[Any, str], T]) -> T:
-        """Returns a value, made by a function of the value and of words for its errors."""
-        with self.at(key):
+            if default is _NO_DEFAULT:
+                self.refuse_missing(key)
+            return default
+        try:
             return convert(self.values[key], f"`{key}`{self.name}")
+        except ConfigError as error:
+            raise self.error(key, error.message, hint=error.hint) from error
 
-    def text(self, key: str, *, hint: str | None = None) -> str:
-        """Returns a value that has to be a text, and not an empty one."""
-        value = self.values.get(key)
-        if type(value) is not str or not value.strip():
-            self.refuse_value(key, "a text", hint=hint)
-        return value
+    def read_all(
+        self,
+        keys: Mapping[str, Convert[Any] | None],
+        *,
+        required: Mapping[str, str] | None = None,
+        elsewhere: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Returns what the values of a table stand for, by key; others are refused: typos, or keys in a wrong place.
 
-    def integer(self, key: str, *, at_least: int, below: int, hint: str | None = None) -> int:
-        """Returns a value that has to be an integer in [at_least, below)."""
-        value = self.values.get(key)
-        if type(value) is not int:
-            if type(value) is str and re.fullmatch("[0-9_]+", value):
-                hint = "write it without quotes"
-            self.refuse_value(key, "an integer", hint=hint)
-        if not at_least <= value < below:
-            limit = f"2**{below.bit_length() - 1}" if below & (below - 1) == 0 else str(below)
-            self.refuse_value(key, f"in [{at_least}, {limit})", hint=hint)
-        return value
-
-    def choice(self, key: str, options: tuple[str, ...], default: str) -> str:
-        """Returns a value that has to be one of some texts; the default where there is none."""
-        value = self.values.get(key, default)
-        if type(value) is not str or value not in options:
-            self.refuse_value(key, f"one of {listed(options)}", hint=did_you_mean(value, options))
-        return value
+        Args:
+            keys: all keys, and how they are read; those with None are checked here and read elsewhere.
+            required: keys that have to be there, each with an example.
+            elsewhere: hints for keys that belong elsewhere.
+        """
+        for key in self.values:
+            if key not in keys:
+                hint = (elsewhere or {}).get(key) or did_you_mean(key, keys) or f"its keys are {', '.join(keys)}"
+                place = self.name.removeprefix(" of ") or "the file"
+                self.refuse(key, f"expected {place} without `{key}`, which is no key of it", hint=hint)
+        for key, example in (required or {}).items():
+            if key not in self.values:
+                self.refuse_missing(key, hint=f"such as {example}")
+        return {
+            key: self.read(key, convert) for key, convert in keys.items() if convert is not None and key in self.values
+        }
 
     def table(self, key: str, *, name: str = "", hint: str | None = None) -> Table:
         """Returns a value that has to be a table; an empty one where there is none."""
         value = self.values.get(key, {})
         if type(value) is not dict:
-            self.refuse_value(key, "a table", hint=hint)
+            self.refuse(key, f"expected `{key}`{self.name} to be a table, found {shown(value)}", hint=hint)
         return Table(path=self.path, where=(*self.where, key), values=value, name=name)
 
-    def tables(self, key: str, *, hint: str) -> list[Table]:
+    def tables(self, key: str, *, name: str = "", hint: str | None = None) -> list[Table]:
         """Returns a value that has to be an array of tables; none where there is none."""
         values = self.values.get(key, [])
         if type(values) is not list or any(type(value) is not dict for value in values):
-            self.refuse_value(key, "a list of tables", hint=hint)
-        return [Table(path=self.path, where=(*self.where, key, i), values=each) for i, each in enumerate(values)]
+            self.refuse(key, f"expected `{key}` to be a list of tables, found {shown(values)}", hint=hint)
+        where = (*self.where, key)
+        return [Table(path=self.path, where=(*where, i), values=each, name=name) for i, each in enumerate(values)]
 
-    def refuse_others(self, known: Iterable[str], *, elsewhere: Mapping[str, str] | None = None) -> None:
-        """Refuses keys that nobody reads: they are typos, or stand in a wrong place."""
-        known = tuple(known)
-        for key in self.values:
-            if key not in known:
-                hint = (elsewhere or {}).get(key) or did_you_mean(key, known) or f"its keys are {', '.join(known)}"
-                place = self.name.removeprefix(" of ") or "the file"
-                self.refuse(key, f"expected {place} without `{key}`, which is no key of it", hint=hint)
+
+def refuse(what: str, expected: str, value: object, *, hint: str | None = None) -> NoReturn:
+    """Raises the error of a value that is not what it should be."""
+    message = f"expected {what} to be {expected}, found {shown(value)}"
+    raise ConfigError(message, hint=hint)
+
+
+def text(value: Any, what: str) -> str:
+    """Returns a value that has to be a text, and not an empty one."""
+    if type(value) is not str or not value.strip():
+        refuse(what, "a text", value)
+    return value
+
+
+def integer(at_least: int, below: int) -> Convert[int]:
+    """Returns what reads an integer in [at_least, below)."""
+
+    def convert(value: Any, what: str) -> int:
+        if type(value) is not int:
+            is_quoted = type(value) is str and re.fullmatch("[0-9_]+", value)
+            refuse(what, "an integer", value, hint="write it without quotes" if is_quoted else None)
+        if not at_least <= value < below:
+            limit = f"2**{below.bit_length() - 1}" if below & (below - 1) == 0 else str(below)
+            refuse(what, f"in [{at_least}, {limit})", value)
+        return value
+
+    return convert
+
+
+def choice(*options: str) -> Convert[str]:
+    """Returns what reads one of some texts."""
+
+    def convert(value: Any, what: str) -> str:
+        if type(value) is not str or value not in options:
+            refuse(what, f"one of {listed(options)}", value, hint=did_you_mean(value, options))
+        return value
+
+    return convert
 
 
 def did_you_mean(value: object, options: Iterable[str]) -> str | None:
@@ -196,7 +223,7 @@ def shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (dict, list)):
-        return f"a {'table' if isinstance(value, dict) else 'list'}"
+        return f"{'a' if value else 'an empty'} {'table' if isinstance(value, dict) else 'list'}"
     text = redacted(repr(value) if isinstance(value, str) else str(value))
     return text if len(text) <= _MOST_OF_A_VALUE else f"{text[:_MOST_OF_A_VALUE]}…"
 
@@ -223,8 +250,7 @@ def count_of(value: object, what: str) -> int:
         if found is None and _COUNT.fullmatch(value.upper()):
             hint = f'write "{value.upper()}"; {_SUFFIXES}'
     if number is None or number != int(number) or not 1 <= number < 1 << 63:
-        message = f"expected {what} to be a whole number in [1, 2**63), found {shown(value)}"
-        raise ConfigError(message, hint=hint)
+        refuse(what, "a whole number in [1, 2**63)", value, hint=hint)
     return int(number)
 
 
@@ -240,8 +266,7 @@ def weight_of(value: object, what: str) -> Fraction:
         hint = "write it without quotes" if isinstance(value, str) else None
         if isinstance(value, Decimal) and value.is_finite() and value >= 0:
             hint = f"at most {_MOST_DIGITS} digits before the dot, and behind it"
-        message = f"expected {what} to be a finite number from 0 on, found {shown(value)}"
-        raise ConfigError(message, hint=hint)
+        refuse(what, "a finite number from 0 on", value, hint=hint)
     return number
 
 
@@ -260,18 +285,14 @@ def share_of(value: object, what: str) -> Fraction:
             hint = f'for {shown(value)} percent write "{shown(value)}%"' if not isinstance(value, str) else hint
         elif number == 0:
             hint = "leave it out"
-        message = f"expected {what} to be more than 0% and at most 50%, found {shown(value)}"
-        raise ConfigError(message, hint=hint)
+        refuse(what, "more than 0% and at most 50%", value, hint=hint)
     return number
 
 
 def _exact(value: object) -> Fraction | None:
     """Returns a number without rounding; None for what is none, or has too many digits."""
-    if type(value) is int and abs(value) < 10**_MOST_DIGITS:
-        return Fraction(value)
-    if not isinstance(value, Decimal) or not value.is_finite():
-        return None
-    exponent = value.as_tuple().exponent
-    assert isinstance(exponent, int)  # of finite numbers
-    too_long = exponent < -_MOST_DIGITS or (value != 0 and value.adjusted() >= _MOST_DIGITS)
-    return None if too_long or exponent > _MOST_DIGITS else Fraction(value)
+    if isinstance(value, Decimal):
+        exponent = value.as_tuple().exponent  # a letter where it is not finite
+        fits = isinstance(exponent, int) and exponent >= -_MOST_DIGITS and value.adjusted() < _MOST_DIGITS
+        return Fraction(value) if fits else None
+    return Fraction(value) if type(value) is int and abs(value) < 10**_MOST_DIGITS else None

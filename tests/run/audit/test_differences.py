@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.run.small_runs import lock, pair, random_locks, segment, source
 
 from tokenloom import ConfigError
-from tokenloom.run.audit.differences import differences
+from tokenloom.run.changes import differences
 from tokenloom.run.lock import LockedDenial, LockedSource
 from tokenloom.run.timeline import Timeline
 

@@ -10,15 +10,10 @@ from tests.run.folders import HEAD, SOURCES, STAGE, make_run, write_toml
 from tests.run.megatrons import make, opened
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.audit.occurrences import OccurrenceSearch
 from tokenloom.run.held_out import are_held_out
 from tokenloom.run.run import Run
 
 Row = tuple[int, ...]
-
-
-def search(run: Run) -> OccurrenceSearch:
-    return OccurrenceSearch(run.dataset())
 
 
 def scanned(run: Run, source: int, documents, *, start: int = 0, stop: int | None = None) -> list[Row]:
@@ -49,19 +44,18 @@ def rows_of(table) -> list[Row]:
 def test_what_is_found_is_what_a_look_at_every_position_finds(tmp_path, rng, windows, block):
     head = HEAD + f'windows = "{windows}"\nmixing_block = {block}\n'
     run = changed_run(tmp_path, rng, head=head)
-    searching = search(run)
     for source, locked in enumerate(run.lock.sources):
         everything = range(sum(pair.num_documents for pair in locked.pairs))
         expected = scanned(run, source, everything)
-        assert rows_of(searching.find(source, everything)) == expected
+        assert rows_of(run.occurrences({source: everything})) == expected
         for document in rng.choice(len(everything), size=6).tolist():
-            table = searching.find(source, [document])
+            table = run.occurrences({source: [document]})
             assert rows_of(table) == [row for row in expected if row[1] == document]
         first, last = sorted(rng.integers(0, run.num_samples, size=2).tolist())
         inside = [row for row in expected if first <= row[0] < last]
-        assert rows_of(searching.find(source, everything, start=first, stop=last)) == inside
-    assert rows_of(search(run).find(0, [5, 3, 5])) == scanned(run, 0, [3, 5])
-    dataset, everything = run.dataset(), search(run).find(0, range(250))
+        assert rows_of(run.occurrences({source: everything}, start=first, stop=last)) == inside
+    assert rows_of(run.occurrences({0: [5, 3, 5]})) == scanned(run, 0, [3, 5])
+    dataset, everything = run.dataset(), run.occurrences({0: range(250)})
     for position in rng.choice(run.num_samples, size=20).tolist():  # as the samples themselves have it
         spans = dataset.spans(position) if dataset.place(position).source == "web" else None
         here = everything.take(everything.positions == position)
@@ -85,28 +79,28 @@ def test_conversations(tmp_path, kind):
     run = chat_run(tmp_path, kind)
     for source, count in ((0, 130), (1, 60)):
         expected = scanned(run, source, range(count))
-        assert rows_of(search(run).find(source, range(count))) == expected
+        assert rows_of(run.occurrences({source: range(count)})) == expected
         assert {row[2] for row in expected} == {0}
 
 
 def test_an_endless_run_is_searched_up_to_somewhere(tmp_path):
     run = make_run(tmp_path, STAGE.replace("samples = 600\n", ""))
     with pytest.raises(ConfigError, match="expected a position to stop at, found none, and the last stage"):
-        search(run).find(0, [3])
-    assert rows_of(search(run).find(0, [3], stop=700)) == scanned(run, 0, [3], stop=700)
-    late = search(run).find(0, [3], start=10**7, stop=10**7 + 900)
+        run.occurrences({0: [3]})
+    assert rows_of(run.occurrences({0: [3]}, stop=700)) == scanned(run, 0, [3], stop=700)
+    late = run.occurrences({0: [3]}, start=10**7, stop=10**7 + 900)
     assert len(late)
     assert rows_of(late) == scanned(run, 0, [3], start=10**7, stop=10**7 + 900)
     with pytest.raises(ConfigError, match=r"expected at most 2\*\*22 walks through source 'web'"):
-        search(run).find(0, [3], stop=10**12)
+        run.occurrences({0: [3]}, stop=10**12)
 
 
 def test_what_is_held_out_is_never_read(tmp_path):
     run = make_run(tmp_path, sources=SOURCES.replace('"web-*"', '{ data = "web-*", holdout = "20%" }'))
     held = are_held_out(run.lock, 0, np.arange(250))
     assert held.sum() == 50
-    assert not len(search(run).find(0, np.flatnonzero(held)))
-    found = search(run).find(0, range(250))
+    assert not len(run.occurrences({0: np.flatnonzero(held)}))
+    found = run.occurrences({0: range(250)})
     assert set(found.documents.tolist()) == set(np.flatnonzero(~held).tolist())
     read = {d for k in range(len(run.holdout("web"))) for d in run.holdout("web").spans(k).documents.tolist()}
     assert read <= set(np.flatnonzero(held).tolist())
@@ -116,11 +110,11 @@ def test_documents_and_positions_that_there_are_not(tmp_path):
     run = make_run(tmp_path)
     for document in (250, -1):
         with pytest.raises(ConfigError, match=rf"expected a document of source 'web' in \[0, 250\), found {document}"):
-            search(run).find(0, [3, document])
+            run.occurrences({0: [3, document]})
     with pytest.raises(ConfigError, match=r"found \[8, 7\)"):
-        search(run).find(0, [3], start=8, stop=7)
-    assert len(search(run).find(0, [])) == 0
-    assert rows_of(search(run).find(0, [3], stop=10**9)) == rows_of(search(run).find(0, [3]))
+        run.occurrences({0: [3]}, start=8, stop=7)
+    assert len(run.occurrences({0: []})) == 0
+    assert rows_of(run.occurrences({0: [3]}, stop=10**9)) == rows_of(run.occurrences({0: [3]}))
 
 
 def test_a_denial_marks_what_comes_after_it(tmp_path):
@@ -128,7 +122,7 @@ def test_a_denial_marks_what_comes_after_it(tmp_path):
     denied = '[[denied]]\ndocuments = ["web:3"]\nfrom = 300\n[[denied]]\ndocuments = ["web:3"]\nfrom = 500\n'
     (tmp_path / "run.lock").unlink()
     run = Run.open(write_toml(tmp_path, STAGE + denied))
-    table = search(run).find(0, [3])
+    table = run.occurrences({0: [3]})
     assert (table.denied == (table.positions >= 300)).all()
     assert table.denied.any()
     assert rows_of(table) == scanned(run, 0, [3])

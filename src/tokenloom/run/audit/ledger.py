@@ -9,7 +9,8 @@ samples need, whose windows are shuffled together; with its first sample all of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from operator import add, attrgetter
@@ -19,11 +20,11 @@ import numpy as np
 
 from tokenloom.datasets.ledger import NO_SLOTS, NOTHING, Count, SlotCounts, count_windows
 from tokenloom.rendering.card import HasFacts
-from tokenloom.run.audit.occurrences import OccurrenceSearch
+from tokenloom.run.audit.trace import positions_reading
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.held_out import DeniedDocuments, are_held_out
 from tokenloom.run.plan import PlannedReading, PlannedSegment, PlannedWalks, closed_at, plan_of
-from tokenloom.run.progress import WalkSizes, are_packs, extra_tokens, mixed_size
+from tokenloom.run.progress import WalkSizes, are_packs, extra_tokens
 from tokenloom.run.sample_settings import CONVERSATIONS
 from tokenloom.run.take_maps import Int64s
 
@@ -34,46 +35,23 @@ CHUNK_SLOTS = 1 << 20
 CHUNK_SAMPLES = 1 << 15
 """What is looked into at a time, at most."""
 
-_ANY_PHASE = -1
-"""Of a reading that goes on with what is left of a pass, whatever the sequence length was."""
-
-_WINDOWS_PER_DOCUMENT = 8
-"""Windows of a walk whose spans are found in the time in which one document is found in it, about."""
-
 
 def not_counted(samples: int, slots: int, tokens: int) -> SlotCounts:
     """Returns the counts of samples that nobody looks into."""
     return SlotCounts(samples=samples, slots=slots, tokens=tokens, not_counted_slots=slots, not_counted_tokens=tokens)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """Positions [start, stop) of a segment, as far as they are of one source."""
-
-    segment: int
-    source: int
-    start: int
-    stop: int
-
-
-def computed_ledger(dataset: RunDataset, position: int, *, reads_data: bool, report: Report) -> RunLedger:
-    """Returns where the tokens of a run went before a position, see `Run.ledger`."""
-    return _Counting(dataset, reads_data=reads_data, report=report).ledger(position)
-
-
-class _Counting:
-    """Counts what becomes of the tokens of a run, and what is in the slots of its samples."""
+class LedgerCount:
+    """Counts what becomes of the tokens of a run, and what is in the slots of its samples; see `Run.ledger`."""
 
     def __init__(self, dataset: RunDataset, *, reads_data: bool, report: Report) -> None:
         self._dataset = dataset
         self._lock = dataset.lock
-        self._timeline = dataset.timeline
         self._reads_data = reads_data
         self._report = report
         self._sizes = WalkSizes(dataset.lock.sources, dataset.lock)
         self._numbers = {source.name: number for number, source in enumerate(dataset.lock.sources)}
         self._denied = DeniedDocuments(dataset.lock)
-        self._search = OccurrenceSearch(dataset)
         self._are_packs = are_packs(self._lock)
         self._is_plain = not self._are_packs and not dataset.counts_need_tokens
         self._has_conversations = self._lock.dataset in CONVERSATIONS
@@ -82,23 +60,24 @@ class _Counting:
     def ledger(self, position: int) -> RunLedger:
         """Returns the ledger of a run that ends at a position."""
         segments = plan_of(closed_at(self._lock, position)).segments if position else ()
-        followers = self._followers(segments)
+        read = [{reading.source: reading.taken_over for reading in segment.readings} for segment in segments]
+        phases = np.cumsum([0, *(a.sequence_length != b.sequence_length for a, b in pairwise(segments))]).tolist()
         left: dict[str, int] = {}
         rows: dict[str, list[LedgerRow]] = {name: [] for name in self._numbers}
         stages = []
         for number, segment in enumerate(segments):
             made = []
             stop = segment.start + (segment.num_samples or 0)
+            counts = self._counts(number, segment, stop)
             for reading in segment.readings:
-                source = self._numbers[reading.source]
-                part = Part(segment=number, source=source, start=segment.start, stop=stop)
-                row = self._row(part, reading, segment.sequence_length, left.pop(reading.source, 0))
+                row = self._row(reading, segment.sequence_length, stop, left.pop(reading.source, 0), counts)
                 remains = row.not_reached
-                match followers[number, reading.source]:
-                    case "handed on":
-                        row, left[reading.source] = replace(row, not_reached=0, handed_on=remains), remains
-                    case "given up":
-                        row = replace(row, not_reached=0, given_up=remains)
+                same = range(number + 1, bisect_right(phases, phases[number], hi=len(segments)))
+                later = next((each for each in range(number + 1, len(segments)) if reading.source in read[each]), None)
+                if later is not None and (later in same or read[later][reading.source]):
+                    row, left[reading.source] = replace(row, not_reached=0, handed_on=remains), remains
+                elif same.stop < len(segments):
+                    row = replace(row, not_reached=0, given_up=remains)
                 made.append((reading.source, row))
                 rows[reading.source].append(row)
             stages.append(
@@ -110,32 +89,25 @@ class _Counting:
                     sources=tuple(made),
                 )
             )
-        sources = tuple((name, summed_over_stages(found)) for name, found in rows.items())
-        return RunLedger(position=position, stages=tuple(stages), sources=sources)
+        totals = ((name, summed(found)) for name, found in rows.items())
+        # what stages hand on to each other is gone in sums over them
+        sources = ((name, replace(row, brought=0, handed_on=row.handed_on - row.brought)) for name, row in totals)
+        return RunLedger(position=position, stages=tuple(stages), sources=tuple(sources))
 
-    def _followers(self, segments: Sequence[PlannedSegment]) -> dict[tuple[int, str], str]:
-        """Returns what becomes of what a segment leaves of a source: "handed on", "given up" or "not reached"."""
-        found: dict[tuple[int, str], str] = {}
-        later: dict[str, int] = {}
-        phases = [0]
-        for before, segment in pairwise(segments):
-            phases.append(phases[-1] + (segment.sequence_length != before.sequence_length))
-        for number in reversed(range(len(segments))):
-            for reading in segments[number].readings:
-                goes_on = later.get(reading.source) in (phases[number], _ANY_PHASE)
-                ends = "not reached" if phases[number] == phases[-1] else "given up"
-                found[number, reading.source] = "handed on" if goes_on else ends
-                later[reading.source] = _ANY_PHASE if reading.taken_over else phases[number]
-        return found
-
-    def _row(self, part: Part, reading: PlannedReading, length: int, brought: int) -> LedgerRow:
+    def _row(
+        self, reading: PlannedReading, length: int, stop: int, brought: int, looked_into: Mapping[int, SlotCounts]
+    ) -> LedgerRow:
         """Returns a row in which all that is left counts as not reached."""
+        source = self._numbers[reading.source]
         walks, samples = reading.walks or (), reading.num_samples or 0
-        offered = sum(self._sizes.tokens(part.source, each.first_pair, each.last_pair) * each.count for each in walks)
+        offered = sum(self._sizes.tokens(source, each.first_pair, each.last_pair) * each.count for each in walks)
         row = LedgerRow(brought=brought, offered=offered)
-        is_counted = self._reads_data or not self._needs_looking(part)
+        is_counted = self._reads_data or not self._needs_reading(source, stop)
         if is_counted:
-            counts = self._count(part, samples)
+            counts = looked_into.get(source, NO_SLOTS)
+            if self._is_plain:
+                rest = samples - counts.samples
+                counts += count_windows(rest, sequence_length=length, extra=extra_tokens(self._lock))
         else:
             counts = count_windows(samples, sequence_length=length, extra=1)
             slots = 0 if self._has_conversations else counts.slots
@@ -149,7 +121,7 @@ class _Counting:
             not_reached = (reading.left_after or 0) * length
             return replace(row, first_of_passes=first, dropped_tail=tail, not_reached=not_reached)
         if is_counted and self._has_conversations:
-            dropped = [self._dropped(part.source, each, length) for each in walks]
+            dropped = [self._dropped(source, each, length) for each in walks]
             row = replace(row, dropped=sum(dropped, start=NONE_DROPPED))
         return replace(row, not_reached=row.balance[0]) if is_counted and reading.left_after else row
 
@@ -172,84 +144,38 @@ class _Counting:
             found += self._dropped_of_pairs[key]
         return found * walks.count
 
-    def _needs_looking(self, part: Part) -> bool:
-        """Whether samples of a part have to be looked into."""
-        return not self._is_plain or self._denied.levels(np.array([part.stop - 1]), [part.source])[0] > 0
+    def _needs_reading(self, source: int, stop: int) -> bool:
+        """Whether samples of a source before a position have to be looked into."""
+        return not self._is_plain or any(start < stop for start in self._denied.starts(source))
 
-    def _count(self, part: Part, num_samples: int) -> SlotCounts:
-        """Returns what is in the slots of the samples of a part, of which there are so many."""
-        if not num_samples:
-            return SlotCounts()
-        if not self._needs_looking(part):
-            return self._windows(part, num_samples)
-        starts = [start for start in self._denied.starts(part.source) if part.start < start < part.stop]
-        found = SlotCounts()
-        for start, stop in zip([part.start, *starts], [*starts, part.stop], strict=True):
-            here = replace(part, start=start, stop=stop)
-            found += self._count_level(here, self._denied.levels(np.array([start]), [part.source])[0])
-        return found
-
-    def _windows(self, part: Part, num_samples: int) -> SlotCounts:
-        length = self._lock.segments[part.segment].sequence_length
-        return count_windows(num_samples, sequence_length=length, extra=extra_tokens(self._lock))
-
-    def _count_level(self, part: Part, level: int) -> SlotCounts:
-        """Returns the counts of a part in which so many denials are in force throughout."""
-        certain, edges = self._takes(part)
-        if self._is_plain and (touched := self._touched(part, self._denied.of(part.source, level))) is not None:
-            num_samples = certain[1] - certain[0] + sum(map(len, self._positions(part, edges)))
-            found = self._windows(part, num_samples - len(touched))
-            for first in range(0, len(touched), CHUNK_SAMPLES):
-                found += self._read(part, touched[first : first + CHUNK_SAMPLES])
-            return found
-        found = SlotCounts()
-        for positions in self._positions(part, [certain, *edges]):
-            found += self._read(part, positions)
-        return found
-
-    def _touched(self, part: Part, documents: Sequence[int]) -> Int64s | None:
-        """Returns the positions of a part that hold some documents; None if looking at all samples is less work."""
-        entered = self._timeline.entered(part.segment)
-        leaf = entered.leaf_of(part.source)
-        assert leaf is not None
-        if len(documents) > int(entered.num_windows[leaf]) // _WINDOWS_PER_DOCUMENT:
-            return None
-        return np.unique(self._search.find(part.source, documents, start=part.start, stop=part.stop).positions)
-
-    def _read(self, part: Part, positions: Int64s) -> SlotCounts:
-        """Returns the counts of samples of the source of a part, which are looked into."""
-        self._report(len(positions))
-        return self._dataset.slot_counts(positions)[part.source]
-
-    def _takes(self, part: Part) -> tuple[tuple[int, int], list[tuple[int, int]]]:
-        """Returns the takes of the source that stand in a part, and those of which some may: as ranges."""
-        segment, block = self._lock.segments[part.segment], self._lock.mixing_block
-        most = mixed_size(segment)
-
-        def given(position: int, *, up: bool) -> int:
-            offset = position - segment.start
-            offset = (
-                min(-(-offset // block) * block, most) if up else offset if offset == most else offset // block * block
+    def _counts(self, number: int, segment: PlannedSegment, stop: int) -> dict[int, SlotCounts]:
+        """Returns what is in the slots of the samples of a segment that are looked into, by source."""
+        start, counts = segment.start, dict[int, SlotCounts]()
+        sources = [source for source, _ in self._lock.segments[number].weights]
+        if not self._reads_data or not any(self._needs_reading(source, stop) for source in sources):
+            return counts
+        size = max(1, min(CHUNK_SAMPLES, CHUNK_SLOTS // segment.sequence_length))
+        chunks: Iterable[Int64s] = (
+            np.arange(first, min(first + size, stop), dtype=np.int64) for first in range(start, stop, size)
+        )
+        if self._is_plain:  # else only what is denied has to be looked at
+            denied = np.unique(
+                np.concatenate(
+                    [
+                        positions_reading(self._dataset, source, documents, start=max(start, denial.start), stop=stop)
+                        for denial in self._lock.denials
+                        if denial.start < stop
+                        for source, documents in denial.documents
+                        if source in sources
+                    ]
+                )
             )
-            return self._timeline.num_given(part.segment, part.source, offset)
-
-        first, stop = given(part.start, up=True), given(part.stop, up=False)
-        low, high = given(part.start, up=False), given(part.stop, up=True)
-        if first >= stop:
-            return (0, 0), [(low, high)]
-        return (first, stop), [(low, first), (stop, high)]
-
-    def _positions(self, part: Part, ranges: list[tuple[int, int]]) -> Iterator[Int64s]:
-        """Yields the positions in a part at which takes of some ranges stand, rising, some thousand at a time."""
-        length = self._lock.segments[part.segment].sequence_length
-        size = max(1, min(CHUNK_SAMPLES, CHUNK_SLOTS // length))
-        for low, high in ranges:
-            for first in range(low, high, size):
-                takes = np.arange(first, min(first + size, high), dtype=np.int64)
-                found = self._timeline.positions_of_takes(part.segment, part.source, takes)
-                found = np.sort(found[(found >= part.start) & (found < part.stop)])
-                if len(found):
-                    yield found
+            chunks = np.array_split(denied, -(-len(denied) // size)) if len(denied) else []
+        for positions in chunks:
+            for source, found in self._dataset.slot_counts(positions).items():
+                counts[source] = counts.get(source, NO_SLOTS) + found
+            self._report(len(positions))
+        return counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,8 +193,6 @@ class Dropped:
     untrainable: Count = NOTHING
 
     def __add__(self, other: Dropped) -> Dropped:
-        if other is NONE_DROPPED:
-            return self
         return Dropped(
             empty=self.empty + other.empty,
             long=self.long + other.long,
@@ -478,12 +402,6 @@ class RunLedger(HasFacts):
 def summed(rows: Iterable[LedgerRow]) -> LedgerRow:
     """Returns the sum of rows."""
     return sum(rows, start=LedgerRow())
-
-
-def summed_over_stages(rows: Iterable[LedgerRow]) -> LedgerRow:
-    """Returns the sum of all rows of a source, in which what its stages hand on to each other is gone."""
-    total = summed(rows)
-    return replace(total, brought=0, handed_on=total.handed_on - total.brought)
 
 
 WITHOUT = (

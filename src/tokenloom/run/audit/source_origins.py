@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, InputError, MissingObjectError
+from tokenloom.errors import ConfigError, MissingObjectError
+from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.origins import OriginFile, Origins, read_origins
 from tokenloom.inputs import STDIN
@@ -65,7 +66,6 @@ class SourceOrigins:
         self._numbers: dict[OriginFile, int] = {}
         self._opened: dict[int, _PairOrigins | None] = {}
         self._opening = threading.Lock()
-        self._by_path: dict[str, list[tuple[int, _PairOrigins, int]]] | None = None
         self._whole_paths: dict[str, str] = {}
 
     @property
@@ -111,13 +111,18 @@ class SourceOrigins:
                 no pair has origins.
             DatasetFormatError, DatasetNotFoundError, StorageError: see `locate`.
         """
-        by_path = self._files_of_pairs()
+        by_path = self._by_path
         if not by_path:
             message = f"expected pairs that know their input files, found none among {len(self._pairs.prefixes)}"
             raise ConfigError(message, hint=HINT)
         if (whole := self._whole_paths.get(path)) is None:
             whole = self._whole_paths[path] = _path_like(path, sorted(by_path), self.missing)
-        _check_record([each.origins.files[own] for _, each, own in by_path[whole]], record)
+        counts = [each.origins.files[own].num_records for _, each, own in by_path[whole]]
+        last = None if None in counts else max(count for count in counts if count is not None)
+        if record < 1 or (last is not None and record > last):
+            bound = "from 1 on" if record < 1 else f"of `{whole}`, which has {last}"
+            message = f"expected a record {bound}, found {record}"
+            raise ConfigError(message, hint="lines and rows count from 1")
         found = []
         for pair, each, own in by_path[whole]:
             source, first = self._pairs.source_of(pair), int(self._pairs.first_documents[pair])
@@ -126,16 +131,15 @@ class SourceOrigins:
                 found += [(source, first + row) for row in range(begin, end)]
         return sorted(set(found))
 
-    def _files_of_pairs(self) -> dict[str, list[tuple[int, _PairOrigins, int]]]:
-        """Returns by path the pairs that are of an input file, and its number in each; opens them all, once."""
-        if self._by_path is None:
-            by_path: dict[str, list[tuple[int, _PairOrigins, int]]] = {}
-            for pair in range(len(self._pairs.prefixes)):
-                if (opened := self._open(pair)) is not None:
-                    for own, file in enumerate(opened.origins.files):
-                        by_path.setdefault(file.path, []).append((pair, opened, own))
-            self._by_path = by_path
-        return self._by_path
+    @cached_property
+    def _by_path(self) -> dict[str, list[tuple[int, _PairOrigins, int]]]:
+        """By path the pairs that are of an input file, and its number in each; opens them all."""
+        by_path: dict[str, list[tuple[int, _PairOrigins, int]]] = {}
+        for pair in range(len(self._pairs.prefixes)):
+            if (opened := self._open(pair)) is not None:
+                for own, file in enumerate(opened.origins.files):
+                    by_path.setdefault(file.path, []).append((pair, opened, own))
+        return by_path
 
     def _open(self, pair: int) -> _PairOrigins | None:
         with self._opening:
@@ -172,16 +176,6 @@ def _path_like(path: str, paths: Sequence[str], missing: Sequence[str]) -> str:
     message = f"expected one of the {len(paths)} input files of this run, found {quoted(path)}"
     hint = f"it has, for example, {', '.join(paths[:2])}"
     raise ConfigError(message, hint=f"{hint}; {origins_missing(missing)}" if missing else hint)
-
-
-def _check_record(files: Sequence[OriginFile], record: int) -> None:
-    if record < 1:
-        message = f"expected a record from 1 on, found {record}"
-        raise ConfigError(message, hint="lines and rows count from 1")
-    counts = [file.num_records for file in files if file.num_records is not None]
-    if len(counts) == len(files) and record > max(counts):
-        message = f"expected a record of `{files[0].path}`, which has {max(counts)}, found {record}"
-        raise ConfigError(message)
 
 
 def records_may_be_elsewhere(prefixes: Sequence[str]) -> str:
@@ -222,9 +216,6 @@ def input_problem(file: OriginFile) -> str | None:
 def read_records(file: OriginFile, numbers: Iterable[int]) -> dict[int, str]:
     """Returns records of an input file by number: lines as they are, rows as JSON. One pass up to the last of them."""
     wanted = set(numbers)
-    if file.path == STDIN:
-        message = "expected an input file, found standard input, which cannot be read again"
-        raise InputError(message)
     inspected = inspect_input(file.path, default_format=_TEXT_FORMATS.get(file.unit))
     reader = open_slice(whole_file(inspected), block_bytes=_BLOCK_BYTES)
     found: dict[int, str] = {}

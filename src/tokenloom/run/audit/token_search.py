@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
@@ -20,6 +21,7 @@ from tokenloom.indexed.sidecars import read_document_hashes
 from tokenloom.inputs.records import Texts
 from tokenloom.numbers import quoted
 from tokenloom.preprocess.selection import hash_documents
+from tokenloom.run.audit.span_table import PairRows
 from tokenloom.run.lock import RunLock
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.settings import ObjectStorageSettings
@@ -80,21 +82,22 @@ def _found(
 ) -> Iterator[tuple[int, int, int, tuple[IndexedDataset, int]]]:
     """Yields source, document, first token, and the pair with the row there, of each place that has these ids."""
     num_found = 0
-    for source, locked in enumerate(lock.sources):
-        first = 0
-        for each in locked.pairs:
-            if not fit(ids, each.dtype):
-                first += each.num_documents
-                continue
-            pair = IndexedDataset(each.prefix, object_storage=object_storage)
-            for stretch in places_of_ids(pair, ids):
-                num_found += len(stretch.rows)
-                if num_found > _MOST_FOUND:
-                    message = f"expected tokens that stand at {_MOST_FOUND:,} places or fewer, found more"
-                    raise ConfigError(message, hint="look for more of them at a time")
-                for row, start in zip(stretch.rows.tolist(), stretch.starts.tolist(), strict=True):
-                    yield source, first + row, start, (pair, row)
-            first += each.num_documents
+    for source, first, prefix in _pairs(lock):
+        pair = IndexedDataset(prefix, object_storage=object_storage)
+        for stretch in places_of_ids(pair, ids):
+            num_found += len(stretch.rows)
+            if num_found > _MOST_FOUND:
+                message = f"expected tokens that stand at {_MOST_FOUND:,} places or fewer, found more"
+                raise ConfigError(message, hint="look for more of them at a time")
+            for row, start in zip(stretch.rows.tolist(), stretch.starts.tolist(), strict=True):
+                yield source, first + row, start, (pair, row)
+
+
+def _pairs(lock: RunLock) -> Iterator[tuple[int, int, str]]:
+    """Yields source, number of the first document in it, and prefix of each pair."""
+    rows = PairRows.of_lock(lock)
+    for pair, (first, prefix) in enumerate(zip(rows.first_documents.tolist(), rows.prefixes, strict=True)):
+        yield rows.source_of(pair), first, prefix
 
 
 _HASHES_AT_ONCE = 1 << 22
@@ -105,22 +108,18 @@ def find_whole_texts(
 ) -> tuple[list[tuple[int, int]], list[str]]:
     """Returns the documents whose text is one of these, as (source, document), rising, and the pairs without hashes."""
     wanted = hash_documents([Texts(texts=list(dict.fromkeys(texts)))], len(set(texts)))
-    found, missing = [], []
-    for source, locked in enumerate(lock.sources):
-        first = 0
-        for pair in locked.pairs:
-            hashes = read_document_hashes(pair.prefix, is_checked=True, object_storage=object_storage)
-            if hashes is None:
-                missing.append(pair.prefix)
-            elif len(entries := _where(hashes, wanted)):
-                boundaries = IndexedDataset(pair.prefix, object_storage=object_storage).document_indices
-                for entry in entries.tolist():
-                    begin, end = boundaries[entry : entry + 2].tolist()
-                    found += [(source, first + row) for row in range(begin, end)]
-            first += pair.num_documents
-    num_pairs = sum(len(source.pairs) for source in lock.sources)
-    if len(missing) == num_pairs:
-        message = f"expected pairs with hashes of their documents, found none among {num_pairs}"
+    found, missing, pairs = [], [], list(_pairs(lock))
+    for source, first, prefix in pairs:
+        hashes = read_document_hashes(prefix, is_checked=True, object_storage=object_storage)
+        if hashes is None:
+            missing.append(prefix)
+        elif len(entries := _where(hashes, wanted)):
+            boundaries = IndexedDataset(prefix, object_storage=object_storage).document_indices
+            for entry in entries.tolist():
+                begin, end = boundaries[entry : entry + 2].tolist()
+                found += [(source, first + row) for row in range(begin, end)]
+    if len(missing) == len(pairs):
+        message = f"expected pairs with hashes of their documents, found none among {len(pairs)}"
         raise ConfigError(message, hint="`tokenloom preprocess --document-hashes` writes PREFIX.hashes")
     return found, missing
 
@@ -195,15 +194,6 @@ class StableIds:
         return None
 
 
-def fit(ids: Sequence[int], dtype: DTypeLike) -> bool:
-    """Whether tokens of a type can be these ids."""
-    kind = np.dtype(dtype)
-    if kind.kind not in "iu":
-        return False
-    limits = np.iinfo(kind)
-    return bool(limits.min <= min(ids) <= max(ids) <= limits.max)
-
-
 def places_of_ids(
     pair: IndexedDataset,
     ids: Sequence[int],
@@ -213,7 +203,8 @@ def places_of_ids(
     at_once: int = TOKENS_AT_ONCE,
 ) -> Iterator[Spans]:
     """Yields stretch by stretch where ids stand one after the other within a sequence; none where they do not fit."""
-    if not fit(ids, pair.dtype):
+    limits = np.iinfo(pair.dtype) if pair.dtype.kind in "iu" else None
+    if limits is None or not limits.min <= min(ids) <= max(ids) <= limits.max:
         return
     wanted = np.array(ids, dtype=pair.dtype)
     for span in stretches(pair.sequence_lengths, overlap=len(wanted) - 1, row=row, start=start, at_once=at_once):
@@ -279,9 +270,4 @@ def stretches(
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
     """Returns how many ids two sequences begin with alike."""
-    count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
+    return len(list(takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False))))

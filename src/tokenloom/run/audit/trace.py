@@ -1,13 +1,24 @@
-"""From positions to the documents that stand there: of a run, and of any dataset or blend of ours without one.
+"""From positions to the documents that stand there, and from documents to the positions that read them.
 
 Nothing of it reads a token. Of a computed order it is the arithmetic that makes samples; of a stored one it asks the
 index. Spans are those of `span_batch`: of fill in the middle the pieces before they are rearranged.
+
+What a range of positions reads of a source is a few ranges of windows, and single windows of the mixing blocks at its
+ends: a source gives its windows in order, but for what a cut has left over and what growth has merged, and mixing
+blocks permute positions within themselves only. No window is read twice.
+
+A walk through a source is a permutation of its windows; which window a token falls into takes the sum of what comes
+before its document, and where that window stands is the inverse of the mixture. Nothing is kept per walk, and nothing
+is read but the lengths of the pairs that the documents lie in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,37 +28,16 @@ from tokenloom.blending.blended import BlendedDataset
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.protocols import KnowsEpochs, KnowsSlots, KnowsSpans, Samples
 from tokenloom.errors import ConfigError
-from tokenloom.order.windows import SpanBatch
+from tokenloom.kernels import WHOLE_PASS, PassPart
 from tokenloom.run.audit.span_table import Int32s, Int64s, PairRows, SpanTable
 from tokenloom.run.dataset import RunDataset
-from tokenloom.run.digest import run_identity
-from tokenloom.run.lock import RunLock
-from tokenloom.run.progress import MOST_WALKS
+from tokenloom.run.digest import content_of, run_identity
+from tokenloom.run.lock import MOST_SAMPLES, LockedSource, RunLock
+from tokenloom.run.progress import MOST_WALKS, Entered, Walk, mixed_size, too_many_walks
+from tokenloom.run.take_maps import WindowRange
 from tokenloom.run.timeline import Located, Timeline
 
 Asked = Sequence[int] | NDArray[np.integer[Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Traced:
-    """The spans of some samples of one source.
-
-    Attributes:
-        samples: int64[num_samples], which of the positions asked for these are.
-        source, first_document: number of the source, and in it of the first document that spans count from.
-        passes, walks, windows: int64[num_samples].
-        spans: the spans; numbers of documents that are denied are negative.
-        slots: int64[num_spans], what each takes of its sample.
-    """
-
-    samples: Int64s
-    source: int
-    first_document: int = 0
-    passes: Int64s
-    walks: Int64s
-    windows: Int64s
-    spans: SpanBatch
-    slots: Int64s
 
 
 def trace_dataset(dataset: Any, positions: Asked) -> SpanTable:
@@ -67,14 +57,16 @@ def trace_dataset(dataset: Any, positions: Asked) -> SpanTable:
     asked = checked_positions(positions, dataset)
     if isinstance(dataset, RunDataset):
         return _trace_computed(dataset, asked)
-    members, parts = trace_stored(dataset, asked)
-    names = [_name_of(member, number) for number, member in enumerate(members)]
-    return spans_of(
-        asked,
-        parts,
-        segments=np.zeros(len(asked), dtype=np.int32),
-        pair_rows=PairRows.of([[(name, 0)] for name in names]),
-    )
+    paths = [each.dataset_path if isinstance(each, MegatronDataset) else None for each in members_of(dataset)]
+    names = [f"dataset {number}" if path is None else str(path) for number, path in enumerate(paths)]
+    parts = trace_stored(dataset, asked, [(number, 0) for number in range(len(names))])
+    return spans_of(asked, parts, pair_rows=PairRows.of([[(name, 0)] for name in names]))
+
+
+def members_of(dataset: Any) -> Sequence[Any]:
+    """Returns the datasets that a blend is made of; another dataset alone."""
+    members: Sequence[Any] = dataset.datasets if isinstance(dataset, BlendedDataset) else [dataset]
+    return members
 
 
 def checked_positions(positions: Asked, dataset: Any) -> Int64s:
@@ -96,29 +88,27 @@ def checked_positions(positions: Asked, dataset: Any) -> Int64s:
 def _trace_computed(dataset: RunDataset, asked: Int64s) -> SpanTable:
     located = dataset.timeline.locate(asked)
     passes = passes_of(dataset.timeline, located)
-    parts = []
-    for samples, group in dataset.groups_of(asked, located.segments):
-        spans, slots = group.ask(_spans_of)
-        parts.append(
-            Traced(
+    parts = [
+        group.ask(
+            partial(
+                _columns,
                 samples=samples,
                 source=group.number,
                 passes=passes[samples],
                 walks=located.walks[samples],
                 windows=located.windows[samples],
-                spans=spans,
-                slots=slots,
             )
         )
+        for samples, group in dataset.groups_of(asked, located.segments)
+    ]
     pair_rows = PairRows.of_lock(dataset.lock)
     return spans_of(asked, parts, lock=dataset.lock, segments=located.segments, pair_rows=pair_rows)
 
 
-def trace_stored(dataset: Any, asked: Int64s) -> tuple[list[Any], list[Traced]]:
-    """Returns the datasets that a dataset is made of, and the spans, whose sources are the numbers of these."""
-    members, numbers, samples = [dataset], np.zeros(len(asked), dtype=np.int32), asked
+def trace_stored(dataset: Any, asked: Int64s, sources: Sequence[tuple[int, int]]) -> list[Columns]:
+    """Returns the spans at positions, for `spans_of`; of each member its source, and its first document in that."""
+    members, numbers, samples = members_of(dataset), np.zeros(len(asked), dtype=np.int32), asked
     if isinstance(dataset, BlendedDataset):
-        members = dataset.datasets
         numbers, samples = (np.asarray(each) for each in dataset.order.locate(asked))
         dataset.order.check()
     parts = []
@@ -128,31 +118,40 @@ def trace_stored(dataset: Any, asked: Int64s) -> tuple[list[Any], list[Traced]]:
             message = f"expected datasets that tell their spans, found {type(member).__name__}"
             raise ConfigError(message, hint="offer `spans` and `span_batch`, as `GPTDataset` does")
         own = np.ascontiguousarray(samples[chosen], dtype=np.int64)
-        spans, slots = _spans_of(member, own)
         unknown = np.full(len(own), -1, dtype=np.int64)
-        parts.append(
-            Traced(
-                samples=chosen,
-                source=number,
-                passes=member.epochs_of(own) if isinstance(member, KnowsEpochs) else unknown,
-                walks=unknown,
-                windows=own,
-                spans=spans,
-                slots=slots,
-            )
+        passes = member.epochs_of(own) if isinstance(member, KnowsEpochs) else unknown
+        source, first = sources[number]
+        found = _columns(
+            member, own, samples=chosen, source=source, first_document=first, passes=passes, walks=unknown, windows=own
         )
-    return members, parts
+        parts.append(found)
+    return parts
 
 
-def _spans_of(dataset: KnowsSpans, numbers: Int64s) -> tuple[SpanBatch, Int64s]:
-    """Returns the spans of samples, and what each takes of its sample: int64[num_spans]."""
+Columns = dict[str, NDArray[Any]]
+
+
+def _columns(
+    dataset: KnowsSpans, numbers: Int64s, *, samples: Int64s, source: int, first_document: int = 0, **of_samples: Int64s
+) -> Columns:
+    """Returns the spans of samples of one source as columns of a table: numbers of those denied are negative.
+
+    `samples` says which of the positions they are, and `of_samples` has columns of a value for each.
+    """
     spans = dataset.span_batch(numbers)
-    return spans, dataset.slots_of(spans.documents) if isinstance(dataset, KnowsSlots) else spans.lengths
-
-
-def _name_of(dataset: Any, number: int) -> str:
-    path = dataset.dataset_path if isinstance(dataset, MegatronDataset) else None
-    return f"dataset {number}" if path is None else str(path)
+    slots = dataset.slots_of(spans.documents) if isinstance(dataset, KnowsSlots) else spans.lengths
+    counts, denied, ends = np.diff(spans.row_offsets), spans.documents < 0, np.cumsum(slots)
+    before = np.concatenate([np.zeros(1, dtype=np.int64), ends])[spans.row_offsets[:-1]]
+    return {
+        "samples": np.repeat(samples, counts),
+        "sources": np.full(len(denied), source, dtype=np.int32),
+        "documents": np.where(denied, -1 - spans.documents, spans.documents) + first_document,
+        "starts": spans.starts,
+        "lengths": spans.lengths,
+        "slots": ends - slots - np.repeat(before, counts),
+        "denied": denied,
+        **{name: np.repeat(values, counts) for name, values in of_samples.items()},
+    }
 
 
 def passes_of(timeline: Timeline, located: Located) -> Int64s:
@@ -164,38 +163,22 @@ def passes_of(timeline: Timeline, located: Located) -> Int64s:
 
 def spans_of(
     positions: Int64s,
-    parts: Iterable[Traced],
+    parts: Iterable[Columns],
     *,
-    segments: Int32s,
     pair_rows: PairRows,
+    segments: Int32s | None = None,
     lock: RunLock | None = None,
 ) -> SpanTable:
     """Returns the spans of all samples as a table, in the order of the positions; without a run, sources are pairs."""
-    columns: dict[str, list[NDArray[Any]]] = {name: [np.empty(0, dtype=dtype)] for name, dtype in _TYPES.items()}
-    for part in parts:
-        spans, counts = part.spans, np.diff(part.spans.row_offsets)
-        denied = spans.documents < 0
-        numbers = np.where(denied, -1 - spans.documents, spans.documents) + part.first_document
-        ends = np.cumsum(part.slots)
-        before = np.concatenate([np.zeros(1, dtype=np.int64), ends])[spans.row_offsets[:-1]]
-        found = {
-            "samples": np.repeat(part.samples, counts),
-            "sources": np.full(len(numbers), part.source, dtype=np.int32),
-            "passes": np.repeat(part.passes, counts),
-            "walks": np.repeat(part.walks, counts),
-            "windows": np.repeat(part.windows, counts),
-            "documents": numbers,
-            "starts": spans.starts,
-            "lengths": spans.lengths,
-            "slots": ends - part.slots - np.repeat(before, counts),
-            "denied": denied,
-        }
-        for name, values in found.items():
-            columns[name].append(values)
-    samples = np.concatenate(columns.pop("samples"))
+    segments = np.zeros(len(positions), dtype=np.int32) if segments is None else segments
+    longs = ("samples", "passes", "walks", "windows", "documents", "starts", "lengths", "slots")
+    types: dict[str, type[Any]] = {**dict.fromkeys(longs, np.int64), "sources": np.int32, "denied": np.bool_}
+    empty: Columns = {name: np.empty(0, dtype=dtype) for name, dtype in types.items()}
+    joined: dict[str, Any] = {name: np.concatenate([part[name] for part in (empty, *parts)]) for name in types}
+    samples = joined.pop("samples")
     in_order = np.argsort(samples, kind="stable")
     samples = samples[in_order]
-    joined: dict[str, Any] = {name: np.concatenate(values)[in_order] for name, values in columns.items()}
+    joined = {name: values[in_order] for name, values in joined.items()}
     return SpanTable(
         positions=positions[samples],
         segments=segments[samples],
@@ -207,8 +190,268 @@ def spans_of(
     )
 
 
-_TYPES: dict[str, type[Any]] = {
-    **dict.fromkeys(("samples", "passes", "walks", "windows", "documents", "starts", "lengths", "slots"), np.int64),
-    "sources": np.int32,
-    "denied": np.bool_,
-}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """How walks cut data into windows. Walks of one number and cut through sources of one name have the same windows.
+
+    That holds in two runs, too, if these have the seed and settings of samples in common.
+
+    Attributes:
+        sequence_length: tokens of a window.
+        first_pair, last_pair: the pairs of the source that a walk goes over.
+        num_windows: windows of a walk.
+        content: SHA-256, in hex, over what is known of the content of these pairs.
+        part: what a walk is of a pass that windows of several lengths share.
+    """
+
+    sequence_length: int
+    first_pair: int
+    last_pair: int
+    num_windows: int
+    content: str
+    part: PassPart
+
+
+Ranges = list[tuple[int, int]]
+"""Ranges [first, stop) of `walk * num_windows + window`, rising and apart."""
+
+
+def windows_read(
+    timeline: Timeline, start: int, stop: int, *, sources: Iterable[int] | None = None
+) -> dict[int, dict[Cut, Ranges]]:
+    """Returns the windows that stand at positions [start, stop), by source and cut.
+
+    Takes time with segments, sources and mixing blocks that are cut by the range, not with positions.
+    """
+    reading = _Reading(timeline)
+    wanted = None if sources is None else set(sources)
+    for number, segment in enumerate(timeline.lock.segments):
+        first = max(start - segment.start, 0)
+        last = stop - segment.start if segment.num_samples is None else min(stop - segment.start, segment.num_samples)
+        if first < last:
+            reading.add(number, first, last, mixed_size(segment), wanted)
+    found = sorted(reading.found.items())
+    return {source: {cut: _joined(ranges) for cut, ranges in cuts.items()} for source, cuts in found}
+
+
+def num_tokens_of(read: dict[Cut, Ranges]) -> int:
+    """Returns their tokens, where each window counts as many as a sample has."""
+    return sum((stop - first) * cut.sequence_length for cut, ranges in read.items() for first, stop in ranges)
+
+
+def common(read: dict[Cut, Ranges], other: dict[Cut, Ranges]) -> dict[Cut, Ranges]:
+    """Returns the windows that are in both."""
+    return {cut: list(_overlaps(ranges, other[cut])) for cut, ranges in read.items() if cut in other}
+
+
+class _Reading:
+    def __init__(self, timeline: Timeline) -> None:
+        self.found: dict[int, dict[Cut, Ranges]] = {}
+        self._timeline = timeline
+        self._block = timeline.lock.mixing_block
+        self._contents: dict[tuple[int, int, int, int], str] = {}
+
+    def add(self, number: int, first: int, stop: int, size: int, wanted: set[int] | None) -> None:
+        """Adds what offsets [first, stop) of a segment read, of which mixing blocks go by `size`."""
+        entered, mixed = self._timeline.entered(number), self._timeline.mixed(number)
+        begin = min(-(-first // self._block) * self._block, size)
+        end = stop if stop == size else stop // self._block * self._block
+        if begin >= end:
+            single = np.arange(first, stop, dtype=np.int64)
+            befores = afters = [0] * len(entered.sources)
+        else:
+            ends = np.arange(first, begin, dtype=np.int64), np.arange(end, stop, dtype=np.int64)
+            single = np.concatenate(ends)
+            befores, afters = mixed.counts(begin).tolist(), mixed.counts(end).tolist()
+        leaves, takes = mixed.locate(single)
+        for leaf, source in enumerate(entered.sources.tolist()):
+            if wanted is None or source in wanted:
+                self._add_takes(entered, leaf, source, befores[leaf], afters[leaf])
+                for first_take, last_take in _runs(np.sort(takes[leaves == leaf]).tolist()):
+                    self._add_takes(entered, leaf, source, first_take, last_take)
+
+    def _add_takes(self, entered: Entered, leaf: int, source: int, first: int, stop: int) -> None:
+        num_early = entered.num_early(leaf)
+        if first < min(stop, num_early):
+            for window_range in entered.early[leaf].ranges(first, min(stop, num_early)):
+                self._add_range(source, window_range)
+        if max(first, num_early) < stop:
+            walk = entered.regular_walk(leaf, int(entered.walks[leaf]))
+            base = walk.number * walk.num_windows + int(entered.offsets[leaf]) - num_early
+            begin, end = base + max(first, num_early), base + stop
+            last = (end - 1) // walk.num_windows
+            if walk.part != WHOLE_PASS and (planned := self._timeline.walk_of(source, last)).part != walk.part:
+                middle = max(begin, last * walk.num_windows)
+                self._of(source, planned).append((middle, end))
+                end = middle
+            if begin < end:
+                self._of(source, walk).append((begin, end))
+
+    def _add_range(self, source: int, window_range: WindowRange) -> None:
+        number, first, stop = window_range
+        walk = self._timeline.walk_of(source, number)
+        base = number * walk.num_windows
+        self._of(source, walk).append((base + first, base + stop))
+
+    def _of(self, source: int, walk: Walk) -> Ranges:
+        asked = source, walk.sequence_length, walk.first_pair, walk.last_pair
+        if (content := self._contents.get(asked)) is None:
+            content = self._contents[asked] = _content(self._timeline.lock.sources[source], *asked[1:])
+        cut = Cut(
+            sequence_length=walk.sequence_length,
+            first_pair=walk.first_pair,
+            last_pair=walk.last_pair,
+            num_windows=walk.num_windows,
+            content=content,
+            part=walk.part,
+        )
+        return self.found.setdefault(source, {}).setdefault(cut, [])
+
+
+def _content(source: LockedSource, length: int, first_pair: int, last_pair: int) -> str:
+    pairs = source.pairs[first_pair:last_pair]
+    facts = [[*content_of(pair), [packs for packs in pair.packs if packs[0] == length]] for pair in pairs]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yields rising numbers as ranges."""
+    first = 0
+    for place in range(1, len(numbers) + 1):
+        if place == len(numbers) or numbers[place] != numbers[place - 1] + 1:
+            yield numbers[first], numbers[place - 1] + 1
+            first = place
+
+
+def _joined(ranges: Ranges) -> Ranges:
+    """Returns ranges that do not overlap, rising and apart."""
+    joined: Ranges = []
+    for first, stop in sorted(ranges):
+        if joined and joined[-1][1] == first:
+            joined[-1] = joined[-1][0], stop
+        else:
+            joined.append((first, stop))
+    return joined
+
+
+def _overlaps(ranges: Ranges, others: Ranges) -> Iterator[tuple[int, int]]:
+    place = 0
+    for first, stop in ranges:
+        while place < len(others) and others[place][1] <= first:
+            place += 1
+        at = place
+        while at < len(others) and others[at][0] < stop:
+            yield max(first, others[at][0]), min(stop, others[at][1])
+            at += 1
+
+
+Documents = Sequence[int] | NDArray[np.integer[Any]]
+"""Numbers of documents of a source."""
+
+_MOST_AT_ONCE = 1 << 18
+"""Documents times walks that are looked for at a time."""
+
+
+def find_spans(
+    dataset: RunDataset, source: int, documents: Documents, *, start: int = 0, stop: int | None = None
+) -> SpanTable:
+    """Returns all spans of documents of a source at positions [start, stop), by arithmetic; not of conversations.
+
+    Documents that are held out, or empty, have none; those that are denied are marked from the denial on.
+    """
+    lock = dataset.lock
+    parts = list(_occurrences(dataset, source, documents, start, stop))
+    positions = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(part["positions"] for part in parts)]))
+    for number, part in enumerate(parts):
+        at, documents_there = part.pop("positions"), part["documents"]
+        part["samples"] = np.searchsorted(positions, at)
+        part["sources"] = np.full(len(at), source, dtype=np.int32)
+        part["denied"] = at >= denied_from(lock, source, documents_there)
+        by_slot = np.argsort(part["slots"], kind="stable")
+        parts[number] = {name: values[by_slot] for name, values in part.items()}
+    starts = [segment.start for segment in lock.segments]
+    segments = (np.searchsorted(starts, positions, side="right") - 1).astype(np.int32)
+    return spans_of(positions, parts, lock=lock, segments=segments, pair_rows=PairRows.of_lock(lock))
+
+
+def positions_reading(
+    dataset: RunDataset, source: int, documents: Documents, *, start: int = 0, stop: int | None = None
+) -> Int64s:
+    """Returns the positions in [start, stop) whose samples read some documents of a source, rising."""
+    parts = _occurrences(dataset, source, documents, start, stop)
+    return np.unique(np.concatenate([np.empty(0, dtype=np.int64), *(part["positions"] for part in parts)]))
+
+
+def _occurrences(
+    dataset: RunDataset, source: int, documents: Documents, start: int, stop: int | None
+) -> Iterator[Columns]:
+    """Yields where documents are read, as columns of a table, of which `positions` is one."""
+    timeline = dataset.timeline
+    wanted = checked_documents(timeline.lock, source, documents)
+    first, last = checked_range(timeline.num_samples, start, stop)
+    if not len(wanted) or first >= last:
+        return
+    read = windows_read(timeline, first, _block_end(timeline.lock, last), sources=[source])
+    at_once = max(1, _MOST_AT_ONCE // len(wanted))
+    for cut, ranges in read.get(source, {}).items():
+        order = dataset.groups.member(source, cut.sequence_length).order
+        for walks in _walks(timeline, source, cut, ranges):
+            begin = timeline.walk_of(source, int(walks[0]))
+            order.add_walks(begin.number, begin.first_pair, begin.last_pair, begin.num_windows, begin.part)
+            for at in range(0, len(walks), at_once):
+                found = order.occurrences(walks[at : at + at_once], wanted)
+                positions = timeline.positions_of(
+                    source, found.walks, found.windows, sequence_length=cut.sequence_length
+                )
+                inside = np.flatnonzero((positions >= first) & (positions < last))
+                columns = {name: column[inside] for name, column in found._asdict().items()}
+                passes = columns["walks"] + (begin.pass_number - begin.number)
+                yield {"positions": positions[inside], "passes": passes, **columns}
+
+
+def _block_end(lock: RunLock, stop: int) -> int:
+    """Returns the end of the mixing block that ends at a position or behind it; what is read of it is ranges."""
+    start = max(segment.start for segment in lock.segments if segment.start < stop)
+    return start - (start - stop) // lock.mixing_block * lock.mixing_block
+
+
+def _walks(timeline: Timeline, source: int, cut: Cut, ranges: Ranges) -> list[Int64s]:
+    """Returns the walks that windows are of, as runs of consecutive ones: walks that are cut otherwise lie between."""
+    size = cut.num_windows
+    if (last := max(stop - 1 for _, stop in ranges) // size) >= MOST_WALKS:
+        raise too_many_walks(timeline.lock.sources[source].name, "the last position that is asked for", last)
+    walks = np.unique(np.concatenate([np.arange(a // size, (b - 1) // size + 1) for a, b in ranges]))
+    return np.split(walks, np.flatnonzero(np.diff(walks) > 1) + 1)
+
+
+def checked_documents(lock: RunLock, source: int, documents: Documents) -> Int64s:
+    """Returns documents of a source, rising: int64[num_documents], each once."""
+    wanted = np.unique(np.asarray(documents, dtype=np.int64))
+    count = sum(pair.num_documents for pair in lock.sources[source].pairs)
+    if len(wanted) and not 0 <= (wrong := int(wanted[0] if wanted[0] < 0 else wanted[-1])) < count:
+        message = f"expected a document of source {lock.sources[source].name!r} in [0, {count}), found {wrong}"
+        raise ConfigError(message, hint="documents are numbered over the pairs of a source, as in run.lock")
+    return wanted
+
+
+def checked_range(num_samples: int | None, start: int, stop: int | None) -> tuple[int, int]:
+    """Returns the positions that are asked for, up to the end of the run."""
+    if stop is None:
+        if num_samples is None:
+            message = "expected a position to stop at, found none, and the last stage of the run has no end"
+            raise ConfigError(message, hint="say up to which position or step documents are looked for")
+        stop = num_samples
+    if not 0 <= start <= stop:
+        message = f"expected positions from 0 on, and `stop` behind `start`, found [{start}, {stop})"
+        raise ConfigError(message)
+    return start, min(stop, MOST_SAMPLES if num_samples is None else num_samples)
+
+
+def denied_from(lock: RunLock, source: int, documents: Int64s) -> Int64s:
+    """Returns the first position at which each document of a source is denied: int64[count], 2**62 where it is not."""
+    first = np.full(len(documents), 1 << 62, dtype=np.int64)
+    for denial in lock.denials:
+        for number, denied in denial.documents:
+            if number == source:
+                first[np.isin(documents, denied)] = np.minimum(first[np.isin(documents, denied)], denial.start)
+    return first

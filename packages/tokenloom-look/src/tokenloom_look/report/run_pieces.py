@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
-from tokenloom.run.history import RunHistory
+from tokenloom.run.plan import RunHistory
 from tokenloom.run.run import Run
 from tokenloom_look.html import Cell
 from tokenloom_look.report.options import ReportOptions

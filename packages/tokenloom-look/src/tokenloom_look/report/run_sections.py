@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokenloom.run.history import RunHistory
 from tokenloom.run.lock import BLOCK_DOCUMENTS, LockedSegment, LockedSource, RunLock
-from tokenloom.run.plan import PlannedSource, RunPlan, closed_at, plan_of
+from tokenloom.run.plan import PlannedSource, RunHistory, RunPlan, closed_at, plan_of
 from tokenloom.run.run import Run
 from tokenloom_look.html import Cell, Markup, element, facts, joined, table
 from tokenloom_look.report.options import ReportOptions
