@@ -65,7 +65,7 @@ STUBS = {
 }
 """The lists of public names, by namespace."""
 
-MODULES_WITH_TORCH = tuple(f"tokenloom.megatron.{part}." for part in ("core", "training", "legacy"))
+MODULES_WITH_TORCH = tuple(f"tokenloom.megatron.{part}." for part in ("core", "training"))
 """Modules whose classes are torch's; most are in the place of those of the reference."""
 
 

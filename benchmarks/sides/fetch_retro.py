@@ -82,8 +82,8 @@ def retro_settings(folder: str) -> SimpleNamespace:
 def our_dataset(folder: str) -> Any:
     """Returns the samples of tokenloom."""
     from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
-    from tokenloom.datasets.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
     from tokenloom_retro.assembled import get_retro_datasets
+    from tokenloom_retro.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
 
     config = MultiSplitGPTDatasetConfig(**settings(folder), allow_data_mismatch=True)  # neighbors that were drawn
     train = BlendedMegatronDatasetBuilder(MultiSplitGPTDataset, [NUM_SAMPLES, 0, 0], lambda: True, config).build()[0]

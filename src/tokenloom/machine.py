@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from contextlib import suppress
 
 _DESCRIPTORS = "/proc/self/fd"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -68,16 +67,6 @@ def has_descriptor_paths() -> bool:
 def descriptor_path(descriptor: int) -> str:
     """Returns a path that leads to an open file of this process; opened by it, a file is read from its beginning."""
     return f"{_DESCRIPTORS}/{descriptor}"
-
-
-def open_files() -> dict[int, str]:
-    """Returns the path behind each open file of this process, by descriptor; none where the system does not say."""
-    found = {}
-    if has_descriptor_paths():
-        for name in os.listdir(_DESCRIPTORS):
-            with suppress(OSError):  # closed meanwhile
-                found[int(name)] = os.readlink(f"{_DESCRIPTORS}/{name}")
-    return found
 
 
 def own_memory_bytes() -> int:

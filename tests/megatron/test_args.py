@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
 from pathlib import Path
 from types import ModuleType
@@ -10,9 +11,22 @@ import pytest
 from tests.megatron.arguments import arguments
 from tests.support import CharacterTokenizer, StandInWordPieces
 
-from tokenloom.errors import ConfigError, IgnoredSettingWarning
+from tokenloom.errors import ConfigError, IgnoredSettingWarning, StorageError
 from tokenloom.megatron import args as megatron_args
-from tokenloom.megatron.args import config_from_args, dataset_class_from_args, dataset_kind, tokenizer_from_args
+from tokenloom.megatron.args import (
+    batch_sizes_of,
+    config_from_args,
+    data_parallel_size,
+    dataset_class_from_args,
+    dataset_kind,
+    get_blend_and_blend_per_split,
+    global_batch_size,
+    phase_transitions,
+    sequences_from_args,
+    step_batch_size_schedule,
+    tokenizer_from_args,
+    train_valid_test_num_samples,
+)
 from tokenloom.megatron.core.datasets.bert_dataset import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig, MockGPTDataset
 from tokenloom.megatron.core.datasets.multimodal_dataset import MockMultimodalDataset, MultimodalDatasetConfig
@@ -156,9 +170,7 @@ def test_classes_fit_the_arguments():
     ("changes", "more", "words"),
     [
         ({"fim_data": True, "sft": True}, {}, "--fim-data and --sft exclude each other"),
-        ({"fim_data": True, "fim_rate": 0.0}, {}, "--fim-rate above 0"),
-        ({"fim_data": True, "fim_pad_token": None}, {}, "--fim-pad-token with --fim-data"),
-        ({"fim_data": True, "data_path": None, "mock_data": True}, {}, "--fim-data and --mock-data"),
+        ({"fim_data": True, "fim_middle_token": None}, {}, "in `fim_extra_tokens`, found no .*middle"),
         ({"encoder_seq_length": 32}, {}, "--seq-length 64 and --encoder-seq-length 32"),
         ({"seq_length": None}, {}, "expected --seq-length"),
         ({"data_args_path": "x"}, {}, "in one way"),
@@ -174,9 +186,10 @@ def test_contradictions_are_said(changes, more, words):
         config_from_args(arguments(**DATA | changes), **{"tokenizer": CharacterTokenizer(), **more})
 
 
-def test_mock_data_of_no_kind_is_said():
-    with pytest.raises(ConfigError, match="makes up no data of the kind t5"):
-        dataset_class_from_args(arguments(decoder_seq_length=5, mock_data=True))
+@pytest.mark.parametrize(("kind", "changes"), [("t5", {"decoder_seq_length": 5}), ("fim", {"fim_data": True})])
+def test_mock_data_of_no_kind_is_said(kind, changes):
+    with pytest.raises(ConfigError, match=f"makes up no data of the kind {kind}"):
+        dataset_class_from_args(arguments(**changes, mock_data=True))
 
 
 def test_what_has_no_effect_is_said():
@@ -207,3 +220,180 @@ def test_the_references_tokenizer_is_taken_where_there_is_one(monkeypatch: pytes
     assert tokenizer_from_args(args) == ("the reference's", "NullTokenizer")
     monkeypatch.setattr(megatron_args, "_is_importable", lambda name: False)
     assert tokenizer_from_args(args).vocab_size == 50
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    """Files that arguments name, by what they hold."""
+    contents = {
+        "args": "30 a\n70\tb\n",
+        "split": json.dumps({"train": ["1", "a", "2", "b"], "valid": "c d e", "test": None}),
+        "missing": json.dumps({"train": ["a"], "valid": ["b"]}),
+        "list": "[1]",
+        "broken": "{",
+        "sequences": json.dumps({"a": [3, 4], "b": [1, 2]}),
+        "counts": json.dumps({"a": 3}),
+    }
+    for name, text in contents.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "latin").write_bytes(b"\xff")
+    return {name: str(tmp_path / name) for name in (*contents, "latin", "nowhere")}
+
+
+def test_data_are_named_in_five_ways(files):
+    cases = [
+        ({}, (None, None)),
+        ({"mock_data": True}, (None, None)),
+        ({"data_path": ["a"]}, ((["a"], None), None)),
+        ({"data_path": ["0.3", "a", "0.7", "b"]}, ((["a", "b"], [0.3, 0.7]), None)),
+        ({"data_args_path": files["args"]}, ((["a", "b"], [30.0, 70.0]), None)),
+        (
+            {"per_split_data_args_path": files["split"]},
+            (None, [(["a", "b"], [1.0, 2.0]), (["c", "d", "e"], None), None]),
+        ),
+        ({"train_data_path": ["a"], "test_data_path": ["1", "b"]}, (None, [(["a"], None), None, (["b"], [1.0])])),
+    ]
+    for changes, expected in cases:
+        assert get_blend_and_blend_per_split(arguments(**changes)) == expected
+
+
+def test_data_that_cannot_be_meant_are_said(files):
+    cases = [
+        ({"data_path": ["a"], "data_args_path": files["args"]}, "in one way, found --data-path and --data-args-path"),
+        ({"data_path": ["a"], "valid_data_path": ["b"]}, "--train-data-path, --valid-data-path, --test-data-path"),
+        ({"data_path": ["a"], "mock_data": True}, "--mock-data"),
+        ({"per_split_data_args_path": files["missing"]}, "found no test"),
+        ({"per_split_data_args_path": files["list"]}, "expected an object, found list"),
+        ({"per_split_data_args_path": files["broken"]}, "is not JSON"),
+        ({"data_args_path": files["latin"]}, "no text in UTF-8"),
+    ]
+    for changes, words in cases:
+        with pytest.raises(ConfigError, match=words):
+            get_blend_and_blend_per_split(arguments(**changes))
+    with pytest.raises(StorageError, match="nowhere"):
+        get_blend_and_blend_per_split(arguments(data_args_path=files["nowhere"]))
+
+
+def test_counts_of_sequences_come_from_a_file(files):
+    assert sequences_from_args(arguments()) is None
+    assert sequences_from_args(arguments(per_dataset_sequences_path=files["sequences"])) == {"a": [3, 4], "b": [1, 2]}
+    with pytest.raises(ConfigError, match="two counts for `a`, found 3"):
+        sequences_from_args(arguments(per_dataset_sequences_path=files["counts"]))
+
+
+ITERATIONS = {"global_batch_size": 8, "train_iters": 1000, "eval_interval": 100, "eval_iters": 5}
+SAMPLES = ITERATIONS | {"train_iters": None, "train_samples": 8100}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sizes"),
+    [
+        (ITERATIONS, (8000, 440, 40)),
+        (ITERATIONS | {"full_validation": True, "eval_interval": None}, (8000, None, 40)),
+        (ITERATIONS | {"skip_train": True}, (8000, 40, 40)),
+        (ITERATIONS | {"start_eval_at_iter": 250}, (8000, 360, 40)),
+        (ITERATIONS | {"start_eval_at_iter": 9000}, (8000, 0, 40)),
+        (ITERATIONS | {"eval_global_batch_size": 2}, (8000, 110, 10)),
+        (SAMPLES, (8100, 440, 40)),  # 1012 steps, as the trainer rounds them
+        (SAMPLES | {"phase_transition_iterations": "600, 250"}, (2000, 440, 40)),
+        (SAMPLES | {"phase_transition_iterations": [250, 600], "iteration": 250}, (2800, 440, 40)),
+        (SAMPLES | {"phase_transition_iterations": "600", "iteration": 900}, (3300, 440, 40)),
+        (SAMPLES | {"global_batch_size": None, "world_size": 4}, (8100, 440, 40)),
+        (SAMPLES | {"rampup_batch_size": ["4", "4", "800"]}, (8100, 480, 40)),  # 200 steps of 4, and 912 of 8
+    ],
+)
+def test_sizes_are_the_trainers(changes, sizes):
+    assert train_valid_test_num_samples(arguments(**changes)) == sizes
+
+
+def test_schedule_counts_steps_of_every_size():
+    args = arguments(train_samples=8100, eval_interval=100, eval_iters=1, step_batch_size_schedule="0:4 128000:8")
+    # 2000 samples in steps of 4, then 6100 in steps of 8: 500 + 763 steps
+    assert train_valid_test_num_samples(args) == (8100, 13 * 2, 2)
+    assert batch_sizes_of(args).batch_size(2000) == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"global_batch_size": 8}, "--train-iters or --train-samples"),
+        (ITERATIONS | {"eval_interval": None}, "--eval-interval"),
+        (ITERATIONS | {"phase_transition_iterations": "250"}, "--train-samples with phases"),
+        (SAMPLES | {"phase_transition_iterations": "250,x"}, "item 2 'x'"),
+        (SAMPLES | {"phase_transition_iterations": "250", "iteration": 2000}, "before the end of the run"),
+        (SAMPLES | {"phase_transition_iterations": "9", "rampup_batch_size": [4, 4, 8]}, "fixed batch size"),
+        (SAMPLES | {"step_batch_size_schedule": "0:4", "rampup_batch_size": [4, 4, 8]}, "--rampup-batch-size"),
+        (
+            SAMPLES | {"step_batch_size_schedule": "0:4", "_is_global_batch_size_explicitly_specified": True},
+            "--step-batch-size-schedule and --global-batch-size",
+        ),
+        (SAMPLES | {"global_batch_size": None, "micro_batch_size": None}, "--micro-batch-size"),
+        (SAMPLES | {"global_batch_size": None, "world_size": 3, "tensor_model_parallel_size": 2}, "world size"),
+    ],
+)
+def test_counts_that_cannot_be_meant_are_said(changes, words):
+    with pytest.raises(ConfigError, match=words):
+        train_valid_test_num_samples(arguments(**changes))
+
+
+def test_iterations_with_a_schedule_are_warned_of():
+    args = arguments(**ITERATIONS | {"global_batch_size": None, "step_batch_size_schedule": "0:4 128000:8"})
+    with pytest.warns(IgnoredSettingWarning, match="1000 steps of 2 samples only: name --train-samples"):
+        assert train_valid_test_num_samples(args)[0] == 2000
+
+
+def test_ranks_and_batch_sizes_follow_from_others():
+    assert data_parallel_size({"world_size": 16, "tensor_model_parallel_size": 2, "context_parallel_size": 2}) == 4
+    assert data_parallel_size(arguments(data_parallel_size=3)) == 3
+    assert global_batch_size(arguments(world_size=4)) == 8
+    assert phase_transitions(arguments()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "seq_length", "sizes"),
+    [
+        (
+            "0:768 250B:1536 500B:3072 750B:6144",
+            4096,
+            ((0, 768), (61035156, 1536), (122070312, 3072), (183105468, 6144)),
+        ),
+        ("0:768, 61035156250:1536", None, ((0, 768), (61035156250, 1536))),
+        ("1k:8,0:4", None, ((0, 4), (1000, 8))),  # any order, suffixes of samples
+        ("0:1K 1e3:1.5K", None, ((0, 1000), (1000, 1500))),
+        ("0:4 1_000:8 .5M:16", 10, ((0, 4), (100, 8), (50000, 16))),
+        ("0:2.9 4.1:8.9", None, ((0, 2), (4, 8))),  # cut to integers
+        ("0:4 0.00435K:8", None, ((0, 4), (4, 8))),
+        ("0:4 2.3B:8 4.35B:16 0.57T:32", 1, ((0, 4), (2_300_000_000, 8), (4_350_000_000, 16), (570_000_000_000, 32))),
+    ],
+)
+def test_text_is_read_as_the_reference_reads_it(text, seq_length, sizes):
+    assert step_batch_size_schedule(text, seq_length).sizes == sizes
+
+
+def test_products_are_in_double_precision():
+    assert step_batch_size_schedule("0:4 4.35B:8", 1).sizes[1][0] == int(float("4.35") * 1_000_000_000)
+    assert step_batch_size_schedule("0:4 1.001K:8").sizes[1][0] == int(float("1.001") * 1_000) == 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "expected at least one"),
+        ("5:4", "expected 0 as the consumed samples"),
+        ("-5:4 0:8", "of at least 0, found -5"),
+        ("0:4 8", "'8'"),
+        ("0:4 x:8", "'x:8'"),
+        ("0:4 nan:8", "'nan:8'"),
+        ("0:4 inf:8", "'inf:8'"),
+        ("0:4 0:8", "expected more than 0 as the consumed samples"),
+        ("0:4 10:0", "batch size"),
+    ],
+)
+def test_what_is_no_schedule_is_said(text, words):
+    with pytest.raises(ConfigError, match=words):
+        step_batch_size_schedule(text)
+
+
+def test_two_thresholds_in_one_sample_are_said():
+    with pytest.raises(ConfigError, match="expected more than 0 as the consumed samples"):
+        step_batch_size_schedule("0:4 50:8", 100)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from importlib import import_module
+from types import ModuleType
 
 import pytest
 from tests.megatron.conftest import write_megatron
@@ -17,6 +18,7 @@ from tests.megatron.conftest import write_megatron
 import tokenloom.megatron
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.core.datasets import helpers_cpp, megatron_tokenizer
+from tokenloom.megatron.installation import CHECKED, NEWEST, installed_version, reference_version, version_numbers
 
 TOKENIZER = "megatron.core.datasets.megatron_tokenizer"
 HELPERS = "megatron.core.datasets.helpers_cpp"
@@ -114,7 +116,7 @@ def test_versions_are_refused_unless_compared_or_told(own_imports, tmp_path, mon
     assert import_module(HELPERS) is helpers_cpp
     tokenloom.megatron.uninstall()
     (tmp_path / "megatron" / "core" / "package_info.py").unlink()
-    monkeypatch.setattr("tokenloom.megatron.versions._written_version", lambda path: None)
+    monkeypatch.setattr("tokenloom.megatron.installation._written_version", lambda path: None)
     with pytest.raises(ConfigError, match="found one that does not say its version"):
         tokenloom.megatron.install()
 
@@ -166,3 +168,36 @@ report = tokenloom.megatron.install(unchecked=True)
 assert not {"numpy", "torch", "megatron.core"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("0.16.1", (0, 16, 1)), ("0.19.2rc1", (0, 19, 2)), ("0.20", (0, 20)), ("0.20.0+abc", (0, 20, 0)), ("dev", ())],
+)
+def test_versions_are_numbers(text, numbers):
+    assert version_numbers(text) == numbers
+    assert version_numbers(CHECKED[-1]) >= NEWEST
+
+
+def test_what_is_imported_counts_first(megatron_here):
+    core = ModuleType("megatron.core")
+    core.__version__ = "0.19.2+abc"
+    sys.modules["megatron.core"] = core  # `megatron_here` puts the modules back; monkeypatch would undo that after it
+    assert reference_version() == (0, 19, 2) < NEWEST
+
+
+def test_a_checkout_is_read_without_importing_it(own_imports, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(write_megatron(tmp_path, "0, 19, 1"))
+    assert installed_version() == "0.19.1"
+    assert reference_version() == (0, 19, 1)
+    assert "megatron.core" not in sys.modules
+
+
+def test_without_one_the_newest_is_followed(no_megatron):
+    assert installed_version() is None
+    assert reference_version() == NEWEST
+
+
+@pytest.mark.peer
+def test_the_installed_peer_is_found(own_imports):
+    assert installed_version() in CHECKED

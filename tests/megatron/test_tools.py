@@ -1,4 +1,4 @@
-"""`tokenloom.megatron.tools`."""
+"""`python -m tokenloom.megatron TOOL`: Megatron's tools as commands of ours."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tokenloom.cli import build_parser
 from tokenloom.errors import ConfigError
-from tokenloom.megatron.tools import _CACHE_FLAGS, tool_command
+from tokenloom.megatron.__main__ import _CACHE_FLAGS, tool_command
 
 COMMON = "--input a.jsonl --output-prefix p"
 GPT2 = "--tokenizer-type GPT2BPETokenizer --vocab-file v --merge-file m"

@@ -11,8 +11,12 @@ from tests.megatron.arguments import DEFAULTS
 from tests.support import CharacterTokenizer
 
 from tokenloom.errors import ConfigError
-from tokenloom.megatron.args import config_from_args, get_blend_and_blend_per_split, train_valid_test_num_samples
-from tokenloom.megatron.sample_counts import step_batch_size_schedule
+from tokenloom.megatron.args import (
+    config_from_args,
+    get_blend_and_blend_per_split,
+    step_batch_size_schedule,
+    train_valid_test_num_samples,
+)
 
 pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore")]
 

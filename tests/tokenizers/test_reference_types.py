@@ -8,7 +8,7 @@ import pytest
 from tests.preprocess.corpus import byte_level_json, sentencepiece_model
 
 from tokenloom.errors import ConfigError, TokenizerError
-from tokenloom.megatron.versions import reference_version
+from tokenloom.megatron.installation import reference_version
 from tokenloom.tokenizers.reference_types import TYPES, ReferenceTokenizerOptions, load_reference_tokenizer
 from tokenloom.tokenizers.tiktoken_ranks import REFERENCE_PATTERNS, TiktokenTokenizer
 

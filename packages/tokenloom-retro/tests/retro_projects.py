@@ -13,7 +13,7 @@ import numpy as np
 from tests.support import EOD, StandInTokenizer, write_corpus
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
-from tokenloom.datasets.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
+from tokenloom_retro.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
 
 CHUNK_LENGTH = 4
 

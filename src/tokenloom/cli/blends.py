@@ -232,7 +232,7 @@ class TrainerOptions(RunOptions):
         if others:
             message = f"--{others[0].replace('_', '-')} and --{named[0].replace('_', '-')} both say how many samples"
             raise ConfigError(message, hint="leave one out")
-        from tokenloom.megatron.sample_counts import train_valid_test_num_samples
+        from tokenloom.megatron.args import train_valid_test_num_samples
 
         values = vars(self) | {
             "seq_length": self.sequence_length,
@@ -246,7 +246,7 @@ class TrainerOptions(RunOptions):
         if self.mock_data:
             message = "--mock-data makes up samples, which have no indices"
             raise ConfigError(message, hint="name data with --data-path")
-        from tokenloom.megatron.arg_blends import sequences_from_args
+        from tokenloom.megatron.args import sequences_from_args
 
         names = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "object_storage_cache_path")
         settings: dict[str, Any] = {name: vars(self)[name] for name in names if vars(self)[name] not in (None, False)}
@@ -452,7 +452,7 @@ class StreamOptions(RunOptions, TokenizerOptions, JsonOption):
 
 def stream(options: StreamOptions) -> Answer:
     """Reads; returns throughput and statistics."""
-    from tokenloom.megatron.arg_blends import sequences_from_args
+    from tokenloom.megatron.args import sequences_from_args
 
     blocks = None
     if options.block_shuffle is not None:

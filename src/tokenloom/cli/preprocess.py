@@ -168,7 +168,7 @@ class TokenizerOptions(ReferenceTokenizer):
             raise ConfigError(message, hint="leave one out")
         if self.tokenizer_type is None:
             return load_tokenizer(self.tokenizer_model, kind=self.tokenizer_kind, eod_token=self.eod_token)
-        from tokenloom.megatron.versions import reference_version
+        from tokenloom.megatron.installation import reference_version
         from tokenloom.tokenizers.reference_types import ReferenceTokenizerOptions, load_reference_tokenizer
 
         return load_reference_tokenizer(

@@ -20,8 +20,6 @@ from .mock import MockGPTDataset as MockGPTDataset
 from .mock import MockGPTLowLevelDataset as MockGPTLowLevelDataset
 from .mock import MockMultimodalDataset as MockMultimodalDataset
 from .mock import MultimodalDatasetConfig as MultimodalDatasetConfig
-from .multi_split import MultiSplitGPTDataset as MultiSplitGPTDataset
-from .multi_split import MultiSplitGPTDatasetConfig as MultiSplitGPTDatasetConfig
 from .pair_samples import verification_of as verification_of
 from .sft import SFTDataset as SFTDataset
 from .splits import Split as Split

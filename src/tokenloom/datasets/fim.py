@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset, Runs
@@ -150,7 +151,7 @@ class GPTFIMDataset(GPTDataset):
     def _rearrange_document(self, ids: Int64s, random: SampleRandom) -> Int64s:
         """Returns the tokens of a document, whose text between end-of-document tokens is rearranged with `fim_rate`."""
         parts = []
-        for part, separator in _parts(ids, self._fim_ids["eod"]):
+        for part, separator in parted(ids, self._fim_ids["eod"]):
             parts += [self._rearrange_fragments(part, random), separator]
         return np.concatenate([ids[:0], *parts])
 
@@ -164,7 +165,7 @@ class GPTFIMDataset(GPTDataset):
             return ids
         assert self.config.fim_fragment_rate is not None
         parts = []
-        for part, separator in _parts(ids, self._split_id):
+        for part, separator in parted(ids, self._split_id):
             parts += [self._rearrange(part, self.config.fim_fragment_rate, random) if len(part) else part, separator]
         return np.concatenate(parts)
 
@@ -189,7 +190,7 @@ class GPTFIMDataset(GPTDataset):
         return np.array(moved, dtype=np.int64)
 
 
-def _parts(ids: Int64s, separator: int) -> Iterator[tuple[Int64s, Int64s]]:
+def parted(ids: NDArray[Any], separator: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """Yields the runs before each separator with it, then the run after the last one with nothing."""
     start = 0
     for stop in np.flatnonzero(ids == separator).tolist():

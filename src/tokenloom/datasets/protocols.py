@@ -162,18 +162,10 @@ class KnowsOrder(Protocol):
         """
 
 
-@runtime_checkable
-class BelongsToRun(Protocol):
-    """Was built for a run, if it was: then another object knows its order."""
-
-    run_order: KnowsOrder | None
-
-
 def order_of(dataset: Any) -> KnowsOrder | None:
-    """Returns what knows the order of a dataset: itself, or what it was given; None if nothing does."""
-    if isinstance(dataset, KnowsOrder):
-        return dataset
-    return dataset.run_order if isinstance(dataset, BelongsToRun) else None
+    """Returns what knows the order of a dataset: itself, or its `run_order`, if it has one; None if nothing does."""
+    known: KnowsOrder | None = dataset if isinstance(dataset, KnowsOrder) else getattr(dataset, "run_order", None)
+    return known
 
 
 @runtime_checkable
@@ -183,20 +175,12 @@ class Composed(Protocol):
     datasets: list[Any]
 
 
-@runtime_checkable
-class HasPair(Protocol):
-    """A low-level dataset that holds a pair, with more beside it."""
-
-    pair: IndexedDataset
-
-
 def is_remote_dataset(dataset: Any) -> bool:
     """Whether a dataset reads from afar and wants to hear of later samples."""
     return isinstance(dataset, Announces) and bool(dataset.remote_paths)
 
 
 def pair_of(low_level: Any) -> IndexedDataset | None:
-    """Returns the pair behind a low-level dataset; None for made-up data."""
-    if isinstance(low_level, IndexedDataset):  # first: asking a protocol takes as long as opening a pair
-        return low_level
-    return low_level.pair if isinstance(low_level, HasPair) and isinstance(low_level.pair, IndexedDataset) else None
+    """Returns the pair behind a low-level dataset: itself, or its `pair`; None for made-up data."""
+    pair = low_level if isinstance(low_level, IndexedDataset) else getattr(low_level, "pair", None)
+    return pair if isinstance(pair, IndexedDataset) else None

@@ -80,14 +80,14 @@ class DType(Enum):
         return np.int32
 
 
-def bin_path(prefix: str) -> str:
+def bin_path(path_prefix: str) -> str:
     """Returns the path of the tokens of a prefix."""
-    return prefix + ".bin"
+    return path_prefix + ".bin"
 
 
-def idx_path(prefix: str) -> str:
+def idx_path(path_prefix: str) -> str:
     """Returns the path of the index of a prefix."""
-    return prefix + ".idx"
+    return path_prefix + ".idx"
 
 
 def sidecar_path(prefix: str, name: str) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import builtins
 import importlib.util
+import math
 import os
 import runpy
 import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
 
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.installation import install
-from tokenloom.megatron.tools import tool_command
 from tokenloom.storage.secrets import redacted
 
 _USAGE = """\
@@ -110,6 +112,148 @@ def _run_script(path: str) -> None:
     code = compile(loader.get_data(full), full, "exec", dont_inherit=True)
     sys.modules["__main__"] = main
     exec(code, main.__dict__)
+
+
+# --- tools as commands of ours ----------------------------------------------------------------------------------------
+#
+# Names of outputs are the tool's, and so are the bytes. What differs on purpose: documents have the order of the input
+# under `--partitions` too, images that come in a folder go by their names, and what is there is replaced only with
+# `--overwrite`.
+
+_THREADS_PER_PROCESS = 8
+
+_CACHE_FLAGS = (
+    *("--data-path", "--data-args-path", "--per-split-data-args-path", "--split", "--seq-length", "--sequence-length"),
+    *("--train-data-path", "--valid-data-path", "--test-data-path", "--data-cache-path", "--path-to-cache", "--seed"),
+    *("--num-dataset-builder-threads", "--mid-level-dataset-surplus", "--full-validation", "--sft", "--fim-data"),
+    *("--multiple-validation-sets", "--per-dataset-sequences-path", "--object-storage-cache-path", "--mock-data"),
+    *("--no-mmap-bin-files", "--reset-position-ids", "--reset-attention-mask", "--eod-mask-loss", "--num-workers"),
+    *("--allow-ambiguous-pad-tokens", "--no-create-attention-mask-in-dataloader", "--dataloader-fast-cache-load"),
+    *("--dataloader-inter-document-masking", "--dataloader-defer-npy-index-mmap", "--iteration", "--skip-train"),
+    *("--train-iters", "--train-samples", "--eval-iters", "--eval-interval", "--global-batch-size", "--world-size"),
+    *("--micro-batch-size", "--eval-global-batch-size", "--start-eval-at-iter", "--prepare-cache-world-size"),
+    *("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size", "--tokenizer"),
+    *("--step-batch-size-schedule", "--phase-transition-iterations", "--tokenizer-type", "--tokenizer-model"),
+    *("--vocab-file", "--merge-file", "--vocab-size", "--tokenizer-special-tokens", "--tiktoken-pattern"),
+    *("--tiktoken-num-special-tokens", "--null-tokenizer-eod-id", "--tokenizer-hf-no-include-special-tokens"),
+    *("--tokenizer-hf-include-special-tokens", "--tokenizer-metadata", "--trust-remote-code"),
+)
+"""What of the trainer's arguments decides indices; all others are about models, and how they are trained."""
+
+Note = Callable[[str], None]
+
+
+def tool_command(
+    script_name: str, argv: Sequence[str], *, note: Note | None = None, trainer_is_there: bool = False
+) -> list[str] | None:
+    """Returns the arguments of `tokenloom` that do what a tool of Megatron does; None for any other program.
+
+    Args:
+        script_name: path of the tool, such as "tools/preprocess_data.py"; it need not be there.
+        argv: its arguments.
+        note: takes sentences for the user; None to drop them.
+        trainer_is_there: whether Megatron's trainer can be imported and the script is there. Then `prepare_cache.py` is
+            left to itself: with our datasets in the place of Megatron's it counts and names everything as the trainer.
+
+    Raises:
+        ConfigError: an argument cannot be meant.
+
+    Example:
+        >>> tool_command("tools/merge_datasets.py", ["--input", "parts", "--output-prefix", "all"])
+        ['merge', '--input', 'parts', '--output-prefix', 'all']
+    """
+    name = os.path.basename(script_name)
+    if name not in _TOOLS or (name == "prepare_cache.py" and trainer_is_there):
+        return None
+    return _TOOLS[name](list(argv), note or (lambda _: None))
+
+
+def _taken(argv: Sequence[str], *options: str, flags: Sequence[str] = ()) -> tuple[Namespace, list[str]]:
+    """Returns the values of some options, and the arguments without them."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    for option in options:
+        parser.add_argument(option)
+    for flag in flags:
+        parser.add_argument(flag, action="store_true")
+    return parser.parse_known_args(argv)
+
+
+def _preprocess(argv: list[str], _note: Note) -> list[str]:
+    """Returns the command for `preprocess_data.py`; its worker processes become processes of some threads each."""
+    values, kept = _taken(argv, "--workers", "--partitions")
+    if values.workers is None or not (values.workers.isdecimal() and (values.partitions or "1").isdecimal()):
+        return ["preprocess", *argv]  # which says what is wrong with a number
+    workers, partitions = int(values.workers), int(values.partitions or 1) or 1
+    if workers % partitions:
+        message = f"expected --workers that --partitions divide, found {workers} and {partitions}"
+        raise ConfigError(message)
+    processes = max(partitions, math.ceil(workers / _THREADS_PER_PROCESS))
+    return ["preprocess", *kept, "--partitions", str(processes), "--workers", str(workers)]
+
+
+def _preprocess_for_nemo(argv: list[str], note: Note) -> list[str]:
+    """Returns the command for NeMo's `preprocess_data_for_megatron.py`, which names a tokenizer by its library."""
+    values, kept = _taken(argv, "--tokenizer-library", flags=("--need-pad-id", "--preproc-folder"))
+    library = values.tokenizer_library
+    if library == "sentencepiece":
+        kept += ["--tokenizer-type", "SentencePieceTokenizer"]
+    elif library == "huggingface":
+        values, kept = _taken(kept, "--tokenizer-type")
+        model = [] if values.tokenizer_type is None else ["--tokenizer-model", values.tokenizer_type]
+        kept += ["--tokenizer-type", "HuggingFaceTokenizer", *model]
+    elif library not in (None, "megatron"):
+        message = f"expected a --tokenizer-library out of megatron, huggingface, sentencepiece, found {library!r}"
+        raise ConfigError(message)
+    return _preprocess(kept, note)
+
+
+def _build_indexed_dataset(argv: list[str], _note: Note) -> list[str]:
+    """Returns the command for `build_indexed_dataset.py`: a document on each line, and exactly the output's name."""
+    names = {"--in": "--input", "--out": "--output-prefix"}
+    words = [word.partition("=") for word in argv]
+    renamed = [names.get(option, option) + equals + value for option, equals, value in words]
+    has_format = any(option == "--input-format" for option, _, _ in words)
+    return ["preprocess", *renamed, *([] if has_format else ["--input-format", "text-lines"]), "--exact-prefix"]
+
+
+def _preprocess_multimodal(argv: list[str], note: Note) -> list[str]:
+    """Returns the command for `preprocess_mmdata.py`, which pads only what it ends."""
+    values, without_padding = _taken(argv, "--pad-length", flags=("--append-eod",))
+    if values.pad_length is not None and not values.append_eod:
+        note("--pad-length has no effect without --append-eod, as in Megatron's tool")
+        argv = without_padding
+    return ["preprocess-multimodal", *argv]
+
+
+def _prepare_cache(argv: list[str], note: Note) -> list[str]:
+    """Returns the command for `prepare_cache.py`: of the trainer's arguments those that decide indices."""
+    kept: list[str] = []
+    others: list[str] = []
+    target = kept
+    for word in argv:
+        if word.startswith("--"):
+            target = kept if word.partition("=")[0] in _CACHE_FLAGS else others
+        target.append(word)
+    if others:
+        note(f"without effect on indices: {' '.join(others)}")
+    note("a run finds these indices with the same tokenizer: tokenloom's, where Megatron's is not installed")
+    return ["prepare-cache", *kept]
+
+
+def _renamed(command: str) -> Callable[[list[str], Note], list[str]]:
+    return lambda argv, _note: [command, *argv]
+
+
+_TOOLS: Mapping[str, Callable[[list[str], Note], list[str]]] = {
+    "preprocess_data.py": _preprocess,
+    "preprocess_data_fast.py": _renamed("preprocess"),
+    "preprocess_data_for_megatron.py": _preprocess_for_nemo,
+    "preprocess_mmdata.py": _preprocess_multimodal,
+    "build_indexed_dataset.py": _build_indexed_dataset,
+    "merge_datasets.py": _renamed("merge"),
+    "build_sequences_per_dataset.py": _renamed("sequences-per-dataset"),
+    "prepare_cache.py": _prepare_cache,
+}
 
 
 if __name__ == "__main__":

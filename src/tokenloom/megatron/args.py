@@ -10,25 +10,22 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any
 
+from tokenloom.datasets.blends import Blend
+from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, IgnoredSettingWarning
-from tokenloom.megatron.arg_blends import get_blend_and_blend_per_split, sequences_from_args
-from tokenloom.megatron.sample_counts import argument_values, data_parallel_size, train_valid_test_num_samples
+from tokenloom.loading.batch_sizes import BatchSizeRampup, BatchSizes, BatchSizeSchedule
+from tokenloom.megatron.core.datasets.utils import get_blend_from_list
+from tokenloom.numbers import checked_integer, items_of, parse_integer, quoted
+from tokenloom.storage.json_files import UnusableJsonError, parse_json
+from tokenloom.storage.resolve import map_whole
 from tokenloom.tokenizers.reference_types import ReferenceTokenizerOptions, load_reference_tokenizer
-
-__all__ = [
-    "config_from_args",
-    "dataset_class_from_args",
-    "dataset_kind",
-    "get_blend_and_blend_per_split",
-    "tokenizer_from_args",
-    "train_valid_test_num_samples",
-]
 
 _HERE = "tokenloom.megatron"
 
@@ -115,6 +112,15 @@ _KINDS = {
     ),
 }
 
+_ASKED_BY = {
+    "fim": "fim_data",
+    "sft": "sft",
+    "varlen": "use_varlen_dataset",
+    "t5": "decoder_seq_length",
+    "multimodal": "dataloader_seq_length",
+}
+"""The argument by which a kind of dataset is told."""
+
 _TOKENIZER = {
     **dict.fromkeys(("tokenizer_model", "vocab_file", "merge_file", "vocab_size", "chat_template", "special_tokens")),
     **dict.fromkeys(("tokenizer_special_tokens", "tokenizer_metadata", "metadata_path", "tiktoken_pattern")),
@@ -126,25 +132,14 @@ _TOKENIZER = {
 }
 """What the tokenizers of any version of the reference ask for, where the arguments do not say."""
 
-_ELSEWHERE = {
-    *("data_path", "data_args_path", "train_data_path", "valid_data_path", "test_data_path"),
-    *(
-        "per_split_data_args_path",
-        "per_dataset_sequences_path",
-        "fim_data",
-        *(f"fim_{role}_token" for role in _FIM_TOKENS),
-    ),
-    *("dataloader_type", "dataloader_seq_length", "dataloader_save", "sft", "sft_tokenizer_prompt_format"),
-    *("data_parallel_size", "data_parallel_random_init", "data_parallel_sharding_strategy", "data_per_class_fraction"),
-    *("data_sharding", "data_parallel_replicate_degree"),
-}
-"""Arguments whose names look like data's, read in other ways or by other parts of the trainer."""
+_ABOUT_DATA = ("dataloader_", "fim_", "sft_", "varlen_", "object_storage_", "mid_level_", "train_on_")
+"""How the names of arguments begin that are about data alone."""
 
-_ABOUT_DATA = (
-    *("data_", "dataloader_", "fim_", "sft_", "varlen_", "per_split_", "per_dataset_", "object_storage_"),
-    *("mid_level_", "train_data_", "valid_data_", "test_data_", "train_on_"),
-)
-"""How the names of arguments about data begin."""
+_ELSEWHERE = {
+    *("fim_data", *(f"fim_{role}_token" for role in _FIM_TOKENS)),
+    *("dataloader_type", "dataloader_seq_length", "dataloader_save", "sft_tokenizer_prompt_format"),
+}
+"""Those of them that are read in other ways, or by other parts of the trainer."""
 
 
 def dataset_kind(args: Any) -> str:
@@ -158,16 +153,9 @@ def dataset_kind(args: Any) -> str:
         ConfigError: the arguments ask for several.
     """
     values = argument_values(args)
-    asked = {
-        "fim": ("--fim-data", bool(values.get("fim_data"))),
-        "sft": ("--sft", bool(values.get("sft"))),
-        "varlen": ("--use-varlen-dataset", bool(values.get("use_varlen_dataset"))),
-        "t5": ("--decoder-seq-length", values.get("decoder_seq_length") is not None),
-        "multimodal": ("--dataloader-seq-length", values.get("dataloader_seq_length") is not None),
-    }
-    kinds = [kind for kind, (_, is_asked) in asked.items() if is_asked]
+    kinds = [kind for kind, argument in _ASKED_BY.items() if values.get(argument) not in (None, False)]
     if len(kinds) > 1:
-        flags = " and ".join(asked[kind][0] for kind in kinds)
+        flags = " and ".join(_flag(_ASKED_BY[kind]) for kind in kinds)
         message = f"{flags} exclude each other, found both"
         raise ConfigError(message)
     if kinds:
@@ -302,23 +290,9 @@ def _computed(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "multimodal" and values.get("dataloader_seq_length") is not None:
         settings["sequence_length"] = values["dataloader_seq_length"]
     if kind == "fim":
-        settings["fim_extra_tokens"] = _fim_tokens(values)
+        tokens = {role: values.get(f"fim_{role}_token") for role in _FIM_TOKENS}
+        settings["fim_extra_tokens"] = {role: token for role, token in tokens.items() if token is not None}
     return settings
-
-
-def _fim_tokens(values: Mapping[str, Any]) -> dict[str, Any]:
-    if values.get("mock_data"):
-        message = "--fim-data and --mock-data exclude each other, found both"
-        raise ConfigError(message)
-    for name in ("fim_rate", "fim_spm_rate"):
-        if not values.get(name):
-            message = f"expected {_flag(name)} above 0 with --fim-data, found {values.get(name)!r}"
-            raise ConfigError(message)
-    tokens = {role: values.get(f"fim_{role}_token") for role in _FIM_TOKENS}
-    if missing := [role for role, token in tokens.items() if token is None]:
-        message = f"expected {' and '.join(_flag(f'fim_{role}_token') for role in missing)} with --fim-data, found none"
-        raise ConfigError(message)
-    return tokens
 
 
 def _say_ignored(values: Mapping[str, Any], kind: str, fields: Mapping[str, str]) -> None:
@@ -357,3 +331,297 @@ def _is_importable(module: str) -> bool:
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
+
+
+# --- which data -------------------------------------------------------------------------------------------------------
+
+Blends = tuple[Blend | None, list[Blend | None] | None]
+
+_SPLITS = tuple(split.name for split in Split)
+_OF_SPLITS = tuple(f"{split}_data_path" for split in _SPLITS)
+_WAYS = (("data_path",), ("data_args_path",), _OF_SPLITS, ("per_split_data_args_path",), ("mock_data",))
+
+
+def get_blend_and_blend_per_split(args: Any) -> Blends:
+    """Returns what `blend` and `blend_per_split` of a configuration are, one of them None, or both for made-up data.
+
+    The reference's function of this name. Files may lie in object storage.
+
+    Args:
+        args: the trainer's arguments.
+
+    Raises:
+        ConfigError: the arguments name data in several ways, or a file does not hold what it should.
+        StorageError: a file cannot be read.
+    """
+    values = argument_values(args)
+    named = [", ".join(map(_flag, ways)) for ways in _WAYS if any(values.get(way) not in (None, False) for way in ways)]
+    if len(named) > 1:
+        message = f"expected data to be named in one way, found {' and '.join(named)}"
+        raise ConfigError(message)
+    if values.get("data_args_path") is not None:
+        return get_blend_from_list(_read(values["data_args_path"]).split()), None
+    if values.get("data_path") is not None:
+        return get_blend_from_list(values["data_path"]), None
+    if values.get("per_split_data_args_path") is not None:
+        return None, _blends_of_file(values["per_split_data_args_path"])
+    if any(values.get(each) is not None for each in _OF_SPLITS):
+        return None, [get_blend_from_list(values.get(each)) for each in _OF_SPLITS]
+    return None, None
+
+
+def sequences_from_args(args: Any) -> dict[str, list[int]] | None:
+    """Returns the counts that `--per-dataset-sequences-path` names; None where it names no file.
+
+    Raises:
+        ConfigError: the file does not hold them.
+        StorageError: it cannot be read.
+    """
+    path = argument_values(args).get("per_dataset_sequences_path")
+    if path is None:
+        return None
+    counts = _read_json(path)
+    for prefix, pair in counts.items():
+        if not isinstance(pair, list) or len(pair) != 2 or not all(type(number) is int for number in pair):
+            message = f"`{path}`: expected two counts for `{prefix}`, found {pair!r}"
+            raise ConfigError(message, hint="`tokenloom sequences-per-dataset` writes such a file")
+    return counts
+
+
+def _blends_of_file(path: str) -> list[Blend | None]:
+    entries = _read_json(path)
+    if missing := [split for split in _SPLITS if split not in entries]:
+        message = f"`{path}`: expected the keys {', '.join(_SPLITS)}, found no {' and no '.join(missing)}"
+        raise ConfigError(message, hint="null says that a split has no data")
+    given = [entries[split] for split in _SPLITS]
+    return [get_blend_from_list(each.split() if isinstance(each, str) else each) for each in given]
+
+
+def _read_json(path: str) -> dict[str, Any]:
+    try:
+        value = parse_json(_read(path))
+    except UnusableJsonError as error:
+        message = f"`{path}` is not JSON: {error}"
+        raise ConfigError(message) from error
+    if not isinstance(value, Mapping):
+        message = f"`{path}`: expected an object, found {type(value).__name__}"
+        raise ConfigError(message)
+    return dict(value)
+
+
+def _read(path: str) -> str:
+    try:
+        return map_whole(path).tobytes().decode()
+    except UnicodeDecodeError as error:
+        message = f"`{path}` is no text in UTF-8: {error}"
+        raise ConfigError(message) from error
+
+
+# --- how many samples -------------------------------------------------------------------------------------------------
+
+_MULTIPLES = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
+
+
+def argument_values(args: Any) -> Mapping[str, Any]:
+    """Returns arguments by name: those of a namespace, as a parser makes it, or a mapping as it is."""
+    return args if isinstance(args, Mapping) else vars(args)
+
+
+def global_batch_size(args: Any) -> int:
+    """Returns the samples of a step: as named, else a micro-batch of each data-parallel rank, as the trainer does.
+
+    Raises:
+        ConfigError: neither is named.
+    """
+    values = argument_values(args)
+    if (size := values.get("global_batch_size")) is not None:
+        return checked_integer("--global-batch-size", size, at_least=1)
+    micro = _required(values, "micro_batch_size", "no global batch size")
+    return checked_integer("--micro-batch-size", micro, at_least=1) * data_parallel_size(args)
+
+
+def data_parallel_size(args: Any) -> int:
+    """Returns the data-parallel ranks: as validated, else the ranks divided by those that work on one sample."""
+    values = argument_values(args)
+    if (size := values.get("data_parallel_size")) is not None:
+        return checked_integer("the data-parallel size", size, at_least=1)
+    world = checked_integer("the world size", values.get("world_size") or 1, at_least=1)
+    shared = 1
+    for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"):
+        shared *= checked_integer(_flag(name), values.get(name) or 1, at_least=1)
+    if world % shared:
+        message = f"expected a world size that tensor, pipeline and context parallelism divide, found {world}"
+        raise ConfigError(message, hint=f"{shared} ranks work on one sample")
+    return world // shared
+
+
+def batch_sizes_of(args: Any) -> BatchSizes:
+    """Returns the size of each global batch: of the step schedule, of the older ramp-up, or always the same.
+
+    Raises:
+        ConfigError: a schedule cannot be read, or excludes another argument.
+    """
+    values = argument_values(args)
+    schedule, rampup = values.get("step_batch_size_schedule"), values.get("rampup_batch_size")
+    if schedule is not None:
+        for name in ("rampup_batch_size", "decrease_batch_size_if_needed"):
+            if values.get(name):
+                message = f"--step-batch-size-schedule and {_flag(name)} exclude each other, found both"
+                raise ConfigError(message)
+        if values.get("_is_global_batch_size_explicitly_specified"):
+            message = "--step-batch-size-schedule and --global-batch-size exclude each other, found both"
+            raise ConfigError(message)
+        return step_batch_size_schedule(schedule, values.get("seq_length"))
+    size = global_batch_size(args)
+    if rampup is None:
+        return BatchSizeSchedule.constant(size)
+    start, increment, samples = (int(number) for number in rampup)
+    return BatchSizeRampup(
+        start_global_batch_size=start, batch_size_increment=increment, rampup_samples=samples, global_batch_size=size
+    )
+
+
+def step_batch_size_schedule(text: str, seq_length: int | None = None) -> BatchSizeSchedule:
+    """Returns the batch sizes that `--step-batch-size-schedule` stands for, equal to the reference's after any sample.
+
+    `BatchSizeSchedule.parse` is stricter and exact. This reads what the reference reads: items in any order, suffixes
+    with and without a sequence length, and numbers in double precision, whose products are cut to integers.
+
+    Args:
+        text: items "THRESHOLD:SIZE" between blanks or commas; K, M, B and T are powers of 1000.
+        seq_length: tokens per sample, if thresholds are tokens; None if they are samples.
+
+    Raises:
+        ConfigError: an item is none, none begins at 0, two begin together, or a size is not positive.
+
+    Example:
+        >>> step_batch_size_schedule("1.6K:8 0:4", seq_length=100).sizes
+        ((0, 4), (16, 8))
+    """
+    length = 1 if seq_length is None else checked_integer("seq_length", seq_length, at_least=1)
+    sizes: list[tuple[int, int]] = []
+    for item in text.replace(",", " ").split():
+        threshold, _, size = item.partition(":")
+        try:
+            sizes.append((_number(threshold) // length, _number(size)))
+        except (ValueError, OverflowError) as error:
+            message = f"expected a threshold and a batch size in the schedule, found {quoted(item)}"
+            raise ConfigError(
+                message, hint="such as `0:768 250B:1536`: from a threshold on, samples of a step"
+            ) from error
+    try:
+        return BatchSizeSchedule(sizes=tuple(sorted(sizes)))
+    except ConfigError as error:
+        message = f"the schedule {quoted(text)} cannot be meant: {error.message}"
+        raise ConfigError(message) from error
+
+
+def _number(text: str) -> int:
+    """Returns the integer that a text such as "1.5B" stands for, with the reference's roundings."""
+    digits = text.strip().upper()
+    multiple = _MULTIPLES.get(digits[-1:], 1)
+    return int(float(digits[:-1] if multiple > 1 else digits) * multiple)
+
+
+def train_valid_test_num_samples(args: Any) -> tuple[int, int | None, int]:
+    """Returns the samples of train, valid and test that the trainer asks for; None of valid for one whole epoch.
+
+    The reference's `get_train_valid_test_num_samples`, with its phases (`--phase-transition-iterations`).
+
+    Args:
+        args: the trainer's arguments, validated or as they were parsed; any version's.
+
+    Raises:
+        ConfigError: an argument that counts is missing, or phases cannot be meant.
+    """
+    values = argument_values(args)
+    size = global_batch_size(args)
+    eval_size = values.get("eval_global_batch_size") or size
+    eval_iters = checked_integer("--eval-iters", values.get("eval_iters") or 0, at_least=0)
+    train: int | None = values.get("train_samples") or None
+    num_steps = _train_iters(args)
+    if train is None:
+        if num_steps is None:
+            message = "expected --train-iters or --train-samples, found neither"
+            raise ConfigError(message)
+        if values.get("step_batch_size_schedule") is not None:
+            message = f"--train-iters with --step-batch-size-schedule asks for {num_steps} steps of {size} samples only"
+            warnings.warn(f"{message}: name --train-samples", IgnoredSettingWarning, stacklevel=2)
+        train = num_steps * size
+    valid = None if values.get("full_validation") else _eval_points(values, num_steps) * eval_iters * eval_size
+    phases = phase_transitions(args)
+    return _samples_of_phase(values, phases, size) if phases else train, valid, eval_iters * eval_size
+
+
+def phase_transitions(args: Any) -> list[int]:
+    """Returns the iterations at which the data changes, rising: as parsed or validated; empty for none.
+
+    Raises:
+        ConfigError: one is no number.
+    """
+    found = argument_values(args).get("phase_transition_iterations")
+    if not found:
+        return []
+    if isinstance(found, str):
+        where = f"--phase-transition-iterations {quoted(found)}"
+        found = [parse_integer(item.text, f"{where}: {item.place}", at_least=1) for item in items_of(found)]
+    return sorted(checked_integer("a phase transition", each, at_least=1) for each in found)
+
+
+def _samples_of_phase(values: Mapping[str, Any], transitions: list[int], size: int) -> int:
+    total = _required(values, "train_samples", "phases")
+    if values.get("step_batch_size_schedule") is not None or values.get("rampup_batch_size") is not None:
+        message = "--phase-transition-iterations needs a fixed batch size, found a schedule"
+        raise ConfigError(message)
+    bounds: list[int] = sorted([0, *(iteration * size for iteration in transitions), total])
+    now = int(values.get("iteration") or 0) * size
+    for begin, end in pairwise(bounds):
+        if begin <= now < end:
+            return end - begin
+    message = f"expected an iteration before the end of the run at {bounds[-1]} samples, found one at {now}"
+    raise ConfigError(message)
+
+
+def _eval_points(values: Mapping[str, Any], num_steps: int | None) -> int:
+    """Returns how often the run validates."""
+    if values.get("skip_train"):
+        return 1
+    interval = int(values.get("eval_interval") or 0)
+    if num_steps is None or interval == 0:
+        missing = "--train-iters" if num_steps is None else "--eval-interval"
+        message = f"expected {missing} to count validation samples, found none"
+        raise ConfigError(message)
+    skipped = int(values.get("start_eval_at_iter") or 0) // interval
+    return max(0, num_steps // interval + 1 - skipped)
+
+
+def _train_iters(args: Any) -> int | None:
+    """Returns the steps of the run: as named, else those that its samples take; None if neither is named."""
+    values = argument_values(args)
+    if values.get("train_iters"):
+        return checked_integer("--train-iters", values["train_iters"], at_least=1)
+    total = int(values.get("train_samples") or 0)
+    if not total:
+        return None
+    sizes = batch_sizes_of(args)
+    if isinstance(sizes, BatchSizeRampup):
+        grown = next(start for start in _starts(sizes) if start > sizes.rampup_samples)
+        return sizes.step_of_position(grown) + max(total - grown, 0) // sizes.global_batch_size
+    if values.get("step_batch_size_schedule") is None:
+        return total // global_batch_size(args)
+    return sizes.step_of_position(total - 1) + 1
+
+
+def _starts(sizes: BatchSizes) -> Iterator[int]:
+    """Yields the first position of each step."""
+    start = 0
+    while True:
+        yield start
+        start += sizes.batch_size(start)
+
+
+def _required(values: Mapping[str, Any], name: str, reason: str) -> Any:
+    if (value := values.get(name)) is None:
+        message = f"expected {_flag(name)} with {reason}, found none"
+        raise ConfigError(message)
+    return value

@@ -13,42 +13,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tokenloom.blending.blended import BlendedDataset
+from tokenloom.blending.blended import BlendedDataset as BlendableDataset  # noqa: F401
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder as _Builder
 from tokenloom.blending.plan import sizes_read_once
 from tokenloom.datasets.base import MegatronDataset
-from tokenloom.datasets.bert import BERTMaskedWordPieceDataset
+from tokenloom.datasets.bert import BERTMaskedWordPieceDataset as BertDataset  # noqa: F401
 from tokenloom.datasets.blends import Blend, checked_blend
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.datasets.masked import MaskedWordPieceDataset
+from tokenloom.datasets.masked import MaskedWordPieceDataset as MaskedDataset  # noqa: F401
 from tokenloom.datasets.splits import Split
-from tokenloom.datasets.t5 import T5MaskedWordPieceDataset
+from tokenloom.datasets.t5 import T5MaskedWordPieceDataset as T5Dataset  # noqa: F401
 from tokenloom.errors import ConfigError, TokenizerError
-from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.dataset import IndexedDataset as MMapIndexedDataset  # noqa: F401
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.manifests import read_manifest
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.secrets import redacted
 from tokenloom.tokenizers.load import recorded_tokenizer
-
-BertDataset = BERTMaskedWordPieceDataset
-T5Dataset = T5MaskedWordPieceDataset
-MaskedDataset = MaskedWordPieceDataset
-BlendableDataset = BlendedDataset
-MMapIndexedDataset = IndexedDataset
-
-__all__ = [
-    "BertDataset",
-    "BlendableDataset",
-    "BlendedMegatronDatasetBuilder",
-    "BlendedMegatronDatasetConfig",
-    "MMapIndexedDataset",
-    "MaskedDataset",
-    "T5Dataset",
-]
-
-_ALL_FOR_TRAINING = "1,0,0"
 
 
 class _IdsAlone:
@@ -94,7 +76,7 @@ class BlendedMegatronDatasetConfig(GPTDatasetConfig):
                 raise ConfigError(message)
             self.blend = blend_of(self.datasets)
         if self.blend is not None and self.split is None:
-            self.split = _ALL_FOR_TRAINING
+            self.split = "1,0,0"
         if self.tokenizer is None:
             self.tokenizer = _tokenizer_of(self)
         if self.retries is not None:

@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import multiprocessing.spawn
+import re
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
+from functools import lru_cache
+from importlib import import_module, util
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from tokenloom.errors import ConfigError
-from tokenloom.megatron.versions import CHECKED, installed_version, version_numbers
 
 _CORE = (
     *("bert_dataset", "blended_dataset", "blended_megatron_dataset_builder", "blended_megatron_dataset_config"),
     *("data_schedule", "data_schedule_utils", "gpt_dataset", "helpers", "helpers_cpp", "indexed_dataset"),
     *("masked_dataset", "megatron_dataset", "megatron_tokenizer", "multimodal_dataset", "object_storage_utils"),
-    *("t5_dataset", "utils", "utils_object_storage", "utils_s3"),
+    *("t5_dataset", "utils", "utils_s3"),
 )
 _TRAINING = ("data_samplers", "fim_dataset", "sft_dataset", "utils", "varlen_dataset")
 
 OURS: dict[str, str] = {
-    name: f"tokenloom.{name}"
-    for name in (
-        *(f"megatron.core.datasets.{module}" for module in _CORE),
-        *(f"megatron.training.datasets.{module}" for module in _TRAINING),
-        "megatron.legacy.data.data_samplers",
-    )
+    **{f"megatron.core.datasets.{name}": f"tokenloom.megatron.core.datasets.{name}" for name in _CORE},
+    **{f"megatron.training.datasets.{name}": f"tokenloom.megatron.training.datasets.{name}" for name in _TRAINING},
+    "megatron.legacy.data.data_samplers": "tokenloom.megatron.training.datasets.data_samplers",
 }
 """The name of each of the reference's modules, and that of ours; satellites add theirs as entry points."""
 
@@ -98,7 +97,7 @@ def install(*, unchecked: bool = False) -> InstallReport:
                 )
                 raise ConfigError(message, hint="`install(unchecked=True)` or `--unchecked` goes on with it")
             if imported := [name for name in OURS if name in sys.modules]:
-                message = f"Megatron's data modules were imported before: {_listed(imported)}"
+                message = f"Megatron's data modules were imported before: {', '.join(imported)}"
                 hint = "call `tokenloom.megatron.install()` first, or run the program by `python -m tokenloom.megatron`"
                 raise ConfigError(message, hint=hint)
             sys.meta_path.insert(0, _Finder(version))
@@ -235,6 +234,54 @@ def _remove(name: str) -> None:
         delattr(above, child)
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - 5
-    return ", ".join(names[:5]) + (f" and {more} more" if more > 0 else "")
+# --- which version of the reference -----------------------------------------------------------------------------------
+
+CHECKED = ("0.16.1", "0.19.2", "0.20.0")
+"""The versions of megatron-core that this package is compared with, old to new; the last is a branch."""
+
+NEWEST = (0, 20)
+"""The newest version that is known."""
+
+_FIELD = re.compile(r"^(MAJOR|MINOR|PATCH|PRE_RELEASE)\s*=\s*['\"]?([^'\"\s#]*)", re.MULTILINE)
+
+
+def reference_version() -> tuple[int, ...]:
+    """Returns the version of the reference here as numbers, such as (0, 16, 1); without one, the newest known."""
+    text = installed_version()
+    return (version_numbers(text) if text else ()) or NEWEST
+
+
+def installed_version() -> str | None:
+    """Returns the version of the megatron-core that this process has or would import, such as "0.16.1".
+
+    It is read from its file, without importing it; a checkout that lies before an installed package counts.
+
+    Returns:
+        The version; an empty text if the package is there and does not say; None if there is none.
+    """
+    core = sys.modules.get("megatron.core")
+    if core is not None and isinstance(said := vars(core).get("__version__"), str):
+        return said
+    try:  # which imports no more than the namespace above it
+        spec = util.find_spec("megatron.core") if core is None else None
+        origin = getattr(spec, "origin", None) if core is None else vars(core).get("__file__")
+    except (ModuleNotFoundError, ValueError):
+        return None
+    return None if origin is None else _written_version(str(Path(origin).with_name("package_info.py"))) or ""
+
+
+def version_numbers(text: str) -> tuple[int, ...]:
+    """Returns the numbers that a version begins with: (0, 19, 2) for "0.19.2rc1"."""
+    found = re.match(r"\d+(\.\d+)*", text)
+    return tuple(map(int, found[0].split("."))) if found else ()
+
+
+@lru_cache
+def _written_version(path: str) -> str | None:
+    try:
+        fields = dict(_FIELD.findall(Path(path).read_text()))
+    except OSError:
+        return None
+    if not {"MAJOR", "MINOR", "PATCH"} <= set(fields):
+        return None
+    return f"{fields['MAJOR']}.{fields['MINOR']}.{fields['PATCH']}{fields.get('PRE_RELEASE', '')}"

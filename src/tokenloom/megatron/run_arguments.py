@@ -37,12 +37,8 @@ NOT_TAKEN = {
 }
 """Arguments about data that have no place in a run, and why."""
 
-_FLAGS = {
-    "reset-position-ids": "reset_position_ids",
-    "reset-attention-mask": "reset_attention_mask",
-    "eod-mask-loss": "eod_mask_loss",
-    "create-attention-mask-in-dataloader": "create_attention_mask",
-}
+_FLAGS = ("reset-position-ids", "reset-attention-mask", "eod-mask-loss", "create-attention-mask-in-dataloader")
+"""Flags that are settings of samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +84,8 @@ def take_arguments(arguments: Mapping[str, Sequence[str]]) -> TakenArguments:
         not_taken.append(("train-iters", "there is no `--global-batch-size`; say the samples with `--samples`"))
     elif iterations is not None and batch is not None:
         samples = iterations * batch
-    settings = {key: True for name, key in _FLAGS.items() if left.pop(name, None) is not None}
+    flags = [name for name in _FLAGS if left.pop(name, None) is not None]
+    settings = {name.removesuffix("-in-dataloader").replace("-", "_"): True for name in flags}
     left.pop("no-create-attention-mask-in-dataloader", None)
     kind, tokenizer = _one("tokenizer-type", left), _one("tokenizer-model", left)
     if kind == "NullTokenizer":

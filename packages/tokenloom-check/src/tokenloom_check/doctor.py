@@ -30,7 +30,7 @@ from tokenloom.errors import MissingObjectError, TokenloomError
 from tokenloom.kernels import crc32
 from tokenloom.kernels.blending import blending_counts
 from tokenloom.kernels.packs import next_fit
-from tokenloom.megatron.versions import version_numbers
+from tokenloom.megatron.installation import version_numbers
 from tokenloom.rendering.words import counted, printable, size
 from tokenloom.storage.addresses import is_remote, parse_address
 from tokenloom.storage.client import make_client

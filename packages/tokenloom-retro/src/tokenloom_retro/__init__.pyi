@@ -9,6 +9,8 @@ from .embedders import Embedder as Embedder
 from .embedders import as_chunk_maker as as_chunk_maker
 from .embedders import as_embedder as as_embedder
 from .gpt_chunks import GPTChunkDataset as GPTChunkDataset
+from .multi_split import MultiSplitGPTDataset as MultiSplitGPTDataset
+from .multi_split import MultiSplitGPTDatasetConfig as MultiSplitGPTDatasetConfig
 from .neighbor_table import NeighborTable as NeighborTable
 from .project import RetroProject as RetroProject
 from .project import linked_data as linked_data

@@ -8,7 +8,6 @@ from typing import Any
 
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
-from tokenloom.datasets.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
 from tokenloom.errors import ConfigError
 from tokenloom.preprocess.sharded import Runner
 from tokenloom_retro.block_job import BlockTask, make_output
@@ -16,6 +15,7 @@ from tokenloom_retro.database_build import build_database, chunk_task, database_
 from tokenloom_retro.embedders import ChunkMaker, Embedder, EmbedFunction, as_chunk_maker
 from tokenloom_retro.gpt_chunks import GPTChunkDataset, get_num_chunks_per_sample
 from tokenloom_retro.index_build import build_index, embedding_task
+from tokenloom_retro.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
 from tokenloom_retro.output import Output, OutputManifest
 from tokenloom_retro.project import RetroProject
 from tokenloom_retro.query_build import NeighborTask, neighbor_task

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tokenloom.blending.blended import BlendedDataset
-from tokenloom.datasets.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
 from tokenloom.errors import ConfigError, DataMismatchWarning
 from tokenloom.order.keys import describe
+from tokenloom_retro.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
 from tokenloom_retro.project import RetroProject
 
 _SETTINGS = {

@@ -169,12 +169,12 @@ def test_what_is_not_given_is_megatrons(monkeypatch):
     """One argument: settings from its arguments, the number from its calculator, the groups from its state."""
     for name in ("megatron.training.global_vars", "megatron.core.num_microbatches_calculator"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    with pytest.raises(ConfigError, match="and no arguments of Megatron's trainer"):
+    with pytest.raises(ConfigError, match="expected `config`, found None, and Megatron has none"):
         wrap_data_iterator(iter([]))
     monkeypatch.setitem(sys.modules, "megatron.training.global_vars", SimpleNamespace(_GLOBAL_ARGS=config()))
-    with pytest.raises(ConfigError, match="expected a number of microbatches, found None"):
+    with pytest.raises(ConfigError, match="expected `num_microbatches`, found None"):
         wrap_data_iterator(iter([]))
-    calculator = SimpleNamespace(_GLOBAL_NUM_MICROBATCHES_CALCULATOR=object(), get_num_microbatches=lambda: 2)
+    calculator = SimpleNamespace(_GLOBAL_NUM_MICROBATCHES_CALCULATOR=SimpleNamespace(get=lambda: 2))
     monkeypatch.setitem(sys.modules, "megatron.core.num_microbatches_calculator", calculator)
     monkeypatch.delitem(sys.modules, "megatron.core.parallel_state", raising=False)
     assert tokens_of(wrap_data_iterator(iter([sample(1), sample(2)])), None) == [[1, 2]]

@@ -1,4 +1,4 @@
-"""`tokenloom.megatron.training.datasets.json_records`: the records of files by number."""
+"""`tokenloom.megatron.training.datasets.utils`: the records of files by number."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import sys
 import pytest
 
 from tokenloom.errors import InputError, MissingExtraError
-from tokenloom.megatron.training.datasets import json_records
-from tokenloom.megatron.training.datasets.json_records import JsonRecords, ParquetRecords, hub_records
+from tokenloom.megatron.training.datasets.utils import JsonRecords, ParquetRecords, hub_records
 
 
-@pytest.mark.parametrize("at_once", [1 << 26, 3])
 @pytest.mark.parametrize(
     ("text", "records"),
     [
@@ -23,8 +21,7 @@ from tokenloom.megatron.training.datasets.json_records import JsonRecords, Parqu
         ("{}", [{}]),
     ],
 )
-def test_lines_that_are_not_blank_are_records(tmp_path, monkeypatch, at_once, text, records):
-    monkeypatch.setattr(json_records, "_AT_ONCE", at_once)
+def test_lines_that_are_not_blank_are_records(tmp_path, text, records):
     (tmp_path / "file").write_text(text)
     found = JsonRecords(str(tmp_path / "file"))
     assert list(found) == list(pickle.loads(pickle.dumps(found))) == records
@@ -56,5 +53,5 @@ def test_rows_of_a_table(tmp_path):
 
 def test_a_dataset_of_the_hub_needs_its_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingExtraError, match="`someone/texts` names a dataset of the Hugging Face Hub"):
+    with pytest.raises(MissingExtraError, match="`datasets` is not installed"):
         hub_records("someone/texts")

@@ -9,19 +9,13 @@ import numpy as np
 from tokenloom.datasets import bert
 from tokenloom.forks import cached_property
 from tokenloom.kernels import BertFiller
-from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
-from tokenloom.megatron.core.datasets.masked_dataset import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig
-from tokenloom.megatron.core.datasets.utils import Split
-from tokenloom.megatron.versions import reference_version
-
-__all__ = [
-    "BERTMaskedWordPieceDataset",
-    "BERTMaskedWordPieceDatasetConfig",
-    "IndexedDataset",
-    "MaskedWordPieceDataset",
-    "MaskedWordPieceDatasetConfig",
-    "Split",
-]
+from tokenloom.megatron.core.datasets.masked_dataset import (  # noqa: F401
+    IndexedDataset,
+    MaskedWordPieceDataset,
+    MaskedWordPieceDatasetConfig,
+    Split,
+)
+from tokenloom.megatron.installation import reference_version
 
 _LOOK_UP_IN_ORDER = (0, 19)
 """Since this version random tokens do not depend on the order of the vocabulary; some version after 0.16.1."""

@@ -11,28 +11,13 @@ from numpy.typing import NDArray
 from tokenloom.blending import blended
 from tokenloom.blending.array_order import ArrayBlendOrder
 from tokenloom.datasets.tensors import SampleBatch
-from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
-from tokenloom.megatron.core.datasets.megatron_dataset import MegatronDataset
-from tokenloom.megatron.core.datasets.utils import log_single_rank, logger, normalize
-from tokenloom.megatron.given_order import GivenBlendOrder
+from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig  # noqa: F401
+from tokenloom.megatron.core.datasets.megatron_dataset import GivenBlendOrder, MegatronDataset, index_array, name_paths  # noqa: F401
+from tokenloom.megatron.core.datasets.utils import log_single_rank, logger, normalize  # noqa: F401
 from tokenloom.order.protocols import BlendOrder
 from tokenloom.overrides import overrides
 
-__all__ = [
-    "BlendedDataset",
-    "BlendedMegatronDatasetConfig",
-    "MegatronDataset",
-    "log_single_rank",
-    "logger",
-    "normalize",
-]
-
 _VERBOSE = False
-
-
-def _index_array(name: str) -> Any:
-    """Returns an attribute that is one of the two arrays of a blend, and that may be assigned."""
-    return property(lambda dataset: dataset._index(name), lambda dataset, array: dataset._assign({name: array}))
 
 
 class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset):  # type: ignore[misc]  # torch has no types
@@ -41,14 +26,12 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset):  # type:
     Args and errors are those of that class.
     """
 
-    dataset_index = _index_array("dataset_index")
-    dataset_sample_index = _index_array("dataset_sample_index")
+    dataset_index = index_array("dataset_index")
+    dataset_sample_index = index_array("dataset_sample_index")
 
     def _array_order(self) -> BlendOrder:
         if self.config.defer_npy_index_mmap:
-            base = f"{self.unique_description_hash}-{type(self).__name__}-{self.split.name}"
-            for name in ("dataset_index", "dataset_sample_index"):
-                setattr(self, f"path_to_{name}", f"{self.config.path_to_cache}/{base}-{name}.npy")
+            name_paths(self, self.config.path_to_cache, self.split, "dataset_index", "dataset_sample_index")
         if overrides(self, "_build_indices"):
             index, sample_index = self._build_indices()
             if index is not None:  # else it is deferred
@@ -65,9 +48,6 @@ class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset):  # type:
         return arrays["dataset_index"].copy(), arrays["dataset_sample_index"].copy()
 
     def _index(self, name: str) -> Any:
-        order = self.order
-        if self.config.defer_npy_index_mmap and isinstance(order, ArrayBlendOrder) and order.opened is None:
-            return None  # until the first sample, as in the reference
         index, sample_index = self._everything()
         return index if name == "dataset_index" else sample_index
 

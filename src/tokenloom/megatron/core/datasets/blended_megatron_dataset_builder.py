@@ -13,27 +13,11 @@ from tokenloom.blending import builder
 from tokenloom.blending.quota import Quota
 from tokenloom.datasets.splits import split_indices
 from tokenloom.megatron.core.datasets.blended_dataset import BlendedDataset
-from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
-from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig
+from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig  # noqa: F401
+from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig  # noqa: F401
 from tokenloom.megatron.core.datasets.megatron_dataset import LowLevelDataset, MegatronDataset
-from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, logger, normalize
+from tokenloom.megatron.core.datasets.utils import Split, has_ranks, log_single_rank, logger, normalize  # noqa: F401
 from tokenloom.overrides import Uncalled, overrides
-
-__all__ = [
-    "BlendedDataset",
-    "BlendedMegatronDatasetBuilder",
-    "BlendedMegatronDatasetConfig",
-    "DistributedDataset",
-    "GPTDatasetConfig",
-    "LowLevelDataset",
-    "MegatronDataset",
-    "MidLevelDataset",
-    "Split",
-    "TopLevelDataset",
-    "log_single_rank",
-    "logger",
-    "normalize",
-]
 
 MidLevelDataset = MegatronDataset
 TopLevelDataset = BlendedDataset | MidLevelDataset
@@ -66,27 +50,23 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
 
     def _build_blended_dataset_splits(self) -> list[Any]:
         """Returns the datasets of train, valid and test, built step by step; a class may override it."""
+        matrix: Any = self.config.split_matrix
         if self.config.mock:
-            return self._build_megatron_dataset_splits(None, self._matrix, self.sizes)
+            return self._build_megatron_dataset_splits(None, matrix, self.sizes)
         if self.config.blend is None or (self.config.blend_per_split is not None and any(self.config.blend_per_split)):
             return [None if quota is None else self._build_alone(quota) for quota in self.quotas]
         first = next(quota for quota in self.quotas if quota is not None)
         if first.kind == "single":
-            return self._build_megatron_dataset_splits(first.prefixes[0], self._matrix, self.sizes)
+            return self._build_megatron_dataset_splits(first.prefixes[0], matrix, self.sizes)
         asked = [
             [0 if quota is None else quota.num_samples[number] for quota in self.quotas]
             for number in range(len(first.prefixes))
         ]
-        built = self._build_megatron_datasets_parallel(first.prefixes, self._matrix, asked)
+        built = self._build_megatron_datasets_parallel(first.prefixes, matrix, asked)
         return [
             None if quota is None else self._build_blend(quota, datasets)
             for quota, datasets in zip(self.quotas, built, strict=True)
         ]
-
-    @property
-    def _matrix(self) -> Matrix:
-        assert self.config.split_matrix is not None
-        return self.config.split_matrix
 
     def _build_alone(self, quota: Quota) -> Any:
         """Returns a split that has data of its own."""
@@ -139,14 +119,10 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
         return datasets
 
     def _build_megatron_dataset_splits(
-        self,
-        dataset_path: str | None,
-        split: Matrix,
-        sizes: Sequence[int | None],
-        synchronize_ranks: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
+        self, dataset_path: str | None, split: Matrix, sizes: Sequence[int | None], synchronize_ranks: bool = True
     ) -> list[Any]:
         """Returns the splits of one prefix; a class may override it."""
-        if _has_ranks() and not self.is_built_on_rank():
+        if has_ranks() and not self.is_built_on_rank():
             for bounds in split:
                 if bounds is not None and synchronize_ranks:
                     torch.distributed.barrier()
@@ -172,27 +148,20 @@ class BlendedMegatronDatasetBuilder(builder.BlendedMegatronDatasetBuilder):
 
     @staticmethod
     def build_generic_dataset(
-        cls: Callable[..., Any],
-        is_built_on_rank: Callable[[], bool],
-        synchronize_ranks: bool,  # noqa: FBT001 - the reference's signature
-        *args: Any,
+        cls: Callable[..., Any], is_built_on_rank: Callable[[], bool], synchronize_ranks: bool, *args: Any
     ) -> Any:
         """Returns what a class or function gives for arguments; None where `torch.distributed` has ranks without it.
 
         With `synchronize_ranks`, rank 0 goes first, and the others wait for it.
         """
         return _one_rank_first(
-            lambda: cls(*args) if not _has_ranks() or is_built_on_rank() else None, waits=synchronize_ranks
+            lambda: cls(*args) if not has_ranks() or is_built_on_rank() else None, waits=synchronize_ranks
         )
-
-
-def _has_ranks() -> bool:
-    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
 
 
 def _one_rank_first(build: Callable[[], Any], *, waits: bool) -> Any:
     """Returns what is built, on rank 0 before the others where these wait for it."""
-    if not _has_ranks() or not waits:
+    if not has_ranks() or not waits:
         return build()
     is_first = torch.distributed.get_rank() == 0
     built = build() if is_first else None

@@ -11,20 +11,10 @@ from tokenloom.datasets import config
 from tokenloom.datasets.blends import Blend, checked_blend, is_pairs
 from tokenloom.datasets.splits import SplitMatrix, split_matrix
 from tokenloom.errors import ConfigError
-from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, logger, normalize
+from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, logger, normalize  # noqa: F401
 from tokenloom.numbers import quoted
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.secrets import admit
-
-__all__ = [
-    "BlendedMegatronDatasetConfig",
-    "Split",
-    "convert_split_vector_to_split_matrix",
-    "log_single_rank",
-    "logger",
-    "normalize",
-    "parse_and_normalize_split",
-]
 
 
 @dataclass

@@ -14,24 +14,22 @@ from typing import Any
 import torch
 
 from tokenloom.errors import ConfigError
-from tokenloom.megatron.core.datasets.data_schedule_utils import (  # the reference's module has these names, too
+from tokenloom.megatron.core.datasets.data_schedule_utils import (  # noqa: F401
     NO_TARGETS,
+    as_megatrons_params,
     broadcast_scalars,
     broadcast_tensor,
     broadcast_to_pp_group,
     build_packed_microbatches,
     create_data_iterator,
+    current_num_microbatches,
     get_batch_and_global_seqlens,
     get_global_seqlens_and_ids,
-    reroute_samples_to_dcp_ranks,
-)
-from tokenloom.megatron.core.datasets.parallel_groups import (
-    as_megatrons_params,
-    current_num_microbatches,
     global_arguments,
     groups_of_run,
     own_device,
     place_of_run,
+    reroute_samples_to_dcp_ranks,
     rerunnable,
     tells_gaps,
 )
@@ -43,27 +41,6 @@ from tokenloom.packing.groups import place_in
 from tokenloom.packing.pipeline import run_pipeline
 from tokenloom.packing.static_shapes import max_num_sequences as _get_scheduler_max_real_num_seqs  # noqa: F401
 from tokenloom.packing.subsamples import DTYPES, take_apart
-
-__all__ = [
-    "BalancedCPScheduler",
-    "BasePackingScheduler",
-    "CostBalancedScheduler",
-    "DefaultDynamicCPScheduler",
-    "DpBalancedScheduler",
-    "HybridCPDataLoaderWrapper",
-    "HybridCostBalancedScheduler",
-    "PackingSchedulerEnum",
-    "broadcast_scalars",
-    "broadcast_tensor",
-    "broadcast_to_pp_group",
-    "build_packed_microbatches",
-    "create_data_iterator",
-    "get_batch_and_global_seqlens",
-    "get_batch_on_this_rank_for_sequence_packing",
-    "reroute_samples_to_dcp_ranks",
-    "scheduler_map",
-    "wrap_data_iterator",
-]
 
 Ids = list[list[list[int]]]
 
@@ -303,12 +280,12 @@ class HybridCPDataLoaderWrapper:
 def get_batch_on_this_rank_for_sequence_packing(
     data_iterator: Any,
     vpp_size: int | None = None,
-    mtp_on_this_rank: bool = False,  # noqa: FBT001, FBT002  the reference's parameters
+    mtp_on_this_rank: bool = False,
     vp_stage: int | None = None,
     pg_collection: Any = None,
     config: Any = None,
-    dynamic_cp: bool = False,  # noqa: FBT001, FBT002  the same
-    return_context_parallel_batch: bool = False,  # noqa: FBT001, FBT002  the same
+    dynamic_cp: bool = False,
+    return_context_parallel_batch: bool = False,
 ) -> Any:
     """Returns this rank's part of the next microbatch; all ranks of a tensor-parallel group must call it together.
 

@@ -7,31 +7,24 @@ padding, which a pack gets again as zeros, and its two lengths as numbers.
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import torch
 
+from tokenloom.distributed.ranks import current_ranks
 from tokenloom.errors import ConfigError
-from tokenloom.megatron.core.datasets.parallel_groups import rerunnable
 from tokenloom.packing import batch as packs_of
 from tokenloom.packing import exchange
 from tokenloom.packing.channels import Channel
 from tokenloom.packing.context_parallel import context_parallel_indices
-from tokenloom.packing.exchange import broadcast_tensor
+from tokenloom.packing.exchange import broadcast_tensor  # noqa: F401
+from tokenloom.packing.groups import Place
 from tokenloom.packing.subsamples import DTYPES, SubSample, take_apart
-
-__all__ = [
-    "broadcast_scalars",
-    "broadcast_tensor",
-    "broadcast_to_pp_group",
-    "build_packed_microbatches",
-    "create_data_iterator",
-    "get_batch_and_global_seqlens",
-    "get_thd_partitioned_indices",
-    "reroute_samples_to_dcp_ranks",
-]
 
 _TRAVELS = {*DTYPES, "original_seq_len", "padded_seq_len", "dataset_id"}
 
@@ -132,11 +125,7 @@ def reroute_samples_to_dcp_ranks(
 
 
 def build_packed_microbatches(
-    grouped_samples: Any,
-    dev: Any,
-    dcp_rank: int | None = None,
-    device: Any = None,
-    is_dynamic_cp: bool = False,  # noqa: FBT001, FBT002  the reference's parameters
+    grouped_samples: Any, dev: Any, dcp_rank: int | None = None, device: Any = None, is_dynamic_cp: bool = False
 ) -> list[dict[str, Any]]:
     """Returns the pack of each microbatch, see `tokenloom.packing.build_packed_microbatches`.
 
@@ -186,7 +175,7 @@ def create_data_iterator(
     tp_group: Any = None,
     config: Any = None,
     vpp_needs_data: Sequence[bool] | None = None,
-    is_dynamic_cp: bool = False,  # noqa: FBT001, FBT002  the reference's parameters
+    is_dynamic_cp: bool = False,
 ) -> Any:
     """Returns an iterator over packs, with virtual stages a list with one for each; None on ranks that read nothing.
 
@@ -227,3 +216,133 @@ def get_thd_partitioned_indices(cu_seqlens: Any, total_tokens: int, cp_size: int
         message = f"expected boundaries up to {total_tokens} tokens, found {int(cu_seqlens[-1])}"
         raise ConfigError(message)
     return context_parallel_indices(cu_seqlens, cp_size=cp_size, cp_rank=cp_rank).to(torch.int32)
+
+
+# --- Megatron's own state ---------------------------------------------------------------------------------------------
+
+_NAMES = ("dp", "cp", "dp_cp", "tp", "pp")
+
+
+def groups_of_run(pg_collection: Any, *names: str) -> dict[str, Any]:
+    """Returns process groups by name: of a collection, else of Megatron's parallel state, else None for one process.
+
+    Args:
+        pg_collection: what has the names as attributes; None for Megatron's own groups.
+        names: those that must be there, of dp, cp, dp_cp, tp and pp; of the others, those that are.
+
+    Raises:
+        ConfigError: one is missing, or nothing says what the groups of a run of several ranks are.
+    """
+    if pg_collection is not None:
+        missing = [name for name in names if not hasattr(pg_collection, name)]
+        if missing:
+            message = f"expected process groups with the attributes {', '.join(names)}, found no {', '.join(missing)}"
+            raise ConfigError(message)
+        return {name: getattr(pg_collection, name, None) for name in _NAMES}
+    state = sys.modules.get("megatron.core.parallel_state")
+    if state is not None and state.model_parallel_is_initialized():
+        return {
+            "dp": state.get_data_parallel_group(),
+            "cp": state.get_context_parallel_group(),
+            "dp_cp": state.get_data_parallel_group(with_context_parallel=True),
+            "tp": state.get_tensor_model_parallel_group(),
+            "pp": state.get_pipeline_model_parallel_group(),
+        }
+    if (ranks := current_ranks()) is not None and ranks.world_size > 1:
+        message = f"expected the process groups of a run of {ranks.world_size} ranks, found None"
+        raise ConfigError(message, hint="initialise Megatron's `parallel_state`, or pass `pg_collection`")
+    return dict.fromkeys(_NAMES)
+
+
+def place_of_run(pg_collection: Any, *names: str) -> Place:
+    """Returns where this process stands in those groups, with its context-parallel group of each size."""
+    groups = groups_of_run(pg_collection, *names)
+    own = getattr(pg_collection, "cp_of_size", None)
+    dp, cp, tp, pp = (Channel(groups[name]) for name in ("dp", "cp", "tp", "pp"))
+    return Place(dp, cp, tp, pp, groups["dp_cp"], GroupsBySize() if own is None else own, own_device())
+
+
+def own_device() -> Any:
+    """Returns where tensors of this process belong, whatever its groups work on: its GPU, if it has one."""
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+
+class GroupsBySize(Mapping[int, Any]):
+    """This rank's context-parallel groups by their number of ranks, which Megatron is asked for one by one."""
+
+    _NAMES = ("get_dynamic_data_context_parallel_groups", "get_hybrid_data_context_parallel_groups")
+    """What it calls that, over the years."""
+
+    def __getitem__(self, size: int) -> Any:
+        state = sys.modules.get("megatron.core.parallel_state")
+        get = next((getattr(state, name) for name in self._NAMES if hasattr(state, name)), None)
+        if get is None:
+            raise KeyError(size)
+        try:
+            return get(group_size=size)
+        except AssertionError as error:  # it has made none
+            raise KeyError(size) from error
+
+    def __iter__(self) -> Iterator[int]:
+        known = (2**power for power in range(20))
+        return (size for size in known if size in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def global_arguments() -> Any:
+    """Returns the arguments of Megatron's trainer, where it has parsed them.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    return _megatrons_global("megatron.training.global_vars", "_GLOBAL_ARGS", "`config`")
+
+
+def current_num_microbatches() -> int:
+    """Returns how many microbatches Megatron's calculator says a step has now.
+
+    Raises:
+        ConfigError: there is no calculator.
+    """
+    name = "_GLOBAL_NUM_MICROBATCHES_CALCULATOR"
+    return int(_megatrons_global("megatron.core.num_microbatches_calculator", name, "`num_microbatches`").get())
+
+
+def _megatrons_global(module: str, name: str, what: str) -> Any:
+    """Returns what Megatron keeps in a variable of a module, where the program has initialised it."""
+    if (found := getattr(sys.modules.get(module), name, None)) is None:
+        message = f"expected {what}, found None, and Megatron has none"
+        raise ConfigError(message, hint="pass it, or initialise Megatron first")
+    return found
+
+
+def as_megatrons_params(params: Any) -> Any:
+    """Returns parameters of a pack as Megatron's own class, in programs that have loaded Megatron."""
+    if "megatron.core" not in sys.modules:
+        return params
+    theirs, fields = _megatrons_params()
+    values = {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
+    made = theirs(**{name: value for name, value in values.items() if name in fields})
+    if "dataset_ids" in values:
+        made.dataset_ids = values["dataset_ids"]
+    return made
+
+
+def tells_gaps() -> bool:
+    """Whether Megatron's attention is told boundaries without padding, too: that of its development branch."""
+    return "megatron.core" in sys.modules and "cp_partition_mode" in _megatrons_params()[1]
+
+
+def _megatrons_params() -> tuple[Any, set[str]]:
+    """Returns Megatron's class of parameters of a pack, and the names of its fields."""
+    theirs = import_module("megatron.core.packed_seq_params").PackedSeqParams
+    return theirs, {field.name for field in dataclasses.fields(theirs)}
+
+
+def rerunnable(iterator: Any) -> Any:
+    """Returns an iterator that Megatron's state machine can rewind, in programs that have loaded Megatron."""
+    if iterator is None or "megatron.core" not in sys.modules:
+        return iterator
+    return import_module("megatron.core.rerun_state_machine").RerunDataIterator(iterator)

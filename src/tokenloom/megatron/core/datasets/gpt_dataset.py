@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 from tokenloom.datasets import config as plain_config
 from tokenloom.datasets import gpt as plain_gpt
 from tokenloom.datasets import mock
-from tokenloom.datasets.mock import MockGPTLowLevelDataset
+from tokenloom.datasets.mock import MockGPTLowLevelDataset  # noqa: F401
 from tokenloom.datasets.shortcuts import QUERY
 from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError
@@ -22,35 +24,25 @@ from tokenloom.kernels import WindowReader
 from tokenloom.megatron.core.datasets import helpers
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
-from tokenloom.megatron.core.datasets.megatron_dataset import ListedSamples, MegatronDataset
-from tokenloom.megatron.core.datasets.object_storage_utils import ObjectStorageConfig, is_object_storage_path
-from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, logger
-from tokenloom.megatron.given_order import NAMES, GivenOrder
-from tokenloom.megatron.versions import reference_version
-from tokenloom.order.arrays import ArrayStore
+from tokenloom.megatron.core.datasets.megatron_dataset import (
+    NAMES,
+    GivenOrder,
+    ListedSamples,
+    MegatronDataset,
+    index_array,
+    name_paths,
+    window_reader,
+)
+from tokenloom.megatron.core.datasets.object_storage_utils import ObjectStorageConfig, is_object_storage_path  # noqa: F401
+from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, logger  # noqa: F401
+from tokenloom.megatron.installation import reference_version
 from tokenloom.order.cache import Arrays
-from tokenloom.order.documents import Documents
-from tokenloom.order.epochs import EpochPlan, Epochs, WindowEpochs
+from tokenloom.order.epochs import EpochPlan, WindowEpochs
 from tokenloom.order.policies import ArrayOrder, ConcatWindows, OrderPolicy, WindowOrder
 from tokenloom.order.protocols import SpanOrder
 from tokenloom.overrides import Uncalled, is_ours, overrides
 
-__all__ = [
-    "BlendedMegatronDatasetConfig",
-    "GPTDataset",
-    "GPTDatasetConfig",
-    "IndexedDataset",
-    "MegatronDataset",
-    "MockGPTDataset",
-    "MockGPTLowLevelDataset",
-    "ObjectStorageConfig",
-    "Split",
-    "is_object_storage_path",
-    "log_single_rank",
-    "logger",
-]
-
-_THREE_VALUES = (0, 19)
+THREE_VALUES = (0, 19)
 """The version from which on a query gives the tokens of each document too."""
 
 
@@ -73,16 +65,17 @@ class GPTDatasetConfig(plain_config.GPTDatasetConfig, BlendedMegatronDatasetConf
     def __post_init__(self) -> None:
         """Checks the settings and computes `token_dtype_code`."""
         BlendedMegatronDatasetConfig.__post_init__(self)
-        if self.varlen_sbhd_validation and self.hybrid_context_parallel:
-            message = "`varlen_sbhd_validation` and `hybrid_context_parallel` exclude each other, found both"
-            raise ConfigError(message)
         for name in ("tokenizer", "reset_position_ids", "reset_attention_mask", "eod_mask_loss"):
             if getattr(self, name) is None:
                 message = f"expected `{name}`, found None"
                 raise ConfigError(message)
-        for name in ("reset_position_ids", "reset_attention_mask"):
-            if self.inter_document_masking and getattr(self, name):
-                message = f"`inter_document_masking` and `{name}` exclude each other, found both"
+        for name, other in (
+            ("varlen_sbhd_validation", "hybrid_context_parallel"),
+            ("inter_document_masking", "reset_position_ids"),
+            ("inter_document_masking", "reset_attention_mask"),
+        ):
+            if getattr(self, name) and getattr(self, other):
+                message = f"`{name}` and `{other}` exclude each other, found both"
                 raise ConfigError(message)
         assert self.tokenizer is not None
         vocab_size = self.tokenizer.vocab_size
@@ -91,11 +84,6 @@ class GPTDatasetConfig(plain_config.GPTDatasetConfig, BlendedMegatronDatasetConf
             message = "expected a tokenizer with `vocab_size` for `sequences_per_dataset`, found none"
             raise ConfigError(message, hint="leave `sequences_per_dataset` out")
         self.policy_of(Split.train)
-
-
-def _index_array(name: str) -> Any:
-    """Returns an attribute that is the index array of a dataset, and that may be assigned."""
-    return property(lambda dataset: dataset._index(name), lambda dataset, array: dataset._assign({name: array}))
 
 
 class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
@@ -117,9 +105,9 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
     uncalled_hooks: ClassVar[Mapping[str, Uncalled]] = {}
     config: GPTDatasetConfig
 
-    document_index = _index_array("document_index")
-    sample_index = _index_array("sample_index")
-    shuffle_index = _index_array("shuffle_index")
+    document_index = index_array("document_index")
+    sample_index = index_array("sample_index")
+    shuffle_index = index_array("shuffle_index")
 
     masks_and_position_ids_are_cached: bool = False
     cached_attention_mask: torch.Tensor | None = None
@@ -167,9 +155,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
     def _make_order(self, policy: OrderPolicy) -> SpanOrder:
         config = self.config
         if config.defer_npy_index_mmap:
-            base = f"{self.unique_description_hash}-{type(self).__name__}-{self.index_split.name}"
-            for name in NAMES:
-                setattr(self, f"path_to_{name}", f"{self._index_folder()}/{base}-{name}.npy")
+            name_paths(self, self._index_folder(), self.index_split, *NAMES)
         is_hooked = overrides(self, "_build_document_sample_shuffle_indices")
         builds_otherwise = self.epoch_plan.tokens_per_epoch != self.epochs.num_tokens or not all(
             map(is_ours, (_build_document_index, helpers.build_sample_idx, _build_shuffle_index))
@@ -179,7 +165,8 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
                 message = f"{type(self).__name__}: expected the reference's order for hooks, found one of ours"
                 raise ConfigError(message, hint="leave `window_policy` and `block_shuffle` out, or the hooks")
             assert isinstance(policy, ConcatWindows)
-            policy = _PolicyOfFunctions(policy.shape) if builds_otherwise else policy
+            if builds_otherwise:
+                policy = cast("OrderPolicy", SimpleNamespace(order=partial(_WindowsOfFunctions, policy.shape)))
         if not is_hooked:
             return super()._make_order(policy)
         self.order = super()._make_order(policy)
@@ -195,11 +182,6 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         assert isinstance(self.order, ArrayOrder)
         document_index, sample_index, shuffle_index = (self.order.arrays[name].copy() for name in NAMES)
         return document_index, sample_index, shuffle_index
-
-    def _index(self, name: str) -> Any:
-        if self.config.defer_npy_index_mmap and isinstance(self.order, ArrayOrder) and self.order.opened is None:
-            return None  # until the first sample, as in the reference
-        return super()._index(name)
 
     def _assign(self, arrays: dict[str, Any]) -> None:
         """Takes index arrays that somebody made; all that come from somewhere else stay as they are."""
@@ -314,7 +296,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
         missing = max(self.config.sequence_length + self._extra - sum(lengths), 0)
         text = np.concatenate([*parts, np.full(missing, self._pad_token_id)], dtype=np.int64)
         values = text, np.array(documents, dtype=np.int64)
-        return values if reference_version() < _THREE_VALUES else (*values, lengths)
+        return values if reference_version() < THREE_VALUES else (*values, lengths)
 
     def _parts(self, idx: int) -> tuple[list[NDArray[Any]], list[int]]:
         """Returns the tokens of each document in a sample, and their rows."""
@@ -347,33 +329,12 @@ class _WindowsOfFunctions(WindowOrder):
         yield from zip(NAMES, map(np.ascontiguousarray, (document_index, sample_index, shuffle_index)), strict=True)
 
     def _read(self, arrays: Arrays) -> WindowReader:
-        """Returns a reader of windows over all tokens of the stream, which may be more than the plan counts."""
-        lengths = self._documents.lengths
-        num_tokens = int(lengths[arrays["document_index"]].sum(dtype=np.int64))
-        return WindowReader(
-            lengths,
-            *(arrays[name] for name in NAMES),
-            window_length=self._shape.sequence_length,
-            extra=self._shape.extra,
-            num_tokens=num_tokens,
-        )
-
-
-class _PolicyOfFunctions(ConcatWindows):
-    """The policy of these windows."""
-
-    def order(
-        self, documents: Documents, epochs: Epochs, plan: EpochPlan, *, seed: int, store: ArrayStore
-    ) -> WindowOrder:
-        """Returns which spans are which sample, see `OrderPolicy`."""
-        return _WindowsOfFunctions(self.shape, documents, epochs, plan, seed=seed, store=store)
+        shape = self._shape
+        return window_reader(arrays, self._documents.lengths, window_length=shape.sequence_length, extra=shape.extra)
 
 
 def _build_document_index(
-    documents: NDArray[Any],
-    num_epochs: int,
-    numpy_random_state: np.random.RandomState,
-    separate_final_epoch: bool,  # noqa: FBT001 - the reference's signature
+    documents: NDArray[Any], num_epochs: int, numpy_random_state: np.random.RandomState, separate_final_epoch: bool
 ) -> NDArray[np.int32]:
     """Returns the shuffled stream of documents: int32[num_epochs * num_documents]; the last epoch apart if asked to."""
     apart = separate_final_epoch and num_epochs > 1
@@ -398,10 +359,10 @@ def _build_shuffle_index(num_samples: int, total_size: int, numpy_random_state: 
 def _get_ltor_masks_and_position_ids(
     data: torch.Tensor,
     eod_token: int,
-    reset_position_ids: bool,  # noqa: FBT001 - the reference's signature
-    reset_attention_mask: bool,  # noqa: FBT001
-    eod_mask_loss: bool,  # noqa: FBT001
-    create_attention_mask: bool,  # noqa: FBT001
+    reset_position_ids: bool,
+    reset_attention_mask: bool,
+    eod_mask_loss: bool,
+    create_attention_mask: bool,
 ) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor]:
     """Returns the attention mask of a text (bool[1, S, S], True = masked; or None), its loss mask and positions."""
     size, device = data.numel(), data.device

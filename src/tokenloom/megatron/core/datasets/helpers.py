@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.megatron.core.datasets.helpers_cpp import (
+from tokenloom.megatron.core.datasets.helpers_cpp import (  # noqa: F401
     build_blending_indices,
     build_blocks_mapping,
     build_exhaustive_blending_indices,
@@ -17,16 +17,6 @@ from tokenloom.megatron.core.datasets.helpers_cpp import (
     build_sample_idx_int64,
 )
 
-__all__ = [
-    "build_blending_indices",
-    "build_blocks_mapping",
-    "build_exhaustive_blending_indices",
-    "build_mapping",
-    "build_sample_idx",
-    "build_sample_idx_int32",
-    "build_sample_idx_int64",
-]
-
 
 def build_sample_idx(
     sizes: NDArray[np.int32],
@@ -34,8 +24,8 @@ def build_sample_idx(
     sequence_length: int,
     num_epochs: int,
     tokens_per_epoch: int,
-    drop_last_partial_sequence: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
-    add_extra_token_to_sequence: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
+    drop_last_partial_sequence: bool = True,
+    add_extra_token_to_sequence: bool = True,
 ) -> NDArray[Any]:
     """Returns where each sample begins, and the last one ends: int32[num_samples + 1, 2], or int64 for longer streams.
 

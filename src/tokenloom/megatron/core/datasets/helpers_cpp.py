@@ -1,6 +1,6 @@
 """`megatron.core.datasets.helpers_cpp`: the kernels of the reference, positional as there.
 
-Arrays are converted to the dtypes that are named. What the parameters mean is
+Arrays are converted to the dtypes that are named, and nothing is printed with `verbose`. What the parameters mean is
 said by the functions of `tokenloom.order` and `tokenloom.kernels` that do the same.
 """
 
@@ -16,15 +16,6 @@ from tokenloom import kernels
 from tokenloom.errors import ConfigError
 from tokenloom.order import sentences
 
-__all__ = [
-    "build_blending_indices",
-    "build_blocks_mapping",
-    "build_exhaustive_blending_indices",
-    "build_mapping",
-    "build_sample_idx_int32",
-    "build_sample_idx_int64",
-]
-
 
 def build_blending_indices(
     dataset_index: NDArray[np.int16],
@@ -32,28 +23,22 @@ def build_blending_indices(
     weights: ArrayLike,
     num_datasets: int,
     size: int,
-    verbose: bool,  # noqa: FBT001 - the reference's signature
+    verbose: bool,
     /,
 ) -> None:
     """Fills in which dataset each sample of a weighted blend comes from, and how many that dataset gave before.
 
     Raises:
-        ConfigError: a weight is missing or not finite.
+        ConfigError: a weight is missing, not finite, or not above 0.
         ValueError: an array is too short.
     """
     values = _array(weights, np.float64)[:num_datasets]
-    if len(values) < max(num_datasets, 1) or not np.isfinite(values).all():
-        message = f"expected {num_datasets} finite weights of at least 1 dataset, found {values.tolist()}"
-        raise ConfigError(message)
-    chosen, given = (
-        kernels.build_blending_indices(values, size=size) if (values > 0).all() else _blend_step_by_step(values, size)
-    )
+    if len(values) < max(num_datasets, 1) or not (np.isfinite(values) & (values > 0)).all():
+        message = f"expected {num_datasets} finite weights above 0 of at least 1 dataset, found {values.tolist()}"
+        raise ConfigError(message, hint="leave a dataset without weight out")
+    chosen, given = kernels.build_blending_indices(values, size=size)
     dataset_index[:size] = chosen.astype(np.int16)
     dataset_sample_index[:size] = given
-    if verbose and size > 0:
-        counts = np.bincount(chosen, minlength=num_datasets)
-        for number, (weight, count) in enumerate(zip(values.tolist(), counts.tolist(), strict=True)):
-            print(f"dataset {number}: weight {weight:g}, share {count / size:g}")
 
 
 def build_exhaustive_blending_indices(
@@ -89,7 +74,7 @@ def build_sample_idx_int32(
     seq_length: int,
     num_epochs: int,
     tokens_per_epoch: int,
-    drop_last_partial_sequence: bool,  # noqa: FBT001 - the reference's signature
+    drop_last_partial_sequence: bool,
     add_extra_token_to_sequence: int,
     /,
     *,
@@ -127,7 +112,7 @@ def build_sample_idx_int64(
     seq_length: int,
     num_epochs: int,
     tokens_per_epoch: int,
-    drop_last_partial_sequence: bool,  # noqa: FBT001 - the reference's signature
+    drop_last_partial_sequence: bool,
     add_extra_token_to_sequence: int,
     /,
 ) -> NDArray[np.int64]:
@@ -144,7 +129,7 @@ def build_mapping(
     max_seq_length: int,
     short_seq_prob: float,
     seed: int,
-    verbose: bool,  # noqa: FBT001 - the reference's signature
+    verbose: bool,
     min_num_sent: int,
     /,
 ) -> NDArray[Any]:
@@ -156,7 +141,7 @@ def build_mapping(
         ConfigError: a number is out of its range.
         IndexError: the documents own sentences that do not exist.
     """
-    mapping = sentences.build_mapping(
+    return sentences.build_mapping(
         _array(docs, np.int64),
         _array(sizes, np.int32),
         num_epochs=num_epochs,
@@ -166,9 +151,6 @@ def build_mapping(
         seed=seed,
         min_sentences=min_num_sent,
     )
-    if verbose:
-        print(f"mapping of {len(mapping)} samples, {mapping.dtype}")
-    return mapping
 
 
 def build_blocks_mapping(
@@ -179,8 +161,8 @@ def build_blocks_mapping(
     max_num_samples: int,
     max_seq_length: int,
     seed: int,
-    verbose: bool,  # noqa: FBT001 - the reference's signature
-    use_one_sent_blocks: bool,  # noqa: FBT001 - the reference's signature
+    verbose: bool,
+    use_one_sent_blocks: bool,
     /,
 ) -> NDArray[Any]:
     """Returns (first sentence, one past the last, document, number in its pass) of blocks: uint32[num_blocks, 4].
@@ -191,7 +173,7 @@ def build_blocks_mapping(
         ConfigError: a number is out of its range.
         IndexError: the documents own sentences that do not exist.
     """
-    mapping = sentences.build_blocks_mapping(
+    return sentences.build_blocks_mapping(
         _array(docs, np.int64),
         _array(sizes, np.int32),
         _array(titles_sizes, np.int32),
@@ -201,21 +183,7 @@ def build_blocks_mapping(
         seed=seed,
         use_one_sentence_blocks=bool(use_one_sent_blocks),
     )
-    if verbose:
-        print(f"mapping of {len(mapping)} blocks, {mapping.dtype}")
-    return mapping
 
 
 def _array(values: ArrayLike, dtype: type[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(values, dtype=dtype)
-
-
-def _blend_step_by_step(weights: NDArray[np.float64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the blend for weights that the kernel does not take: those of 0 or below."""
-    counts = np.zeros(len(weights), dtype=np.int64)
-    chosen, given = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
-    for step in range(size):
-        best = int(np.argmax(weights * max(step, 1) - counts))
-        chosen[step], given[step] = best, counts[best]
-        counts[best] += 1
-    return chosen, given

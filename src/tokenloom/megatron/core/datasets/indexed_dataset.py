@@ -6,7 +6,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
-from types import TracebackType
 from typing import IO, Any, ClassVar, Self
 
 import numpy as np
@@ -17,14 +16,14 @@ from tokenloom.errors import ConfigError, DatasetFormatError, TokenRangeError
 from tokenloom.indexed import dataset as plain
 from tokenloom.indexed.dataset import DatasetFiles, SetLater
 from tokenloom.indexed.layout import HEADER_BYTES, DType, Header, Index, parse_header, parse_index
-from tokenloom.indexed.layout import MAGIC as _INDEX_HEADER
-from tokenloom.indexed.layout import bin_path as _bin_path
-from tokenloom.indexed.layout import idx_path as _idx_path
+from tokenloom.indexed.layout import MAGIC as _INDEX_HEADER  # noqa: F401
+from tokenloom.indexed.layout import bin_path as get_bin_path
+from tokenloom.indexed.layout import idx_path as get_idx_path  # noqa: F401
 from tokenloom.indexed.layout import prefix_of as _prefix_of
 from tokenloom.indexed.writing.concatenate import open_checked
 from tokenloom.indexed.writing.index_writer import IndexWriter as _RowsWriter
 from tokenloom.indexed.writing.outputs import dataset_paths
-from tokenloom.megatron.core.datasets.object_storage_utils import (
+from tokenloom.megatron.core.datasets.object_storage_utils import (  # noqa: F401
     ObjectStorageConfig,
     S3Config,
     cache_index_file,
@@ -34,7 +33,7 @@ from tokenloom.megatron.core.datasets.object_storage_utils import (
     is_object_storage_path,
     parse_s3_path,
 )
-from tokenloom.megatron.core.datasets.utils import log_single_rank, logger
+from tokenloom.megatron.core.datasets.utils import log_single_rank, logger  # noqa: F401
 from tokenloom.overrides import overrides
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.copies import PendingObject
@@ -43,33 +42,6 @@ from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.resolve import open_pending, remove
 from tokenloom.storage.secrets import queries_for_child, remember
 from tokenloom.storage.settings import ObjectStorageSettings
-
-__all__ = [
-    "OBJECT_STORAGE_BIN_READERS",
-    "_INDEX_HEADER",
-    "DType",
-    "IndexedDataset",
-    "IndexedDatasetBuilder",
-    "ObjectStorageConfig",
-    "S3Config",
-    "_BinReader",
-    "_FileBinReader",
-    "_IndexReader",
-    "_IndexWriter",
-    "_MMapBinReader",
-    "_MultiStorageClientBinReader",
-    "_S3BinReader",
-    "cache_index_file",
-    "dataset_exists",
-    "get_bin_path",
-    "get_idx_path",
-    "get_index_cache_path",
-    "get_object_storage_access",
-    "is_object_storage_path",
-    "log_single_rank",
-    "logger",
-    "parse_s3_path",
-]
 
 _USUAL_CHUNK_BYTES = 256 << 20
 """The reference's default, which it reads at each miss; ours reads what is asked for, and blocks of a usual size."""
@@ -90,7 +62,7 @@ class _IndexReader(Index):
     def __init__(
         self,
         idx_path: str,
-        multimodal: bool,  # noqa: FBT001 - the reference's signature
+        multimodal: bool,
         sequences_per_dataset: Sequence[int] | None = None,
         dtype_code: int | None = None,
     ) -> None:
@@ -153,9 +125,7 @@ class _IndexWriter:
         self._file: PendingFile | PendingObject = open_pending(os.fspath(self.idx_path), durable=False)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._file.publish()
         else:
@@ -328,11 +298,11 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset):  # type: i
     def __init__(
         self,
         path_prefix: str,
-        multimodal: bool = False,  # noqa: FBT001, FBT002 - the reference's signature
-        mmap: bool = True,  # noqa: FBT001, FBT002
+        multimodal: bool = False,
+        mmap: bool = True,
         object_storage_config: Any = None,
         s3_config: Any = None,
-        fast_cache_load: bool = False,  # noqa: FBT001, FBT002
+        fast_cache_load: bool = False,
         sequences_per_dataset: Sequence[int] | None = None,
         dtype_code: int | None = None,
         *,
@@ -345,10 +315,10 @@ class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset):  # type: i
     def initialize(
         self,
         path_prefix: str,
-        multimodal: bool,  # noqa: FBT001 - the reference's signature
-        mmap: bool,  # noqa: FBT001
+        multimodal: bool,
+        mmap: bool,
         object_storage_config: Any,
-        fast_cache_load: bool = False,  # noqa: FBT001, FBT002
+        fast_cache_load: bool = False,
         sequences_per_dataset: Sequence[int] | None = None,
         dtype_code: int | None = None,
     ) -> None:
@@ -476,12 +446,7 @@ class IndexedDatasetBuilder:
         sequence_modes: mode of each sequence; None for text.
     """
 
-    def __init__(
-        self,
-        bin_path: str,
-        dtype: Any = np.int32,
-        multimodal: bool = False,  # noqa: FBT001, FBT002 - the reference's signature
-    ) -> None:
+    def __init__(self, bin_path: str, dtype: Any = np.int32, multimodal: bool = False) -> None:
         self._bin_path = os.fspath(bin_path)
         self.data_file: IO[bytes] = open(self._bin_path, "wb")  # noqa: SIM115 - closed by `finalize`
         self.dtype = dtype
@@ -573,7 +538,7 @@ class IndexedDatasetBuilder:
         """
         self.data_file.close()
         prefix = _prefix_of(idx_path)
-        if _bin_path(prefix) == self._bin_path:
+        if get_bin_path(prefix) == self._bin_path:
             for path in dataset_paths(prefix):
                 if path not in (self._bin_path, idx_path):
                     remove(path)
@@ -603,13 +568,3 @@ class IndexedDatasetBuilder:
             message = f"`{self._bin_path}`: {problem}, in document {len(self.document_indices) - 1}"
             raise TokenRangeError(message, hint="choose the dtype with `DType.optimal_dtype(vocab_size)`")
         return numbers
-
-
-def get_idx_path(path_prefix: str) -> str:
-    """Returns the path of the index of a prefix."""
-    return _idx_path(path_prefix)
-
-
-def get_bin_path(path_prefix: str) -> str:
-    """Returns the path of the tokens of a prefix."""
-    return _bin_path(path_prefix)

@@ -11,18 +11,7 @@ from tokenloom.forks import cached_property
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
 from tokenloom.megatron.core.datasets.megatron_dataset import ListedSamples, MegatronDataset
-from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, logger
-
-__all__ = [
-    "BlendedMegatronDatasetConfig",
-    "IndexedDataset",
-    "MaskedWordPieceDataset",
-    "MaskedWordPieceDatasetConfig",
-    "MegatronDataset",
-    "Split",
-    "log_single_rank",
-    "logger",
-]
+from tokenloom.megatron.core.datasets.utils import Split, log_single_rank, logger  # noqa: F401
 
 
 @dataclass

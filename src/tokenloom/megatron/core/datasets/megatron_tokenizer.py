@@ -11,8 +11,6 @@ from typing import Any, NoReturn
 
 from numpy.typing import NDArray
 
-__all__ = ["MegatronLegacyTokenizer", "MegatronTokenizer", "logger"]
-
 logger: logging.Logger = logging.getLogger(__name__)
 
 

@@ -11,13 +11,6 @@ from tokenloom.datasets import mock as multimodal
 from tokenloom.datasets.tensors import Sample
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig, MockGPTDataset
 
-__all__ = [
-    "GPTDatasetConfig",
-    "MockGPTDataset",
-    "MockMultimodalDataset",
-    "MultimodalDatasetConfig",
-]
-
 
 def _as_it_is(sample: Sample) -> Sample:
     return sample

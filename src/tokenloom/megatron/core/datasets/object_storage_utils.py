@@ -9,22 +9,9 @@ from typing import Protocol
 import torch.distributed
 
 from tokenloom.errors import ConfigError, DatasetNotFoundError
+from tokenloom.megatron.core.datasets.utils import has_ranks
 from tokenloom.storage.atomic import publish_bytes
 from tokenloom.storage.resolve import exists, map_whole
-
-__all__ = [
-    "MSC_PREFIX",
-    "S3_PREFIX",
-    "ObjectStorageConfig",
-    "S3Client",
-    "S3Config",
-    "cache_index_file",
-    "dataset_exists",
-    "get_index_cache_path",
-    "get_object_storage_access",
-    "is_object_storage_path",
-    "parse_s3_path",
-]
 
 S3_PREFIX = "s3://"
 MSC_PREFIX = "msc://"
@@ -105,8 +92,7 @@ def cache_index_file(remote_path: str, local_path: str) -> None:
         StorageError: the object cannot be read, or the file cannot be written.
     """
     _check_address(remote_path)
-    dist = torch.distributed
-    if not dist.is_available() or not dist.is_initialized() or dist.get_rank() == 0:
+    if not has_ranks() or torch.distributed.get_rank() == 0:
         os.makedirs(os.path.dirname(local_path) or ".", exist_ok=True)
         publish_bytes(local_path, bytes(map_whole(remote_path)))
     if not os.path.exists(local_path):

@@ -5,18 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tokenloom.datasets import t5
-from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
-from tokenloom.megatron.core.datasets.masked_dataset import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig
-from tokenloom.megatron.core.datasets.utils import Split
-
-__all__ = [
-    "IndexedDataset",
-    "MaskedWordPieceDataset",
-    "MaskedWordPieceDatasetConfig",
-    "Split",
-    "T5MaskedWordPieceDataset",
-    "T5MaskedWordPieceDatasetConfig",
-]
+from tokenloom.megatron.core.datasets.masked_dataset import (  # noqa: F401
+    IndexedDataset,
+    MaskedWordPieceDataset,
+    MaskedWordPieceDatasetConfig,
+    Split,
+)
 
 
 @dataclass

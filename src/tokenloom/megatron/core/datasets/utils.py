@@ -11,9 +11,7 @@ import numpy.typing as npt
 import torch.distributed
 
 from tokenloom.blending import spec
-from tokenloom.datasets.splits import Split
-
-__all__ = ["Split", "compile_helpers", "get_blend_from_list", "log_single_rank", "logger", "normalize"]
+from tokenloom.datasets.splits import Split  # noqa: F401
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -54,10 +52,14 @@ def get_blend_from_list(blend: Sequence[Any] | None) -> tuple[list[str], list[fl
     return spec.get_blend_from_list(blend)
 
 
+def has_ranks() -> bool:
+    """Whether `torch.distributed` has ranks."""
+    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
+
+
 def log_single_rank(logger: logging.Logger, *args: Any, rank: int = 0, **kwargs: Any) -> None:
     """Logs what `logger.log` takes, on one rank only; where there are no ranks, always."""
-    dist = torch.distributed
-    if not dist.is_available() or not dist.is_initialized() or dist.get_rank() == rank:
+    if not has_ranks() or torch.distributed.get_rank() == rank:
         logger.log(*args, **kwargs)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
-from contextlib import suppress
 from enum import Enum
 from functools import partial
 from importlib import import_module
@@ -20,20 +18,8 @@ from tokenloom.errors import ConfigError
 from tokenloom.loading import samplers
 from tokenloom.loading.loader import loader_arguments
 from tokenloom.loading.samplers import BalancedSampler
-from tokenloom.machine import open_files
-from tokenloom.megatron.core.datasets.utils import Split
-from tokenloom.megatron.versions import reference_version
-
-__all__ = [
-    "HybridCPMegatronPretrainingSampler",
-    "MegatronFullValidationSampler",
-    "MegatronPretrainingRandomSampler",
-    "MegatronPretrainingSampler",
-    "RandomSeedDataset",
-    "Split",
-    "build_pretraining_data_loader",
-    "get_args",
-]
+from tokenloom.megatron.core.datasets.utils import Split  # noqa: F401
+from tokenloom.megatron.installation import reference_version
 
 _NO_LOADER_WITHOUT_SAMPLES = (0, 20)
 """Since this version a dataset without samples has no loader; before, it is an error."""
@@ -85,12 +71,12 @@ def build_pretraining_data_loader(
     sampler = _sampler(dataset, consumed_samples, settings, rank, size)
     num_workers = settings.num_workers
     arguments = loader_arguments(dataset, sampler, num_workers=num_workers, pin_memory=True)
-    arguments["collate_fn"] = _as_they_are if _takes_whole_batches(settings) else whole
-    exit_signal = getattr(settings, "exit_signal", None) if getattr(settings, "exit_signal_handler", False) else None
+    arguments["collate_fn"] = _as_they_are if getattr(settings, "hybrid_context_parallel", False) else whole
+    has_signal = num_workers > 0 and getattr(settings, "exit_signal_handler", False)
     return torch.utils.data.DataLoader(
         **arguments,
         persistent_workers=num_workers > 0,
-        worker_init_fn=partial(_begin_worker, exit_signal=exit_signal) if num_workers > 0 else None,
+        worker_init_fn=partial(_begin_worker, exit_signal=settings.exit_signal) if has_signal else None,
     )
 
 
@@ -99,10 +85,6 @@ def _is_empty(dataset: Any) -> bool:
         return len(dataset) == 0
     except TypeError:  # it has no length
         return False
-
-
-def _takes_whole_batches(settings: Any) -> bool:
-    return bool(getattr(settings, "hybrid_context_parallel", False))
 
 
 def _split_name(dataset: Any) -> str | None:
@@ -122,7 +104,7 @@ def _sampler(dataset: Any, consumed_samples: int, settings: Any, rank: int, size
     if split == "valid" and getattr(settings, "full_validation", False):
         return MegatronFullValidationSampler(total, *place)
     micro = batch_size("micro_batch_size")
-    if kind == "single" and _takes_whole_batches(settings):
+    if kind == "single" and getattr(settings, "hybrid_context_parallel", False):
         return HybridCPMegatronPretrainingSampler(
             total, consumed_samples, micro, batch_size("global_batch_size"), *place
         )
@@ -143,27 +125,25 @@ def _as_they_are(samples: Any) -> Any:
 
 
 def _begin_worker(_worker: int, *, exit_signal: Any) -> None:
-    """Frees a worker of the GPUs that its parent has open, and has it end with the signal that ends the program."""
-    for descriptor, path in open_files().items():
-        if path.startswith("/dev/nvidia"):
-            with suppress(OSError):
-                os.close(descriptor)
-    if exit_signal is not None:
-        import_module("megatron.training.dist_signal_handler").DistributedSignalHandler(exit_signal).__enter__()
+    """Has a worker end with the signal that ends the program."""
+    import_module("megatron.training.dist_signal_handler").DistributedSignalHandler(exit_signal).__enter__()
 
 
 # --- samplers ---------------------------------------------------------------------------------------------------------
 
 
-class MegatronPretrainingSampler(samplers.MegatronPretrainingSampler):
-    """That of `tokenloom`, whose length is all positions. `get_start_end_idx` is asked for each batch."""
+class _CountsPositions(samplers.DataParallelSampler):
+    """A sampler whose length is all positions, not the batches that are left."""
 
     def __len__(self) -> int:
-        """The positions in all, not the batches that are left."""
         return self.total_samples
 
 
-class HybridCPMegatronPretrainingSampler(samplers.HybridCPMegatronPretrainingSampler, MegatronPretrainingSampler):
+class MegatronPretrainingSampler(_CountsPositions, samplers.MegatronPretrainingSampler):
+    """That of `tokenloom`, whose length is all positions. `get_start_end_idx` is asked for each batch."""
+
+
+class HybridCPMegatronPretrainingSampler(_CountsPositions, samplers.HybridCPMegatronPretrainingSampler):
     """That of `tokenloom`, whose length is all positions, of global batches rounded down to what micro-batches make up.
 
     `get_start_end_idx` is asked for each micro-batch.
@@ -177,16 +157,12 @@ class HybridCPMegatronPretrainingSampler(samplers.HybridCPMegatronPretrainingSam
         global_batch_size: int,
         data_parallel_rank: int,
         data_parallel_size: int,
-        drop_last: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
+        drop_last: bool = True,
     ) -> None:
         chunk = max(micro_batch_size * data_parallel_size, 1)
         size = global_batch_size // chunk * chunk or global_batch_size  # which is refused, if it is less than a chunk
         ranks = data_parallel_rank, data_parallel_size
         super().__init__(total_samples, consumed_samples, micro_batch_size, size, *ranks, drop_last)
-
-    def __len__(self) -> int:
-        """The positions in all, not the batches that are left."""
-        return self.total_samples
 
 
 class MegatronFullValidationSampler(samplers.MegatronFullValidationSampler):
@@ -227,7 +203,7 @@ class RandomSeedDataset(torch.utils.data.Dataset):  # type: ignore[misc]  # torc
         return self.dataset[idx]
 
 
-class MegatronPretrainingRandomSampler(samplers.MegatronPretrainingRandomSampler):
+class MegatronPretrainingRandomSampler(_CountsPositions, samplers.MegatronPretrainingRandomSampler):
     """That of `tokenloom`, whose length is all positions, and which counts as the reference does.
 
     Each batch moves `consumed_samples`, also one that a loader reads ahead. Without sharding a rank may yield one batch
@@ -241,10 +217,6 @@ class MegatronPretrainingRandomSampler(samplers.MegatronPretrainingRandomSampler
     def last_batch_size(self) -> int:
         """The samples that no batch of all ranks has."""
         return self.total_samples % self.micro_batch_times_data_parallel_size
-
-    def __len__(self) -> int:
-        """The positions in all, not the batches that are left."""
-        return self.total_samples
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yields the positions of one micro-batch after the other, to the end of the epoch."""

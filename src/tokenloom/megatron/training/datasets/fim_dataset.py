@@ -14,24 +14,12 @@ from numpy.typing import NDArray
 from tokenloom.datasets import fim
 from tokenloom.datasets.tokenizer import token_ids
 from tokenloom.indexed.manifests import optional_attribute
-from tokenloom.megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
+from tokenloom.megatron.core.datasets.gpt_dataset import THREE_VALUES, GPTDataset, GPTDatasetConfig
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
 from tokenloom.megatron.core.datasets.utils import Split
-from tokenloom.megatron.versions import reference_version
-
-__all__ = [
-    "GPTDataset",
-    "GPTDatasetConfig",
-    "GPTFIMDataset",
-    "GPTFIMDatasetConfig",
-    "IndexedDataset",
-    "Split",
-]
+from tokenloom.megatron.installation import reference_version
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-_THREE_VALUES = (0, 19)
-"""The version from which on a query gives the tokens of each document too."""
 
 Tokens = NDArray[Any]
 
@@ -112,11 +100,11 @@ class GPTFIMDataset(GPTDataset):
         missing = max(self.config.sequence_length + self._extra - len(text), 0)  # of a last, partial sample
         text = np.concatenate([text, np.full(missing, self._pad_token_id, dtype=np.int64)])
         values = (text, np.array(documents, dtype=np.int64))
-        return values if reference_version() < _THREE_VALUES else (*values, [len(read)])
+        return values if reference_version() < THREE_VALUES else (*values, [len(read)])
 
     def _texts(self, tokens: Tokens) -> Iterator[Tokens]:
         """Yields the texts between ends of documents, rearranged, with their ends; empty ones lose it."""
-        for text, end in _parted(tokens, self.eod_tok_id):
+        for text, end in fim.parted(tokens, self.eod_tok_id):
             if len(text) or not len(end):
                 yield self._fim_split_and_permute_sequence(text)
                 yield end
@@ -129,7 +117,7 @@ class GPTFIMDataset(GPTDataset):
             return sequence
         assert self.fragment_fim_rate is not None  # the constructor has checked it
         pieces = [sequence[:0]]
-        for fragment, split in _parted(sequence, self.fim_split_sample):
+        for fragment, split in fim.parted(sequence, self.fim_split_sample):
             if len(fragment) or not len(split):
                 pieces += [self._fim_permute_sequence(fragment, self.fragment_fim_rate), split]
         return np.concatenate(pieces)
@@ -155,7 +143,7 @@ class GPTFIMDataset(GPTDataset):
         fim_rate: float,
         fim_spm_rate: float,
         tokenizer: Any,
-        truncate_or_pad: bool = True,  # noqa: FBT001, FBT002 - the reference's signature
+        truncate_or_pad: bool = True,
         suffix_tok_id: int | None = None,
         prefix_tok_id: int | None = None,
         middle_tok_id: int | None = None,
@@ -185,15 +173,6 @@ class GPTFIMDataset(GPTDataset):
         if self.np_rng.binomial(1, fim_spm_rate):
             return np.concatenate([[prefix_tok_id, suffix_tok_id], suffix, [middle_tok_id], prefix, middle])
         return np.concatenate([[prefix_tok_id], prefix, [suffix_tok_id], suffix, [middle_tok_id], middle])
-
-
-def _parted(tokens: Tokens, separator: int) -> Iterator[tuple[Tokens, Tokens]]:
-    """Yields what is before each separator with it, then what is after the last one with nothing."""
-    start = 0
-    for stop in np.flatnonzero(tokens == separator).tolist():
-        yield tokens[start:stop], tokens[stop : stop + 1]
-        start = stop + 1
-    yield tokens[start:], tokens[:0]
 
 
 def _codec(tokenizer: Any) -> tuple[Callable[[Tokens], str], Callable[[str], Sequence[int]]]:

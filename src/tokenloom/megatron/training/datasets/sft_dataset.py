@@ -14,23 +14,9 @@ from tokenloom.datasets.tokenizer import fill_token_id
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDatasetConfig
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
-from tokenloom.megatron.core.datasets.megatron_dataset import LowLevelDataset, MegatronDataset
-from tokenloom.megatron.core.datasets.utils import Split
-from tokenloom.megatron.training.datasets.json_records import JsonRecords
-from tokenloom.megatron.training.datasets.utils import load_json_arg
-
-__all__ = [
-    "IGNORE_INDEX",
-    "GPTDatasetConfig",
-    "LowLevelDataset",
-    "MegatronDataset",
-    "MockSFTDataset",
-    "MockSFTLowLevelDataset",
-    "SFTDataset",
-    "SFTLowLevelDataset",
-    "Split",
-    "load_json_arg",
-]
+from tokenloom.megatron.core.datasets.megatron_dataset import LowLevelDataset, MegatronDataset  # noqa: F401
+from tokenloom.megatron.core.datasets.utils import Split  # noqa: F401
+from tokenloom.megatron.training.datasets.utils import JsonRecords, load_json_arg
 
 IGNORE_INDEX = -100
 """The label of a token without loss."""

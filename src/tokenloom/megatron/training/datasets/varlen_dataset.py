@@ -11,29 +11,15 @@ import torch
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import fill_token_id
 from tokenloom.errors import ConfigError, InputError
-from tokenloom.megatron.training.datasets.json_records import JsonRecords, ParquetRecords, hub_records
 from tokenloom.megatron.training.datasets.sft_dataset import (
     IGNORE_INDEX,
     Message,
-    MockSFTDataset,
     MockSFTLowLevelDataset,
     SFTDataset,
-    SFTLowLevelDataset,
     mock_data,
 )
-from tokenloom.megatron.training.datasets.utils import load_json_arg as load_json_arg  # the reference's module has it
-
-__all__ = [
-    "IGNORE_INDEX",
-    "MockSFTDataset",
-    "MockSFTLowLevelDataset",
-    "MockVarlenDataset",
-    "MockVarlenLowLevelDataset",
-    "SFTDataset",
-    "SFTLowLevelDataset",
-    "VarlenDataset",
-    "VarlenLowLevelDataset",
-]
+from tokenloom.megatron.training.datasets.utils import JsonRecords, ParquetRecords, hub_records
+from tokenloom.preprocess.schemas import detect_schema
 
 _INSTRUCTION_FIELDS = ("instruction", "prompt", "query", "question")
 _OUTPUT_FIELDS = ("output", "response", "completion", "answer")
@@ -69,11 +55,6 @@ def _text(value: Any, where: str) -> str:
     return value
 
 
-def _ensure_str_content(content: Any, where: str) -> str:
-    """Returns the text of a turn."""
-    return _text(content, f"the content of a {where}")
-
-
 def _first_present(sample: Record, fields: Iterable[str]) -> str | None:
     """Returns the first text among some fields that is not empty."""
     return next((text for name in fields if (text := _text(sample.get(name), f"`{name}`"))), None)
@@ -100,7 +81,7 @@ def _sharegpt_to_messages(sample: Record) -> list[Message]:
     messages = []
     for turn in sample.get("conversations") or []:
         role = _SHAREGPT_ROLE_MAP.get((turn.get("from") or "").lower(), "user")
-        messages.append({"role": role, "content": _ensure_str_content(turn.get("value"), f"turn of {role}")})
+        messages.append({"role": role, "content": _text(turn.get("value"), f"the content of a turn of {role}")})
     return _with_system(messages)
 
 
@@ -109,7 +90,7 @@ def _messages_passthrough(sample: Record) -> list[Message]:
     messages = []
     for message in sample.get("messages") or []:
         role = message.get("role") or "user"
-        messages.append({"role": role, "content": _ensure_str_content(message.get("content"), f"turn of {role}")})
+        messages.append({"role": role, "content": _text(message.get("content"), f"the content of a turn of {role}")})
     return _with_system(messages) if messages else messages
 
 
@@ -118,24 +99,25 @@ def _raw_text_loader(sample: Record) -> str:
     return _text(sample.get("text"), "`text`")
 
 
+_CONVERTERS: dict[str, tuple[Converter, str]] = {
+    "messages": (_messages_passthrough, "openai-messages"),
+    "sharegpt": (_sharegpt_to_messages, "sharegpt"),
+    "alpaca": (_alpaca_to_messages, "alpaca"),
+    "text": (_raw_text_loader, "pretrain-text"),
+}
+
+
 def _select_converter(column_names: Sequence[str]) -> tuple[Converter, str]:
     """Returns what makes a conversation, or a text, of records with these columns, and the name of their schema.
 
     Raises:
         InputError: no schema has them.
     """
-    columns = set(column_names)
-    if "messages" in columns:
-        return _messages_passthrough, "openai-messages"
-    if "conversations" in columns:
-        return _sharegpt_to_messages, "sharegpt"
-    if columns.intersection(_INSTRUCTION_FIELDS) and columns.intersection(_OUTPUT_FIELDS):
-        return _alpaca_to_messages, "alpaca"
-    if "text" in columns:
-        return _raw_text_loader, "pretrain-text"
-    message = f"cannot infer schema from the columns {', '.join(sorted(columns))}"
-    expected = f"`messages`, `conversations`, one of {_INSTRUCTION_FIELDS} with one of {_OUTPUT_FIELDS}, or `text`"
-    raise InputError(message, hint=f"expected {expected}")
+    try:
+        return _CONVERTERS[detect_schema(column_names)]
+    except ConfigError as error:
+        message = f"cannot infer schema from the columns {', '.join(sorted(column_names))}"
+        raise InputError(message, hint=error.message) from error
 
 
 class VarlenLowLevelDataset:

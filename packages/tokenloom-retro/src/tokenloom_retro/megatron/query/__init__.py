@@ -6,7 +6,6 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from tokenloom.datasets import multi_split
 from tokenloom.datasets.tensors import Sample
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import (
     convert_split_vector_to_split_matrix,
@@ -14,8 +13,9 @@ from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import (
 )
 from tokenloom.megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
+from tokenloom.megatron.core.datasets.megatron_dataset import GivenOrder
 from tokenloom.megatron.core.datasets.utils import Split, log_single_rank
-from tokenloom.megatron.given_order import GivenOrder
+from tokenloom_retro import multi_split
 from tokenloom_retro.assembled import get_retro_datasets
 from tokenloom_retro.block_files import BlockPathMap
 from tokenloom_retro.chunk_database import DBDataset
@@ -53,11 +53,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 @dataclass
 class MultiSplitGPTDatasetConfig(multi_split.MultiSplitGPTDatasetConfig, GPTDatasetConfig):
-    """`tokenloom.datasets.MultiSplitGPTDatasetConfig`, those of GPT datasets checked as the reference checks them."""
+    """`tokenloom_retro.MultiSplitGPTDatasetConfig`, those of GPT datasets checked as the reference checks them."""
 
 
 class MultiSplitGPTDataset(multi_split.MultiSplitGPTDataset, GPTDataset):
-    """`tokenloom.datasets.MultiSplitGPTDataset` in which every hook of the reference is called.
+    """`tokenloom_retro.MultiSplitGPTDataset` in which every hook of the reference is called.
 
     Args and errors are those of that class.
     """

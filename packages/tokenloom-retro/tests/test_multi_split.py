@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tests.support import EOD, StandInTokenizer, make_config, make_dataset, random_documents, write_corpus
 
-from tokenloom.datasets.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom_retro.multi_split import MultiSplitGPTDataset, MultiSplitGPTDatasetConfig
 
 DOCUMENTS = [[1, 2, 3, EOD], [4, 5, EOD], [], [6, 7, 8, 10, 11, EOD]]
 

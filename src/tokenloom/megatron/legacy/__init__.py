@@ -1,1 +1,0 @@
-"""`megatron.legacy`, as far as it is about data."""
