@@ -20,7 +20,7 @@ from contextlib import contextmanager
 _EVENTS = {"open", "os.link", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
 _NEED_NO_ROOM = {"os.remove", "os.rename", "os.rmdir"}
 
-_WRITES = {os: ("write", "pwrite", "fsync", "copy_file_range", "sendfile", "ftruncate"), fcntl: ("flock",)}
+_WRITES = {os: ("write", "pwrite", "fsync", "copy_file_range", "ftruncate"), fcntl: ("flock",)}
 
 
 class _Fault:

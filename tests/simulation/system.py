@@ -23,7 +23,7 @@ from tests.simulation.disk import Inode, OpenFile, failure
 from tests.simulation.scheduler import CrashError, World
 from tokenloom.order import cache
 from tokenloom.preprocess import folder
-from tokenloom.storage import atomic, copying, json_files, local, locks, publishing, versions
+from tokenloom.storage import atomic, copying, json_files, local, publishing, versions
 
 _IO = (errno.EIO,)
 _FULL = (errno.EIO, errno.ENOSPC)
@@ -419,7 +419,7 @@ def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator
     """Puts the stand-ins into the modules of storage, and into more that use nothing else of the system."""
     stand_ins = Modules(world)
     changes: dict[tuple[types.ModuleType, str], object] = {}
-    for module in (atomic, json_files, local, locks, publishing, versions, folder, *more):
+    for module in (atomic, json_files, local, publishing, versions, folder, *more):
         for name in ("os", "fcntl", "time", "secrets"):
             if hasattr(module, name):
                 changes[module, name] = getattr(stand_ins, name)
@@ -427,7 +427,7 @@ def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator
     changes[publishing, "is_running"] = lambda pid: any(
         actor.pid == pid and not (actor.is_dead or actor.is_done) for actor in world.actors
     )
-    changes[locks, "Path"] = changes[folder, "Path"] = stand_ins.path
+    changes[folder, "Path"] = stand_ins.path
     changes[folder, "_touched"] = stand_ins.touched
     changes[local, "kernels"] = types.SimpleNamespace(map_file=stand_ins.map_file)
     changes[copying, "os"] = stand_ins.os
@@ -445,7 +445,7 @@ def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator
         yield stand_ins
     finally:
         world.current = None
-        locks._OPEN.clear()
+        atomic._OPEN.clear()
         for (module, name), value in before.items():
             if value is missing:
                 delattr(module, name)

@@ -70,7 +70,7 @@ def journal_goes_first(monkeypatch):
 
 
 def no_lock(monkeypatch):
-    monkeypatch.setattr(publishing, "_acquire", lambda path, key, seconds: None)
+    monkeypatch.setattr(publishing, "_acquire", lambda path, key: None)
 
 
 def no_sync_of_files(monkeypatch):

@@ -16,8 +16,8 @@ from tokenloom.errors import ConfigError, StorageError
 from tokenloom.optional import require
 from tokenloom.progress import Task, task
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.atomic import PendingFile, storage_errors, sync_folder
-from tokenloom.storage.publishing import OutputLock, exists_error, hidden_path, make_folder_of
+from tokenloom.storage.atomic import PendingFile, hidden_path, storage_errors, sync_folder
+from tokenloom.storage.publishing import OutputLock, exists_error, make_folder_of
 
 _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 _OTHER_FORMATS = (".csv", ".json", ".jsonl", ".orc", ".tsv", ".txt")

@@ -30,8 +30,7 @@ from tokenloom.order.documents import Documents
 from tokenloom.order.protocols import Order
 from tokenloom.order.windows import SpanBatch, Spans
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.atomic import own_folder
-from tokenloom.storage.object_storage import object_storage
+from tokenloom.storage.object_storage import object_storage, own_folder
 
 
 def verification_of(config: BlendedMegatronDatasetConfig) -> Verification | None:

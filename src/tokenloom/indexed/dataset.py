@@ -44,11 +44,10 @@ from tokenloom.indexed.manifests import ManifestHead, read_manifest_head
 from tokenloom.indexed.token_source import is_our_reader
 from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.copies import local_copy
 from tokenloom.storage.ending import beside
 from tokenloom.storage.extents import Extents, ExtentSource, extents_of
 from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_version, outside, sampled_hash
-from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.objects import RemoteFile, local_copy
 from tokenloom.storage.publishing import recover
 from tokenloom.storage.resolve import did_you_mean, exists, is_missing
 from tokenloom.storage.secrets import queries_for_child, remember

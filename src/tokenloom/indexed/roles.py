@@ -20,10 +20,9 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import sidecar_path
 from tokenloom.indexed.sidecars import Written, open_sidecar, write_sidecar
 from tokenloom.kernels import RoleParts, Watch
-from tokenloom.storage.copies import local_copy
 from tokenloom.storage.json_files import UnusableJsonError, from_members, members_of
 from tokenloom.storage.local import ByteSource, map_file, sampled_hash
-from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.objects import RemoteFile, local_copy
 from tokenloom.storage.resolve import exists
 
 

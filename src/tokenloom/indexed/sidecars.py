@@ -21,10 +21,9 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import sidecar_path
 from tokenloom.indexed.manifests import FileChecksum, index_start_crc32
 from tokenloom.kernels import Watch, crc32
-from tokenloom.storage.atomic import PendingFile, storage_errors
-from tokenloom.storage.copies import PendingObject
+from tokenloom.storage.atomic import PendingFile, storage_errors, write_at
 from tokenloom.storage.json_files import UnusableJsonError, parse_json
-from tokenloom.storage.locks import write_at
+from tokenloom.storage.objects import PendingObject
 from tokenloom.storage.resolve import is_missing, map_whole, open_pending
 from tokenloom.storage.settings import ObjectStorageSettings
 

@@ -38,7 +38,7 @@ from tokenloom.kernels import insert_items
 from tokenloom.optional import require
 from tokenloom.preprocess.selection import DocumentHashes, hash_documents
 from tokenloom.storage.atomic import PendingFile
-from tokenloom.storage.copies import PendingObject
+from tokenloom.storage.objects import PendingObject
 from tokenloom.storage.resolve import open_pending, remove
 from tokenloom.tokenizers.engines import EngineChoice, EnginePool
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer

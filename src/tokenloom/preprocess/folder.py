@@ -34,9 +34,17 @@ from typing import TYPE_CHECKING, Any
 
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.machine import boot_id
-from tokenloom.storage.atomic import PendingFile, remove_pending, storage_errors
+from tokenloom.storage.atomic import (
+    PendingFile,
+    close_lock,
+    is_file_at,
+    lock,
+    open_for_lock,
+    remove_pending,
+    storage_errors,
+    write_at,
+)
 from tokenloom.storage.json_files import read_json
-from tokenloom.storage.locks import close_lock, is_file_at, lock, open_for_lock, write_at
 
 if TYPE_CHECKING:
     from tokenloom.preprocess.sharded import ShardedJob

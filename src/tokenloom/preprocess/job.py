@@ -20,7 +20,7 @@ from tokenloom.preprocess.summary import CorpusSummary, corpus_summary, finished
 from tokenloom.progress import if_stopped
 from tokenloom.storage.addresses import canonical_path, is_remote, short_hash
 from tokenloom.storage.atomic import PendingFile
-from tokenloom.storage.copies import scratch_folder
+from tokenloom.storage.objects import scratch_folder
 from tokenloom.storage.publishing import make_folder_of
 
 _LOGGER = logging.getLogger(__name__)

@@ -41,8 +41,7 @@ from tokenloom.preprocess.part import ShardReport, part_hashes_path, part_pair, 
 from tokenloom.preprocess.recipe import Making
 from tokenloom.preprocess.selection import DocumentHashes
 from tokenloom.preprocess.sharded import Counts, RunShard
-from tokenloom.storage.atomic import publish_bytes
-from tokenloom.storage.locks import write_at
+from tokenloom.storage.atomic import publish_bytes, write_at
 from tokenloom.tokenizers.engines import one_thread_per_call
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tokenloom.preprocess.blocks import rejected_path
 from tokenloom.preprocess.plan import JobPlan, PlannedOutput
 from tokenloom.preprocess.recipe import PlannedDataset
 from tokenloom.rendering.card import HasFacts
-from tokenloom.storage.publishing import exists_error, tidy
+from tokenloom.storage.publishing import exists_error, recover
 from tokenloom.storage.resolve import exists
 
 
@@ -204,7 +204,7 @@ def finished_summary(plan: JobPlan, *, seconds: float) -> CorpusSummary | None:
     try:
         for output in plan.outputs:
             for planned in output.datasets:
-                tidy(idx_path(planned.prefix))
+                recover(idx_path(planned.prefix))
             found = _finished_output(plan, output)
             if found is None:
                 return None

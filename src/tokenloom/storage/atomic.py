@@ -1,16 +1,18 @@
-"""Files that appear under their name whole, or not at all: written under a hidden name, made durable, renamed."""
+"""Files that appear under their name whole, or not at all: written under a hidden name, made durable, renamed.
+
+Also locks that die with their holder, for what processes write or share; nothing else asks what a filesystem can do.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import logging
 import os
 import re
 import secrets
-import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import IO, Self
 
 from tokenloom.errors import StorageError, TokenloomError
@@ -24,6 +26,10 @@ _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS
 
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR)
 """What filesystems answer that do not sync folders, and folders that may be written and not be opened."""
+
+
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+"""What filesystems answer that have no locks, such as Lustre without `-o flock`."""
 
 
 @contextmanager
@@ -62,23 +68,22 @@ class PendingFile:
         self.is_durable = durable
         self._owner = os.getpid()
         self._stream: IO[bytes] | None = None
-        self._hidden_path: str | None = hidden_name(self.path)
-        try:
-            with storage_errors("create", self.path):
-                if second_name_of is not None:
-                    os.link(second_name_of, self._hidden_path)
-                mode = "x+b" if second_name_of is None else "rb"
-                self._stream = open(self._hidden_path, mode, buffering=_BUFFER_BYTES)  # noqa: SIM115 - closed later
-        except StorageError:
-            self._hidden_path = None
-            raise
+        self._hidden_path: str | None = None
+        folder, name = os.path.split(self.path)
+        shown = os.path.join(folder, name.removeprefix("."))
+        hidden = hidden_path(shown, f"{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        with storage_errors("create", self.path):
+            if second_name_of is not None:
+                os.link(second_name_of, hidden)
+            mode = "x+b" if second_name_of is None else "rb"
+            self._stream = open(hidden, mode, buffering=_BUFFER_BYTES)  # noqa: SIM115 - closed later
+        self._hidden_path = hidden
 
     @property
     def stream(self) -> IO[bytes]:
         """The open binary stream; writing to it after `seal`, `publish` or `discard` is an error."""
         if self._stream is None:
-            message = f"`{self.path}` was already published or discarded"
-            raise StorageError(message)
+            raise self._ended()
         if os.getpid() != self._owner:
             message = f"`{self.path}` is being written by process {self._owner}, not by its fork {os.getpid()}"
             raise StorageError(message)
@@ -88,9 +93,11 @@ class PendingFile:
     def readable_path(self) -> str:
         """The hidden name, which leads to what was handed to the system until the file is published or discarded."""
         if self._hidden_path is None:
-            message = f"`{self.path}` was already published or discarded"
-            raise StorageError(message)
+            raise self._ended()
         return self._hidden_path
+
+    def _ended(self) -> StorageError:
+        return StorageError(f"`{self.path}` was already published or discarded")
 
     def write(self, data: bytes | memoryview) -> None:
         """Appends bytes."""
@@ -99,8 +106,8 @@ class PendingFile:
 
     def sync(self) -> None:
         """Makes what was written durable, if the file is meant to be, still under its hidden name."""
-        if self._is_sealed:
-            return
+        if self._stream is None and self._hidden_path is not None:
+            return  # sealed
         with storage_errors("write", self.path):
             self.stream.flush()
             if self.is_durable:
@@ -108,10 +115,10 @@ class PendingFile:
 
     def seal(self) -> None:
         """Makes what was written durable and closes the file: for more files than may be open at once."""
-        if not self._is_sealed:
-            self.sync()
+        self.sync()
+        if self._stream is not None:
             with storage_errors("write", self.path):
-                self.stream.close()
+                self._stream.close()
             self._stream = None
 
     def publish(self) -> None:
@@ -145,19 +152,10 @@ class PendingFile:
         if hidden is not None:
             remove_leftover(hidden)
 
-    @property
-    def _is_sealed(self) -> bool:
-        return self._stream is None and self._hidden_path is not None
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.publish()
         else:
@@ -190,24 +188,17 @@ def publish_bytes(path: str, data: bytes, *, durable: bool = False) -> None:
 def remove_pending(prefixes: Iterable[str], *, process: int | str) -> None:
     """Removes what a dead process was writing to paths that begin with a prefix; costs a listing of their folders.
 
-    What a journal of `storage/publishing.py` names stays, for it belongs to a group that is complete.
+    Nothing goes while a folder has a journal of `storage/publishing.py`, which may name files of a complete group.
     """
-    beginnings: dict[str, list[str]] = {}
-    for prefix in prefixes:
-        folder, name = os.path.split(prefix)
-        beginnings.setdefault(folder or ".", []).append(f".{name}")
-    for folder, starts in beginnings.items():
+    split = map(os.path.split, prefixes)
+    starts = tuple(os.path.join(folder or ".", f".{name}") for folder, name in split)
+    for folder in {os.path.dirname(start) for start in starts}:
         with suppress(FileNotFoundError), os.scandir(folder) as entries:
-            names = [entry.name for entry in entries]
-            pending = [each for each in names if re.search(rf"\.{process}-[0-9a-f]{{8}}\.tmp$", each)]
-            journals = b""
-            for name in names if pending else ():
-                if name.endswith(".replacing"):
-                    with suppress(FileNotFoundError), open(os.path.join(folder, name), "rb") as journal:
-                        journals += journal.read()
-            for name in pending:
-                if name.startswith(tuple(starts)) and name.rsplit(".", 2)[1].encode() not in journals:
-                    os.unlink(os.path.join(folder, name))
+            paths = [os.path.join(folder, entry.name) for entry in entries]
+            if not any(path.endswith(".replacing") for path in paths):
+                for path in paths:
+                    if path.startswith(starts) and re.search(rf"\.{process}-[0-9a-f]{{8}}\.tmp$", path):
+                        os.unlink(path)
 
 
 def _forget(stream: IO[bytes]) -> None:
@@ -246,31 +237,10 @@ def remove_leftover(path: str) -> None:
         _LOGGER.warning("cannot remove `%s`, which stays: %s", path, error.strerror or error)
 
 
-def own_folder(path: str, *, hint: str) -> str:
-    """Makes a folder for this user alone, if need be, and returns its path.
-
-    Args:
-        path: path of the folder.
-        hint: what to do if it is not.
-
-    Raises:
-        StorageError: it cannot be made; or it is a link, somebody else's, or others may write into it, so that what is
-            in it cannot be trusted.
-    """
-    with storage_errors("create", path):
-        os.makedirs(path, mode=0o700, exist_ok=True)
-        found = os.lstat(path)
-    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022:
-        return path
-    expected = f"expected a folder that user {os.geteuid()} alone may write into"
-    message = f"`{path}`: {expected}, found {stat.filemode(found.st_mode)} of user {found.st_uid}"
-    raise StorageError(message, hint=f"{hint}, or allow nobody else to write there: `chmod 700 {path}`")
-
-
-def hidden_name(path: str) -> str:
-    """Returns the path of a hidden name beside the final one, which may be hidden, that no other writer uses."""
+def hidden_path(path: str, suffix: str) -> str:
+    """Returns a hidden path beside another."""
     folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name.removeprefix('.')}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    return os.path.join(folder, f".{name}.{suffix}")
 
 
 def identity_at(path: str) -> tuple[int, int, int] | None:
@@ -280,3 +250,64 @@ def identity_at(path: str) -> tuple[int, int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino, status.st_ctime_ns
+
+
+_OPEN: set[int] = set()
+"""Descriptors that hold or await locks. A forked child closes its copies, or it would hold what its parent lets go."""
+
+
+def _close_copies() -> None:
+    for descriptor in _OPEN:
+        with suppress(OSError):
+            os.close(descriptor)
+    _OPEN.clear()
+
+
+os.register_at_fork(after_in_child=_close_copies)
+
+
+def lock(descriptor: int, operation: int) -> bool:
+    """Locks or unlocks an open file by `flock`; returns False where the filesystem has no locks.
+
+    Raises:
+        BlockingIOError: somebody else holds it, and `operation` does not wait.
+        OSError: another failure.
+    """
+    try:
+        fcntl.flock(descriptor, operation)
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            return False
+        raise
+    return True
+
+
+def open_for_lock(path: str, flags: int) -> int:
+    """Returns a descriptor that can be locked; never follows a link. `close_lock` gives up the lock and closes it."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    _OPEN.add(descriptor)
+    return descriptor
+
+
+def close_lock(descriptor: int) -> None:
+    """Gives up the lock of a descriptor, if it holds one; does nothing to a parent's, in its fork."""
+    if descriptor in _OPEN:
+        _OPEN.discard(descriptor)
+        try:
+            lock(descriptor, fcntl.LOCK_UN)  # a fork that has not closed its copy yet would keep it locked
+        finally:
+            os.close(descriptor)
+
+
+def is_file_at(descriptor: int, path: str) -> bool:
+    """Whether an open file still has this name."""
+    own, found = os.fstat(descriptor), identity_at(path)
+    return found is not None and found[:2] == (own.st_dev, own.st_ino)
+
+
+def write_at(descriptor: int, data: memoryview, offset: int) -> None:
+    """Writes all bytes at an offset of a file."""
+    while data:
+        count = os.pwrite(descriptor, data, offset)
+        offset += count
+        data = data[count:]

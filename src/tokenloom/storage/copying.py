@@ -37,7 +37,8 @@ def copy_range(
 ) -> None:
     """Copies bytes [offset, offset + length) of a file to the end of another, where its descriptor stands.
 
-    By `copy_file_range`, which some filesystems do without copying at all; else by `sendfile`; else through a buffer.
+    By `copy_file_range`, which some filesystems do without copying at all; else through a buffer.
+
     Args:
         path: path of the source.
         target: descriptor, open for writing.
@@ -106,26 +107,20 @@ def _copy(
     source: int, target: int, offset: int, length: int, *, write_back: bool, advance: Callable[[int], None] | None
 ) -> int:
     """Returns the bytes copied: fewer than asked for only at the end of the source."""
-    copied = 0
-    ways: list[Callable[[int, int, int, int], int]] = [
-        lambda source, target, offset, count: os.copy_file_range(source, target, count, offset),
-        lambda source, target, offset, count: os.sendfile(target, source, offset, count),
-        _by_buffer,
-    ]
+    copied, is_in_kernel = 0, True
     start = os.lseek(target, 0, os.SEEK_CUR)
     kernels.reserve(target, start, length)  # ext4 takes a fifth longer where it has to find blocks as it goes
     while copied < length:
-        try:
-            count = ways[0](source, target, offset + copied, min(_STEP_BYTES, length - copied))
-        except OSError as error:
-            if len(ways) == 1 or error.errno not in _REFUSALS:
-                raise
+        if is_in_kernel:
             count = 0
-        if count == 0:
-            if len(ways) == 1:
-                break
-            ways.pop(0)  # refused, or nothing came, as from some special filesystems; the next way goes on from here
-            continue
+            try:
+                count = os.copy_file_range(source, target, min(_STEP_BYTES, length - copied), offset + copied)
+            except OSError as error:
+                if error.errno not in _REFUSALS:
+                    raise
+            is_in_kernel = count > 0  # else it was refused, or nothing came, as from some special filesystems
+        if not is_in_kernel and (count := _by_buffer(source, target, offset + copied, length - copied)) == 0:
+            break
         if write_back:
             kernels.start_writing_back(target, start + copied, count)
         copied += count

@@ -25,10 +25,6 @@ _NUM_PIECES = 8
 everywhere, and ten thousand files are looked at."""
 
 
-_SIZE = 2
-"""Place of the size among the facts of a file, see `kernels.Facts`; the time of change follows."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedFile:
     """A file or object, and what tells it from another that took its place.
@@ -295,7 +291,7 @@ class ExtentSource:
             message = f"cannot open `{error.filename}`: {error.strerror}"
             raise StorageError(message, hint=hint) from error
         recorded = [(file.num_bytes, file.modified_ns) for file in self.files]
-        sizes_and_times = found[:, _SIZE : _SIZE + 2]
+        sizes_and_times = found[:, 2:4]  # of `kernels.Facts`
         others = (sizes_and_times != np.array(recorded, dtype=np.int64).reshape(-1, 2)).any(axis=1)
         for part in np.flatnonzero(others).tolist():
             start, (num_bytes, modified_ns) = int(self.extents.starts[part]), sizes_and_times[part].tolist()

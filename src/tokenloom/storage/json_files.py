@@ -92,17 +92,11 @@ _TOO_DEEP = f"expected at most {MOST_DEPTH} arrays and objects in each other, fo
 
 
 def _is_deeper(value: Any, most: int) -> bool:
-    """Whether containers lie in each other more often; level by level, so that depth costs no stack."""
-    level = [value]
-    for _ in range(most):
-        inner: list[Any] = []
-        for each in level:
-            values = each.values() if type(each) is dict else each if type(each) is list else ()
-            inner += [item for item in values if type(item) in (dict, list)]
-        if not inner:
-            return False
-        level = inner
-    return True
+    """Whether containers lie in each other more often."""
+    items = value.values() if type(value) is dict else value if type(value) is list else None
+    if items is None or most == 0:
+        return items is not None
+    return any(_is_deeper(item, most - 1) for item in items if type(item) in (dict, list))
 
 
 Crc32 = Annotated[int, "8 hexadecimal digits"]

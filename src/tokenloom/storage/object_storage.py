@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import random
+import stat
 import struct
 import threading
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,11 +24,10 @@ from tokenloom.errors import AccessDeniedError, CacheNotWrittenWarning, StorageE
 from tokenloom.forks import cached_property
 from tokenloom.progress import Wait, waiting_for
 from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
-from tokenloom.storage.atomic import own_folder, storage_errors
+from tokenloom.storage.atomic import close_lock, is_file_at, open_for_lock, remove_leftover, storage_errors, write_at
 from tokenloom.storage.client import ObjectClient, make_client, missing
 from tokenloom.storage.ending import ENDING, daemons_stopped, interruptible, submit
 from tokenloom.storage.local import Bytes
-from tokenloom.storage.locks import filling, write_at
 from tokenloom.storage.read_ahead import ReadAhead
 from tokenloom.storage.secrets import is_signed_alike
 from tokenloom.storage.settings import ObjectStorageSettings, local_processes
@@ -46,6 +47,47 @@ Piece = tuple[int, Bytes]
 """Some bytes of an object, behind the offset of the first."""
 
 
+def own_folder(path: str, *, hint: str) -> str:
+    """Makes a folder for this user alone, if need be, and returns its path.
+
+    Args:
+        path: path of the folder.
+        hint: what to do if it is not.
+
+    Raises:
+        StorageError: it cannot be made; or it is a link, somebody else's, or others may write into it, so that what is
+            in it cannot be trusted.
+    """
+    with storage_errors("create", path):
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        found = os.lstat(path)
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022:
+        return path
+    expected = f"expected a folder that user {os.geteuid()} alone may write into"
+    message = f"`{path}`: {expected}, found {stat.filemode(found.st_mode)} of user {found.st_uid}"
+    raise StorageError(message, hint=f"{hint}, or allow nobody else to write there: `chmod 700 {path}`")
+
+
+@contextmanager
+def filling(path: str) -> Iterator[tuple[int, str] | None]:
+    """Yields (descriptor, name) of a part file to fill and rename to `path`; one process or thread at a time.
+
+    Others wait. None means that things have changed meanwhile: look again whether the file is there. A part file that
+    was not renamed is removed.
+    """
+    part = f"{path}.part"
+    descriptor = open_for_lock(part, os.O_RDWR | os.O_CREAT)
+    try:
+        with waiting_for(f"`{path}`, which another process makes"):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield (descriptor, part) if is_file_at(descriptor, part) and not os.path.lexists(path) else None
+    finally:
+        with suppress(OSError):
+            if is_file_at(descriptor, part):
+                remove_leftover(part)
+        close_lock(descriptor)
+
+
 class BlockCache:
     """Blocks of objects in a folder that all processes of a node share; safe from several threads and processes.
 
@@ -62,7 +104,6 @@ class BlockCache:
     def __init__(self, folder: str, *, budget_bytes: int) -> None:
         self._folder = folder
         self._budget_bytes = budget_bytes
-        self._has_warned = False
 
     def obtain(self, name: str, num_bytes: int, fetch: Callable[[], Bytes]) -> Bytes | None:
         """Returns a block, fetched if it is not here; None if the cache cannot take it.
@@ -93,7 +134,8 @@ class BlockCache:
             except OSError as error:
                 if error.errno is None:  # ours, from `fetch`
                     raise
-                self._warn(error)
+                message = f"blocks of object storage are not kept in `{self._folder}`: {error.strerror or error}; "
+                warnings.warn(message + "reads go on without the cache", CacheNotWrittenWarning, stacklevel=2)
                 return None
 
     def _make_room(self, num_bytes: int) -> None:
@@ -111,16 +153,6 @@ class BlockCache:
             with suppress(FileNotFoundError):
                 os.unlink(path)
             excess -= size
-
-    def _warn(self, error: OSError) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            warnings.warn(
-                f"blocks of object storage are not kept in `{self._folder}`: {error.strerror or error}; "
-                "reads go on without the cache",
-                CacheNotWrittenWarning,
-                stacklevel=2,
-            )
 
 
 def _open_block(path: str, num_bytes: int) -> Bytes | None:

@@ -29,9 +29,9 @@ import re
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Literal
 
 from tokenloom.errors import OutputBusyError, OutputExistsError, StorageError
 from tokenloom.machine import is_running
@@ -39,14 +39,19 @@ from tokenloom.progress import waiting_for
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import (
     PendingFile,
+    close_lock,
+    hidden_path,
+    is_file_at,
+    lock,
+    open_for_lock,
     publish_bytes,
     remove_leftover,
     remove_pending,
     storage_errors,
     sync_folder,
+    write_at,
 )
 from tokenloom.storage.json_files import UnusableJsonError, from_members, members_of, parse_json
-from tokenloom.storage.locks import close_lock, is_file_at, lock, open_for_lock, write_at
 from tokenloom.storage.versions import open_regular
 
 _LOGGER = logging.getLogger(__name__)
@@ -128,62 +133,61 @@ def publish_together(
     try:
         for file in files:
             file.seal()
-        new = {file.path: file.readable_path for file in files}
         if durable:
-            for folder in other_folders(first, new):
+            for folder in other_folders(first, [file.path for file in files]):
                 sync_folder(folder)
         for group in groups:
             with nullcontext() if group.key in locked else OutputLock(group.key):
                 gone += _replaced(group, replace=replace)
                 if group.key != first:
-                    write_journal(journal_path(group.key), Journal(first=first), durable=durable)
+                    _write_journal(Journal(first=first), group.key, durable=durable)
                 elif len(groups) > 1:  # before those of the others; that it lists no files withdraws them
-                    write_journal(journal_path(first), Journal(first=first, keys=keys), durable=durable)
+                    _write_journal(Journal(first=first, keys=keys), first, durable=durable)
+        new = {file.path: file.readable_path for file in files}
+        _check_complete(new, first)
         old_keys += [key for key in keys if os.path.lexists(key)]
         journal = Journal(first=first, keys=keys, new=new, gone=tuple(gone))
-        write_journal(journal_path(first), journal, durable=durable)
-        _finish(journal, durable=durable, is_new=True)
-        _release(files)
+        _write_journal(journal, first, durable=durable)
+        _finish(journal, durable=durable)
     except BaseException as error:
-        with suppress(OSError):
-            found = read_journal(journal_path(first))
-            if found is not None and found.new:
-                _finish(found)  # once more, for what failed once
-                _release(files)
-                if isinstance(error, OSError):
-                    return
-        if _is_withdrawn(first, old_keys):
-            for file in files:
+        end = _end_failed(first, keys, old_keys)
+        for file in files:
+            if end == "old":
                 file.discard()
-        else:
+            else:
+                file.release()
+        if end == "begun":
             error.add_note(f"the new files at `{first}` are complete, and get their names when it is next opened")
-            _release(files)
-        raise
-
-
-def _is_withdrawn(first: str, old_keys: Sequence[str]) -> bool:
-    """Withdraws a journal if nothing was moved yet; returns whether what is there is old, or new, and stays so."""
-    path = journal_path(first)
-    try:
-        journal = read_journal(path)
-        if journal is None:
-            return True
-        if not all(map(os.path.lexists, (*journal.new.values(), *old_keys))):
-            return False
-        nothing = Journal(first=journal.first, keys=journal.keys)
-        if journal.new and len(journal.keys) > 1:
-            write_journal(path, nothing, durable=True)
-        _finish(nothing)
-        if other_folders(first, journal.new):
-            sync_folder(os.path.dirname(path) or ".")  # before the files that it names go
-    except OSError:
-        return False
-    return True
-
-
-def _release(files: Sequence[PendingFile]) -> None:
+        if end != "new" or not isinstance(error, OSError):
+            raise
     for file in files:
         file.release()
+
+
+def _check_complete(new: Mapping[str, str], first: str, *, has_begun: bool = False) -> None:
+    for path, hidden in new.items():
+        if not os.path.lexists(hidden) and not (has_begun and os.path.lexists(path)):
+            message = f"`{hidden}`, which is to become `{path}`, is missing"
+            raise StorageError(message, hint=f"write it again, and remove `{journal_path(first)}` if it is there")
+
+
+def _end_failed(first: str, keys: Sequence[str], old_keys: Sequence[str]) -> Literal["old", "new", "begun"]:
+    """Goes on once more after a failure, or gives up what has moved nothing yet; returns what is there now."""
+    try:
+        if (journal := _read_journal(first)) is not None:
+            with suppress(OSError):
+                _finish(journal)
+                return "new" if journal.new else "old"
+            if not all(map(os.path.lexists, (*journal.new.values(), *old_keys))):
+                return "begun"
+            remove_file(journal_path(first))
+            if other_folders(first, journal.new):
+                sync_folder(os.path.dirname(first) or ".")  # before the files that it names go
+    except OSError:
+        return "begun"
+    with suppress(OSError):  # without the first journal, the others mean nothing
+        _remove_journals(keys[1:], first)
+    return "old"
 
 
 def _replaced(group: FileGroup, *, replace: bool) -> list[str]:
@@ -200,7 +204,7 @@ def _replaced(group: FileGroup, *, replace: bool) -> list[str]:
     return [path for name, path in old.items() if name not in placed]
 
 
-def _finish(journal: Journal, *, durable: bool = True, is_new: bool = False) -> None:
+def _finish(journal: Journal, *, durable: bool = True) -> None:
     """Gives all new files their names; can be repeated wherever it ended. The caller holds the first group's lock."""
     home = os.path.dirname(journal.first) or "."
     others = other_folders(journal.first, [*journal.new, *journal.gone])
@@ -211,34 +215,35 @@ def _finish(journal: Journal, *, durable: bool = True, is_new: bool = False) -> 
             sync_folder(folder)
 
     with storage_errors("replace", journal.first):
-        if left or is_new:
-            for path in journal.new:
-                if path not in left and (is_new or not os.path.lexists(path)):
-                    message = f"`{journal.new[path]}`, which is to become `{path}`, is missing"
-                    raise StorageError(message, hint=f"write it again, or remove `{journal_path(journal.first)}`")
-            if others:
-                sync(home)  # the journal
-            for key in journal.keys:
-                if key in left:
-                    remove_file(key)
-            if others:
-                sync(home, *others)  # no old key is left before anything changes in another folder
-            for path in left:
-                if path not in journal.keys:
-                    os.replace(left[path], path)
-            for path in journal.gone:
-                remove_file(path)
-            sync(*others)
-            for key in journal.keys:
-                if key in left:
-                    os.replace(left[key], key)
-            sync(home, *others)
-        for key in journal.keys[1:]:
-            beside = read_journal(journal_path(key))
-            if beside is not None and canonical_name(beside.first) == canonical_name(journal.first):
-                remove_file(journal_path(key))
+        _check_complete(journal.new, journal.first, has_begun=True)
+        if others:
+            sync(home)  # the journal
+        for key in journal.keys:
+            if key in left:
+                remove_file(key)
+        if others:
+            sync(home, *others)  # no old key is left before anything changes in another folder
+        for path in left:
+            if path not in journal.keys:
+                os.replace(left[path], path)
+        for path in journal.gone:
+            remove_file(path)
+        sync(*others)
+        for key in journal.keys:
+            if key in left:
+                os.replace(left[key], key)
+        sync(home, *others)
+        _remove_journals(journal.keys[1:], journal.first)
         sync(*other_folders(journal.first, journal.keys))
         remove_file(journal_path(journal.first))
+
+
+def _remove_journals(keys: Sequence[str], first: str) -> None:
+    """Removes the journals of groups that name that of the first."""
+    for key in keys:
+        journal = _read_journal(key)
+        if journal is not None and canonical_name(journal.first) == canonical_name(first):
+            remove_file(journal_path(key))
 
 
 def other_folders(key: str, paths: Iterable[str]) -> list[str]:
@@ -256,20 +261,20 @@ def journal_path(key: str) -> str:
     return hidden_path(key, "replacing")
 
 
-def write_journal(path: str, journal: Journal, *, durable: bool) -> None:
-    """Writes a journal, with paths as they lead on from its folder: others see it under another path."""
-    folder = os.path.dirname(path) or "."
+def _write_journal(journal: Journal, key: str, *, durable: bool) -> None:
+    """Writes the journal of a group, with paths as they lead on from its folder: others see it under another path."""
+    folder = os.path.dirname(key) or "."
     relative = journal.renamed(lambda name: _relative(name, folder))
-    publish_bytes(path, json.dumps(members_of(relative)).encode(), durable=durable)
+    publish_bytes(journal_path(key), json.dumps(members_of(relative)).encode(), durable=durable)
 
 
-def read_journal(path: str) -> Journal | None:
-    """Returns what a journal says, with whole paths; None if there is none.
+def _read_journal(key: str) -> Journal | None:
+    """Returns what the journal of a group says, with whole paths; None if there is none.
 
     Raises:
         StorageError: it is damaged.
     """
-    folder = os.path.dirname(path)
+    path = journal_path(key)
     try:
         with open(path, "rb") as stream:
             found = from_members(Journal, parse_json(stream.read()))
@@ -278,7 +283,7 @@ def read_journal(path: str) -> Journal | None:
     except UnusableJsonError as error:
         message = f"`{path}` is damaged: {str(error).removeprefix(': ')}"
         raise StorageError(message, hint="it names files that were being replaced; look beside it") from error
-    return found.renamed(lambda name: os.path.join(folder, name))
+    return found.renamed(lambda name: os.path.join(os.path.dirname(key), name))
 
 
 def _relative(path: str, folder: str) -> str:
@@ -291,12 +296,6 @@ def canonical_name(path: str) -> str:
     """Returns the one path of a name in a folder, without links on the way; the name itself may be a link."""
     folder, name = os.path.split(path)
     return os.path.join(os.path.realpath(folder), name)
-
-
-def hidden_path(path: str, suffix: str) -> str:
-    """Returns a hidden path beside another."""
-    folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name}.{suffix}")
 
 
 def remove_file(path: str) -> None:
@@ -332,17 +331,7 @@ def recover(key: str) -> bool:
     return True
 
 
-def tidy(key: str) -> None:
-    """Does what `recover` does, and removes what else a dead writer left; for writers, before they look what is there.
-
-    Nothing happens while a living process writes the group.
-    """
-    if not is_remote(key) and (os.path.lexists(journal_path(key)) or os.path.lexists(hidden_path(key, "lock"))):
-        with suppress(OutputBusyError):
-            OutputLock(key, seconds=0.0).release()
-
-
-class OutputLock:
+class OutputLock(AbstractContextManager["OutputLock"]):
     """Excludes other writers of a group until it is released; first recovers what a dead one left.
 
     Where a filesystem has no locks this is logged, and nothing is excluded; nor is it in object storage. Released by
@@ -350,7 +339,6 @@ class OutputLock:
 
     Args:
         key: path of the file that is last to appear.
-        seconds: how long to wait for another writer, which may be about to end.
 
     Attributes:
         key: path of the file that is last to appear.
@@ -360,38 +348,26 @@ class OutputLock:
         StorageError: the folder cannot be written.
     """
 
-    def __init__(self, key: str, *, seconds: float = _BRIEF_SECONDS) -> None:
+    def __init__(self, key: str) -> None:
         self.key = key
-        self._owner = os.getpid()
+        self._pid = os.getpid()
         self._path = hidden_path(key, "lock")
-        self._descriptor: int | None = None
-        if is_remote(key):
-            return
-        self._descriptor = _acquire(self._path, key, seconds)
+        self._descriptor = None if is_remote(key) else _acquire(self._path, key)
         try:
-            with storage_errors("recover", key):
-                _settle(key)
-                self._take()
+            if not is_remote(key):
+                with storage_errors("recover", key):
+                    _settle(key)
+            if self._descriptor is not None:
+                with suppress(OSError):  # what is left costs space only; the disk may be full
+                    _sign(self._descriptor, key)
         except BaseException:
             self.release()
             raise
 
-    def _take(self) -> None:
-        """Removes what the last holder left if it died, and writes who holds the lock, for messages only."""
-        if self._descriptor is None:
-            return
-        found = re.fullmatch(rf"process ([0-9]+) on {re.escape(socket.gethostname())}", _owner(self._descriptor))
-        with suppress(OSError):  # what is left costs space only; the disk may be full
-            if found is not None and not is_running(int(found[1])):
-                remove_pending([os.path.splitext(self.key)[0] + "."], process=found[1])
-            os.ftruncate(self._descriptor, 0)
-            owner = f"process {os.getpid()} on {socket.gethostname()}"
-            write_at(self._descriptor, memoryview(owner.encode()), 0)
-
     def release(self) -> None:
         """Lets others write; harmless when repeated."""
         descriptor, self._descriptor = self._descriptor, None
-        if descriptor is None or os.getpid() != self._owner:
+        if descriptor is None or os.getpid() != self._pid:
             return
         try:
             with suppress(OSError):
@@ -399,9 +375,6 @@ class OutputLock:
                     os.unlink(self._path)
         finally:  # also after an interruption
             close_lock(descriptor)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
@@ -411,20 +384,19 @@ class OutputLock:
             self.release()
 
 
-def _acquire(path: str, key: str, seconds: float) -> int | None:
+def _acquire(path: str, key: str) -> int | None:
     """Returns the descriptor of a lock that is held from now on; None where the filesystem has none."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + _BRIEF_SECONDS
     while True:
         with storage_errors("create", key):
             descriptor = open_for_lock(path, os.O_RDWR | os.O_CREAT)
-        with storage_errors("lock", key):
             is_ours = False
             try:
                 if not lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
                     _LOGGER.warning("the filesystem of `%s` has no locks: nothing keeps other writers away", key)
                     remove_leftover(path)
                     return None
-                is_ours = is_file_at(descriptor, path)
+                is_ours = is_file_at(descriptor, path)  # else its holder has removed it
                 if is_ours:
                     return descriptor
             except BlockingIOError as error:
@@ -444,17 +416,26 @@ def _owner(descriptor: int) -> str:
     return "another process"
 
 
+def _sign(descriptor: int, key: str) -> None:
+    """Writes who holds a lock, for messages; removes what its last holder left if that died on this machine."""
+    host = socket.gethostname()
+    found = re.fullmatch(rf"process ([0-9]+) on {re.escape(host)}", _owner(descriptor))
+    if found is not None and not is_running(int(found[1])):
+        remove_pending([os.path.splitext(key)[0] + "."], process=found[1])
+    os.ftruncate(descriptor, 0)
+    write_at(descriptor, memoryview(f"process {os.getpid()} on {host}".encode()), 0)
+
+
 def _settle(key: str) -> None:
     """Finishes what a dead process left; the caller holds the lock of the group."""
-    journal = read_journal(journal_path(key))
+    journal = _read_journal(key)
     if journal is None:
         return
     if journal.keys:
         _finish(journal)
-        _LOGGER.info("what a process began at `%s` as it ended is finished or withdrawn", key)
+        _LOGGER.info("what a process began at `%s` before it died is finished or withdrawn", key)
     elif os.path.lexists(journal_path(journal.first)):
-        with OutputLock(journal.first):  # which finishes this one, if its journal names it
-            pass
+        OutputLock(journal.first).release()  # which finishes this one, if its journal names it
     remove_file(journal_path(key))
 
 

@@ -12,11 +12,10 @@ import numpy as np
 from tokenloom.errors import ConfigError, MissingObjectError, StorageError
 from tokenloom.storage.addresses import ObjectVersion, is_remote, parse_address
 from tokenloom.storage.atomic import PendingFile, storage_errors
-from tokenloom.storage.copies import PendingObject, local_copy
 from tokenloom.storage.ending import interruptible
 from tokenloom.storage.local import Bytes, ByteSource, PositionalFile, map_file
 from tokenloom.storage.object_storage import object_storage
-from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.objects import PendingObject, RemoteFile, local_copy
 from tokenloom.storage.settings import ObjectStorageSettings
 
 _STEPS_AHEAD = 4
@@ -153,16 +152,22 @@ def keep_copy(path: str) -> PendingObject | None:
 
 
 class RemoteStream(io.RawIOBase):
-    """An object as a file that can be read from anywhere, for libraries that want one: each read is a request.
+    """An object as a file, for libraries that want one.
 
     Args:
         remote: the object.
+        start: the byte to begin with.
+        stop: None to read from anywhere, by a request each. Else all is read in order, with what comes next on its way;
+            what lies behind this byte is fetched only when it is read, little by little.
     """
 
-    def __init__(self, remote: RemoteFile) -> None:
+    def __init__(self, remote: RemoteFile, *, start: int = 0, stop: int | None = None) -> None:
         super().__init__()
         self._remote = remote
-        self._position = 0
+        self._position = self._announced = start
+        self._stop = stop
+        self._chunk: Bytes = np.empty(0, dtype=np.uint8)
+        self._tail_bytes = _TAIL_BYTES
 
     def readable(self) -> bool:
         return True
@@ -175,59 +180,36 @@ class RemoteStream(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         bases = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._remote.num_bytes}
-        self._position = bases[whence] + offset
-        return self._position
+        position = bases[whence] + offset
+        if self._stop is not None and position != self._position:
+            raise io.UnsupportedOperation
+        self._position = position
+        return position
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer).cast("B")
-        data = self._next_bytes(min(len(view), self._remote.num_bytes - self._position))
+        length = max(0, min(len(view), self._remote.num_bytes - self._position))
+        if self._stop is None:
+            data = self._remote.read(self._position, length)
+        else:
+            if length and not len(self._chunk):
+                self._chunk = self._next_chunk(self._stop)
+            data, self._chunk = self._chunk[:length], self._chunk[length:]
         view[: len(data)] = data.data
         self._position += len(data)
         return len(data)
 
-    def _next_bytes(self, length: int) -> Bytes:
-        """Returns at most so many bytes from the position on."""
-        return self._remote.read(self._position, max(0, length))
-
-
-class _SequentialStream(RemoteStream):
-    """An object read from some byte on, with what comes next on its way.
-
-    Args:
-        remote: the object.
-        start: the byte to begin with.
-        stop: what lies behind is fetched only when it is read, little by little.
-    """
-
-    def __init__(self, remote: RemoteFile, *, start: int, stop: int) -> None:
-        super().__init__(remote)
-        self._position = self._announced = self._chunk_start = start
-        self._chunk: Bytes = np.empty(0, dtype=np.uint8)
-        self._stop = stop
-        self._tail_bytes = _TAIL_BYTES
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        if (offset, whence) not in ((0, os.SEEK_CUR), (self._position, os.SEEK_SET)):
-            raise io.UnsupportedOperation
-        return self._position
-
-    def _next_bytes(self, length: int) -> Bytes:
-        begin = self._position - self._chunk_start
-        if begin == len(self._chunk):
-            begin, self._chunk, self._chunk_start = 0, self._next_chunk(), self._position
-        return self._chunk[begin : begin + length]
-
-    def _next_chunk(self) -> Bytes:
+    def _next_chunk(self, stop: int) -> Bytes:
         step = self._remote.settings.block_bytes
-        if self._position >= self._stop:
-            self._stop = min(self._position + self._tail_bytes, self._remote.num_bytes)
+        if self._position >= stop:
+            stop = self._stop = min(self._position + self._tail_bytes, self._remote.num_bytes)
             self._tail_bytes = min(2 * self._tail_bytes, step)
-        ahead = min(self._position + _STEPS_AHEAD * step, self._stop)
+        ahead = min(self._position + _STEPS_AHEAD * step, stop)
         while self._announced < ahead:  # one by one, so that they are not merged into one request
-            length = min(step, self._stop - self._announced)
+            length = min(step, stop - self._announced)
             self._remote.will_need(np.array([self._announced]), np.array([length]))
             self._announced += length
-        return self._remote.read(self._position, min(step, self._stop - self._position))
+        return self._remote.read(self._position, min(step, stop - self._position))
 
 
 def open_stream(
@@ -248,7 +230,7 @@ def open_stream(
     if is_remote(path):
         remote = RemoteFile(path, version=version)
         end = remote.num_bytes if stop is None else min(stop, remote.num_bytes)
-        return io.BufferedReader(_SequentialStream(remote, start=start, stop=end), buffer_bytes), remote.num_bytes
+        return io.BufferedReader(RemoteStream(remote, start=start, stop=end), buffer_bytes), remote.num_bytes
     with storage_errors("open", path):
         file = io.FileIO(path)
         if start:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
@@ -36,9 +37,7 @@ class SourceStatistics:
 
     def __add__(self, other: SourceStatistics) -> SourceStatistics:
         """Returns what two processes read of a source together."""
-        return SourceStatistics.from_numbers(
-            [mine + theirs for mine, theirs in zip(self.numbers(), other.numbers(), strict=True)]
-        )
+        return SourceStatistics.from_numbers(map(operator.add, self.numbers(), other.numbers()))
 
     def numbers(self) -> tuple[float, ...]:
         """Returns the values, in the order of the fields."""

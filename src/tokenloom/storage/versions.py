@@ -97,7 +97,7 @@ def version_of(path: str) -> FileVersion:
         with storage_errors("open", path):
             raise
     if not stat.S_ISREG(status.st_mode):
-        raise not_regular(path, status.st_mode)
+        raise _not_regular(path, status.st_mode)
     return FileVersion.of(status)
 
 
@@ -115,7 +115,7 @@ def open_regular(path: str) -> int:
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # reading a folder is an error of its own
         return descriptor
     os.close(descriptor)
-    raise not_regular(path, mode)
+    raise _not_regular(path, mode)
 
 
 def read_at_most(descriptor: int, num_bytes: int) -> bytes:
@@ -137,11 +137,10 @@ def check_version(descriptor: int, expected: FileVersion | None, path: str) -> N
         expected.check(FileVersion.of(os.fstat(descriptor)), path)
 
 
-def not_regular(path: str, mode: int) -> StorageError:
+def _not_regular(path: str, mode: int) -> StorageError:
     """Returns the error for what has the name of a file and is none."""
     if stat.S_ISDIR(mode):
-        error = StorageError(f"cannot open `{path}`: {os.strerror(errno.EISDIR)}")
-        error.__cause__ = IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        return error
-    message = f"cannot open `{path}`: expected a regular file, found {_KINDS.get(stat.S_IFMT(mode), 'something else')}"
-    return StorageError(message, hint="write it into a file first")
+        with storage_errors("open", path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    expected = f"expected a regular file, found {_KINDS.get(stat.S_IFMT(mode), 'something else')}"
+    return StorageError(f"cannot open `{path}`: {expected}", hint="write it into a file first")

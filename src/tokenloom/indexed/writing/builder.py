@@ -26,8 +26,8 @@ from tokenloom.indexed.writing.outputs import PendingDataset, publish_datasets
 from tokenloom.kernels import RecordBuilder
 from tokenloom.setting_types import checked_path
 from tokenloom.storage.atomic import PendingFile
-from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.local import MappedFile
+from tokenloom.storage.objects import PendingObject
 from tokenloom.storage.publishing import OutputLock, canonical_name
 from tokenloom.storage.resolve import exists, open_pending
 

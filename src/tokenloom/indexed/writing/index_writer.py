@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import StorageError
 from tokenloom.indexed.layout import Header
-from tokenloom.storage.atomic import PendingFile, storage_errors
-from tokenloom.storage.locks import write_at
+from tokenloom.storage.atomic import PendingFile, storage_errors, write_at
 
 
 class IndexWriter:

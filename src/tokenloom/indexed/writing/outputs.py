@@ -16,7 +16,7 @@ from tokenloom.indexed.manifests import manifest_path
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.local import MappedFile
-from tokenloom.storage.publishing import FileGroup, OutputLock, canonical_name, exists_error, publish_together, tidy
+from tokenloom.storage.publishing import FileGroup, OutputLock, canonical_name, exists_error, publish_together, recover
 from tokenloom.storage.resolve import exists, keep_copy, open_pending, open_source, remove
 
 _COMPARED_BYTES = 64 << 20
@@ -42,8 +42,7 @@ def dataset_paths(prefix: str) -> list[str]:
 
 def existing_path(prefix: str) -> str | None:
     """Returns the path of a file of a dataset that is there, None if there is none."""
-    if not is_remote(prefix):
-        tidy(idx_path(prefix))
+    recover(idx_path(prefix))
     return next((path for path in dataset_paths(prefix) if exists(path)), None)
 
 

@@ -8,7 +8,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache, lru_cache
 from pathlib import Path
@@ -33,6 +33,9 @@ _WAYS = {
     **dict.fromkeys(("http", "https"), "sign the address"),
 }
 """To credentials, by scheme."""
+
+_STORES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
+"""The library's classes, by scheme."""
 
 _MOST_SIGNED_STORES = 128
 """Kept for addresses with queries, which have one each; the oldest goes first."""
@@ -133,11 +136,8 @@ class ObstoreClient:
             self._library.put(self._writer, address.key, Path(path), chunk_size=part)
 
     def delete(self, address: ObjectAddress) -> None:
-        try:
-            with self._worded(address):
-                self._library.delete(self._writer, address.key)
-        except MissingObjectError:
-            pass
+        with suppress(MissingObjectError), self._worded(address):
+            self._library.delete(self._writer, address.key)
 
     def keys(self, address: ObjectAddress) -> list[str]:
         with self._worded(address):
@@ -228,30 +228,23 @@ def check_endpoint(variable: str, url: str) -> None:
 def _make_store(
     address: ObjectAddress, endpoint: tuple[str, str] | None, options: dict[str, Any], *, max_retries: int
 ) -> Any:
-    stores = require("obstore.store", extra="s3")
-    retries = {"max_retries": max_retries}
     if address.scheme in ("http", "https"):
         return _make_http_store(address.root, options, max_retries=max_retries)
-    if address.scheme == "gs":
-        return stores.GCSStore(address.bucket, client_options=options, retry_config=retries)
-    if address.scheme == "az":
-        return stores.AzureStore(address.bucket, client_options=options, retry_config=retries)
-    url = None if endpoint is None else endpoint[1]
-    if url is not None and url.startswith("http://"):  # which `s3_endpoint` has found to be allowed
-        options = {**options, "allow_http": True}  # the library reads AWS_ALLOW_HTTP only where no options are given
-    return stores.S3Store(
-        address.bucket,
-        **({} if url is None else {"endpoint": url}),
-        client_options=options,
-        retry_config=retries,
-        credential_provider=_boto3_credentials(),
-    )
+    more: dict[str, Any] = {}
+    if address.scheme == "s3":
+        more["credential_provider"] = _boto3_credentials()
+    if endpoint is not None:
+        more["endpoint"] = endpoint[1]
+        # `s3_endpoint` has found it to be allowed; the library reads AWS_ALLOW_HTTP only where no options are given.
+        options = {**options, "allow_http": endpoint[1].startswith("http://")}
+    kind = getattr(require("obstore.store", extra="s3"), _STORES[address.scheme])
+    return kind(address.bucket, client_options=options, retry_config={"max_retries": max_retries}, **more)
 
 
 def _make_http_store(url: str, options: dict[str, Any], *, max_retries: int) -> Any:
-    stores = require("obstore.store", extra="s3")
     options = {**options, "allow_http": url.startswith("http://")}
-    return stores.HTTPStore.from_url(url, client_options=options, retry_config={"max_retries": max_retries})
+    store = require("obstore.store", extra="s3").HTTPStore
+    return store.from_url(url, client_options=options, retry_config={"max_retries": max_retries})
 
 
 def _boto3_credentials() -> Any | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from tokenloom.errors import MissingObjectError, StorageError
@@ -29,51 +30,45 @@ class MultiStorageClient:
         self._types = require("multistorageclient.types", extra="msc")
 
     def version(self, address: ObjectAddress) -> ObjectVersion:
-        with self._worded(address):
-            client, path = self._library.resolve_storage_client(str(address))
+        with self._resolved(address) as (client, path):
             found = client.info(path)
         return ObjectVersion(num_bytes=found.content_length, etag=found.etag)
 
     def read(self, address: ObjectAddress, start: int, stop: int, version: ObjectVersion) -> Any:
-        with self._worded(address):
-            client, path = self._library.resolve_storage_client(str(address))
+        with self._resolved(address) as (client, path):
             data = client.read(path, self._types.Range(offset=start, size=stop - start))
         if (found := self.version(address)) != version:
             raise replaced(address, version, found)
         return data
 
     def upload(self, address: ObjectAddress, path: str) -> None:
-        with self._worded(address):
-            client, remote = self._library.resolve_storage_client(str(address))
+        with self._resolved(address) as (client, remote):
             client.upload_file(remote, path)
 
     def delete(self, address: ObjectAddress) -> None:
-        try:
-            with self._worded(address):
-                client, path = self._library.resolve_storage_client(str(address))
-                client.delete(path)
-        except MissingObjectError:
-            pass
+        with suppress(MissingObjectError), self._resolved(address) as (client, path):
+            client.delete(path)
 
     def keys(self, address: ObjectAddress) -> list[str]:
         folder = as_folder(address)
-        with self._worded(address):
-            client, path = self._library.resolve_storage_client(f"{address.root}/{folder}")
-            names = [each.key[len(path) :] for each in client.list(path=path) if each.key.startswith(path)]
-        return [folder + name for name in names if name and "/" not in name]
+        return [key for key in self._below(address) if "/" not in key[len(folder) :]]
 
     def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
-        folder = as_folder(address)
-        with self._worded(address):
-            client, path = self._library.resolve_storage_client(f"{address.root}/{folder}")
-            keys = [folder + each.key[len(path) :] for each in client.list(path=path) if each.key.startswith(path)]
         # The entries of a listing do not have the etags of all stores.
-        return {key: self.version(ObjectAddress(address.scheme, address.bucket, key)) for key in keys if key != folder}
+        return {key: self.version(replace(address, key=key)) for key in self._below(address)}
+
+    def _below(self, address: ObjectAddress) -> list[str]:
+        """Returns all keys below a folder."""
+        folder = as_folder(address)
+        with self._resolved(replace(address, key=folder)) as (client, path):
+            names = [each.key[len(path) :] for each in client.list(path=path) if each.key.startswith(path)]
+        return [folder + name for name in names if name]
 
     @contextmanager
-    def _worded(self, address: ObjectAddress) -> Iterator[None]:
+    def _resolved(self, address: ObjectAddress) -> Iterator[tuple[Any, str]]:
+        """Yields the library's client of a profile and the path in it, and words its errors."""
         try:
-            yield
+            yield self._library.resolve_storage_client(str(address))
         except FileNotFoundError as error:
             raise missing(address) from clean_cause(error)
         except PermissionError as error:

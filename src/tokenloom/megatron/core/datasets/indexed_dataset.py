@@ -36,9 +36,8 @@ from tokenloom.megatron.core.datasets.object_storage_utils import (  # noqa: F40
 from tokenloom.megatron.core.datasets.utils import log_single_rank, logger  # noqa: F401
 from tokenloom.overrides import overrides
 from tokenloom.storage.atomic import PendingFile
-from tokenloom.storage.copies import PendingObject
 from tokenloom.storage.local import Bytes, ByteSource, MappedFile, PositionalFile, map_file
-from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.objects import PendingObject, RemoteFile
 from tokenloom.storage.resolve import open_pending, remove
 from tokenloom.storage.secrets import queries_for_child, remember
 from tokenloom.storage.settings import ObjectStorageSettings
