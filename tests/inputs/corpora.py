@@ -18,6 +18,7 @@ import zstandard
 
 from tokenloom.inputs import InputSlice
 from tokenloom.inputs.find import inspect_input, whole_file
+from tokenloom.inputs.limits import ReadLimits
 from tokenloom.inputs.record_format import SliceReader, open_slice
 from tokenloom.inputs.records import ParsedBlock, parse_block
 
@@ -49,7 +50,11 @@ def write_arrow(path: Path, rows: Any, *, batch_rows: int = 1000, stream: bool =
 
 def open_whole(path: Path, *, input_format: Any = None, block_bytes: int = 1000, **options: Any) -> SliceReader:
     slice_ = whole_file(inspect_input(str(path), input_format=input_format))
-    return open_slice(slice_, block_bytes=block_bytes, **options)
+    return open_limited(slice_, block_bytes=block_bytes, **options)
+
+
+def open_limited(slice_: InputSlice, *, block_bytes: int, keys: Any = None, **limits: int) -> SliceReader:
+    return open_slice(slice_, block_bytes=block_bytes, keys=keys, limits=ReadLimits(**limits))
 
 
 def parse_file(path: Path, keys: Sequence[str] = ("text",), **options: Any) -> list[ParsedBlock]:
@@ -60,7 +65,7 @@ def parse_file(path: Path, keys: Sequence[str] = ("text",), **options: Any) -> l
 def parse_slices(slices: Iterable[InputSlice], keys: Sequence[str] = ("text",), **options: Any) -> list[ParsedBlock]:
     parsed: list[ParsedBlock] = []
     for slice_ in slices:
-        with closing(open_slice(slice_, keys=keys, **options)) as reader:
+        with closing(open_limited(slice_, keys=keys, **options)) as reader:
             parsed += [parse_block(block, keys) for block in reader.blocks()]
     return parsed
 

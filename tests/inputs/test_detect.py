@@ -42,7 +42,6 @@ def test_name_and_first_bytes_tell_format_and_compression(tmp_path: Path, name: 
         ("a.dat.gz", LINE, {}, "neither the name nor the first bytes of `{path}` tell its format"),
         ("a.txt", LINE, {}, "`{path}` is text: expected to be told whether a document is a line or a file"),
         ("a.parquet.gz", LINE, {}, "expected Parquet that compresses inside, found a whole file in gzip: `{path}`"),
-        ("a.jsonl", b"PAR1", {}, "expected JSON lines in `{path}`, found Parquet by its first bytes"),
         ("a", LINE, {"input_format": "xml"}, "expected an input format out of jsonl, text-lines, text-files, "),
     ],
 )

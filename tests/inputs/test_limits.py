@@ -15,11 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.inputs.corpora import bad, documents, parse_file, parse_slices, write_arrow
+from tests.inputs.corpora import bad, documents, open_limited, parse_file, parse_slices, write_arrow
 
 from tokenloom.inputs import InputSlice
 from tokenloom.inputs.find import inspect_input
-from tokenloom.inputs.record_format import open_slice
 
 
 def repeated(open_file: Callable[[Path], Any], path: Path, piece: bytes, num_bytes: int) -> Path:
@@ -55,7 +54,7 @@ def test_slices_read_a_line_that_is_longer_than_them_once(tmp_path: Path):
     parsed = parse_slices(slices, block_bytes=10_000, max_record_bytes=20_000)
     assert documents(parsed) == [["a"], ["b"]]
     assert [line for line, _ in bad(parsed)] == [2]
-    reader = open_slice(slices[0], block_bytes=10_000, max_record_bytes=20_000)
+    reader = open_limited(slices[0], block_bytes=10_000, max_record_bytes=20_000)
     list(reader.blocks())
     assert reader.num_text_bytes < 600_000  # not the rest of the line, which other slices pass over
     reader.close()
@@ -81,8 +80,8 @@ import json, re, sys
 from contextlib import closing
 from pathlib import Path
 import pyarrow.compute, pyarrow.parquet, zstandard
-from tokenloom.inputs.find import whole_file
-from tokenloom.inputs.find import inspect_input
+from tokenloom.inputs.find import inspect_input, whole_file
+from tokenloom.inputs.limits import ReadLimits
 from tokenloom.inputs.record_format import open_slice
 from tokenloom.inputs.records import parse_block
 
@@ -95,7 +94,8 @@ before = most_kilobytes()
 num_documents = num_blank = 0
 bad = []
 slice_ = whole_file(inspect_input(path, input_format=input_format))
-with closing(open_slice(slice_, block_bytes=1 << 20, keys=["text"], max_record_bytes=8 << 20)) as reader:
+limits = ReadLimits(max_record_bytes=8 << 20)
+with closing(open_slice(slice_, block_bytes=1 << 20, keys=["text"], limits=limits)) as reader:
     for number, block in zip(range(most_blocks), reader.blocks()):
         parsed = parse_block(block, ["text"])
         num_documents += parsed.num_documents

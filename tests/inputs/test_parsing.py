@@ -127,7 +127,7 @@ def test_line_that_is_too_long_is_bad():
     parsed = parse_block(JsonLineBlock(path="lines", data=b"xxx", first_record=7, too_long=True), ("a", "b"))
     assert (parsed.num_documents, len(parsed.columns)) == (0, 2)
     assert parsed.bad_lines[0].line == 7
-    assert "longer than 268435456 bytes" in parsed.bad_lines[0].reason
+    assert "longer than 16777216 bytes" in parsed.bad_lines[0].reason
 
 
 def test_keys_lead_into_objects_unless_they_hold_the_dot_themselves(tmp_path: Path):

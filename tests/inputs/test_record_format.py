@@ -25,7 +25,7 @@ from tokenloom.tokenizers.plain import ByteTokenizer
 class FortuneReader(SliceReader):
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
         super().__init__(slice_, options)
-        self._stream = SliceStream(slice_, max_window_bytes=options.max_window_bytes)
+        self._stream = SliceStream(slice_, max_window_bytes=options.limits.max_window_bytes)
 
     @property
     def position(self) -> int:
@@ -36,7 +36,7 @@ class FortuneReader(SliceReader):
         for text in texts if self._slice.file.compression != "none" else texts[self._slice.start : self._slice.stop]:
             self.num_rows += 1
             self.num_text_bytes += len(text)
-            yield FileBlock(path=self._slice.file.path, data=text, max_record_bytes=self._max_record_bytes)
+            yield FileBlock(path=self._slice.file.path, data=text, max_record_bytes=self._limits.max_record_bytes)
 
     def close(self) -> None:
         self._stream.close()
@@ -46,7 +46,6 @@ class Fortunes(RecordFormat):
     title = "Fortunes"
     suffixes = (".fortune",)
     magics = (b"%FORTUNE\n",)
-    opens_to_cut = True
 
     def unit_bytes(self, file: InputFile) -> Sequence[int]:
         if file.compression != "none":
@@ -89,6 +88,3 @@ def test_it_is_told_from_names_and_first_bytes_and_by_the_user(tmp_path: Path):
     assert formats_by_name("a.fortune.zst") == ("fortunes",)
     assert inspect_input(str(tmp_path / "nameless")).format == "fortunes"
     assert CorpusSettings(input_format="fortunes").input_format == "fortunes"
-    (tmp_path / "lines.jsonl").write_text("%FORTUNE\none\n")
-    with pytest.raises(ConfigError, match=r"expected JSON lines in `.*lines.jsonl`, found Fortunes by its first bytes"):
-        inspect_input(str(tmp_path / "lines.jsonl"))

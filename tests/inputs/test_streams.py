@@ -80,7 +80,7 @@ def test_what_follows_compressed_data_must_be_compressed_too(tmp_path: Path, nam
 def test_a_dictionary_of_xz_that_takes_too_much_memory_is_refused(tmp_path: Path):
     path = tmp_path / "a.jsonl.xz"
     path.write_bytes(lzma.compress(b"{}\n", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 30}]))
-    with pytest.raises(InputError, match="expected a xz window of at most 128 MiB, found a larger one") as caught:
+    with pytest.raises(InputError, match="the xz data cannot be decompressed: Memory usage limit") as caught:
         parse_file(path)
     assert "`max_window_bytes`" in caught.value.hint
     assert bad(parse_file(path, max_window_bytes=1 << 30)) == [(1, "no key 'text'; found none")]
@@ -92,9 +92,9 @@ def test_window_that_takes_too_much_memory_is_refused(tmp_path: Path):
         compressor = zstandard.ZstdCompressor(compression_params=parameters)
         with compressor.stream_writer(file) as stream:
             stream.write(LINES)
-    with pytest.raises(InputError, match="expected a zstd window of at most 128 MiB") as caught:
+    with pytest.raises(InputError, match=r"the zstd data cannot be decompressed: .*too much memory") as caught:
         blocks_of(tmp_path / "a.zst")
-    assert "--long" in caught.value.hint
+    assert caught.value.hint.endswith("allow more than 128 MiB with `max_window_bytes`")
 
 
 @given(

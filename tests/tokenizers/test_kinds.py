@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from tokenloom.tokenizers.text_tokenizer import Encoded, TokenRoles, joined, req
 class WordTokenizer(TokenRoles):
     kind = "words"
     engine_name = "words"
-    special_tokens: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, path: str, data: bytes, options: TokenizerOptions) -> None:
         self.words = data.decode().split()

@@ -45,9 +45,7 @@ def test_roles_are_those_that_the_model_names(sides):
 def test_control_symbols_are_text_and_user_symbols_are_ids(sides):
     tokenizer, library = sides
     assert not {1, 2, 3, 4} & set(tokenizer.tokenize("<s>a</s> <pad><cls>"))
-    user = library.piece_to_id("<|user|>")
-    assert user in tokenizer.tokenize("a<|user|>b")
-    assert tokenizer.special_tokens == {"<|user|>": user, "<extra_id_1>": user + 1, "<extra_id_0>": user + 2}
+    assert library.piece_to_id("<|user|>") in tokenizer.tokenize("a<|user|>b")
 
 
 @pytest.mark.parametrize("data", [b"", b"garbage", b"\x0a\xff\xff\xff\xff\x0f"])

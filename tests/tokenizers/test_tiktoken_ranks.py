@@ -87,14 +87,11 @@ def test_text_that_the_expression_gives_up_on_is_named():
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (
-            lambda lines: [*lines[:300], b"not base64 at all"],
-            "line 301 of `x`: expected a token in base64 and its rank",
-        ),
-        (lambda lines: [*lines, b"YQ== 12.5"], "expected a token in base64 and its rank, found b'YQ== 12.5'"),
-        (lambda lines: [*lines, b"YQ== 5000"], "token b'a' of rank 5000 comes twice"),
-        (lambda lines: [*lines, b"YWFhYWFhYWFhYWFh 4"], "token b'aaaaaaaaaaaa' of rank 4 comes twice"),
-        (lambda lines: [*lines, b"YWFhYWFhYWFhYWFh -1"], "of rank -1 comes twice, or its rank is too large"),
+        (lambda lines: [*lines[:300], b"not base64 at all"], "`x`: expected lines of a token in base64 and its rank: "),
+        (lambda lines: [*lines, b"YQ== 12.5"], "expected lines of a token in base64 and its rank: .*12.5"),
+        (lambda lines: [*lines, b"YQ== 5000"], "expected each token and each rank once"),
+        (lambda lines: [*lines, b"YWFhYWFhYWFhYWFh 4"], "expected each token and each rank once"),
+        (lambda lines: [*lines, b"YWFhYWFhYWFhYWFh -1"], "`tiktoken` refuses `x` with the pattern"),
         (
             lambda lines: lines[:200],
             "`x` has no rank for 56 of the 256 bytes, such as 0x00\nhint: was the file cut off?",
@@ -120,11 +117,14 @@ def test_description_beside_the_file(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "cannot read `.*ranks.json`"),
-        ("[]", "does not describe a rank file: it has no `pattern`\nhint: expected an object with `pattern` and"),
-        ("{}", "it has no `pattern`"),
-        ('{"pattern": "x", "specials": {}}', "'specials' is dict {}"),
-        ('{"pattern": 3}', "'pattern' is int 3"),
+        ("{", "`.*ranks.json` does not describe a rank file: Expecting"),
+        (
+            "[]",
+            "does not describe a rank file: expected an object, found.*\\nhint: expected an object with `pattern` and",
+        ),
+        ("{}", "expected `pattern`, found none"),
+        ('{"pattern": "x", "specials": {}}', "it has 'specials'"),
+        ('{"pattern": 3}', "`pattern`.* found 3"),
     ],
 )
 def test_description_that_is_none_is_named(tmp_path: Path, text: str, message: str):
@@ -134,17 +134,17 @@ def test_description_that_is_none_is_named(tmp_path: Path, text: str, message: s
 
 
 def test_pattern_that_is_none_is_named():
-    with pytest.raises(
-        TokenizerError, match=r"the pattern '\(' is not one of tiktoken's.*\nhint: .*r50k, p50k, cl100k, o200k"
-    ):
+    with pytest.raises(TokenizerError, match=r"refuses .* with the pattern '\('.*\nhint: .*r50k, p50k, cl100k, o200k"):
         make_tiktoken(pattern="(")
 
 
-@pytest.mark.parametrize("encoding", PUBLISHED.values(), ids=lambda encoding: encoding.name)
-def test_published_encodings_are_those_of_the_library(encoding, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("name", "encoding"), PUBLISHED.values(), ids=lambda value: value if type(value) is str else ""
+)
+def test_published_encodings_are_those_of_the_library(name: str, encoding, monkeypatch: pytest.MonkeyPatch):
     hashes = []
     monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda _, expected_hash: hashes.append(expected_hash))
-    expected = openai_public.ENCODING_CONSTRUCTORS[encoding.name]()
-    assert PUBLISHED[hashes[0]] == encoding
+    expected = openai_public.ENCODING_CONSTRUCTORS[name]()
+    assert PUBLISHED[hashes[0]] == (name, encoding)
     assert (PATTERNS[encoding.pattern], encoding.special_tokens) == (expected["pat_str"], expected["special_tokens"])
     assert GIGATOKEN_SCHEMES[PATTERNS[encoding.pattern]] in ("gpt2", "gpt4", "o200k")

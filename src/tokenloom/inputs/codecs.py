@@ -11,7 +11,7 @@ import bz2
 import lzma
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from io import BufferedReader
 from typing import Any
 
@@ -40,18 +40,12 @@ class Codec:
         suffixes: suffixes of its files, in lower case.
         magic: first bytes that tell it.
         decoder: returns what opens members that look back on so many bytes at most.
-        may_be_padded: whether zeros between members mean nothing.
-        too_large: how what is raised ends for a member that looks back on more; empty if none does.
-        how_to_have_less: how to compress so that it does not.
     """
 
     name: str
     suffixes: tuple[str, ...]
     magic: bytes
     decoder: Callable[[int], Decoder]
-    may_be_padded: bool = False
-    too_large: str = ""
-    how_to_have_less: str = ""
 
 
 class _MemberReader:
@@ -84,28 +78,22 @@ class _MemberReader:
                     break
             if self._member is None:
                 self._is_empty = False
-                if self._codec.may_be_padded and not (data := data.lstrip(b"\0")):
+                if not (data := data.lstrip(b"\0")):  # padding, as xz has it between streams
                     continue
                 self._member = self._open_member()
             try:
                 self._text = memoryview(self._member.decompress(data, count))
             except self._errors as error:
-                raise self._refused(error) from error
+                message = f"`{self._path}`: the {self._codec.name} data cannot be decompressed: {error}"
+                more = f"compress it with a smaller window, or allow more than {self._window_bytes >> 20} MiB"
+                is_too_large = "emory" in str(error)  # in the words of both libraries that know a limit
+                raise InputError(message, hint=f"{more} with `max_window_bytes`" if is_too_large else None) from error
             if self._member.eof:
                 self._unread, self._member = self._member.unused_data, None
         if not self._text and (self._member is not None or self._is_empty):
             message = f"`{self._path}`: the {self._codec.name} data ends too early"
             raise InputError(message, hint="the file is truncated or still being written")
         return bool(self._text)
-
-    def _refused(self, error: Exception) -> InputError:
-        name = self._codec.name
-        if not self._codec.too_large or not str(error).endswith(self._codec.too_large):
-            return InputError(f"`{self._path}`: expected {name} data, but it is damaged: {error}")
-        limit = f"{self._window_bytes >> 20} MiB"
-        message = f"`{self._path}`: expected a {name} window of at most {limit}, found a larger one"
-        hint = f"compress it anew {self._codec.how_to_have_less}; or allow more with `max_window_bytes`"
-        return InputError(message, hint=hint)
 
 
 class _ZstdFrame:
@@ -143,29 +131,14 @@ def _xz_decoder(window_bytes: int) -> Decoder:
 
 
 GZIP = Codec(name="gzip", suffixes=(".gz",), magic=b"\x1f\x8b", decoder=_gzip_decoder)
-ZSTD = Codec(
-    name="zstd",
-    suffixes=(".zst", ".zstd"),
-    magic=b"\x28\xb5\x2f\xfd",
-    decoder=_zstd_decoder,
-    too_large="Frame requires too much memory for decoding",
-    how_to_have_less="without `--long`, or with `--long=27`",
-)
+ZSTD = Codec(name="zstd", suffixes=(".zst", ".zstd"), magic=b"\x28\xb5\x2f\xfd", decoder=_zstd_decoder)
 BZ2 = Codec(
     name="bz2",
     suffixes=(".bz2",),
     magic=b"BZh",
     decoder=lambda _window_bytes: (bz2.BZ2Decompressor, (OSError, ValueError)),
 )
-XZ = Codec(
-    name="xz",
-    suffixes=(".xz",),
-    magic=b"\xfd7zXZ\x00",
-    decoder=_xz_decoder,
-    may_be_padded=True,
-    too_large="Memory usage limit exceeded",
-    how_to_have_less="with `-9` at most",
-)
+XZ = Codec(name="xz", suffixes=(".xz",), magic=b"\xfd7zXZ\x00", decoder=_xz_decoder)
 
 CODECS: Registry[Codec] = Registry(
     "compression", {name: f"tokenloom.inputs.codecs:{name.upper()}" for name in ("gzip", "zstd", "bz2", "xz")}
@@ -173,24 +146,18 @@ CODECS: Registry[Codec] = Registry(
 """Compressions by the name that messages and manifests have for them."""
 
 
+HEAD_BYTES = 64
+"""First bytes of a file that are looked at to tell its compression and its format."""
+
+
 def compression_by_suffix(suffix: str) -> str:
     """Returns the compression that the suffix of a name tells, "none" if it tells none."""
-    return _by_suffix(tuple(CODECS)).get(suffix.lower(), "none")
-
-
-@cache
-def _by_suffix(names: tuple[str, ...]) -> dict[str, str]:
-    return {suffix: name for name in names for suffix in CODECS[name].suffixes}
+    return next((name for name, codec in CODECS.items() if suffix.lower() in codec.suffixes), "none")
 
 
 def compression_of(head: bytes) -> str:
-    """Returns the compression that the first bytes of a file tell, `magic_bytes` of them; "none" if they tell none."""
+    """Returns the compression that the first bytes of a file tell, "none" if they tell none."""
     return next((name for name, codec in CODECS.items() if head.startswith(codec.magic)), "none")
-
-
-def magic_bytes() -> int:
-    """Returns how many first bytes of a file tell its compression."""
-    return max(len(codec.magic) for codec in CODECS.values())
 
 
 def read_from(file: BufferedReader, path: str, count: int) -> bytes:

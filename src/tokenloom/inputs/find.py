@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import itertools
 import logging
 import os
 import posixpath
+import re
 import stat
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 
 from tokenloom.errors import ConfigError, InputError, MissingObjectError, StorageError
 from tokenloom.inputs import STDIN, InputFile, InputSlice
-from tokenloom.inputs.codecs import compression_by_suffix, compression_of, magic_bytes
+from tokenloom.inputs.codecs import HEAD_BYTES, compression_by_suffix, compression_of
 from tokenloom.inputs.formats import FORMATS
-from tokenloom.inputs.patterns import is_pattern, literal_folder, matches
 from tokenloom.inputs.streams import version_of
 from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.atomic import storage_errors
@@ -33,6 +34,7 @@ Shard = tuple[InputSlice, ...]
 _NUM_THREADS = 16
 """Threads that open files at the same time: each costs a few round trips where files are far away."""
 
+_MOST_FOLDERS_DEEP = 32
 _METADATA_SUFFIX = ".json"
 """Suffix of files that say something about the data, in folders of other formats."""
 
@@ -63,13 +65,7 @@ def split_suffix(path: str) -> tuple[str, str]:
 def formats_by_name(path: str) -> tuple[str, ...]:
     """Returns the formats that a name may stand for, none where it tells nothing."""
     suffix = os.path.splitext(split_suffix(path)[0])[1].lower()
-    return _formats_by_suffix(tuple(FORMATS)).get(suffix, ())
-
-
-@cache
-def _formats_by_suffix(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    suffixes = {suffix for name in names for suffix in FORMATS[name].suffixes}
-    return {suffix: tuple(name for name in names if suffix in FORMATS[name].suffixes) for suffix in suffixes}
+    return tuple(name for name, found in FORMATS.items() if suffix in found.suffixes)
 
 
 def inspect_input(
@@ -91,7 +87,7 @@ def inspect_input(
         version: version of the object, where it is known.
 
     Raises:
-        ConfigError: its format cannot be told, or is not what `input_format` says, or is compressed twice.
+        ConfigError: its format cannot be told, or is compressed twice.
         StorageError: it cannot be opened.
     """
     check_format(input_format)
@@ -102,20 +98,18 @@ def inspect_input(
     chosen = input_format or (names[0] if len(names) == 1 else None)
     is_told = compression != "none" or (chosen is not None and FORMATS[chosen].compresses_inside)
     num_bytes, change, head = _look(path, version, with_head=not is_told)
-    by_head = next((name for name, found in FORMATS.items() if head.startswith(found.magics)), None)
     if chosen is None:
-        chosen = by_head or default_format
+        by_head = (name for name, found in FORMATS.items() if head.startswith(found.magics))
+        chosen = next(by_head, default_format)
     if chosen is None:
         raise _unknown(path, names)
-    title = FORMATS[chosen].title
-    if by_head not in (None, chosen) and not FORMATS[chosen].may_begin_with_anything:
-        message = f"expected {title} in `{path}`, found {FORMATS[by_head].title} by its first bytes"
-        raise ConfigError(message, hint=f"name the format {by_head}")
-    if not FORMATS[chosen].compresses_inside:
-        compression = compression_of(head) if compression == "none" else compression
-    elif compression != "none":
-        message = f"expected {title} that compresses inside, found a whole file in {compression}: `{path}`"
+    if FORMATS[chosen].compresses_inside and compression != "none":
+        message = (
+            f"expected {FORMATS[chosen].title} that compresses inside, found a whole file in {compression}: `{path}`"
+        )
         raise ConfigError(message, hint="decompress the file")
+    if not FORMATS[chosen].compresses_inside and compression == "none":
+        compression = compression_of(head)
     return InputFile(path=path, format=chosen, compression=compression, num_bytes=num_bytes, version=change)
 
 
@@ -150,17 +144,11 @@ def _look(path: str, version: ObjectVersion | None, *, with_head: bool) -> tuple
     """Returns the size of a file, what tells its version, and its first bytes if they are asked for."""
     if is_remote(path):
         remote = RemoteFile(path, version=version)
-        head = remote.read(0, min(_head_bytes(tuple(FORMATS)), remote.num_bytes)).tobytes() if with_head else b""
+        head = remote.read(0, min(HEAD_BYTES, remote.num_bytes)).tobytes() if with_head else b""
         return *version_of(remote.version), head
     with storage_errors("open", path), open(path, "rb", buffering=0) as file:  # those that cannot be read fail here
         status = os.fstat(file.fileno())
-        return status.st_size, str(status.st_mtime_ns), file.read(_head_bytes(tuple(FORMATS)))
-
-
-@cache
-def _head_bytes(names: tuple[str, ...]) -> int:
-    """Returns how many first bytes of a file tell its compression, and which of these formats it has."""
-    return max(magic_bytes(), *(len(magic) for name in names for magic in FORMATS[name].magics))
+        return status.st_size, str(status.st_mtime_ns), file.read(HEAD_BYTES)
 
 
 def cut_inputs(files: Sequence[InputFile], *, shard_bytes: int) -> tuple[Shard, ...]:
@@ -174,16 +162,12 @@ def cut_inputs(files: Sequence[InputFile], *, shard_bytes: int) -> tuple[Shard, 
 
     Args:
         files: files of the corpus.
-        shard_bytes: size of a shard, at most, unless it is a single slice that cannot be cut: bytes of the files as
-            they are, of units as they are decoded.
+        shard_bytes: size of a shard, above 0, at most, unless it is a single slice that cannot be cut: bytes of the
+            files as they are, of units as they are decoded.
 
     Raises:
-        ConfigError: `shard_bytes` is not above 0.
         InputError, StorageError: the units of a file cannot be read.
     """
-    if shard_bytes < 1:
-        message = f"expected shard_bytes of at least 1, got {shard_bytes!r}"
-        raise ConfigError(message)
     shards: list[Shard] = []
     current: list[InputSlice] = []
     num_bytes = 0
@@ -204,19 +188,16 @@ def whole_file(file: InputFile) -> InputSlice:
     Raises:
         InputError, StorageError: the units of a file cannot be read.
     """
-    if file.is_cut_by_bytes:
-        return InputSlice(file=file, start=0, stop=file.num_bytes)
-    return InputSlice(file=file, start=0, stop=len(_unit_bytes(file)))
+    return InputSlice(file=file, start=0, stop=file.num_bytes if file.is_cut_by_bytes else len(_unit_bytes(file)))
 
 
 def _slices(files: Sequence[InputFile], shard_bytes: int) -> Iterator[tuple[InputSlice, int]]:
     """Yields the slices of all files, each with its size."""
-    opened = [file for file in files if FORMATS[file.format].opens_to_cut]
-    with ThreadPoolExecutor(min(_NUM_THREADS, max(1, len(opened)))) as executor:
-        sizes = dict(zip(opened, executor.map(_unit_bytes, opened), strict=True))
+    with ThreadPoolExecutor(_NUM_THREADS) as executor:
+        sizes = executor.map(_unit_bytes, [file for file in files if not file.is_cut_by_bytes])
     for file in files:
         if not file.is_cut_by_bytes:
-            yield from _of_units(file, sizes[file] if file in sizes else _unit_bytes(file), shard_bytes)
+            yield from _of_units(file, next(sizes), shard_bytes)
             continue
         parts = max(1, -(-file.num_bytes // shard_bytes))
         bounds = [file.num_bytes * number // parts for number in range(parts + 1)]
@@ -276,14 +257,13 @@ def find_inputs(names: Sequence[str], *, input_format: str | None = None) -> Fou
     finder = _Finder(input_format=input_format)
     for name in names:
         finder.add(name)
-    finder.skip_links()
-    _refuse_duplicates(finder.paths)
+    finder.read_each_once()
     if not finder.paths:
         listed = ", ".join(f"`{redacted(name)}`" for name in names) or "nothing"
         what = "input files" if input_format is None else f"files of {input_format}"
         message = f"expected {what}, found none in {listed}; {_described(finder.ignored)}"
         raise InputError(message, hint="name the format")
-    with ThreadPoolExecutor(min(_NUM_THREADS, len(finder.paths))) as executor:
+    with ThreadPoolExecutor(_NUM_THREADS) as executor:
         files = tuple(executor.map(finder.inspect, finder.paths))
     return FoundInputs(files=files, ignored=tuple(sorted(finder.ignored)))
 
@@ -293,21 +273,6 @@ def _described(ignored: Sequence[str]) -> str:
         return "no other files either"
     more = ", ..." if len(ignored) > 3 else ""
     return f"{len(ignored)} other files: {', '.join(f'`{path}`' for path in sorted(ignored)[:3])}{more}"
-
-
-def _place_of(path: str) -> str:
-    return path if is_remote(path) or path == STDIN else os.path.realpath(path)
-
-
-def _refuse_duplicates(paths: Iterable[str]) -> None:
-    seen: dict[str, str] = {}
-    for path in paths:
-        place = _place_of(path)
-        if place in seen:
-            also = "" if seen[place] == path else f", as `{seen[place]}` too"
-            message = f"`{path}` is named twice{also}"
-            raise ConfigError(message, hint="a corpus is read once; give datasets weights in the blend instead")
-        seen[place] = path
 
 
 @dataclass(slots=True, kw_only=True)
@@ -324,15 +289,22 @@ class _Finder:
         """Returns what a file is."""
         return inspect_input(path, input_format=self.input_format, version=self.versions.get(path))
 
-    def skip_links(self) -> None:
-        """Leaves out further ways to a file, of which one that is no link is kept, else the first."""
+    def read_each_once(self) -> None:
+        """Leaves out further ways to a file that nobody named, such as links in a folder; refuses those that are named.
+
+        One that is named is kept, else one that is no link, else the first.
+        """
         by_place: dict[str, list[str]] = defaultdict(list)
         for path in self.paths:
-            by_place[_place_of(path)].append(path)
+            by_place[path if is_remote(path) or path == STDIN else os.path.realpath(path)].append(path)
         skipped = set()
         for ways in by_place.values():
-            kept = min(dict.fromkeys(ways), key=lambda path: (path in self.met, os.path.islink(path)))
-            skipped |= {path for path in ways if path != kept and path in self.met}
+            kept, *others = sorted(ways, key=lambda path: (path in self.met, os.path.islink(path)))
+            for path in others:
+                if path == kept or path not in self.met:
+                    message = f"`{path}` is named twice" + ("" if path == kept else f", as `{kept}` too")
+                    raise ConfigError(message, hint="a corpus is read once; give datasets weights in the blend instead")
+                skipped.add(path)
         if skipped:
             self.paths = [path for path in self.paths if path not in skipped]
             self.ignored += skipped
@@ -393,12 +365,15 @@ class _Finder:
     def _add_folder(self, folder: str, paths: Sequence[str]) -> None:
         """Adds the input files out of all files in a folder."""
         chosen: list[tuple[str, int, str]] = []  # the path that tells the place, the number there, the path
-        for parent, members in _by_parent(paths).items():
+        parents: dict[str, list[str]] = defaultdict(list)
+        for path in paths:
+            parents[posixpath.dirname(path)].append(path)
+        for parent, members in parents.items():
             saved = self._saved_files(parent, [posixpath.basename(path) for path in members])
             for path in members:
                 if saved is not None and posixpath.basename(path) in saved:
                     chosen.append((f"{parent}/", saved.index(posixpath.basename(path)), path))
-                elif saved is None and not _is_hidden(path[len(folder) :]) and self._is_input(path):
+                elif saved is None and "/." not in path[len(folder) :] and self._is_input(path):
                     chosen.append((path, 0, path))
                 else:
                     self.ignored.append(path)
@@ -426,17 +401,6 @@ def _no_match(pattern: str) -> InputError:
     return InputError(f"no file matches `{pattern}`", hint=did_you_mean(pattern))
 
 
-def _by_parent(paths: Iterable[str]) -> dict[str, list[str]]:
-    parents: dict[str, list[str]] = defaultdict(list)
-    for path in paths:
-        parents[posixpath.dirname(path)].append(path)
-    return parents
-
-
-def _is_hidden(below: str) -> bool:
-    return "/." in below
-
-
 def _read(path: str) -> bytes:
     return read_start(path, size_of(path))
 
@@ -453,21 +417,61 @@ def _names_in_list(path: str) -> list[str]:
 def _walk(folder: str) -> list[str]:
     """Returns the files in a folder and the folders in it, links followed; folders that are hidden are one entry."""
     found: list[str] = []
-    _walk_into(folder, (), found)
+    with storage_errors("list", folder):
+        for parent, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
+            hidden = [name for name in folders if name.startswith(".")]
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            found += [os.path.join(parent, name) for name in [*names, *hidden]]
+            if parent.count("/") > folder.count("/") + _MOST_FOLDERS_DEEP:
+                message = f"`{folder}` has folders in folders {_MOST_FOLDERS_DEEP} deep"
+                raise InputError(message, hint="do links in it lead in a circle?")
     return found
 
 
-def _walk_into(folder: str, above: tuple[tuple[int, int], ...], found: list[str]) -> None:
-    with storage_errors("list", folder):
-        status = os.stat(folder)
-        place = (status.st_dev, status.st_ino)
-        if place in above:
-            message = f"the links in `{folder}` lead in a circle"
-            raise InputError(message)
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    for entry in entries:
-        path = f"{folder.rstrip('/')}/{entry.name}"
-        if entry.is_dir() and not entry.name.startswith("."):
-            _walk_into(path, (*above, place), found)
-        else:
-            found.append(path)
+def _raise(error: OSError) -> None:
+    raise error
+
+
+_SPECIAL = re.compile(r"[*?\[]")
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name is a glob; addresses of the web have none, and a `?` of their own."""
+    return _SPECIAL.search(name) is not None and not name.startswith(("http://", "https://"))
+
+
+def literal_folder(pattern: str) -> str:
+    """Returns the longest folder that all matches of a glob lie in, with a slash.
+
+    Example:
+        >>> literal_folder("s3://bucket/crawl/part-*/[0-9].jsonl")
+        's3://bucket/crawl/'
+    """
+    special = _SPECIAL.search(pattern)
+    assert special is not None
+    return pattern[: pattern.rindex("/", 0, special.start()) + 1]
+
+
+def matches(address: str, pattern: str) -> bool:
+    """Whether an address matches a glob: `**` as a segment is any number of them, `*` is within one, hidden is hidden.
+
+    Example:
+        >>> matches("s3://bucket/a/b/c.jsonl", "s3://bucket/**/*.jsonl"), matches("s3://bucket/a/b", "s3://bucket/*")
+        (True, False)
+    """
+    names, segments = address.split("/"), pattern.split("/")
+
+    @cache  # of so many pairs only, however many `**` there are
+    def is_match(at: int, place: int) -> bool:
+        if place == len(segments):
+            return at == len(names)
+        segment = segments[place]
+        if segment == "**" and is_match(at, place + 1):
+            return True
+        if at == len(names) or (names[at].startswith(".") and not segment.startswith(".")):
+            return False
+        if segment == "**":
+            return is_match(at + 1, place)
+        return fnmatch.fnmatchcase(names[at], segment) and is_match(at + 1, place + 1)
+
+    return is_match(0, 0)

@@ -18,11 +18,7 @@ RECORD_BYTES = 16 << 20
 """While it is tokenized, a text costs 5 times its size with `gigatoken`, 120 times with `tokenizers`: 2 GB."""
 
 WINDOW_BYTES = 128 << 20
-"""What Zstandard and xz may look back on; the command `zstd` has the same limit. They allocate as much when a file says
-so."""
-
-MEMORY_BYTES = 1 << 30
-"""Larger record batches of tables are refused once they are decoded."""
+"""The command `zstd` has the same limit. Zstandard and xz allocate as much when a file says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +33,7 @@ class ReadLimits:
 
     max_record_bytes: Bytes = RECORD_BYTES
     max_window_bytes: Bytes = WINDOW_BYTES
-    memory_bytes: Bytes = MEMORY_BYTES
+    memory_bytes: Bytes = 1 << 30
 
     def __post_init__(self) -> None:
         """Checks the limits."""
@@ -55,6 +51,9 @@ class ReadLimits:
     def recorded(self) -> dict[str, int]:
         """Returns what of these decides which records are bad, for the manifest; nothing where it is as ever."""
         return {} if self.max_record_bytes == RECORD_BYTES else {"max_record_bytes": self.max_record_bytes}
+
+
+DEFAULT_LIMITS = ReadLimits()
 
 
 def check_shard_bytes(shard_bytes: int) -> None:

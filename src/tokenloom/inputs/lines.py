@@ -9,19 +9,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokenloom.errors import InputError
 from tokenloom.inputs import InputSlice
 from tokenloom.inputs.record_format import ReadOptions, SliceReader
 from tokenloom.inputs.records import (
     HEAD_BYTES,
     MARK_BYTES,
-    NOT_UTF16,
     Block,
     NumberedRecord,
     ParsedBlock,
     UnusableLineError,
-    begins_as_utf16,
     left_out_of,
+    refuse_utf16,
     without_mark,
 )
 from tokenloom.inputs.streams import SliceStream
@@ -36,15 +34,14 @@ _END_BYTES = 64 << 10
 class LineBlock(Block):
     """Some consecutive whole lines of a file.
 
+    The last line of the file may lack its newline.
+
     Attributes:
-        data: the bytes of the lines; the last line of the file may lack its newline.
         drops_mark: whether a byte order mark at the beginning of a file is no part of its first line.
     """
 
     unit: ClassVar[str] = "line"
     drops_mark: ClassVar[bool] = False
-
-    data: bytes
 
     @abstractmethod
     def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
@@ -57,15 +54,6 @@ class LineBlock(Block):
     @abstractmethod
     def value_reader(self, loads: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
         """Returns what reads a line that is not blank, as `NumberedRecord.value`; it may raise `UnusableLineError`."""
-
-    @property
-    def num_text_bytes(self) -> int:
-        """Size of the lines."""
-        return len(self.data)
-
-    def beginning(self) -> bytes:
-        """Returns the beginning of a line."""
-        return self.data
 
     def lines(self) -> list[bytes]:
         """Returns the lines without their newlines."""
@@ -132,7 +120,7 @@ class LineReader(SliceReader):
         super().__init__(slice_, options)
         self._new_block = block
         self._is_behind = False  # whether nothing but the rest of a line that began before will be read
-        self._stream = SliceStream(slice_, max_window_bytes=options.max_window_bytes)
+        self._stream = SliceStream(slice_, max_window_bytes=options.limits.max_window_bytes)
 
     def close(self) -> None:
         """Closes the file."""
@@ -150,7 +138,7 @@ class LineReader(SliceReader):
         chunks = self._without_mark(self._chunks())
         for chunk in chunks:
             end = chunk.find(b"\n")
-            if num_pending + (len(chunk) if end < 0 else end) > self._max_record_bytes:
+            if num_pending + (len(chunk) if end < 0 else end) > self._limits.max_record_bytes:
                 yield self._block(b"".join([*pending, chunk])[:HEAD_BYTES], num_lines=1, too_long=True)
                 pending, num_pending = [], 0
                 # Of a line that goes on behind the slice, the rest is the next slices' to read: it is not read twice.
@@ -177,7 +165,7 @@ class LineReader(SliceReader):
             path=self._path,
             first_record=first,
             data=data,
-            max_record_bytes=self._max_record_bytes,
+            max_record_bytes=self._limits.max_record_bytes,
             too_long=too_long,
         )
 
@@ -187,9 +175,7 @@ class LineReader(SliceReader):
             head = b""
             while len(head) < MARK_BYTES and (chunk := next(chunks, b"")):
                 head += chunk
-            if begins_as_utf16(head):
-                message = f"`{self._path}`: {NOT_UTF16}"
-                raise InputError(message, hint="convert it: `iconv -f UTF-16 -t UTF-8`")
+            refuse_utf16(self._path, head)
             yield without_mark(head) if self._new_block.drops_mark else head
         yield from chunks
 
@@ -218,7 +204,7 @@ class LineReader(SliceReader):
             yield line + newline
 
     def _read(self, count: int) -> bytes:
-        chunk = self._stream.read(min(count, self._max_record_bytes))
+        chunk = self._stream.read(min(count, self._limits.max_record_bytes))
         self.num_text_bytes += len(chunk)
         return chunk
 

@@ -11,8 +11,8 @@ from typing import Protocol
 from tokenloom.errors import InputError, ReplacedObjectError
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.formats import FORMATS
-from tokenloom.inputs.limits import MEMORY_BYTES, WINDOW_BYTES, ReadLimits
-from tokenloom.inputs.records import MAX_RECORD_BYTES, Block
+from tokenloom.inputs.limits import DEFAULT_LIMITS, ReadLimits
+from tokenloom.inputs.records import Block
 from tokenloom.inputs.streams import changed_file, check_unchanged
 
 _MOST_HEAD_BLOCKS = 100
@@ -25,16 +25,12 @@ class ReadOptions:
     Attributes:
         block_bytes: size of a block, unless a single record has more.
         keys: keys of the texts, so that only their columns are read; None for all columns.
-        max_record_bytes: longer records are bad ones.
-        max_window_bytes: most memory for what Zstandard and xz look back on; more is an error.
-        max_unit_bytes: most bytes of a record batch of a table, checked after decoding; more is an error.
+        limits: what reading may take.
     """
 
     block_bytes: int
     keys: Sequence[str] | None = None
-    max_record_bytes: int = MAX_RECORD_BYTES
-    max_window_bytes: int = WINDOW_BYTES
-    max_unit_bytes: int = MEMORY_BYTES
+    limits: ReadLimits = DEFAULT_LIMITS
 
 
 class SliceReader(ABC):
@@ -58,7 +54,7 @@ class SliceReader(ABC):
         self.num_rows: int = 0
         self._slice = slice_
         self._path = slice_.file.path
-        self._max_record_bytes = options.max_record_bytes
+        self._limits = options.limits
         self._head: list[Block] = []  # looked at, and not yielded yet
         self._rest: Iterator[Block] | None = None
 
@@ -121,22 +117,18 @@ class RecordFormat(Protocol):
             common; the user then says which.
         takes_any_name: where a user names this format, files in folders are of it whose names tell no other format.
         magics: first bytes that tell its files where no name does.
-        may_begin_with_anything: its files may also begin as those of other formats do.
         compresses_inside: its files are never compressed as a whole.
         begins_at_the_end: reading begins at the end of a file, so that pipes cannot be read.
         has_lines: a record is a line, and knows nothing of the lines before it.
-        opens_to_cut: whether `unit_bytes` opens the file, so that several are looked at at the same time.
     """
 
     title: str
     suffixes: tuple[str, ...] = ()
     magics: tuple[bytes, ...] = ()
-    may_begin_with_anything: bool = False
     takes_any_name: bool = False
     compresses_inside: bool = False
     begins_at_the_end: bool = False
     has_lines: bool = False
-    opens_to_cut: bool = False
 
     @property
     def unit(self) -> str:
@@ -145,6 +137,8 @@ class RecordFormat(Protocol):
 
     def unit_bytes(self, file: InputFile) -> Sequence[int]:
         """Returns the sizes of the units between which a file may be cut, decoded; a whole file is one.
+
+        Called for several files at the same time.
 
         Raises:
             StorageError: it cannot be read.
@@ -184,19 +178,13 @@ class RecordFormat(Protocol):
 
 
 def open_slice(
-    slice_: InputSlice,
-    *,
-    block_bytes: int,
-    keys: Sequence[str] | None = None,
-    max_record_bytes: int = MAX_RECORD_BYTES,
-    max_window_bytes: int = WINDOW_BYTES,
-    max_unit_bytes: int = MEMORY_BYTES,
+    slice_: InputSlice, *, block_bytes: int, keys: Sequence[str] | None = None, limits: ReadLimits = DEFAULT_LIMITS
 ) -> SliceReader:
     """Returns the reader of a slice.
 
     Args:
         slice_: slice to read.
-        block_bytes, keys, max_record_bytes, max_window_bytes, max_unit_bytes: see `ReadOptions`.
+        block_bytes, keys, limits: see `ReadOptions`.
 
     Raises:
         ConfigError: the format has no such keys.
@@ -209,25 +197,4 @@ def open_slice(
     if keys is not None:
         found.check_keys(file.path, keys)
     check_unchanged(file)
-    options = ReadOptions(
-        block_bytes=block_bytes,
-        keys=keys,
-        max_record_bytes=max_record_bytes,
-        max_window_bytes=max_window_bytes,
-        max_unit_bytes=max_unit_bytes,
-    )
-    return found.open(slice_, options)
-
-
-def open_within(
-    slice_: InputSlice, limits: ReadLimits, *, block_bytes: int, keys: Sequence[str] | None = None
-) -> SliceReader:
-    """Returns the reader of a slice, within some limits; see `open_slice`."""
-    return open_slice(
-        slice_,
-        block_bytes=block_bytes,
-        keys=keys,
-        max_record_bytes=limits.max_record_bytes,
-        max_window_bytes=limits.max_window_bytes,
-        max_unit_bytes=limits.memory_bytes,
-    )
+    return found.open(slice_, ReadOptions(block_bytes=block_bytes, keys=keys, limits=limits))

@@ -17,10 +17,7 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.inputs import TEXT_KEY
-
-MAX_RECORD_BYTES = 256 << 20
-"""Longer records are bad ones, unless the caller sets another limit. While it is tokenized, a line costs 5 times its
-size with `gigatoken` (48 MB: 362 MB in all), 120 times with `tokenizers`."""
+from tokenloom.inputs.limits import RECORD_BYTES
 
 HEAD_BYTES = 1 << 10
 """Kept of a record that is too long."""
@@ -60,23 +57,21 @@ class Block(ABC):
         first_record: number of the first record, from 1: see `InputSlice.numbers_records_from_its_start`.
         max_record_bytes: longer records are bad ones.
         too_long: whether the block is the beginning of one of these, the rest of which was dropped.
+        data: its bytes, where it is text.
     """
 
     unit: ClassVar[str]
 
     path: str
     first_record: int = 1
-    max_record_bytes: int = MAX_RECORD_BYTES
+    max_record_bytes: int = RECORD_BYTES
     too_long: bool = False
+    data: bytes = b""
 
     @property
-    @abstractmethod
     def num_text_bytes(self) -> int:
         """Size of the text; of a table, of its columns in memory."""
-
-    @abstractmethod
-    def beginning(self) -> bytes:
-        """Returns the beginning of a record that is too long, `HEAD_BYTES` at most."""
+        return len(self.data)
 
     def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
         """Returns the texts of all records, without looking at each; None if anything is unusual.
@@ -347,7 +342,7 @@ def records_of(block: Block, *, loads: Callable[[bytes], Any] | None = None) -> 
         loads: reads JSON; None for that of `orjson`.
     """
     if block.too_long:
-        yield NumberedRecord(block.first_record, too_long(block.max_record_bytes), block.beginning())
+        yield NumberedRecord(block.first_record, too_long(block.max_record_bytes), block.data)
     else:
         yield from block.records(loads)
 
@@ -419,6 +414,17 @@ def value_at(record: Any, key: str) -> Any:
 def begins_as_utf16(head: bytes) -> bool:
     """Whether a file that begins so is text in UTF-16, which is not read."""
     return head.startswith(_UTF16_MARKS)
+
+
+def refuse_utf16(path: str, head: bytes) -> None:
+    """Refuses a file that begins as text in UTF-16 does.
+
+    Raises:
+        InputError: it does.
+    """
+    if begins_as_utf16(head):
+        message = f"`{path}`: {NOT_UTF16}"
+        raise InputError(message, hint="convert it: `iconv -f UTF-16 -t UTF-8`")
 
 
 def without_mark(head: bytes) -> bytes:

@@ -7,7 +7,7 @@ import os
 
 from tokenloom.errors import InputError, MissingObjectError
 from tokenloom.inputs import STDIN, InputFile, InputSlice
-from tokenloom.inputs.codecs import Read, compression_of, decompressed, magic_bytes
+from tokenloom.inputs.codecs import HEAD_BYTES, Read, compression_of, decompressed
 from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile
@@ -44,13 +44,13 @@ class SliceStream:
         file = slice_.file
         by_bytes = file.is_cut_by_bytes
         self._start = max(0, slice_.start - 1) if by_bytes else 0  # from the newline before it, if there is one
-        self._file = _opened(file, start=self._start, stop=slice_.stop if by_bytes else None)
+        self._file = open_bytes(file, start=self._start, stop=slice_.stop if by_bytes else None)
         self._end: int | None = None
         try:
             compression = file.compression
             if file.is_stream:
                 with storage_errors("read", file.path):
-                    compression = compression_of(self._file.peek(magic_bytes()))
+                    compression = compression_of(self._file.peek(HEAD_BYTES))
             self.read: Read = decompressed(self._file, file.path, compression, max_window_bytes=max_window_bytes)
         except BaseException:
             self._file.close()
@@ -70,7 +70,8 @@ class SliceStream:
             self._file.close()
 
 
-def _opened(file: InputFile, *, start: int, stop: int | None) -> io.BufferedReader:
+def open_bytes(file: InputFile, *, start: int = 0, stop: int | None = None) -> io.BufferedReader:
+    """Returns the bytes of a file as they are, some of them or all, to be read from beginning to end."""
     if file.path == STDIN:
         return io.BufferedReader(io.FileIO(0, closefd=False), _BUFFER_BYTES)
     version = object_version(file) if is_remote(file.path) else None
@@ -82,7 +83,6 @@ def check_unchanged(file: InputFile) -> None:
 
     Raises:
         InputError: it grew, shrank, was replaced or removed.
-        StorageError: it cannot be asked for.
     """
     if file.is_stream:
         return
@@ -90,10 +90,9 @@ def check_unchanged(file: InputFile) -> None:
         num_bytes, version = size_and_version(file.path)
     except (FileNotFoundError, MissingObjectError) as error:
         raise changed_file(file, "it is gone") from error
-    if num_bytes > file.num_bytes:
-        raise changed_file(file, f"it grew from {file.num_bytes} to {num_bytes} bytes")
-    if num_bytes < file.num_bytes:
-        raise changed_file(file, f"it shrank from {file.num_bytes} to {num_bytes} bytes")
+    if num_bytes != file.num_bytes:
+        what = "grew" if num_bytes > file.num_bytes else "shrank"
+        raise changed_file(file, f"it {what} from {file.num_bytes} to {num_bytes} bytes")
     if version != file.version:
         raise changed_file(file, "it was replaced or written to")
 
@@ -103,17 +102,10 @@ def size_and_version(path: str) -> tuple[int, str]:
 
     Raises:
         FileNotFoundError, MissingObjectError: it is gone.
-        StorageError: it cannot be asked for.
     """
     if is_remote(path):
         return version_of(RemoteFile(path).version)
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        raise
-    except OSError:
-        with storage_errors("open", path):
-            raise
+    status = os.stat(path)
     return status.st_size, str(status.st_mtime_ns)
 
 

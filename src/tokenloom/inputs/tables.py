@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,23 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.errors import InputError, StorageError
-from tokenloom.inputs import STDIN, InputFile, InputSlice
+from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.record_format import ReadOptions, SliceReader
-from tokenloom.inputs.records import (
-    HEAD_BYTES,
-    Block,
-    NumberedRecord,
-    ParsedBlock,
-    Texts,
-    UnusableLineError,
-    data_of,
-    not_utf8,
-)
-from tokenloom.inputs.streams import object_version
+from tokenloom.inputs.records import Block, NumberedRecord, ParsedBlock, Texts, UnusableLineError, not_utf8
+from tokenloom.inputs.streams import object_version, open_bytes
 from tokenloom.inputs.utf8_texts import Utf8Texts
 from tokenloom.optional import require
 from tokenloom.storage.addresses import is_remote
@@ -34,8 +24,8 @@ from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile
 from tokenloom.storage.resolve import RemoteStream
 
-_MEASURED_ROWS = 8 << 10
-"""Rows measured at once: rows that share a value in a dictionary get one each."""
+_PLAIN_ROWS = 8 << 10
+"""Rows whose texts become strings at once: rows that share a value in a dictionary get one each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +47,9 @@ class TableBlock(Block):
         """Size of the columns in memory, somewhat more than their text."""
         return sum(batch.nbytes for batch in self.batches)
 
-    def beginning(self) -> bytes:
-        """Returns the first bytes of a row as JSON."""
-        return data_of(next(self.records(None)))[:HEAD_BYTES]
-
     def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
         """Returns the columns, if they hold nothing but texts, and none may be too long."""
-        if self.too_long or self.bad_rows or any(batch.nbytes > self.max_record_bytes for batch in self.batches):
+        if self.bad_rows or any(batch.nbytes > self.max_record_bytes for batch in self.batches):
             return None
         columns = [texts for key in keys if (texts := _texts(self.batches, key)) is not None]
         if len(columns) < len(keys):
@@ -72,23 +58,16 @@ class TableBlock(Block):
 
     def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
         """Yields the rows."""
-        rows = _rows_of(self.batches, first_record=self.first_record)
-        return (self.bad_rows.get(row.number, row) for row in rows)
+        for number, row in enumerate(itertools.chain.from_iterable(map(_rows, self.batches)), self.first_record):
+            yield self.bad_rows.get(number) or NumberedRecord(number, row)
 
     def halves(self) -> tuple[TableBlock, TableBlock] | None:
         """Returns the first and the last rows."""
-        num_rows = sum(map(len, self.batches))
-        if num_rows < 2:
+        table = require("pyarrow", extra="parquet").Table.from_batches(self.batches)
+        if not (middle := len(table) // 2):
             return None
-        middle = num_rows // 2
-        first, last = [], []
-        for batch in self.batches:
-            first.append(batch.slice(0, max(0, middle)))
-            last.append(batch.slice(min(len(batch), max(0, middle))))
-            middle -= len(batch)
-        kept = replace(self, batches=tuple(batch for batch in first if len(batch)))
-        rest = tuple(batch for batch in last if len(batch))
-        return kept, replace(self, batches=rest, first_record=self.first_record + num_rows // 2)
+        first, last = (tuple(part.to_batches()) for part in (table.slice(0, middle), table.slice(middle)))
+        return replace(self, batches=first), replace(self, batches=last, first_record=self.first_record + middle)
 
 
 class TableReader(SliceReader):
@@ -109,7 +88,6 @@ class TableReader(SliceReader):
         self._num_read_rows = 0
         self._bad_rows: dict[int, NumberedRecord] = {}
         self._arrow = require("pyarrow", extra="parquet")
-        self._max_unit_bytes = options.max_unit_bytes
         self._source = self._open_source(slice_, options)
         try:
             with self._worded():
@@ -146,49 +124,38 @@ class TableReader(SliceReader):
                 break
             self._check_size(batch)
             self._num_read_rows += len(batch)
-            for piece, num_bytes in self._pieces(batch):
-                is_too_long = len(piece) == 1 and num_bytes > self._max_record_bytes
-                if pending and (is_too_long or num_pending_bytes + num_bytes > self.block_bytes):
+            for piece in self._pieces(batch):
+                if pending and num_pending_bytes + piece.nbytes > self.block_bytes:
                     yield self._block(pending)
                     pending, num_pending_bytes = [], 0
-                if is_too_long:
-                    yield self._block([piece], too_long=True)
-                    continue
                 pending.append(piece)
-                num_pending_bytes += num_bytes
+                num_pending_bytes += piece.nbytes
             del batch
         if pending:
             yield self._block(pending)
 
     def _check_size(self, batch: Any) -> None:
         """Refuses a decoded batch that takes too much memory."""
-        if batch.nbytes > self._max_unit_bytes:
+        if batch.nbytes > (most := self._limits.memory_bytes):
             row = self._first_record + self._num_read_rows
-            message = f"`{self._path}` row {row}: a batch takes {batch.nbytes} bytes, more than {self._max_unit_bytes}"
+            message = f"`{self._path}` row {row}: a batch takes {batch.nbytes} bytes, more than {most}"
             raise InputError(message, hint="write smaller batches or row groups, or allow more with `memory_bytes`")
 
-    def _pieces(self, batch: Any) -> Iterator[tuple[Any, int]]:
-        """Yields views of the rows of a batch, of a block at most or a single row, each with its bytes as text."""
-        for first in range(0, len(batch), _MEASURED_ROWS):
+    def _pieces(self, batch: Any) -> Iterator[Any]:
+        """Yields views of the rows of a batch, each of a block at most or a single row."""
+        for first in range(0, len(batch), _PLAIN_ROWS):
+            part = batch.slice(first, _PLAIN_ROWS)
             with self._worded():
-                part = batch.slice(first, _MEASURED_ROWS)
                 rows = self._arrow.RecordBatch.from_arrays(list(map(_plain, part.columns)), names=part.schema.names)
-                ends = np.cumsum(_row_bytes(rows))
-            start = before = 0
-            while start < len(rows):
-                most = before + min(self.block_bytes, self._max_record_bytes)
-                stop = max(start + 1, int(np.searchsorted(ends, most, side="right")))
-                yield rows.slice(start, stop - start), int(ends[stop - 1]) - before
-                start, before = stop, int(ends[stop - 1])
+            yield from _halved(rows, min(self.block_bytes, self._limits.max_record_bytes))
 
-    def _block(self, batches: list[Any], *, too_long: bool = False) -> TableBlock:
+    def _block(self, batches: list[Any]) -> TableBlock:
         stop = self._first_record + self.num_rows + sum(map(len, batches))
         block = TableBlock(
             path=self._path,
             first_record=self._first_record + self.num_rows,
             batches=tuple(batches),
-            max_record_bytes=self._max_record_bytes,
-            too_long=too_long,
+            max_record_bytes=self._limits.max_record_bytes,
             bad_rows={number: self._bad_rows.pop(number) for number in list(self._bad_rows) if number < stop},
         )
         self.num_rows += sum(map(len, batches))
@@ -206,10 +173,9 @@ class TableReader(SliceReader):
             if isinstance(error, OSError) and error.errno is not None:
                 message = f"cannot read `{self._path}`: {error.strerror or error}"
                 raise StorageError(message) from error
-            kind = FORMATS[self._slice.file.format].title
             if not hasattr(self, "_first_record"):
                 raise not_a_table(self._slice.file, error) from error
-            row = self._first_record + self._num_read_rows
+            kind, row = FORMATS[self._slice.file.format].title, self._first_record + self._num_read_rows
             message = f"`{self._path}` row {row} or later: the {kind} data is damaged: {error}"
             raise InputError(message) from error
 
@@ -226,18 +192,14 @@ def open_table_source(file: InputFile) -> Any:
         remote = RemoteFile(file.path, version=object_version(file))
         return arrow.PythonFile(RemoteStream(remote), mode="r")
     with storage_errors("open", file.path):
-        if file.path == STDIN:
-            return arrow.PythonFile(io.BufferedReader(io.FileIO(0, closefd=False)), mode="r")
         if file.is_stream:
-            return arrow.PythonFile(io.BufferedReader(io.FileIO(file.path)), mode="r")
+            return arrow.PythonFile(open_bytes(file), mode="r")
         return arrow.OSFile(file.path)
 
 
 def not_a_table(file: InputFile, error: Exception) -> InputError:
     """Returns the error for a file that is not what its name, or the user, says."""
-    title = FORMATS[file.format].title
-    article = "an" if title.startswith(("A", "E", "I", "O", "U")) else "a"
-    message = f"`{file.path}` is not {article} {title} file: {error}"
+    message = f"`{file.path}` is no {FORMATS[file.format].title} file: {error}"
     return InputError(message, hint="or it is truncated, or still being written")
 
 
@@ -283,16 +245,14 @@ def _plain(column: Any) -> Any:
     return column
 
 
-def _row_bytes(batch: Any) -> NDArray[np.int64]:
-    """Returns the bytes of each row: int64[num_rows]; exact for texts, the mean of the batch for all else."""
-    total = np.zeros(len(batch), dtype=np.int64)
-    for column in batch.columns:
-        if _is_text(column.type):
-            lengths = require("pyarrow.compute", extra="parquet").binary_length(column)
-            total += lengths.fill_null(0).to_numpy(zero_copy_only=False)
-        else:
-            total += 1 + column.nbytes // max(1, len(batch))
-    return total
+def _halved(rows: Any, most_bytes: int) -> Iterator[Any]:
+    """Yields views of the rows of a batch, each of so many bytes at most or a single row."""
+    middle = len(rows) // 2
+    if not middle or rows.nbytes <= most_bytes:
+        yield rows
+    else:
+        yield from _halved(rows.slice(0, middle), most_bytes)
+        yield from _halved(rows.slice(middle), most_bytes)
 
 
 def _texts(batches: Sequence[Any], key: str) -> Texts | None:
@@ -337,17 +297,13 @@ def _in_place(array: Any) -> Utf8Texts:
     return Utf8Texts(content=content, offsets=offsets.astype(np.int64) - offsets[0])
 
 
-def _rows_of(batches: Sequence[Any], *, first_record: int) -> Iterator[NumberedRecord]:
-    """Yields the rows of record batches, numbered from the first record on."""
-    number = first_record
-    for batch in batches:
-        try:
-            rows: list[Any] = batch.to_pylist()
-        except (ValueError, OverflowError):  # a value that Python cannot hold; most often text that is not UTF-8
-            rows = [_row(batch, at) for at in range(len(batch))]
-        for row in rows:
-            yield NumberedRecord(number, row)
-            number += 1
+def _rows(batch: Any) -> Sequence[Any]:
+    """Returns the rows of a record batch, those that cannot be read as an `UnusableLineError`."""
+    try:
+        rows: list[Any] = batch.to_pylist()
+    except (ValueError, OverflowError):  # a value that Python cannot hold; most often text that is not UTF-8
+        return [_row(batch, at) for at in range(len(batch))]
+    return rows
 
 
 def _row(batch: Any, at: int) -> Any:

@@ -20,7 +20,7 @@ from tokenloom.indexed.roles import PartKind, read_roles
 from tokenloom.indexed.writing.outputs import existing_path
 from tokenloom.inputs import InputSlice
 from tokenloom.inputs.find import inspect_input, whole_file
-from tokenloom.inputs.record_format import SliceReader, open_within
+from tokenloom.inputs.record_format import SliceReader, open_slice
 from tokenloom.inputs.records import BadLine, Block, Texts, UnusableLineError, bad_line, left_out_of, records_of
 from tokenloom.preprocess.blocks import (
     Column,
@@ -425,7 +425,7 @@ def preprocess_chat(
     known = require_hugging_face(load_tokenizer(tokenizer), reason=_REASON)
     settings = settings or ChatSettings()
     inputs = (input_record(path),)
-    reader = open_within(whole_file(file), settings, block_bytes=_BLOCK_BYTES)
+    reader = open_slice(whole_file(file), block_bytes=_BLOCK_BYTES, limits=settings)
     first = reader.first_block()
     if not file.is_stream:
         reader.close()

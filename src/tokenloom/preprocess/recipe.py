@@ -25,7 +25,7 @@ from tokenloom.indexed.manifests import (
 )
 from tokenloom.inputs import STDIN, InputFile, InputSlice
 from tokenloom.inputs.find import cut_inputs
-from tokenloom.inputs.record_format import SliceReader, open_within
+from tokenloom.inputs.record_format import SliceReader, open_slice
 from tokenloom.inputs.records import Block
 from tokenloom.preprocess.blocks import DocumentTokens, TokenizedBlock
 from tokenloom.preprocess.selection import DocumentHashes
@@ -191,7 +191,7 @@ class Recipe(ABC):
 
     def open(self, slice_: InputSlice, *, block_bytes: int) -> SliceReader:
         """Returns the reader of a slice, within the limits of the settings; see `open_slice`."""
-        return open_within(slice_, self.settings, block_bytes=block_bytes, keys=self.keys)
+        return open_slice(slice_, block_bytes=block_bytes, keys=self.keys, limits=self.settings)
 
     @abstractmethod
     def making(self, first: InputSlice, *, num_workers: int) -> Making:

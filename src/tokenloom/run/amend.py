@@ -342,7 +342,7 @@ def _text(draft: RunDraft, sources: Sequence[SourceSettings], stage: StageSettin
         _commented(f"seed = {draft.seed}", "of everything random"),
     ]
     if (tokenizer := draft.tokenizer) is not None:
-        if os.path.exists(tokenizer) and not any(kind.is_specified_by(tokenizer) for kind in TOKENIZER_KINDS.values()):
+        if os.path.exists(tokenizer) and not any(kind.takes(tokenizer) for kind in TOKENIZER_KINDS.values()):
             tokenizer = from_folder(tokenizer, folder)
         lines.append(_commented(f"tokenizer = {as_text(tokenizer)}", "of the data"))
     lines += [

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any, Literal, TypeVar
 
 from tokenloom.errors import ConfigError
-from tokenloom.inputs.patterns import is_pattern
+from tokenloom.inputs.find import is_pattern
 from tokenloom.run.document_names import DocumentName, parse_name
 from tokenloom.run.lock import RunLock, lock_path, read_lock_if_there
 from tokenloom.run.sample_settings import CONVERSATIONS, KINDS, sample_settings
@@ -41,7 +41,7 @@ from tokenloom.storage.atomic import identity_at
 from tokenloom.storage.publishing import journal_path, recover
 from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
-from tokenloom.tokenizers.local_names import local_file
+from tokenloom.tokenizers.load import local_file
 
 Key = TypeVar("Key")
 
@@ -197,7 +197,7 @@ class RunSettings:
 
 def located_tokenizer(name: str, folder: str) -> str:
     """Returns the tokenizer of a run as `load_tokenizer` takes it."""
-    is_file = not any(kind.is_specified_by(name) for kind in TOKENIZER_KINDS.values())
+    is_file = not any(kind.takes(name) for kind in TOKENIZER_KINDS.values())
     located = _located(name, folder) if is_file else name
     return name if not os.path.exists(located) and local_file(name) is not None else located
 

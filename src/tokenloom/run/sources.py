@@ -28,7 +28,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
 from tokenloom.indexed.manifests import Manifest, index_start_crc32, manifest_head_of, manifest_of, manifest_path
 from tokenloom.indexed.prefixes import expand_prefixes
-from tokenloom.inputs.patterns import is_pattern, literal_folder, matches
+from tokenloom.inputs.find import is_pattern, literal_folder, matches
 from tokenloom.kernels import Watch
 from tokenloom.order.computed_keys import source_key
 from tokenloom.progress import also_told, task

@@ -14,10 +14,10 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -65,21 +65,10 @@ class Certificate:
         """How many code points differ."""
         return sum(stop - start for start, stop in self.ranges)
 
-    def as_array(self) -> NDArray[np.uint32]:
-        """Returns the ranges: uint32[num_ranges, 2], a copy."""
-        return np.array(self.ranges, dtype=np.uint32).reshape(-1, 2)
-
 
 def installed_libraries(truth: str) -> tuple[str, str]:
     """Returns `gigatoken` and the library of a truth, each with its version."""
-    return _with_version(FAST_LIBRARY), _with_version(truth)
-
-
-def _with_version(library: str) -> str:
-    try:
-        return f"{library} {version(library)}"
-    except PackageNotFoundError:
-        return f"{library} of no known version"
+    return f"{FAST_LIBRARY} {version(FAST_LIBRARY)}", f"{truth} {version(truth)}"
 
 
 def find_certificate(libraries: tuple[str, str], rules: Sequence[str]) -> Certificate | None:
@@ -162,8 +151,8 @@ class FastEncodable(Protocol):
     """What a `TextTokenizer` that `gigatoken` may be faster for offers beside."""
 
     @property
-    def draws_at_random(self) -> str | None:
-        """Why the ids of a text differ from time to time, or None if they do not."""
+    def special_tokens(self) -> Mapping[str, int]:
+        """The spellings that become an id of their own wherever a text has them, and these ids."""
 
     @property
     def cutting_rules(self) -> tuple[str, ...]:
@@ -182,16 +171,23 @@ class ReferenceEngine:
 
 
 class GigatokenEngine:
-    """`gigatoken`; one instance per thread, because two threads in one instance are slower than one thread.
+    """`gigatoken`, but the tokenizer's own library for texts with a code point that the two treat differently.
+
+    One instance per thread: two threads in one instance are slower than one thread.
+
+    Args:
+        tokenizer: the truth.
+        certificate: names these code points; None to take `gigatoken` for all texts.
 
     Raises:
         TokenizerError: it does not support the tokenizer.
         MissingExtraError: it is not installed.
     """
 
-    name = "gigatoken"
+    name = FAST_LIBRARY
 
-    def __init__(self, tokenizer: TextTokenizer) -> None:
+    def __init__(self, tokenizer: TextTokenizer, certificate: Certificate | None = None) -> None:
+        self._truth, self.certificate = tokenizer, certificate
         module = require("gigatoken", extra="tokenizers")
         if not isinstance(tokenizer, FastEncodable):
             raise _unsupported(tokenizer, f"it is not exact for tokenizers of the kind {tokenizer.kind!r}")
@@ -210,29 +206,19 @@ class GigatokenEngine:
         batch = _as_awkward(texts) if isinstance(texts, Utf8Texts) else list(texts)
         rows = self._backend.encode_batch(batch, parallel=False)
         offsets = np.asarray(rows.layout.offsets.data)
-        return Encoded(np.asarray(rows.layout.content.data)[offsets[0] : offsets[-1]], np.diff(offsets))
-
-
-class CertifiedEngine:
-    """`gigatoken`, but the tokenizer's own library for texts with a code point that the two treat differently."""
-
-    name: str = GigatokenEngine.name
-
-    def __init__(self, fast: Engine, truth: Engine, certificate: Certificate) -> None:
-        self._fast, self._truth = fast, truth
-        self._ranges = certificate.as_array()
-
-    def encode(self, texts: Sequence[str]) -> Encoded:
-        """Returns the ids of each text, uint32."""
-        encoded = self._fast.encode(texts)
+        encoded = Encoded(np.asarray(rows.layout.content.data)[offsets[0] : offsets[-1]], np.diff(offsets))
+        if self.certificate is None:
+            return encoded
         held = texts if isinstance(texts, Utf8Texts) else utf8_texts(["" if each.isascii() else each for each in texts])
-        numbers = texts_with(held.content, held.offsets, self._ranges).tolist()
+        ranges = np.array(self.certificate.ranges, dtype=np.uint32).reshape(-1, 2)
+        numbers = texts_with(held.content, held.offsets, ranges).tolist()
         if not numbers:
             return encoded
-        rows = encoded.rows()
-        for number, row in zip(numbers, self._truth.encode([texts[each] for each in numbers]).rows(), strict=True):
-            rows[number] = row
-        return joined(rows, np.uint32)
+        corrected = encoded.rows()
+        others = self._truth.encode_texts([texts[number] for number in numbers]).rows()
+        for number, row in zip(numbers, others, strict=True):
+            corrected[number] = row
+        return joined(corrected, np.uint32)
 
 
 def _as_awkward(texts: Utf8Texts) -> Any:
@@ -256,15 +242,14 @@ class EngineChoice:
         name: name of the engine.
         reason: one phrase: what was checked, or why the faster engine is not used.
         create: makes an engine for one thread; the first is the one that was checked.
-        must_agree: whether blocks are compared with the tokenizer's own library as they come.
-        certificate: identity of the certificate of the faster engine; None for the tokenizer's own library.
+        certificate: identity of the certificate of the faster engine, blocks of which are compared with the tokenizer's
+            own library as they come; None for that library.
         fell_back: whether the faster engine was wanted and cannot be used, which a user should hear of.
     """
 
     name: str
     reason: str
     create: Callable[[], Engine]
-    must_agree: bool
     certificate: str | None = None
     fell_back: bool = False
 
@@ -292,8 +277,7 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
 
     Raises:
         ConfigError: there is no such engine, or it is for another kind of tokenizer.
-        TokenizerError: `gigatoken` was asked for and does not support the tokenizer, or gives other ids; or the
-            tokenizer gives random ids.
+        TokenizerError: `gigatoken` was asked for and does not support the tokenizer, or gives other ids.
         MissingExtraError: `gigatoken` was asked for and is not installed.
     """
     _check_request(requested, tokenizer)
@@ -302,13 +286,7 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
     def slow(reason: str, *, fell_back: bool = False) -> EngineChoice:
         if fell_back:
             _LOGGER.warning("tokenizing with `%s`, the slow engine: %s", truth.name, reason)
-        return EngineChoice(
-            name=truth.name,
-            reason=reason,
-            create=lambda: truth,
-            must_agree=False,
-            fell_back=fell_back,
-        )
+        return EngineChoice(name=truth.name, reason=reason, create=lambda: truth, fell_back=fell_back)
 
     if requested == truth.name:
         return slow("asked for")
@@ -316,22 +294,20 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
         return slow(f"the only exact engine for tokenizers of the kind {tokenizer.kind!r}")
     texts = [*hard_texts(tokenizer), *pieces_of(sample)]
     try:
-        fast = GigatokenEngine(tokenizer)
-        certificate = _certificate_of(tokenizer)
-        engine = CertifiedEngine(fast, truth, certificate)
+        engine = GigatokenEngine(tokenizer)
+        engine.certificate = certificate = _certificate_of(tokenizer)
         require_equal(engine, truth, texts)
     except (TokenizerError, MissingExtraError) as error:
         if requested == "gigatoken":
             raise
         return slow(error.message, fell_back=True)
     spare = [engine]  # not held beyond its use: it will be replaced when it has grown
-    del engine, fast
+    del engine
     return EngineChoice(
-        name=CertifiedEngine.name,
+        name=FAST_LIBRARY,
         reason=f"same ids as `{truth.name}` for {len(texts)} texts at the start and one of each block, "
         f"certificate {certificate.identity} for all code points",
-        create=lambda: spare.pop() if spare else CertifiedEngine(GigatokenEngine(tokenizer), truth, certificate),
-        must_agree=True,
+        create=lambda: spare.pop() if spare else GigatokenEngine(tokenizer, certificate),
         certificate=certificate.identity,
     )
 
@@ -357,12 +333,9 @@ def _check_request(requested: str, tokenizer: TextTokenizer) -> None:
     if requested not in ENGINES:
         message = f"expected an engine out of {', '.join(ENGINES)}, got {requested!r}"
         raise ConfigError(message)
-    if requested not in ("auto", GigatokenEngine.name, tokenizer.engine_name):
+    if requested not in ("auto", FAST_LIBRARY, tokenizer.engine_name):
         message = f"the engine {requested!r} does not take `{tokenizer.path}`, which is of the kind {tokenizer.kind!r}"
         raise ConfigError(message, hint=f"expected auto, gigatoken or {tokenizer.engine_name}")
-    if isinstance(tokenizer, FastEncodable) and (reason := tokenizer.draws_at_random):
-        message = f"tokenizer `{tokenizer.path}` {reason}: its ids cannot be repeated"
-        raise TokenizerError(message, hint="set `dropout` to null in its file")
 
 
 def require_equal(engine: Engine, truth: Engine, texts: Sequence[str]) -> None:
@@ -434,7 +407,7 @@ def _encoded(engine: Engine, texts: Sequence[str]) -> Encoded:
 
 def hard_texts(tokenizer: TextTokenizer) -> list[str]:
     """Returns strings that engines are likely to disagree about, with the special tokens of this tokenizer."""
-    added = list(tokenizer.special_tokens)[:64]
+    added = list(tokenizer.special_tokens)[:64] if isinstance(tokenizer, FastEncodable) else []
     return [*_HARD_TEXTS, *added, *(f"before {token}{token} after {token} " for token in added), "".join(added)]
 
 
@@ -488,7 +461,7 @@ class EnginePool:
         with refusals(f"`{engine.name}`"):
             encoded = engine.encode(texts)
         require_sound(encoded, num_texts=len(texts), vocab_size=self._vocab_size, hint=self._hint)
-        if self._choice.must_agree:
+        if self._choice.certificate is not None:
             recheck(engine, self._truth, texts, encoded, choice=number)
         done += num_bytes
         if done < _RENEWAL_BYTES or own_memory_bytes() < self._budget:

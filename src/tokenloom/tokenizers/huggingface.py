@@ -7,40 +7,30 @@ import json
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tokenloom.errors import MissingTokenError, TokenizerError
+from tokenloom.errors import TokenizerError
 from tokenloom.forks import cached_property
 from tokenloom.inputs.utf8_texts import encodable
 from tokenloom.optional import require
 from tokenloom.storage.json_files import read_json
 from tokenloom.tokenizers.kinds import TokenizerKind, TokenizerOptions
 from tokenloom.tokenizers.text_tokenizer import (
-    WELL_KNOWN_EOD,
     Encoded,
     TextTokenizer,
     TokenRoles,
-    describe_tokens,
     is_failure,
     joined,
     refusals,
+    well_known_roles,
 )
 
 TOKENIZER_FILE = "tokenizer.json"
 _CONFIG_FILE = "tokenizer_config.json"
-_ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-_WELL_KNOWN_ROLES = {
-    "pad_token": "[PAD]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-    "bos_token": "[BOS]",
-    "eos_token": "[EOS]",
-}
-"""How word-piece vocabularies spell the special tokens that no `tokenizer_config.json` names."""
+_ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")
 
@@ -59,8 +49,8 @@ class HuggingFaceTokenizer(TokenRoles):
     Build it with `load_tokenizer`. Picklable; safe from several threads. A role (`eod`, `eos`, `pad`, `bos`, `cls`,
     `sep`, `mask`) that the tokenizer does not have raises `MissingTokenError` when it is asked for; what
     `tokenizer_config.json` does not name is looked for under its usual spelling ("[CLS]") among the special tokens.
-    Truncation and padding that the file may ask for are switched off, and no special token is added to a text; one that
-    is spelled out in it becomes its id.
+    Truncation, padding and dropout that the file may ask for are switched off, and no special token is added to a text;
+    one that is spelled out in it becomes its id.
 
     Args:
         path: path of the `tokenizer.json`, for messages and identity.
@@ -90,15 +80,14 @@ class HuggingFaceTokenizer(TokenRoles):
         knows_its_file: bool = True,
         fingerprint: str | None = None,
     ) -> None:
-        super().__init__(path, fingerprint or hashlib.sha256(data).hexdigest(), {})
         self.data = data
         self.knows_its_file: bool = knows_its_file
         self.backend: Any = _parse(path, data)
         self.config: Mapping[str, Any] = _read_config(path) if config is None else config
         self.special_tokens_dict: dict[str, int] = self._ids_of_roles(self.config)
         self.additional_special_tokens_ids: list[int] = self._sentinel_ids(self.config)
-        self._eod = self._choose_eod(eod_token)
-        self._bos = None if bos_token is None else self._id_of(bos_token)
+        roles = self._find_roles(path, eod_token, bos_token)
+        super().__init__(path, fingerprint or hashlib.sha256(data).hexdigest(), roles)
 
     @cached_property
     def vocab_size(self) -> int:
@@ -106,33 +95,11 @@ class HuggingFaceTokenizer(TokenRoles):
         largest: int = max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1)
         return largest + 1
 
-    @property
-    def eod(self) -> int:
-        """The id that ends a document."""
-        if self._eod is None:
-            found = self._well_known_eods()
-            reason = f"found several: {', '.join(found)}" if found else "found none by name or convention"
-            message = f"tokenizer `{self.path}`: expected one token that ends a document, {reason}"
-            hint = f"name it with `eod_token`; its special tokens are {describe_tokens(list(self.special_tokens))}"
-            raise MissingTokenError(message, hint=hint)
-        return self._eod
-
-    @property
-    def bos(self) -> int:
-        """The id that begins a sequence."""
-        return self._role("bos") if self._bos is None else self._bos
-
     @cached_property
     def special_tokens(self) -> Mapping[str, int]:
         """The added tokens, special or not: the spellings that become an id wherever a text has them."""
         added = sorted(self.backend.get_added_tokens_decoder().items())
         return {token.content: number for number, token in added}
-
-    @property
-    def draws_at_random(self) -> str | None:
-        """Why the ids of a text differ from time to time, or None if they do not."""
-        dropout = getattr(self.backend.model, "dropout", None)
-        return f"drops merges at random (dropout {dropout})" if dropout else None
 
     @property
     def cutting_rules(self) -> tuple[str, ...]:
@@ -164,7 +131,7 @@ class HuggingFaceTokenizer(TokenRoles):
                 "class": type(self).__name__,
                 "tokenizer_path": [self.path],
                 "sha256": self.sha256,
-                "eod": self._eod,
+                "eod": self._roles.get("eod"),
             }
         )
 
@@ -216,18 +183,30 @@ class HuggingFaceTokenizer(TokenRoles):
 
     def _ids_of_roles(self, config: Mapping[str, Any]) -> dict[str, int]:
         ids: dict[str, int] = {}
-        for role in _ROLES:
-            token = config.get(role)
-            if isinstance(token, dict):  # older files hold a serialised AddedToken
-                token = token.get("content")
+        for role in (f"{role}_token" for role in _ROLES):
+            token = _spelling(config.get(role))
             if isinstance(token, str) and (number := self.backend.token_to_id(token)) is not None:
                 ids[role] = number
         return ids
 
+    def _find_roles(self, path: str, eod_token: str | None, bos_token: str | None) -> dict[str, int]:
+        """Returns the ids: as named by the user, else by the configuration, else by their spelling ("[CLS]")."""
+        special = self._special_ids()
+        roles = {role: special[token] for role in _ROLES if (token := f"[{role.upper()}]") in special}
+        roles |= {name.removesuffix("_token"): number for name, number in self.special_tokens_dict.items()}
+        named = {token: self.backend.token_to_id(token) for token in (eod_token, bos_token) if token is not None}
+        ids = {**self.special_tokens, **{token: number for token, number in named.items() if number is not None}}
+        found = well_known_roles(path, ids, eod=eod_token, bos=bos_token)
+        if bos_token is not None:
+            roles["bos"] = found["bos"]
+        if eod_token is None and "eos_token" in self.special_tokens_dict:
+            return roles | {"eod": roles["eos"]}
+        return roles | {"eod": found["eod"]} if "eod" in found else roles
+
     def _sentinel_ids(self, config: Mapping[str, Any]) -> list[int]:
         """Returns the ids of the additional special tokens: as named, else those spelled as T5's, in their order."""
         named = config.get("additional_special_tokens") or config.get("extra_special_tokens") or []
-        spellings = [token.get("content") if isinstance(token, dict) else token for token in named]
+        spellings = map(_spelling, named)
         ids = [self.backend.token_to_id(token) for token in spellings if isinstance(token, str)]
         if ids:
             return [number for number in ids if number is not None]
@@ -238,32 +217,6 @@ class HuggingFaceTokenizer(TokenRoles):
         """Returns the special tokens by spelling."""
         added = self.backend.get_added_tokens_decoder().items()
         return {token.content: number for number, token in added if token.special}
-
-    def _choose_eod(self, eod_token: str | None) -> int | None:
-        if eod_token is not None:
-            return self._id_of(eod_token)
-        found = list(self._well_known_eods().values())
-        return self.special_tokens_dict.get("eos_token", found[0] if len(found) == 1 else None)
-
-    def _id_of(self, token: str) -> int:
-        number: int | None = self.backend.token_to_id(token)
-        if number is None:
-            message = f"tokenizer `{self.path}` has no token {token!r}"
-            raise TokenizerError(message, hint=f"its special tokens are {describe_tokens(list(self.special_tokens))}")
-        return number
-
-    def _well_known_eods(self) -> dict[str, int]:
-        return {token: number for token, number in self.special_tokens.items() if token in WELL_KNOWN_EOD}
-
-    def _role(self, role: str) -> int:
-        name = f"{role}_token"
-        if name in self.special_tokens_dict:
-            return self.special_tokens_dict[name]
-        added = self._special_ids()
-        if (spelling := _WELL_KNOWN_ROLES.get(name)) in added:
-            return added[spelling]
-        message = f"tokenizer `{self.path}` has no {name}"
-        raise MissingTokenError(message, hint=f"name it in a `{_CONFIG_FILE}` beside the tokenizer")
 
 
 def require_hugging_face(tokenizer: TextTokenizer, *, reason: str) -> HuggingFaceTokenizer:
@@ -276,6 +229,11 @@ def require_hugging_face(tokenizer: TextTokenizer, *, reason: str) -> HuggingFac
         return tokenizer
     message = f"expected a Hugging Face tokenizer, found `{tokenizer.path}` of the kind {tokenizer.kind!r}"
     raise TokenizerError(message, hint=reason)
+
+
+def _spelling(token: Any) -> Any:
+    """Returns the spelling of a token of a configuration; older files hold a serialised `AddedToken`."""
+    return token.get("content") if isinstance(token, dict) else token
 
 
 def _steps_of(part: Any) -> list[str]:
@@ -307,6 +265,8 @@ def _parse(path: str, data: bytes) -> Any:
         ) from error
     backend.no_truncation()
     backend.no_padding()
+    if getattr(backend.model, "dropout", None):
+        backend.model.dropout = None  # ids must not be drawn at random
     return backend
 
 
@@ -327,12 +287,7 @@ def _read_config(path: str) -> Mapping[str, Any]:
 
 
 def load_gpt2(
-    vocabulary_path: str,
-    merges_path: str,
-    *,
-    added: Sequence[str] = (),
-    eod_token: str | None = None,
-    bos_token: str | None = None,
+    vocabulary_path: str, merges_path: str, *, added: Sequence[str] = (), **roles: str | None
 ) -> HuggingFaceTokenizer:
     """Returns the byte-level tokenizer of two lists: ids by token, and pairs of tokens that merge, first come first.
 
@@ -340,27 +295,18 @@ def load_gpt2(
         vocabulary_path: path of the ids, an object in JSON.
         merges_path: path of the pairs, a pair on each line.
         added: special tokens beside `END_OF_TEXT`; those that have no id get the next ones.
-        eod_token, bos_token: see `load_tokenizer`.
+        roles: `eod_token` and `bos_token`, see `load_tokenizer`.
 
     Raises:
         TokenizerError: a file cannot be read, or does not hold such a list.
     """
-    return _loaded(
-        (vocabulary_path, merges_path),
-        lambda library: library.ByteLevelBPETokenizer.from_file(vocabulary_path, merges_path),
-        added=(END_OF_TEXT, *added),
-        eod_token=eod_token or END_OF_TEXT,
-        bos_token=bos_token,
-    )
+    roles["eod_token"] = roles.get("eod_token") or END_OF_TEXT
+    paths = (vocabulary_path, merges_path)
+    return _loaded(paths, "ByteLevelBPETokenizer", added=(END_OF_TEXT, *added), roles=roles)
 
 
 def load_wordpiece(
-    path: str,
-    *,
-    lowercase: bool,
-    added: Sequence[str] = (),
-    eod_token: str | None = None,
-    bos_token: str | None = None,
+    path: str, *, lowercase: bool, added: Sequence[str] = (), **roles: str | None
 ) -> HuggingFaceTokenizer:
     """Returns the word-piece tokenizer of a list: a piece on each line, its number being the id.
 
@@ -371,30 +317,17 @@ def load_wordpiece(
         path: path of the list.
         lowercase: whether texts are put in lower case, and accents dropped.
         added: further special tokens; those that have no id get the next ones.
-        eod_token, bos_token: see `load_tokenizer`.
+        roles: `eod_token` and `bos_token`, see `load_tokenizer`.
 
     Raises:
         TokenizerError: the file cannot be read, or lacks one of BERT's special tokens.
     """
-
-    def load(library: Any) -> Any:
-        made = library.BertWordPieceTokenizer.from_file(path, lowercase=lowercase)
-        if missing := [token for token in _BERT_TOKENS if made.token_to_id(token) is None]:
-            message = f"it lacks {', '.join(missing)}"
-            raise ValueError(message)
-        return made
-
-    return _loaded((path,), load, added=added, eod_token=eod_token or "[SEP]", bos_token=bos_token, settings=lowercase)
+    roles["eod_token"] = roles.get("eod_token") or "[SEP]"
+    return _loaded((path,), "BertWordPieceTokenizer", added=added, roles=roles, lowercase=lowercase)
 
 
 def _loaded(
-    paths: Sequence[str],
-    load: Callable[[Any], Any],
-    *,
-    added: Sequence[str],
-    eod_token: str,
-    bos_token: str | None,
-    settings: object = None,
+    paths: Sequence[str], name: str, *, added: Sequence[str], roles: Mapping[str, Any], **settings: bool
 ) -> HuggingFaceTokenizer:
     """Returns the tokenizer that a class of `tokenizers.implementations` reads from files.
 
@@ -402,24 +335,20 @@ def _loaded(
     """
     library = require("tokenizers.implementations", extra="preprocess")
     hashes = [hashlib.sha256(read_file(path)).hexdigest() for path in paths]
-    fingerprint = hashlib.sha256(repr((hashes, tuple(added), settings)).encode()).hexdigest()
+    fingerprint = hashlib.sha256(repr((hashes, tuple(added), settings.get("lowercase"))).encode()).hexdigest()
     try:
-        made = load(library)
+        made = getattr(library, name).from_file(*paths, **settings)
+        missing = [token for token in _BERT_TOKENS if settings and made.token_to_id(token) is None]
         made.add_special_tokens(list(added))
     except BaseException as error:  # `tokenizers` raises plain Exception, or panics
         if not is_failure(error):
             raise
         message = f"{' and '.join(f'`{path}`' for path in paths)} cannot be read as a vocabulary: {error}"
         raise TokenizerError(message) from error
-    data = made.to_str().encode()
-    return HuggingFaceTokenizer(paths[0], data, fingerprint=fingerprint, eod_token=eod_token, bos_token=bos_token)
-
-
-def merges_beside(vocabulary_path: str) -> str:
-    """Returns where the pairs of GPT-2 lie by custom: `merges.txt`, or `gpt2-merges.txt` beside `gpt2-vocab.json`."""
-    folder, name = os.path.split(vocabulary_path)
-    stem = os.path.splitext(name)[0]
-    return os.path.join(folder, f"{stem.removesuffix('vocab')}merges.txt" if stem.endswith("vocab") else "merges.txt")
+    if missing:
+        message = f"`{paths[0]}` cannot be read as a vocabulary: it lacks {', '.join(missing)}"
+        raise TokenizerError(message)
+    return HuggingFaceTokenizer(paths[0], made.to_str().encode(), fingerprint=fingerprint, **roles)
 
 
 def read_file(path: str) -> bytes:
@@ -437,8 +366,10 @@ def read_file(path: str) -> bytes:
 
 
 def _load_gpt2_beside(path: str, _data: bytes, options: TokenizerOptions) -> HuggingFaceTokenizer:
-    """Returns the tokenizer of a file and the one beside it."""
-    merges = merges_beside(path)
+    """Returns the tokenizer of a file and of `merges.txt` beside it, or `gpt2-merges.txt` beside `gpt2-vocab.json`."""
+    folder, name = os.path.split(path)
+    stem = os.path.splitext(name)[0]
+    merges = os.path.join(folder, f"{stem.removesuffix('vocab')}merges.txt" if stem.endswith("vocab") else "merges.txt")
     if not os.path.exists(merges):
         message = f"`{path}` is not a tokenizer by itself: it lists ids, and no `{merges}` says how tokens merge"
         raise TokenizerError(message, hint="a `tokenizer.json` says both")

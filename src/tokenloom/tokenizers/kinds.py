@@ -30,36 +30,38 @@ class TokenizerOptions:
         return {"eod_token": self.eod_token, "bos_token": self.bos_token}
 
 
-def _never(_: Any) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerKind:
     """A kind: what tells its files, or its specifications that need none, and how one is loaded.
 
     Attributes:
-        called: how messages call what a user names ("a SentencePiece `.model`"), and `remark` what they add to it.
+        called: how messages call what a user names ("a SentencePiece `.model`").
         load: returns a tokenizer of a path (or a specification), the content of the file and the options, of which
             those that do not belong to the kind are not set. A `TokenizerError` says that the data is no tokenizer, or
             does not know one of the tokens.
-        needs_file: whether there is a file; else a specification says all.
         file_name: name of its file in a folder; empty if it has any name.
         suffixes: suffixes of its files.
         takes_pattern: whether `pattern` and `special_tokens` mean something.
         is_told_by: whether the content of a file tells that it is one of these.
-        is_specified_by: whether a text specifies one that needs no file.
+        is_specified_by: whether a text specifies one; None for a kind with files.
     """
 
     called: str
     load: Callable[[str, bytes, TokenizerOptions], TextTokenizer]
-    remark: str = ""
-    needs_file: bool = True
     file_name: str = ""
     suffixes: tuple[str, ...] = ()
     takes_pattern: bool = False
-    is_told_by: Callable[[bytes], bool] = _never
-    is_specified_by: Callable[[str], bool] = _never
+    is_told_by: Callable[[bytes], bool] = lambda _: False
+    is_specified_by: Callable[[str], bool] | None = None
+
+    @property
+    def needs_file(self) -> bool:
+        """Whether there is a file; else a specification says all."""
+        return self.is_specified_by is None
+
+    def takes(self, text: str) -> bool:
+        """Whether a text specifies one that needs no file."""
+        return self.is_specified_by is not None and self.is_specified_by(text)
 
 
 KINDS: Registry[TokenizerKind] = Registry(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
-import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenloom.errors import ConfigError, MissingExtraError, TokenizerError
+from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.optional import is_installed, require
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.resolve import did_you_mean
 from tokenloom.tokenizers.kinds import KINDS, TokenizerOptions
-from tokenloom.tokenizers.local_names import local_file, where_sought
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
     from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 _TOKENIZER_FILE = "tokenizer.json"
-_LIBRARIES = frozenset({"tokenizers", "transformers", "tiktoken", "sentencepiece"})
+_CACHED_FILES = (_TOKENIZER_FILE, "tokenizer.model", "vocab.json", "vocab.txt")
+"""What a snapshot of a model holds its tokenizer in, in the order of preference."""
+
+_RANKS = "https://openaipublic.blob.core.windows.net/encodings/{}.tiktoken"
+"""The address whose hash `tiktoken` calls its copy of a rank file by (`tiktoken.load.read_file_cached`, 0.14)."""
+
 _WHAT_NOTHING_TELLS = "huggingface"
 _NO_TOKENIZERS = (bool, int, float, complex, bytes, list, tuple, dict, set, type)
 
@@ -72,11 +78,15 @@ def load_tokenizer(
     if kind not in ("auto", *KINDS):
         message = f"expected a kind of tokenizer out of auto, {', '.join(KINDS)}, got {kind!r}"
         raise ConfigError(message)
-    file, data, found = name, b"", _kind_without_file(name, kind)
-    if found is None:
+    file, data = name, b""
+    found = next((each for each in KINDS if KINDS[each].takes(name)), "") if kind == "auto" else kind
+    if not found or KINDS[found].needs_file:
         file = _file_of(name)
         data = _read(file)
-        found = _kind_of(file, data) if kind == "auto" else kind
+        found = found or _kind_of(file, data)
+    elif not KINDS[found].takes(name):
+        message = f"expected {KINDS[found].called} for a tokenizer of the kind {kind!r}, found {name!r}"
+        raise ConfigError(message)
     if not KINDS[found].takes_pattern and (pattern is not None or special_tokens is not None):
         message = f"expected no `pattern` and no `special_tokens` for `{name}`, which is of the kind {found!r}"
         raise ConfigError(message, hint="both belong to rank files of tiktoken")
@@ -100,10 +110,7 @@ def as_tokenizer(given: Any) -> Any:
         return load_tokenizer(given)
     if isinstance(given, _NO_TOKENIZERS):
         raise _not_a_tokenizer(given)
-    if not _LIBRARIES & {each.__module__.partition(".")[0] for each in type(given).__mro__}:
-        return given
-    found = tokenizer_of_object(given)
-    return given if found is None else found
+    return _wrapped(given, {}) or given
 
 
 def _not_a_tokenizer(given: Any) -> ConfigError:
@@ -116,26 +123,16 @@ def _of_object(given: Any, kind: str, eod_token: str | None, bos_token: str | No
     if kind != "auto" or others != (None, None):
         message = f"expected no `kind`, `pattern` and `special_tokens` beside a {type(given).__name__}"
         raise ConfigError(message, hint="they belong to files")
-    found = tokenizer_of_object(given, eod_token=eod_token, bos_token=bos_token)
-    if found is not None:
+    roles = {"eod_token": eod_token, "bos_token": bos_token}
+    if (found := _wrapped(given, roles)) is not None:
         return found
-    if hasattr(given, "encode_texts") and hasattr(given, "sha256"):
-        tokenizer: TextTokenizer = given
-        return tokenizer
-    raise _not_a_tokenizer(given)
-
-
-def _kind_without_file(name: str, kind: str) -> str | None:
-    """Returns the kind that a specification is of; None for the name of a file."""
-    if kind == "auto":
-        return next((each for each in KINDS if KINDS[each].is_specified_by(name)), None)
-    if KINDS[kind].needs_file:
-        return None
-    if not KINDS[kind].is_specified_by(name):
-        expected = f"{KINDS[kind].called}{KINDS[kind].remark}"
-        message = f"expected {expected} for a tokenizer of the kind {kind!r}, found {name!r}"
-        raise ConfigError(message)
-    return kind
+    if not hasattr(given, "encode_texts") or not hasattr(given, "sha256"):
+        raise _not_a_tokenizer(given)
+    if named := [name for name, token in roles.items() if token is not None]:
+        message = f"expected no `{named[0]}` for a tokenizer that is loaded already, found {roles[named[0]]!r}"
+        raise ConfigError(message, hint="name it where the tokenizer is loaded")
+    tokenizer: TextTokenizer = given
+    return tokenizer
 
 
 def _file_of(name: str) -> str:
@@ -162,14 +159,12 @@ def _read(file: str) -> bytes:
         message = f"cannot read tokenizer `{file}`: {error.strerror or error}"
         *most, last = [kind.called for kind in KINDS.values() if kind.needs_file]
         others = "".join(f", or {kind.called}" for kind in KINDS.values() if not kind.needs_file)
-        sought, near = where_sought(file), did_you_mean(file)
-        is_of_a_hub = sought is not None and near is not None and not near.endswith("?")  # where owners are no folders
-        hint = (None if is_of_a_hub else near) or (
+        near = did_you_mean(file) or ""
+        hint = (
             f"expected the path of {', '.join(most)} or {last}, or of a folder with one{others}; nothing is downloaded"
         )
-        if sought is not None:
-            hint += f", and {sought}"
-        raise TokenizerError(message, hint=hint) from error
+        names = ", and no tokenizer of that name lies in a cache of `huggingface_hub` or `tiktoken`"
+        raise TokenizerError(message, hint=near if near.endswith("?") else hint + names) from error
 
 
 def _kind_of(file: str, data: bytes) -> str:
@@ -180,52 +175,55 @@ def _kind_of(file: str, data: bytes) -> str:
     return [*by_content, *by_name, _WHAT_NOTHING_TELLS][0]
 
 
-def tokenizer_of_object(
-    given: Any, *, eod_token: str | None = None, bos_token: str | None = None
-) -> TextTokenizer | None:
-    """Returns a tokenizer of another library as one of ours; None for an object of no library that is known.
-
-    Known are `tokenizers.Tokenizer`, fast tokenizers of `transformers`, `tiktoken.Encoding` and
-    `sentencepiece.SentencePieceProcessor`; one of ours is returned as it is.
+def local_file(name: str) -> str | None:
+    """Returns the file of a tokenizer that a name such as `gpt2` or `cl100k_base` stands for, if there is a copy.
 
     Args:
-        given: the object.
-        eod_token, bos_token: see `load_tokenizer`.
+        name: a model of Hugging Face's hub, or an encoding of `tiktoken`.
+    """
+    if not name or name.startswith(".") or name.count("/") > 1 or is_remote(name):
+        return None
+    from tokenloom.tokenizers.tiktoken_ranks import PUBLISHED  # which takes longer to import than most names need
+
+    if any(name == published for published, _ in PUBLISHED.values()):
+        named = (os.environ.get(variable) for variable in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"))
+        folder = next(filter(None, named), os.path.join(tempfile.gettempdir(), "data-gym-cache"))
+        path = os.path.join(folder, hashlib.sha1(_RANKS.format(name).encode(), usedforsecurity=False).hexdigest())
+        return path if os.path.isfile(path) else None
+    if not is_installed("huggingface_hub"):
+        return None
+    hub = require("huggingface_hub", extra="tokenizers")
+    try:
+        found = [hub.try_to_load_from_cache(name, file) for file in _CACHED_FILES]
+    except ValueError:  # no name that the hub allows
+        return None
+    return next((path for path in found if isinstance(path, str)), None)
+
+
+def _wrapped(given: Any, roles: Mapping[str, str | None]) -> TextTokenizer | None:
+    """Returns a tokenizer of another library as one of ours; None for an object of no library that is known.
 
     Raises:
         TokenizerError: it is a tokenizer of `transformers` that only Python knows, or does not know one of the tokens.
-        ConfigError: a token is named for a tokenizer of ours.
     """
-    from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer  # which takes long to import, as the others do
-    from tokenloom.tokenizers.sentencepiece_model import SentencePieceTokenizer
-    from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer
-
-    if isinstance(given, (HuggingFaceTokenizer, TiktokenTokenizer, SentencePieceTokenizer)):
-        for name, token in (("eod_token", eod_token), ("bos_token", bos_token)):
-            if token is not None:
-                message = f"expected no `{name}` for a tokenizer that is loaded already, found {token!r}"
-                raise ConfigError(message, hint="name it where the tokenizer is loaded")
-        return given
-    roles = {"eod_token": eod_token, "bos_token": bos_token}
     libraries = {each.__module__.partition(".")[0] for each in type(given).__mro__}
+    name = f"<{type(given).__name__}>"
     if "transformers" in libraries:
         return _of_transformers(given, roles)
     if "tokenizers" in libraries and hasattr(given, "to_str"):
-        return _of_backend(given, f"<{type(given).__name__}>", {}, roles)
-    if _is_a(given, "tiktoken", "Encoding"):
+        return _of_backend(given, name, {}, roles)
+    if "tiktoken" in libraries and hasattr(given, "_mergeable_ranks"):
+        from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTokenizer
+
         ranks = sorted(given._mergeable_ranks.items(), key=lambda row: row[1])
         data = b"".join(b"%b %d\n" % (base64.b64encode(token), rank) for token, rank in ranks)
         description = TiktokenDescription(pattern=given._pat_str, special_tokens=dict(given._special_tokens), **roles)
         return TiktokenTokenizer(given.name, data, description)
-    if _is_a(given, "sentencepiece", "SentencePieceProcessor"):
-        return SentencePieceTokenizer(f"<{type(given).__name__}>", given.serialized_model_proto(), **roles)
+    if "sentencepiece" in libraries and hasattr(given, "serialized_model_proto"):
+        from tokenloom.tokenizers.sentencepiece_model import SentencePieceTokenizer
+
+        return SentencePieceTokenizer(name, given.serialized_model_proto(), **roles)
     return None
-
-
-def _is_a(given: Any, library: str, name: str) -> bool:
-    """Whether it is of a class of a library, which then is loaded already."""
-    kind = getattr(sys.modules.get(library), name, None)
-    return kind is not None and isinstance(given, kind)
 
 
 def _of_transformers(given: Any, roles: Mapping[str, Any]) -> HuggingFaceTokenizer:
@@ -269,21 +267,18 @@ def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokeni
     if made_by.path is None:
         message = f"the manifest of `{prefix}` names no file of its tokenizer"
         raise TokenizerError(message)
-    failed: TokenizerError | None = None
+    failures: list[TokenizerError] = []
     for path in _places(made_by.path, prefix):
         try:
             found = load_tokenizer(path, eod_token=None if made_by.eod is None else made_by.eod.text)
-        except MissingExtraError:
-            raise
         except TokenizerError as error:
-            failed = failed or error
+            failures.append(error)
             continue
         if found.sha256 == made_by.sha256:
             return found
         message = f"`{path}` is not the tokenizer of the manifest of `{prefix}` any more"
-        failed = TokenizerError(message)
-    assert failed is not None
-    raise failed
+        failures.insert(0, TokenizerError(message))
+    raise failures[0]
 
 
 def _places(path: str, prefix: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -15,13 +15,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, RefusedTextError, TokenizerError
 from tokenloom.inputs.utf8_texts import encodable
 from tokenloom.tokenizers.kinds import TokenizerKind, TokenizerOptions
-from tokenloom.tokenizers.text_tokenizer import (
-    Encoded,
-    TokenRoles,
-    joined,
-    named_or_well_known,
-    require_known_ids,
-)
+from tokenloom.tokenizers.text_tokenizer import Encoded, TokenRoles, joined, require_known_ids, well_known_roles
 
 _NULL = re.compile(r"null:([0-9]+)")
 _LARGEST_NULL_VOCABULARY = 2**31 - 1  # ids are stored as int32 at most
@@ -45,16 +39,12 @@ class ByteTokenizer(TokenRoles):
     kind = "byte"
     engine_name = "numpy"
     vocab_size = 259
-    special_tokens: Mapping[str, int] = MappingProxyType({})
     _IDS = MappingProxyType({"<eod>": 256, "<bos>": 257, "<pad>": 258})
 
     def __init__(self, *, eod_token: str | None = None, bos_token: str | None = None) -> None:
-        eod = named_or_well_known("byte", self._IDS, eod_token, ("<eod>",), role="eod")
-        bos = named_or_well_known("byte", self._IDS, bos_token, ("<bos>",), role="bos")
-        assert eod is not None
-        assert bos is not None
         fingerprint = hashlib.sha256(b"bytes, eod 256, bos 257, pad 258").hexdigest()
-        super().__init__("byte", fingerprint, {"eod": eod, "bos": bos, "pad": self._IDS["<pad>"]})
+        roles = well_known_roles("byte", self._IDS, eod=eod_token or "<eod>", bos=bos_token or "<bos>")
+        super().__init__("byte", fingerprint, roles)
         self._options = {"eod_token": eod_token, "bos_token": bos_token}
 
     def __reduce__(self) -> tuple[Callable[..., ByteTokenizer], tuple[Any, ...]]:
@@ -98,7 +88,6 @@ class NullTokenizer(TokenRoles):
 
     kind = "null"
     engine_name = "numpy"
-    special_tokens: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, num_ids: int) -> None:
         if not 1 <= num_ids < _LARGEST_NULL_VOCABULARY:
@@ -126,11 +115,11 @@ class NullTokenizer(TokenRoles):
 
     def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
         """Returns each token as an integer, None for a text that is no id."""
-        found: list[int | None] = []
-        for token in tokens:
-            known = token.isascii() and token.isdigit() and len(token) <= _MOST_DIGITS and int(token) < self.vocab_size
-            found.append(int(token) if known else None)
-        return found
+        are_short = [token.isascii() and token.isdigit() and len(token) <= _MOST_DIGITS for token in tokens]
+        numbers = [
+            int(token) if is_short else self.vocab_size for token, is_short in zip(tokens, are_short, strict=True)
+        ]
+        return [number if number < self.vocab_size else None for number in numbers]
 
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
         """Returns the ids of each text, int64."""
@@ -162,14 +151,11 @@ def _load_null(path: str, _data: bytes, options: TokenizerOptions) -> NullTokeni
 
 BYTE = TokenizerKind(
     called="`byte`",
-    needs_file=False,
     is_specified_by=lambda text: text == "byte",
     load=lambda _path, _data, options: ByteTokenizer(**options.roles),
 )
 NULL = TokenizerKind(
-    called="`null:N`",
-    remark=", N being the number of ids",
-    needs_file=False,
+    called="`null:N`, N being the number of ids",
     is_specified_by=lambda text: _NULL.fullmatch(text) is not None,
     load=_load_null,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,25 +15,14 @@ from tokenloom.forks import cached_property
 from tokenloom.inputs.utf8_texts import encodable
 from tokenloom.optional import require
 from tokenloom.tokenizers.kinds import TokenizerKind
-from tokenloom.tokenizers.text_tokenizer import (
-    Encoded,
-    TokenRoles,
-    joined,
-    require_known_ids,
-    well_known_roles,
-)
+from tokenloom.tokenizers.text_tokenizer import Encoded, TokenRoles, joined, require_known_ids, well_known_roles
 
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")
-_OTHER_ROLES = {
-    "pad": ("<pad>", "[PAD]"),
-    "cls": ("<cls>", "[CLS]"),
-    "sep": ("<sep>", "[SEP]"),
-    "mask": ("<mask>", "[MASK]"),
-}
-"""How models spell the roles that the format itself does not name."""
 
-# Of the format, https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
-_PIECES, _KIND, _NORMAL, _USER_DEFINED = 1, 3, 1, 4
+
+def _spelled(role: str) -> tuple[str, str]:
+    """Returns how models spell a role that the format itself does not name, the better way last."""
+    return f"[{role.upper()}]", f"<{role}>"
 
 
 class SentencePieceTokenizer(TokenRoles):
@@ -77,12 +66,6 @@ class SentencePieceTokenizer(TokenRoles):
         """The id of each piece; made anew each time."""
         return {piece: number for number, piece in self.inv_vocab.items()}
 
-    @cached_property
-    def special_tokens(self) -> Mapping[str, int]:
-        """The user-defined symbols."""
-        kinds = _piece_kinds(self._data)
-        return {piece: number for number, piece in self.inv_vocab.items() if kinds[number] == _USER_DEFINED}
-
     def tokenize(self, text: str) -> list[int]:
         """Returns the ids of a text. Lone surrogates, which no UTF-8 text can hold, count as `?`."""
         ids: list[int] = self.backend.encode(encodable(text))
@@ -120,13 +103,10 @@ class SentencePieceTokenizer(TokenRoles):
         roles = {role: number for role, number in own.items() if number >= 0}
         if "eod" in roles:
             roles["eos"] = roles["eod"]
-        for role, spellings in _OTHER_ROLES.items():
-            known = [ids[spelling] for spelling in spellings if spelling in ids]
-            if role not in roles and known:
-                roles[role] = known[0]
+        usual = {role: ids[token] for role in ("pad", "cls", "sep", "mask") for token in _spelled(role) if token in ids}
         found = well_known_roles(path, ids, eod=eod_token, bos=bos_token)
         named = {"eod": eod_token, "bos": bos_token}
-        return roles | {role: number for role, number in found.items() if role not in roles or named[role]}
+        return usual | found | {role: number for role, number in roles.items() if not named.get(role)}
 
 
 def _parse(path: str, data: bytes) -> Any:
@@ -139,42 +119,6 @@ def _parse(path: str, data: bytes) -> Any:
     except RuntimeError as error:
         message = f"`{path}` is not a SentencePiece model: {error}"
         raise TokenizerError(message, hint="expected a `.model` as the SentencePiece trainer writes it") from error
-
-
-def _piece_kinds(data: bytes) -> list[int]:
-    """Returns the kind of each piece, which the library does not tell; the data is a model that it has read."""
-    kinds = []
-    for field, value in _fields(data):
-        if field == _PIECES:
-            assert isinstance(value, bytes)
-            found = (kind for name, kind in _fields(value) if name == _KIND and isinstance(kind, int))
-            kinds.append(next(found, _NORMAL))
-    return kinds
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yields number and value of the fields of a message in the wire format of protocol buffers."""
-    offset = 0
-
-    def varint() -> int:
-        nonlocal offset
-        number = shift = 0
-        while True:
-            byte = data[offset]
-            offset += 1
-            number |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return number
-
-    while offset < len(data):
-        key = varint()
-        if key & 7 == 0:
-            yield key >> 3, varint()
-            continue
-        length = {1: 8, 5: 4}.get(key & 7) or varint()
-        yield key >> 3, data[offset : offset + length]
-        offset += length
 
 
 SENTENCEPIECE = TokenizerKind(

@@ -73,11 +73,12 @@ def require_sound(encoded: Encoded, *, num_texts: int, vocab_size: int, hint: st
             raise RefusedTextError(message, hint=hint)
 
 
-WELL_KNOWN_EOD = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>")
-"""How tokenizers spell the token that ends a document; it counts only where a tokenizer has exactly one of them."""
-
-WELL_KNOWN_BOS = ("<|begin_of_text|>", "<|startoftext|>", "<s>", "<bos>", "<|bos|>")
-"""The same for the token that begins a document."""
+WELL_KNOWN = {
+    "eod": ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>"),
+    "bos": ("<|begin_of_text|>", "<|startoftext|>", "<s>", "<bos>", "<|bos|>"),
+    "pad": ("<|pad|>", "<pad>"),
+}
+"""How tokenizers spell the tokens of some roles; a spelling counts where a tokenizer has only one for the role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +133,6 @@ class TextTokenizer(Protocol):
         """The id that fills."""
 
     @property
-    def special_tokens(self) -> Mapping[str, int]:
-        """The spellings that become an id of their own wherever a text has them, and these ids."""
-
-    @property
     def unique_identifiers(self) -> Mapping[str, Any]:
         """What makes this tokenizer different from others, for index caches: serialisable as JSON."""
 
@@ -152,6 +149,17 @@ class TextTokenizer(Protocol):
         """Returns the ids of each text, none of which may hold lone surrogates; lets other threads run meanwhile."""
 
 
+class _Role:
+    """The id of a role; `MissingTokenError` where a tokenizer has none."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, tokenizer: Any, owner: type | None = None) -> int:
+        number: int = tokenizer.id_of_role(self._name)
+        return number
+
+
 class TokenRoles:
     """The roles, the identity and the errors that tokenizers have in common.
 
@@ -159,7 +167,15 @@ class TokenRoles:
         path: see `TextTokenizer`.
         sha256: see `TextTokenizer`.
         roles: the id of each role ("eod", "bos", "pad", …) that there is; "eos" is "eod" unless it is named.
+
+    Attributes:
+        eod, bos: the ids that end and begin a document.
+        eos: the id that ends a sequence.
+        pad, mask: the ids that fill, and stand in for a masked token.
+        cls, sep: the ids that begin a sequence to classify, and end a segment.
     """
+
+    eod, eos, bos, pad, cls, sep, mask = _Role(), _Role(), _Role(), _Role(), _Role(), _Role(), _Role()
 
     def __init__(self, path: str, sha256: str, roles: Mapping[str, int]) -> None:
         self.path = path
@@ -170,89 +186,47 @@ class TokenRoles:
         return f"{type(self).__name__}({self.path!r})"
 
     @property
-    def eod(self) -> int:
-        """The id that ends a document."""
-        return self._role("eod")
-
-    @property
-    def eos(self) -> int:
-        """The id that ends a sequence."""
-        return self._role("eos")
-
-    @property
-    def bos(self) -> int:
-        """The id that begins a sequence."""
-        return self._role("bos")
-
-    @property
-    def pad(self) -> int:
-        """The id that fills."""
-        return self._role("pad")
-
-    @property
-    def cls(self) -> int:
-        """The id that begins a sequence to classify."""
-        return self._role("cls")
-
-    @property
-    def sep(self) -> int:
-        """The id that ends a segment."""
-        return self._role("sep")
-
-    @property
-    def mask(self) -> int:
-        """The id that stands in for a masked token."""
-        return self._role("mask")
-
-    @property
     def unique_identifiers(self) -> OrderedDict[str, Any]:
         """What makes this tokenizer different from others, for index caches: serialisable as JSON."""
         # No path: byte-level and null tokenizers have none, and the fingerprint says more than a path does.
         return OrderedDict({"class": type(self).__name__, "sha256": self.sha256, "eod": self._roles.get("eod")})
 
-    def _role(self, role: str) -> int:
+    def id_of_role(self, role: str) -> int:
+        """Returns the id of a role.
+
+        Raises:
+            MissingTokenError: there is none.
+        """
         if role not in self._roles:
-            message = f"tokenizer `{self.path}` has no token for `{role}`"
-            hint = f"name it with `{role}_token`" if role in ("eod", "bos") else None
-            raise MissingTokenError(message, hint=hint)
+            message = f"tokenizer `{self.path}` has no token for `{role}` by name or convention"
+            special = describe_tokens(list(getattr(self, "special_tokens", ())))
+            hint = f"name it with `{role}_token`; its special tokens are {special}"
+            raise MissingTokenError(message, hint=hint if role in ("eod", "bos") else None)
         return self._roles[role]
 
 
-def named_or_well_known(
-    path: str, ids: Mapping[str, int], named: str | None, well_known: Sequence[str], *, role: str
-) -> int | None:
-    """Returns the id of the token that was named, else of the only well-known one, else None.
+def well_known_roles(
+    path: str, ids: Mapping[str, int], *, eod: str | None = None, bos: str | None = None, pad: str | None = None
+) -> dict[str, int]:
+    """Returns the roles, each where it was named or only one well-known spelling of it is among the ids.
 
     Args:
-        path: path of the tokenizer, for the message.
+        path: path of the tokenizer, for messages.
         ids: the tokens that may have a role.
-        named: what the user named, if so.
-        well_known: spellings.
-        role: role of the token, for the message.
-
-    Raises:
-        TokenizerError: the token that was named is not among the ids.
-    """
-    if named is not None:
-        if named not in ids:
-            message = f"tokenizer `{path}` has no token {named!r} for `{role}`"
-            raise TokenizerError(message, hint=f"its special tokens are {describe_tokens(list(ids))}")
-        return ids[named]
-    found = [ids[spelling] for spelling in well_known if spelling in ids]
-    return found[0] if len(found) == 1 else None
-
-
-def well_known_roles(path: str, ids: Mapping[str, int], *, eod: str | None, bos: str | None) -> dict[str, int]:
-    """Returns the roles `eod` and `bos`, each where it was named or only one spelling of it is among the ids.
+        eod, bos, pad: tokens that were named.
 
     Raises:
         TokenizerError: a token that was named is not among them.
     """
-    found = {
-        "eod": named_or_well_known(path, ids, eod, WELL_KNOWN_EOD, role="eod"),
-        "bos": named_or_well_known(path, ids, bos, WELL_KNOWN_BOS, role="bos"),
-    }
-    return {role: number for role, number in found.items() if number is not None}
+    roles = {}
+    for role, named in (("eod", eod), ("bos", bos), ("pad", pad)):
+        if named is not None and named not in ids:
+            message = f"tokenizer `{path}` has no token {named!r} for `{role}`"
+            raise TokenizerError(message, hint=f"its special tokens are {describe_tokens(list(ids))}")
+        found = [named] if named is not None else [token for token in WELL_KNOWN[role] if token in ids]
+        if len(found) == 1:
+            roles[role] = ids[found[0]]
+    return roles
 
 
 def describe_tokens(tokens: Sequence[str]) -> str:

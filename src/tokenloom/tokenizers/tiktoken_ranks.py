@@ -11,8 +11,9 @@ import base64
 import hashlib
 import json
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import RefusedTextError, TokenizerError
 from tokenloom.inputs.utf8_texts import encodable
 from tokenloom.optional import require
-from tokenloom.storage.json_files import UnusableJsonError, read_json
+from tokenloom.storage.json_files import MAY_BE_MISSING, UnusableJsonError, from_members, read_json
 from tokenloom.tokenizers.kinds import TokenizerKind, TokenizerOptions
 from tokenloom.tokenizers.text_tokenizer import (
     Encoded,
@@ -29,7 +30,6 @@ from tokenloom.tokenizers.text_tokenizer import (
     in_words,
     is_failure,
     joined,
-    named_or_well_known,
     require_known_ids,
     well_known_roles,
 )
@@ -80,50 +80,6 @@ GIGATOKEN_SCHEMES: Mapping[str, str] = {_R50K: "gpt2", _CL100K: "gpt4", _O200K: 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedEncoding:
-    """Name, name of the pattern, and special tokens of a published rank file."""
-
-    name: str
-    pattern: str
-    special_tokens: Mapping[str, int]
-
-
-_ENDOFTEXT = "<|endoftext|>"
-PUBLISHED: Mapping[str, PublishedEncoding] = {
-    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": PublishedEncoding(
-        name="r50k_base", pattern="r50k", special_tokens={_ENDOFTEXT: 50256}
-    ),
-    "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069": PublishedEncoding(
-        name="p50k_base", pattern="p50k", special_tokens={_ENDOFTEXT: 50256}
-    ),
-    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": PublishedEncoding(
-        name="cl100k_base",
-        pattern="cl100k",
-        special_tokens={
-            _ENDOFTEXT: 100257,
-            "<|fim_prefix|>": 100258,
-            "<|fim_middle|>": 100259,
-            "<|fim_suffix|>": 100260,
-            "<|endofprompt|>": 100276,
-        },
-    ),
-    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": PublishedEncoding(
-        name="o200k_base", pattern="o200k", special_tokens={_ENDOFTEXT: 199999, "<|endofprompt|>": 200018}
-    ),
-}
-"""Published encodings by the SHA-256 of the rank file."""
-
-
-def pattern_of(text: str) -> str:
-    """Returns the expression of a well-known name; anything else is an expression already."""
-    return PATTERNS.get(text.removesuffix("_base"), text)
-
-
-_LARGEST_RANK = 2**31
-_RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TiktokenDescription:
     """What a rank file does not say.
 
@@ -136,10 +92,44 @@ class TiktokenDescription:
     """
 
     pattern: str
-    special_tokens: Mapping[str, int]
-    eod_token: str | None = None
-    bos_token: str | None = None
-    pad_token: str | None = None
+    special_tokens: Mapping[str, int] = field(default_factory=dict, metadata=MAY_BE_MISSING)
+    eod_token: str | None = field(default=None, metadata=MAY_BE_MISSING)
+    bos_token: str | None = field(default=None, metadata=MAY_BE_MISSING)
+    pad_token: str | None = field(default=None, metadata=MAY_BE_MISSING)
+
+
+_GPT2_SPECIALS = {"<|endoftext|>": 50256}
+PUBLISHED: Mapping[str, tuple[str, TiktokenDescription]] = {
+    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": (
+        "r50k_base",
+        TiktokenDescription(pattern="r50k", special_tokens=_GPT2_SPECIALS),
+    ),
+    "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069": (
+        "p50k_base",
+        TiktokenDescription(pattern="p50k", special_tokens=_GPT2_SPECIALS),
+    ),
+    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": (
+        "cl100k_base",
+        TiktokenDescription(
+            pattern="cl100k",
+            special_tokens={
+                "<|endoftext|>": 100257,
+                "<|fim_prefix|>": 100258,
+                "<|fim_middle|>": 100259,
+                "<|fim_suffix|>": 100260,
+                "<|endofprompt|>": 100276,
+            },
+        ),
+    ),
+    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": (
+        "o200k_base",
+        TiktokenDescription(pattern="o200k", special_tokens={"<|endoftext|>": 199999, "<|endofprompt|>": 200018}),
+    ),
+}
+"""Name and description of the published encodings, by the SHA-256 of the rank file."""
+
+
+_RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
 
 
 class TiktokenTokenizer(TokenRoles):
@@ -160,23 +150,20 @@ class TiktokenTokenizer(TokenRoles):
 
     kind = "tiktoken"
     engine_name = "tiktoken"
-    draws_at_random = None
 
     def __init__(self, path: str, data: bytes, description: TiktokenDescription) -> None:
         self.data = data
-        self.pattern: str = pattern_of(description.pattern)
+        self.pattern: str = PATTERNS.get(description.pattern.removesuffix("_base"), description.pattern)
         self.special_tokens: Mapping[str, int] = dict(
             sorted(description.special_tokens.items(), key=lambda row: row[1])
         )
         self._description = description
         self._ranks = _parse_ranks(path, data)
-        _check_special_tokens(path, self.special_tokens, self._ranks)
-        self.vocab_size: int = max([*self._ranks.values(), *self.special_tokens.values()]) + 1
         self.backend: Any = self._load(path)
+        self.vocab_size: int = max([*self._ranks.values(), *self.special_tokens.values()]) + 1
         self._allowed = frozenset(self.special_tokens)
-        roles = well_known_roles(path, self.special_tokens, eod=description.eod_token, bos=description.bos_token)
-        pad = named_or_well_known(path, self.special_tokens, description.pad_token, ("<|pad|>", "<pad>"), role="pad")
-        super().__init__(path, self._fingerprint(), roles if pad is None else {**roles, "pad": pad})
+        named = {"eod": description.eod_token, "bos": description.bos_token, "pad": description.pad_token}
+        super().__init__(path, self._fingerprint(), well_known_roles(path, self.special_tokens, **named))
 
     def __reduce__(self) -> tuple[type[TiktokenTokenizer], tuple[str, bytes, TiktokenDescription]]:
         return TiktokenTokenizer, (self.path, self.data, self._description)
@@ -215,8 +202,6 @@ class TiktokenTokenizer(TokenRoles):
         if scheme is None:
             message = f"it does not know the pattern {self.pattern!r}"
             raise ValueError(message)
-        import tempfile  # which brings compression and random numbers along
-
         with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:  # it reads paths only; ours may have changed
             file.write(self.data)
             file.flush()
@@ -227,9 +212,7 @@ class TiktokenTokenizer(TokenRoles):
             ids: NDArray[np.uint32] = self.backend.encode_to_numpy(
                 text, allowed_special=self._allowed, disallowed_special=()
             )
-        except (
-            BaseException
-        ) as error:  # the expression gives up on a million spaces in a row, say, and panics on others
+        except BaseException as error:  # the expression gives up on a million spaces in a row, and panics on others
             if not is_failure(error):
                 raise
             shown = text if len(text) <= 80 else text[:77] + "..."
@@ -251,8 +234,9 @@ class TiktokenTokenizer(TokenRoles):
         except BaseException as error:
             if not is_failure(error):
                 raise
-            message = f"tokenizer `{path}`: the pattern {self.pattern!r} is not one of tiktoken's: {in_words(error)}"
-            hint = f"expected an expression that matches no empty text, or one of {', '.join(PATTERNS)}"
+            message = f"`tiktoken` refuses `{path}` with the pattern {self.pattern!r}: {in_words(error)}"
+            hint = f"the pattern is an expression that matches no empty text, or one of {', '.join(PATTERNS)}; "
+            hint += "ranks and ids of special tokens are integers, each there once"
             raise TokenizerError(message, hint=hint) from error
         return backend
 
@@ -275,66 +259,40 @@ def read_description(path: str, data: bytes) -> TiktokenDescription | None:
         TokenizerError: the description cannot be read, or is not one.
     """
     beside = f"{path}.json"
+    names = [each.name for each in fields(TiktokenDescription)]
+    hint = f"expected an object with `pattern` and, if need be, {', '.join(names[1:])}"
     try:
-        return _description(beside, read_json(beside))
+        value = read_json(beside)
+        description = from_members(TiktokenDescription, value)
     except FileNotFoundError:
-        pass
+        return PUBLISHED.get(hashlib.sha256(data).hexdigest(), ("", None))[1]
     except (OSError, UnusableJsonError) as error:
-        message = f"cannot read `{beside}`: {error}"
-        raise TokenizerError(message) from error
-    published = PUBLISHED.get(hashlib.sha256(data).hexdigest())
-    if published is None:
-        return None
-    return TiktokenDescription(pattern=published.pattern, special_tokens=published.special_tokens)
-
-
-def _description(path: str, value: Any) -> TiktokenDescription:
-    """Returns the description that a file holds."""
-    fields = {"pattern": str, "special_tokens": dict, "eod_token": str, "bos_token": str, "pad_token": str}
-    hint = f"expected an object with `pattern` and, if need be, {', '.join(list(fields)[1:])}"
-    if not isinstance(value, dict) or "pattern" not in value:
-        message = f"`{path}` does not describe a rank file: it has no `pattern`"
+        message = f"`{beside}` does not describe a rank file: {str(error).lstrip(': ')}"
+        raise TokenizerError(message, hint=hint) from error
+    if unknown := sorted(value.keys() - set(names)):
+        message = f"`{beside}` does not describe a rank file: it has {unknown[0]!r}"
         raise TokenizerError(message, hint=hint)
-    for name, held in value.items():
-        if name not in fields or not isinstance(held, fields[name]):
-            message = f"`{path}` does not describe a rank file: {name!r} is {type(held).__name__} {held!r}"
-            raise TokenizerError(message, hint=hint)
-    return TiktokenDescription(**{"special_tokens": {}, **value})
+    return description
 
 
 def _parse_ranks(path: str, data: bytes) -> dict[bytes, int]:
     """Returns the rank of each token."""
-    ranks: dict[bytes, int] = {}
-    tokens: dict[int, bytes] = {}
-    for number, line in enumerate(data.splitlines(), 1):
-        if not line:
-            continue
-        try:
-            encoded, spelled = line.split()
-            token, rank = base64.b64decode(encoded, validate=True), int(spelled)
-        except ValueError as error:  # of which binascii.Error is one
-            message = f"line {number} of `{path}`: expected a token in base64 and its rank, found {line[:60]!r}"
-            raise TokenizerError(message, hint="is it a rank file of tiktoken?") from error
-        if token in ranks or rank in tokens or not 0 <= rank < _LARGEST_RANK:
-            message = f"line {number} of `{path}`: token {token!r} of rank {rank} comes twice, or its rank is too large"
-            raise TokenizerError(message)
-        ranks[token], tokens[rank] = rank, token
-    missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
-    if missing:
+    rows = [line.split() for line in data.splitlines() if line]
+    try:
+        ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in rows}
+    except ValueError as error:  # of which binascii.Error is one
+        message = f"`{path}`: expected lines of a token in base64 and its rank: {error}"
+        raise TokenizerError(message, hint="is it a rank file of tiktoken?") from error
+    if len(ranks) < len(rows) or len(set(ranks.values())) < len(rows):
+        message = f"`{path}`: expected each token and each rank once, found {len(rows)} lines with repetitions"
+        raise TokenizerError(message)
+    if missing := [byte for byte in range(256) if bytes([byte]) not in ranks]:
         message = f"`{path}` has no rank for {len(missing)} of the 256 bytes, such as 0x{missing[0]:02x}"
         raise TokenizerError(message, hint="was the file cut off?")
     return ranks
 
 
-def _check_special_tokens(path: str, special_tokens: Mapping[str, int], ranks: Mapping[bytes, int]) -> None:
-    """Raises TokenizerError for ids that are not integers, negative, or used twice."""
-    used = set(ranks.values())
-    for token, number in special_tokens.items():
-        if type(number) is not int or not 0 <= number < _LARGEST_RANK or number in used or not token:
-            message = f"tokenizer `{path}`: special token {token!r} cannot have the id {number!r}"
-            hint = f"expected an integer that no other token has; ranks go up to {max(ranks.values())}"
-            raise TokenizerError(message, hint=hint)
-        used.add(number)
+_OPTIONS = [each.name for each in fields(TokenizerOptions)]
 
 
 def _described(file: str, data: bytes, options: TokenizerOptions) -> TiktokenDescription:
@@ -344,14 +302,8 @@ def _described(file: str, data: bytes, options: TokenizerOptions) -> TiktokenDes
         message = f"nothing says how `{file}` cuts texts into words: a rank file has no pattern"
         hint = f"name it with `pattern` ({', '.join(PATTERNS)}, or an expression), or describe it in `{file}.json`"
         raise TokenizerError(message, hint=hint)
-    known = known or TiktokenDescription(pattern="", special_tokens={})
-    return TiktokenDescription(
-        pattern=known.pattern if options.pattern is None else options.pattern,
-        special_tokens=known.special_tokens if options.special_tokens is None else options.special_tokens,
-        eod_token=options.eod_token or known.eod_token,
-        bos_token=options.bos_token or known.bos_token,
-        pad_token=known.pad_token,
-    )
+    given = {name: value for name in _OPTIONS if (value := getattr(options, name)) is not None}
+    return replace(known or TiktokenDescription(pattern=""), **given)
 
 
 TIKTOKEN = TokenizerKind(

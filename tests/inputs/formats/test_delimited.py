@@ -21,7 +21,6 @@ from tokenloom.preprocess.text import preprocess_corpus
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 ROWS = 'id,text,url\n1,one,u\n2,"two\nlines, and ""quotes""",u\n3,,u\n'
-OPEN = "a quote that opens here is not closed before the end of the file"
 TEXTS = [["one"], ['two\nlines, and "quotes"'], [""]]
 
 
@@ -70,7 +69,7 @@ def test_the_same_pair_as_json_lines_of_the_same_records(tmp_path: Path, suffix:
 def test_bad_rows_are_bad_alone(tmp_path: Path, block_bytes: int):
     path = write(
         tmp_path / "a.csv",
-        b'id,text\n1,one\n2,two,three\n4\n5,"a\nb"\n\n7,NULL\n8,caf\xe9\n9,"q\rr"\n10\n11,\n12,"end\nof,\n',
+        b'id,text\n1,one\n2,two,three\n4\n5,"a\nb"\n\n7,NULL\n8,caf\xe9\n9,"q\rr"\n10\n11,\n12\n13\n',
     )
     parsed = parse_file(path, block_bytes=block_bytes)
     assert documents(parsed) == [["one"], ["a\nb"], ["NULL"], ["q\rr"], [""]]
@@ -79,15 +78,16 @@ def test_bad_rows_are_bad_alone(tmp_path: Path, block_bytes: int):
         (3, "expected 2 fields, found 1"),
         (6, "not UTF-8: byte 0xe9 at column 4"),
         (8, "expected 2 fields, found 1"),
-        (10, OPEN),
+        (10, "expected 2 fields, found 1"),
+        (11, "expected 2 fields, found 1"),
     ]
     assert [line.data for block in parsed for line in block.bad_lines][:2] == [b"2,two,three", b"4"]
 
 
 @pytest.mark.parametrize("rows", [b'2,"x', b'2,"x\n', b'"2,x\n3,y', b'2,"x\n3,y\n4,""\n'])
-def test_a_quote_that_is_open_at_the_end_takes_its_row_along(tmp_path: Path, rows: bytes):
-    parsed = parse_file(write(tmp_path / "a.csv", b"id,text\n1,one\n" + rows))
-    assert (documents(parsed), bad(parsed)) == ([["one"]], [(2, OPEN)])
+def test_a_quote_that_is_open_at_the_end_is_an_error(tmp_path: Path, rows: bytes):
+    error = refused(write(tmp_path / "a.csv", b"id,text\n1,one\n" + rows))
+    assert error.message.endswith("a.csv`: a quote is not closed before the end of the file")
 
 
 @pytest.mark.parametrize("block_bytes", [1, 5, 1000])
@@ -101,10 +101,10 @@ def test_a_row_that_is_too_long_leaves_its_neighbours(tmp_path: Path, block_byte
 @pytest.mark.parametrize("num_rows", [0, 100_000])
 def test_a_row_that_is_longer_than_what_is_read_at_once(tmp_path: Path, num_rows: int):
     path = write(tmp_path / "a.csv", "text\n" + "a\n" * num_rows + "x" * 800_000 + "\nb\n")
-    error = refused(path, max_unit_bytes=200_000 * 256)
-    assert "or later: longer than 200000 bytes, or a quote is not closed" in error.message
-    assert error.hint == "allow more with `memory_bytes`, 256 times as much"
-    assert len(documents(parse_file(path, max_unit_bytes=800_001 * 256))) == num_rows + 2
+    error = refused(path, memory_bytes=64 << 20)
+    assert "straddling object straddles two block boundaries" in error.message
+    assert error.hint == "a row has more than 262144 bytes, a 256th of `memory_bytes`, or a quote is not closed"
+    assert len(documents(parse_file(path, memory_bytes=800_001 * 256))) == num_rows + 2
 
 
 def test_rows_are_numbered_and_halved(tmp_path: Path):
@@ -124,7 +124,7 @@ def test_rows_are_numbered_and_halved(tmp_path: Path):
 def test_a_reader_may_be_closed_at_any_time(tmp_path: Path):
     path = write(tmp_path / "a.csv", ROWS + "4,text,u\n" * 500_000)
     for num_blocks in range(6):
-        reader = open_whole(path, keys=["text"], max_unit_bytes=1 << 24)
+        reader = open_whole(path, keys=["text"], memory_bytes=64 << 20)
         for _ in zip(range(num_blocks), reader.blocks(), strict=False):
             pass
         reader.close()

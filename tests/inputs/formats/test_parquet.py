@@ -39,8 +39,8 @@ def test_a_damaged_row_group_is_an_error_and_the_ones_before_are_read(tmp_path: 
 
 def test_a_decoded_batch_above_the_limit_is_refused(tmp_path: Path):
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": ["x" * (2 << 20)]}), path, compression="zstd", use_dictionary=False)
-    message = "a.parquet` row 1: a batch takes 20971.. bytes, more than 1048576"
+    pq.write_table(pa.table({"text": ["x" * (65 << 20)]}), path, compression="zstd", use_dictionary=False)
+    message = "a.parquet` row 1: a batch takes 6815.... bytes, more than 67108864"
     with pytest.raises(InputError, match=message) as caught:
-        parse_file(path, max_unit_bytes=1 << 20)
+        parse_file(path, memory_bytes=64 << 20)
     assert "`memory_bytes`" in caught.value.hint

@@ -241,7 +241,7 @@ def _special_ids(tokenizer: TextTokenizer) -> list[int]:
         added = tokenizer.backend.get_added_tokens_decoder().items()
         found = [number for number, each in added if each.special]
     else:
-        found = list(tokenizer.special_tokens.values())
+        found = list(getattr(tokenizer, "special_tokens", {}).values())
     for role in ("eod", "bos", "pad"):
         with suppress(MissingTokenError):
             found.append(getattr(tokenizer, role))

@@ -80,7 +80,6 @@ class ParquetFormat(RecordFormat):
     magics: tuple[bytes, ...] = (b"PAR1",)
     compresses_inside = True
     begins_at_the_end = True
-    opens_to_cut = True
 
     def unit_bytes(self, file: InputFile) -> list[int]:
         """Returns the sizes of the row groups as they are decoded, which the footer tells; see `RecordFormat`."""

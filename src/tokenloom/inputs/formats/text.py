@@ -52,7 +52,6 @@ class _Text(RecordFormat):
     """Text without keys."""
 
     suffixes: tuple[str, ...] = (".txt", ".text")
-    may_begin_with_anything = True
 
     def check_keys(self, path: str, keys: Sequence[str]) -> None:
         """Refuses keys other than `text`; see `RecordFormat`."""
@@ -75,20 +74,9 @@ TEXT_LINES = TextLines()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileBlock(Block):
-    """A whole file of text; `data` is its bytes, decompressed."""
+    """A whole file of text, decompressed."""
 
     unit: ClassVar[str] = "file"
-
-    data: bytes
-
-    @property
-    def num_text_bytes(self) -> int:
-        """Size of the text."""
-        return len(self.data)
-
-    def beginning(self) -> bytes:
-        """Returns the beginning of the file."""
-        return self.data
 
     def texts(self, keys: Sequence[str]) -> ParsedBlock | None:
         """Refuses keys that there are not; the text itself is read as a record."""
@@ -125,7 +113,7 @@ class FileReader(SliceReader):
 
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
         super().__init__(slice_, options)
-        self._stream = SliceStream(slice_, max_window_bytes=options.max_window_bytes)
+        self._stream = SliceStream(slice_, max_window_bytes=options.limits.max_window_bytes)
 
     def close(self) -> None:
         """Closes the file."""
@@ -141,14 +129,14 @@ class FileReader(SliceReader):
         parts: list[bytes] = []
         while chunk := self._stream.read(1 << 20):
             self.num_text_bytes += len(chunk)
-            if self.num_text_bytes <= self._max_record_bytes:
+            if self.num_text_bytes <= self._limits.max_record_bytes:
                 parts.append(chunk)
             else:
                 parts = [b"".join([*parts, chunk])[:HEAD_BYTES]]
         self.num_rows = 1
-        too_long = self.num_text_bytes > self._max_record_bytes
+        too_long = self.num_text_bytes > self._limits.max_record_bytes
         data = b"".join(parts)
-        yield FileBlock(path=self._path, data=data, max_record_bytes=self._max_record_bytes, too_long=too_long)
+        yield FileBlock(path=self._path, data=data, max_record_bytes=self._limits.max_record_bytes, too_long=too_long)
 
 
 class TextFiles(_Text):

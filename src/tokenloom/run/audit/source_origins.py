@@ -16,6 +16,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.origins import OriginFile, Origins, read_origins
 from tokenloom.inputs import STDIN
 from tokenloom.inputs.find import inspect_input, whole_file
+from tokenloom.inputs.limits import ReadLimits
 from tokenloom.inputs.record_format import open_slice
 from tokenloom.inputs.records import data_of, records_of
 from tokenloom.inputs.streams import size_and_version
@@ -191,6 +192,7 @@ def origins_missing(prefixes: Sequence[str]) -> str:
 
 
 _BLOCK_BYTES = 4 << 20
+_LIMITS = ReadLimits(max_record_bytes=1 << 30)
 _TEXT_FORMATS = {"line": "text-lines", "file": "text-files"}
 """How to read text that neither its name nor its first bytes tell: lines of JSON are lines, too."""
 
@@ -217,7 +219,7 @@ def read_records(file: OriginFile, numbers: Iterable[int]) -> dict[int, str]:
     """Returns records of an input file by number: lines as they are, rows as JSON. One pass up to the last of them."""
     wanted = set(numbers)
     inspected = inspect_input(file.path, default_format=_TEXT_FORMATS.get(file.unit))
-    reader = open_slice(whole_file(inspected), block_bytes=_BLOCK_BYTES)
+    reader = open_slice(whole_file(inspected), block_bytes=_BLOCK_BYTES, limits=_LIMITS)
     found: dict[int, str] = {}
     try:
         last, done = max(wanted, default=0), 0
