@@ -5,7 +5,6 @@ from .preprocess.chat import ChatSummary as ChatSummary
 from .preprocess.chat import preprocess_chat as preprocess_chat
 from .preprocess.preview import DocumentPreview as DocumentPreview
 from .preprocess.preview import preview_corpus as preview_corpus
-from .preprocess.preview import preview_documents as preview_documents
 from .preprocess.ray_runner import RayRunner as RayRunner
 from .preprocess.selection import first_occurrences as first_occurrences
 from .preprocess.selection import hash_of_text as hash_of_text

@@ -45,6 +45,7 @@ def run(tmp_path, tokenizer, lines, name="chat.jsonl", **options):
     path = write_lines(tmp_path / name, lines)
     options.setdefault("chat_template", "chatml")
     options.setdefault("overwrite", True)
+    options.setdefault("restart", True)
     options.setdefault("num_processes", 1)
     return preprocess_chat(path, tmp_path / "out", tokenizer, **options)
 

@@ -93,22 +93,21 @@ def test_an_interrupted_job_goes_on(folder, name, caplog):
     assert not (folder / "out.job").exists()
 
 
-def test_what_is_finished_is_compared_with_the_images_of_now(folder):
-    assert not run(folder, "pairs.jsonl", "out", shard_bytes=1000).was_complete
+def test_what_is_finished_is_left_alone_unless_a_folder_changed_or_all_is_to_be_read_again(folder):
+    first = run(folder, "pairs.jsonl", "out", shard_bytes=1000)
     files = {path: path.stat().st_mtime_ns for path in folder.glob("out.*")}
     again = run(folder, "pairs.jsonl", "out")
-    assert again.was_complete
+    assert (first.was_complete, again.was_complete) == (False, True)
     assert (again.num_documents, again.num_rejected) == (NUM_PAIRS, 2)
+    assert again.num_text_tokens == first.num_text_tokens
     assert {path: path.stat().st_mtime_ns for path in folder.glob("out.*")} == files
-    (folder / "out.rejected.jsonl").unlink()
-    assert run(folder, "pairs.jsonl", "out").was_complete
-    assert (folder / "out.rejected.jsonl").exists()
+    run(folder, "pairs", "other")
     (folder / "pairs" / "002.jpg").write_bytes(b"another image")
-    with pytest.raises(OutputExistsError):
-        run(folder, "pairs.jsonl", "out")
-    assert {path: path.stat().st_mtime_ns for path in folder.glob("out.bin")}.items() <= files.items()
-    assert not run(folder, "pairs.jsonl", "out", overwrite=True).was_complete
     assert run(folder, "pairs.jsonl", "out").was_complete
+    assert not run(folder, "pairs.jsonl", "out", restart=True).was_complete
+    with pytest.raises(OutputExistsError):
+        run(folder, "pairs", "other")
+    assert not run(folder, "pairs", "other", overwrite=True).was_complete
 
 
 @pytest.mark.slow

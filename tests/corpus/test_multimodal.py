@@ -33,6 +33,7 @@ def folder(tmp_path):
 
 def run(folder, name="pairs.jsonl", **options):
     options.setdefault("overwrite", True)
+    options.setdefault("restart", True)
     return preprocess_multimodal(folder / name, folder / "out" / "p", TOKENIZER, **options)
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.faults import dies_at
 from tests.jobs.numbers import NumberPlan
 
-from tokenloom.errors import ConfigError, StorageError
+from tokenloom.errors import ConfigError
 from tokenloom.preprocess.folder import FolderGoneError, JobFolder
 
 PLAN = NumberPlan(3)
@@ -37,7 +37,6 @@ def test_a_folder_in_which_something_is_done_stays(tmp_path: Path):
     with folder.joined():
         do(folder, 1)
     assert [folder_at(tmp_path).report(shard) for shard in PLAN.shards] == [None, {"value": 1}, None]
-    assert folder.known_reports() == ()
 
 
 def test_a_shard_is_for_one_process_until_it_lets_go(tmp_path: Path):
@@ -65,8 +64,7 @@ def test_whoever_is_late_finds_the_folder_gone(tmp_path: Path):
         folder.remove()
         with pytest.raises(FolderGoneError), late.claimed(PLAN.shards[0], wait=True):
             raise AssertionError
-        with pytest.raises(FolderGoneError), late.gone_told():
-            raise StorageError("cannot write")
+        assert late.is_gone
     assert list(tmp_path.iterdir()) == []
 
 
@@ -134,7 +132,6 @@ def test_a_death_at_any_call_keeps_what_is_done_and_nobody_from_going_on(tmp_pat
                     assert is_ours == (folder.report(shard) is None)
                     if is_ours:
                         do(folder, shard.number)
-            assert [report["value"] for report in folder.known_reports() or ()] in ([], [0, 1, 4])
             assert [folder.report(shard) for shard in PLAN.shards] == [{"value": 0}, {"value": 1}, {"value": 4}]
             folder.remove()
         assert list(at.iterdir()) == []

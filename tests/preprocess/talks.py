@@ -6,7 +6,7 @@ import json
 
 from tests.preprocess.corpus import byte_level_json
 
-from tokenloom.preprocess.chat_templates import load_chat_template
+from tokenloom.preprocess.chat_templates import find_chat_template
 from tokenloom.preprocess.schemas import read_record
 from tokenloom.tokenizers.load import load_tokenizer
 
@@ -28,4 +28,6 @@ def parts_of(template, conversation, tmp_path, config=None):
         path = tmp_path / "template.jinja"
         path.write_text(template)
         template = str(path)
-    return [(part.text, part.is_answer) for part in load_chat_template(tokenizer, template).render(conversation)]
+    return [
+        (part.text, part.is_answer) for part in find_chat_template(tokenizer, template).compiled().render(conversation)
+    ]

@@ -10,7 +10,7 @@ from tests.preprocess.talks import TWO_TURNS, parts_of, talk
 
 from tokenloom.errors import MissingExtraError, TokenizerError
 from tokenloom.inputs.records import UnusableLineError
-from tokenloom.preprocess.chat_templates import load_chat_template
+from tokenloom.preprocess.chat_templates import find_chat_template
 
 CHATML = (
     "{% for message in messages %}\n"
@@ -84,7 +84,7 @@ def test_a_tokenizer_without_a_template_says_so(tmp_path):
         parts_of(None, TWO_TURNS, tmp_path)
     assert "'chatml'" in caught.value.hint
     with pytest.raises(TokenizerError, match="cannot read chat template `nowhere`"):
-        load_chat_template(make_tokenizer(byte_level_json()), "nowhere")
+        find_chat_template(make_tokenizer(byte_level_json()), "nowhere")
 
 
 @pytest.mark.parametrize(

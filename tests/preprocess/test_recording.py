@@ -8,11 +8,8 @@ import pytest
 from tests.corpus.jobs import preprocess, preprocess_chat, preprocess_multimodal
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, write_lines
 
-from tokenloom.errors import StorageError
 from tokenloom.indexed.manifests import DocumentLedger, InputRecord, SpecialToken, read_manifest
 from tokenloom.indexed.verify import verify_dataset
-from tokenloom.inputs import InputFile
-from tokenloom.preprocess.recipe import input_record, input_records
 
 
 def test_json_lines_are_accounted_for(tmp_path: Path, words):
@@ -71,15 +68,3 @@ def test_pairs_of_text_and_image_are_accounted_for(tmp_path: Path, words, from_f
     assert (record.path, record.num_bytes) == (str(path), 2 * 9 + 15 if from_folder else lines.stat().st_size)
     for multimodal in (True, False):
         assert verify_dataset(f"{tmp_path}/out", multimodal=multimodal).problems == ()
-
-
-def test_inputs_of_every_kind_are_recorded(tmp_path: Path, bucket):
-    assert input_record("-") == InputRecord(path="-", num_bytes=0)
-    address = bucket.put("text", b"12345")
-    found = input_record(address)
-    assert (found.path, found.num_bytes) == (address, 5)
-    assert found.version
-    with pytest.raises(StorageError, match="cannot open"):
-        input_record(f"{tmp_path}/nowhere")
-    file = InputFile(path="a", format="jsonl", compression="gzip", num_bytes=3, version="9")
-    assert input_records([file]) == (InputRecord(path="a", num_bytes=3, version="9"),)

@@ -57,5 +57,5 @@ def test_documents_are_those_of_the_library(tmp_path):
     assert documents_of(tmp_path / "out_text_document") == expected
     assert summary.engine.startswith("gigatoken (certificate ")
     shown = preview_corpus([path], tmp_path / "other", tokenizer, settings, count=1)
-    assert shown.documents[0][2].num_tokens == len(expected[0][0])
-    assert shown.documents[0][2].is_exact
+    assert shown.documents[0].num_tokens == len(expected[0][0])
+    assert shown.documents[0].is_exact

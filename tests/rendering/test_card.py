@@ -7,23 +7,10 @@ import re
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.rendering.cards import tables_of, tags_of, text_of
+from tests.rendering.cards import tables_of, text_of
 
-from tokenloom.preprocess.summary import CorpusSummary, DatasetSummary
 from tokenloom.rendering.card import HasFacts, card
 from tokenloom_check import PackingQuality, pack_report
-
-PAIR = DatasetSummary(
-    key="text", split="train", prefix="<b>out", num_documents=90, num_empty=1, num_sequences=90, num_tokens=1000,
-    num_bytes=2000,
-)  # fmt: skip
-
-SUMMARY = CorpusSummary(
-    datasets=(PAIR, dataclasses.replace(PAIR, split=None, prefix="other", num_tokens=10)),
-    num_files=2, num_ignored=0, num_shards=3, num_shards_reused=1, was_complete=False, num_documents=100,
-    num_duplicates=10, num_doubled=0, num_blank_lines=0, num_rejected=4, rejected_paths=("out.rejected", "b<"),
-    num_text_bytes=12_345, dtype="uint16", engine="rust", engine_reason="it is <fast>", seconds=1.25,
-)  # fmt: skip
 
 
 def test_facts_become_problems_rows_and_tables():
@@ -51,15 +38,6 @@ def test_a_class_that_fails_has_no_card():
             raise RuntimeError("a user's class")
 
     assert Mine()._repr_html_() is None
-
-
-def test_a_job_shows_what_it_read_and_wrote():
-    facts, pairs = tables_of(SUMMARY._repr_html_())
-    assert ["tokens", "1,010"] in facts
-    assert ["shards", "3, 1 of them done before"] in facts
-    assert pairs[1] == ["<b>out", "train", "90", "1,000", "2,000"]
-    assert "script" not in tags_of(SUMMARY._repr_html_())
-    assert "4 bad records are set aside in out.rejected, b<" in text_of(SUMMARY._repr_html_())
 
 
 def test_a_report_on_packing_shows_every_way_to_plan():

@@ -396,11 +396,8 @@ class Modules:
         return data, facts
 
     @contextmanager
-    def touched(self, descriptor: int | None, timeout_seconds: float) -> Iterator[None]:
+    def touched(self, descriptor: int, timeout_seconds: float) -> Iterator[None]:
         """`folder._touched`, without its thread: who looks at the file finds it touched if its holder is not frozen."""
-        if descriptor is None:
-            yield
-            return
         opened = self.os.opened(descriptor)
         touch = opened.inode, min(folder._MOST_SECONDS_BETWEEN_TOUCHES, timeout_seconds / 8)
         opened.owner.touched.append(touch)
@@ -408,10 +405,6 @@ class Modules:
             yield
         finally:
             opened.owner.touched.remove(touch)
-
-    def path(self, path: str) -> types.SimpleNamespace:
-        """`pathlib.Path`, for its `stat`."""
-        return types.SimpleNamespace(stat=lambda *, follow_symlinks=True: self.os.stat(path))
 
 
 @contextmanager
@@ -427,7 +420,6 @@ def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator
     changes[publishing, "is_running"] = lambda pid: any(
         actor.pid == pid and not (actor.is_dead or actor.is_done) for actor in world.actors
     )
-    changes[folder, "Path"] = stand_ins.path
     changes[folder, "_touched"] = stand_ins.touched
     changes[local, "kernels"] = types.SimpleNamespace(map_file=stand_ins.map_file)
     changes[copying, "os"] = stand_ins.os

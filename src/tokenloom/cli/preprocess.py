@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -222,12 +222,31 @@ class JobOptions(RunnerOptions):
         overwrite: replace outputs that another run made.
         work_folder: folder of what is not finished (default PREFIX.job).
         skip_bad_lines: set bad records aside in PREFIX.rejected.jsonl instead of stopping, whatever their number.
+        verbose: print all numbers of what was done, as a table.
     """
 
     output_prefix: str
     overwrite: bool = False
     work_folder: str | None = None
     skip_bad_lines: bool = False
+    verbose: bool = False
+
+    def answer(self, summary: Any, *, num_tokens: int, paths: Sequence[str | None]) -> Answer:
+        """Returns what a job did: its summary, the tokens that it wrote, and the files of bad records."""
+        record = members(summary)
+
+        def lines() -> Iterator[str]:
+            if self.verbose:
+                datasets = [members(each) for each in record.get("datasets", ())]
+                yield from facts_lines(self.output_prefix, record | {"datasets": datasets, "rejected_paths": None})
+            time = "all of it was done before" if summary.was_complete else f"in {summary.seconds:.1f} s"
+            yield f"{self.output_prefix}: {summary.num_documents:,} documents, {num_tokens:,} tokens, {time}"
+            if doubled := record.get("num_doubled"):
+                yield f"{doubled:,} texts already spell out a token that was added"
+            if summary.num_rejected:
+                yield f"{summary.num_rejected:,} bad records are set aside in {', '.join(filter(None, paths))}"
+
+        return Answer(record, lines())
 
     def settled(self, settings: SettingsT) -> SettingsT:
         """Returns settings with what `skip_bad_lines` says of bad records."""
@@ -251,8 +270,6 @@ def written(**fields: Written) -> Written:
 
 
 _SHOWN_CHARACTERS = 200
-_MOST_NAMED = 3
-"""Inputs in its title."""
 
 _SETTINGS = written(
     keys=Written(names=("--json-keys",), metavar="KEY"),
@@ -300,16 +317,10 @@ def texts(options: TextOptions) -> Answer:
     if options.dry_run is not None:
         names = options.inputs, options.output_prefix
         preview = preview_corpus(*names, tokenizer, options.settings, count=options.dry_run)
-        documents = [{"path": path, "key": key, **members(document)} for path, key, document in preview.documents]
-        return Answer({**members(preview), "documents": documents}, _preview_lines(preview))
+        return Answer(preview, _preview_lines(preview))
     summary = preprocess_corpus(**options.job_arguments(preprocess_corpus, tokenizer=tokenizer))
-    known = summary.facts() | {"ignored files": summary.num_ignored or None}
-    if not (summary.was_complete or summary.num_shards_reused):  # else some of it was not read now
-        known["text per second"] = f"{summary.num_text_bytes / summary.seconds / 1e6:.1f} MB"
-        known["tokens per second"] = round(summary.num_tokens / summary.seconds)
-    more = len(options.inputs) - _MOST_NAMED
-    title = ", ".join(options.inputs[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
-    return Answer({**members(summary), "num_tokens": summary.num_tokens}, _summary_lines(title, summary, known))
+    answer = options.answer(summary, num_tokens=summary.num_tokens, paths=summary.rejected_paths)
+    return replace(answer, record={**members(summary), "num_tokens": summary.num_tokens})
 
 
 def _settled(options: TextOptions) -> TextOptions:
@@ -339,11 +350,12 @@ def _settled(options: TextOptions) -> TextOptions:
 
 
 def _preview_lines(preview: CorpusPreview) -> Iterator[str]:
-    for path, key, document in preview.documents:
+    for document in preview.documents:
         density = ""
         if document.num_tokens:
             density = f", {document.num_text_bytes / document.num_tokens:.2f} bytes per token"
-        yield f"{path}, {key!r}: {document.num_text_bytes:,} bytes, {document.num_tokens:,} tokens{density}"
+        counts = f"{document.num_text_bytes:,} bytes, {document.num_tokens:,} tokens{density}"
+        yield f"{document.path}, {document.key!r}: {counts}"
         yield f"  ids:  {_ids_in_words(document)}"
         yield f"  text: {_shortened(document.text)!r}"
         if document.is_doubled:
@@ -368,11 +380,6 @@ def _ids_in_words(document: DocumentPreview) -> str:
 def _shortened(text: str) -> str:
     half = _SHOWN_CHARACTERS // 2
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
-
-
-def _summary_lines(title: str, summary: Any, known: Mapping[str, Any]) -> Iterator[str]:
-    done = {"nothing to do": "all of it was done before"} if summary.was_complete else {}
-    return facts_lines(title, {**done, **known})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -411,8 +418,7 @@ def chat(options: ChatOptions) -> Answer:
     summary = preprocess_chat(
         **options.job_arguments(preprocess_chat, input_path=path, tokenizer=tokenizer, settings=settings)
     )
-    speed = None if summary.was_complete else round(summary.num_tokens / summary.seconds)
-    return Answer(summary, _summary_lines(path or "", summary, summary.facts() | {"tokens per second": speed}))
+    return options.answer(summary, num_tokens=summary.num_tokens, paths=[summary.rejected_path])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -475,8 +481,7 @@ def multimodal(options: MultimodalOptions) -> Answer:
     summary = preprocess_multimodal(
         **options.job_arguments(preprocess_multimodal, input_path=named, tokenizer=tokenizer, settings=settings)
     )
-    known = members(summary) | {"was_complete": None}
-    return Answer(summary, _summary_lines(named, summary, known))
+    return options.answer(summary, num_tokens=summary.num_text_tokens, paths=[summary.rejected_path])
 
 
 def _refuse_template(options: MultimodalOptions, tokenizer: TextTokenizer) -> None:

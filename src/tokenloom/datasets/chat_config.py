@@ -38,7 +38,7 @@ class SFTDatasetConfig(GPTDatasetConfig):
         attention_prefix: whether the tokens of a conversation up to the first one with loss see each other, as in a
             prefix language model; with `attention="block_mask"`, whose samples then hold `seen_stop` int32[S], where
             what each token sees ends.
-        chat_template: template for input that is not tokenized yet, see `load_chat_template`.
+        chat_template: template for input that is not tokenized yet, see `find_chat_template`.
         schema: likewise, see `preprocess_chat`.
         skip_bad_lines: likewise.
     """

@@ -7,7 +7,6 @@ Sentences are told by `nupunkt`, pure Python: 10 to 20 MB/s in one thread, and o
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,9 +36,6 @@ from tokenloom.inputs.utf8_texts import joined_texts
 from tokenloom.kernels import insert_items
 from tokenloom.optional import require
 from tokenloom.preprocess.selection import DocumentHashes, hash_documents
-from tokenloom.storage.atomic import PendingFile
-from tokenloom.storage.objects import PendingObject
-from tokenloom.storage.resolve import open_pending, remove
 from tokenloom.tokenizers.engines import EngineChoice, EnginePool
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, refusals
@@ -109,50 +105,6 @@ def rejected_path(prefix: str) -> str:
 def json_line(record: dict[str, object]) -> bytes:
     """Returns a record as a line of JSON in UTF-8; what of a path is not UTF-8 is escaped."""
     return json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
-
-
-class RejectedLines:
-    """The records of a corpus that were set aside in `PREFIX.rejected.jsonl`."""
-
-    def __init__(self, prefix: str, *, skip: bool) -> None:
-        self._target = rejected_path(prefix)
-        self._skip = skip
-        self._file: PendingFile | PendingObject | None = None
-        self.count: int = 0
-
-    def add(self, bad_line: BadLine) -> None:
-        """Sets a record aside.
-
-        Raises:
-            InputError: bad records are not to be skipped.
-        """
-        unit = bad_line.unit
-        number = {} if unit == "file" else {unit: bad_line.line}
-        if not self._skip:
-            message = f"{bad_line.place}: {bad_line.reason}"
-            hint = f"correct the {unit}, or let bad {unit}s be skipped: they are then set aside in a file"
-            raise bad_line.error(message, hint=hint)
-        if self._file is None:
-            self._file = open_pending(self._target)
-        record: dict[str, object] = {"file": bad_line.path, **number, "reason": bad_line.reason}
-        try:
-            record["text"] = bad_line.data.decode("utf-8")
-        except UnicodeDecodeError:
-            record["base64"] = base64.b64encode(bad_line.data).decode("ascii")
-        self._file.write(json_line(record))
-        self.count += 1
-
-    def publish(self) -> None:
-        """Makes the file appear; without bad records, removes that of an earlier run."""
-        if self._file is not None:
-            self._file.publish()
-        else:
-            remove(self._target)
-
-    def close(self) -> None:
-        """Removes what is not published."""
-        if self._file is not None:
-            self._file.discard()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,14 +316,12 @@ class TokenizedBlock(RecordsDone):
 
     Attributes:
         columns: one column per key, in their order.
-        num_doubled: documents, counted under each key, whose own text spells out the token that was put beside it.
         hashes: uint64[num_documents, 2], of the texts under all keys as they stood in the input; None if not asked for.
         numbers: further ones of the recipe, by name, which are added up.
         largest_token: largest token of the texts, in multimodal data; None where there is none.
     """
 
     columns: tuple[Column, ...]
-    num_doubled: int = 0
     hashes: DocumentHashes | None = None
     numbers: Mapping[str, int] = field(default_factory=dict)
     largest_token: int | None = None
@@ -426,8 +376,8 @@ class BlockTokenizer:
             num_documents=num_documents,
             bad_lines=parsed.bad_lines,
             left_out=parsed.left_out,
-            num_doubled=num_doubled,
             hashes=hashes,
+            numbers={"num_doubled": num_doubled},
         )
 
     def _column(self, encoded: Encoded, text_ends: NDArray[np.int64] | None) -> tuple[Column, int]:

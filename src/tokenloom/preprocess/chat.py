@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, OutputExistsError, RefusedTextError
+from tokenloom.errors import ConfigError, RefusedTextError, StuckRecordError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.roles import PartKind, read_roles
-from tokenloom.indexed.writing.outputs import existing_path
 from tokenloom.inputs import InputSlice
 from tokenloom.inputs.find import inspect_input, whole_file
 from tokenloom.inputs.record_format import SliceReader, open_slice
@@ -28,23 +27,18 @@ from tokenloom.preprocess.blocks import (
     PartsOfSequences,
     TokenizedBlock,
     bundled,
-    rejected_path,
 )
 from tokenloom.preprocess.chat_templates import Part, TemplateSource, find_chat_template, first_texts
 from tokenloom.preprocess.job import run_job
-from tokenloom.preprocess.plan import JobPlan, plan_job
-from tokenloom.preprocess.recipe import Making, Recipe, input_record
+from tokenloom.preprocess.plan import plan_job
+from tokenloom.preprocess.recipe import Making, Recipe
 from tokenloom.preprocess.schemas import Record, Schema, detect_schema, read_record
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.preprocess.settings import ChatSettings
-from tokenloom.preprocess.shard import worker_threads
+from tokenloom.preprocess.shard import WorkerThreads
 from tokenloom.preprocess.sharded import JobProgress, Runner
-from tokenloom.preprocess.summary import own_manifest
-from tokenloom.rendering.card import HasFacts
 from tokenloom.setting_types import checked_output_prefix, checked_path
 from tokenloom.storage.json_files import parse_json
-from tokenloom.storage.publishing import exists_error
-from tokenloom.storage.resolve import exists
 from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.engines import EngineChoice, EnginePool, choose_engine
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer, require_hugging_face
@@ -196,13 +190,11 @@ class ConversationTokenizer:
                 bad_lines.append(bad_line(block, record, str(error)))
             else:
                 left_out.pop()
-        column, num_answer_tokens = self._column(documents, number=bundle[0].first_record if bundle else 0)
         return TokenizedBlock(
-            columns=(column,),
+            columns=(self._column(documents, number=bundle[0].first_record if bundle else 0),),
             num_documents=len(documents),
             bad_lines=bad_lines,
             left_out=left_out_of(left_out),
-            numbers={"num_answer_tokens": num_answer_tokens},
         )
 
     def _sequences(self, record: Record) -> list[list[Part]]:
@@ -216,8 +208,8 @@ class ConversationTokenizer:
             raise UnusableLineError(reason)
         return rendered
 
-    def _column(self, documents: Sequence[Sequence[Sequence[Part]]], *, number: int) -> tuple[Column, int]:
-        """Returns the tokens and roles of documents, and how many tokens the assistant says, or are of plain text."""
+    def _column(self, documents: Sequence[Sequence[Sequence[Part]]], *, number: int) -> Column:
+        """Returns the tokens and roles of documents."""
         sequences = [[part.text for part in parts] for document in documents for parts in document]
         encoded = self._encoder.encode(sequences, number=number)
         tokens, lengths, part_stops = encoded.tokens, encoded.lengths, encoded.part_stops
@@ -246,7 +238,7 @@ class ConversationTokenizer:
         if self._hash_texts:
             texts = Texts(texts=["".join(parts) for parts in sequences], document_ends=document_ends)
             hashes = hash_documents([texts], len(documents))
-        column = Column(
+        return Column(
             tokens=tokens.astype(self._dtype),
             lengths=lengths.astype(np.int32),
             document_ends=document_ends,
@@ -257,7 +249,6 @@ class ConversationTokenizer:
             ),
             hashes=hashes,
         )
-        return column, int((part_stops - part_starts)[kinds != PartKind.prompt].sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,7 +311,7 @@ class ConversationRecipe(Recipe):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatSummary(HasFacts):
+class ChatSummary:
     """What a run did.
 
     Attributes:
@@ -354,24 +345,6 @@ class ChatSummary(HasFacts):
     engine_reason: str
     seconds: float
     was_complete: bool = False
-
-    def facts(self) -> dict[str, Any]:
-        """Returns what was read and written; see `HasFacts`."""
-        rejected = f"{self.num_rejected:,} bad records are set aside in {self.rejected_path}"
-        return {
-            "problems": [rejected] if self.num_rejected else [],
-            "pair": self.prefix,
-            "conversations": self.num_sequences,
-            "documents": self.num_documents,
-            "tokens": self.num_tokens,
-            "tokens of answers": self.num_answer_tokens,
-            "blank lines": self.num_blank_lines or None,
-            "schema": self.schema,
-            "template": self.template,
-            "dtype": self.dtype,
-            "engine": f"{self.engine}: {self.engine_reason}",
-            "seconds": None if self.was_complete else self.seconds,
-        }
 
 
 def preprocess_chat(
@@ -424,51 +397,43 @@ def preprocess_chat(
     file = inspect_input(path, default_format="jsonl")
     known = require_hugging_face(load_tokenizer(tokenizer), reason=_REASON)
     settings = settings or ChatSettings()
-    inputs = (input_record(path),)
     reader = open_slice(whole_file(file), block_bytes=_BLOCK_BYTES, limits=settings)
     first = reader.first_block()
     if not file.is_stream:
         reader.close()
-    schema = settings.schema or _schema_of(first)
-    template = None if schema == "text" else find_chat_template(known, settings.chat_template)
+    schema, template, sample = _first_look(first, known, settings, path=path)
     recipe = ConversationRecipe(
         settings=settings,
         tokenizer=known,
         document_tokens=DocumentTokens(eod=known.eod),
-        inputs=inputs,
         schema=schema,
         template=template,
-        sample=first_texts(first, template, schema=schema, timeout_seconds=settings.record_timeout_seconds),
+        sample=sample,
         stream=reader if file.is_stream else None,
     )
-    plan = plan_job(recipe, admit(os.fspath(output_prefix)), [file])
-    if not overwrite:
-        _require_same_bad_records(plan, skips=not settings.bad_records.allows_none)
-    result = run_job(
-        plan,
+    done, _ = run_job(
+        plan_job(recipe, admit(os.fspath(output_prefix)), [file]),
         num_processes=num_processes,
         num_workers=num_workers,
         runner=runner,
         work_folder=work_folder,
         restart=restart,
         overwrite=overwrite,
-        makes_again=overwrite,
         progress=progress,
         started=started,
     )
-    done = result.summary
     [dataset] = done.datasets
     return ChatSummary(
         prefix=dataset.prefix,
         num_documents=dataset.num_documents,
         num_sequences=dataset.num_sequences,
         num_tokens=dataset.num_tokens,
-        num_answer_tokens=result.number("num_answer_tokens") if result.reports else _num_answer_tokens(dataset.prefix),
+        num_answer_tokens=_num_answer_tokens(dataset.prefix),
         num_blank_lines=done.num_blank_lines,
         num_rejected=done.num_rejected,
         rejected_path=next(iter(done.rejected_paths), None),
-        schema=recipe.schema,
-        template="none" if recipe.template is None else recipe.template.name,
+        schema=schema,
+        template="none" if template is None else template.name,
         dtype=done.dtype,
         engine=done.engine,
         engine_reason=done.engine_reason,
@@ -477,26 +442,26 @@ def preprocess_chat(
     )
 
 
-def _schema_of(first: Block | None) -> Schema:
-    """Returns the schema of the first block."""
-    with worker_threads(1) as executor:  # in this thread, an interruption would hit `orjson` as it starts
-        found: Schema = executor.submit(schema_of, first).result()
-    return found
+def _first_look(
+    first: Block | None, tokenizer: HuggingFaceTokenizer, settings: ChatSettings, *, path: str
+) -> tuple[Schema, TemplateSource | None, list[str]]:
+    """Returns the schema of the first block, the template, and the texts that it makes of the block."""
 
+    def look() -> tuple[Schema, TemplateSource | None, list[str]]:
+        schema = settings.schema or schema_of(first)
+        template = None if schema == "text" else find_chat_template(tokenizer, settings.chat_template)
+        return schema, template, first_texts(first, None if template is None else template.compiled(), schema)
 
-def _require_same_bad_records(plan: JobPlan, *, skips: bool) -> None:
-    """Checks that a dataset of such a call before has no bad records, or that these are still there and wanted."""
-    [output] = plan.outputs
-    if (path := existing_path(output.prefix)) is None:
-        return
-    found = own_manifest(plan, output, output.datasets[0])
-    if found is None or not found.ledger.num_rejected:
-        return
-    if not skips:
-        raise exists_error(path)
-    if not exists(lost := rejected_path(output.prefix)):
-        message = f"`{lost}` is gone, where the bad records are that `{path}` was made without"
-        raise OutputExistsError(message, hint="make both again with `overwrite=True`")
+    seconds = settings.record_timeout_seconds
+    with WorkerThreads(1) as threads:  # in this thread, an interruption would hit `orjson` as it starts
+        try:
+            return threads.submit(look).result(timeout=seconds)
+        except TimeoutError as error:
+            threads.is_left = True
+            name = settings.chat_template or "the tokenizer's chat template"
+            message = f"{name} takes longer than {seconds:g} seconds for the first records of `{path}`"
+            hint = "correct the template, or raise `record_timeout_seconds`"
+            raise StuckRecordError(message, hint=hint) from error
 
 
 def _num_answer_tokens(prefix: str) -> int:

@@ -10,19 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tokenloom.errors import StuckRecordError, TokenizerError, WorkerError
+from tokenloom.errors import TokenizerError
 from tokenloom.inputs.records import UnusableLineError, checked_text, records_of
 from tokenloom.optional import require
-from tokenloom.preprocess.processes import error_of, errors_told
 from tokenloom.preprocess.schemas import Conversation, Message, Schema, read_record
 from tokenloom.tokenizers.text_tokenizer import in_words, shortened
 
@@ -31,7 +26,6 @@ if TYPE_CHECKING:
     from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 BUILT_IN = "chatml"
-_MOST_SECONDS = 1e6  # of a timer
 _TEMPLATE_FILE = "chat_template.jinja"
 _BEGIN, _END = "\ufdd0", "\ufdd1"
 """Noncharacters of Unicode, for use inside a program: they mark what `{% generation %}` encloses."""
@@ -60,7 +54,7 @@ class ChatTemplate(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateSource:
-    """A template that was found, and not looked at.
+    """A template that was found, and not compiled.
 
     Attributes:
         name: name of it, for messages.
@@ -72,11 +66,6 @@ class TemplateSource:
     source: str
     special_tokens: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def is_built_in(self) -> bool:
-        """Whether it is no code from elsewhere."""
-        return self.source == BUILT_IN
-
     def compiled(self) -> ChatTemplate:
         """Returns what renders.
 
@@ -84,7 +73,7 @@ class TemplateSource:
             TokenizerError: it is not Jinja.
             MissingExtraError: it is in Jinja, and `jinja2` is not installed.
         """
-        return ChatML() if self.is_built_in else JinjaTemplate(self)
+        return ChatML() if self.source == BUILT_IN else JinjaTemplate(self)
 
 
 def find_chat_template(tokenizer: HuggingFaceTokenizer, template: str | None = None) -> TemplateSource:
@@ -113,16 +102,6 @@ def find_chat_template(tokenizer: HuggingFaceTokenizer, template: str | None = N
     return TemplateSource(name=name, source=source, special_tokens=special_tokens)
 
 
-def load_chat_template(tokenizer: HuggingFaceTokenizer, template: str | None = None) -> ChatTemplate:
-    """Returns what renders by a template; see `find_chat_template`.
-
-    Raises:
-        TokenizerError: there is none, it cannot be read, or is not Jinja.
-        MissingExtraError: it is in Jinja, and `jinja2` is not installed.
-    """
-    return find_chat_template(tokenizer, template).compiled()
-
-
 def _chosen(entry: Any) -> str | None:
     """Returns the template of a configuration, which may be a list of named ones."""
     if isinstance(entry, list):
@@ -140,81 +119,24 @@ def _read(path: str) -> str:
         raise TokenizerError(message, hint=f"name a file, or the built-in template {BUILT_IN!r}") from error
 
 
-def first_texts(
-    block: Block | None,
-    template: TemplateSource | None,
-    *,
-    schema: Schema,
-    timeout_seconds: float,
-) -> list[str]:
+def first_texts(block: Block | None, template: ChatTemplate | None, schema: Schema) -> list[str]:
     """Returns the texts of the first block of an input; bad records are left to the run itself.
-
-    A template from elsewhere is compiled, and renders, in a process of its own, which ends with the time: the records
-    that it was done with by then are returned.
 
     Args:
         block: the block; None if there is none.
         template: template of conversations; None for the schema `text`.
         schema: schema of the records.
-        timeout_seconds: time for the block.
-
-    Raises:
-        StuckRecordError: the template was done with no record by then.
-        WorkerError: the process died of the first record.
-        TokenizerError: the template is not Jinja.
-        MissingExtraError: it is in Jinja, and `jinja2` is not installed.
     """
-    if template is None or template.is_built_in:
-        render = None if template is None else template.compiled()
-        return [text for texts in _texts_of(block, render, schema) for text in texts]
-    command = [sys.executable, "-c", "from tokenloom.preprocess.chat_templates import main; main()"]
-    order = pickle.dumps((block, template, schema, timeout_seconds))
-    done = subprocess.run(command, input=order, stdout=subprocess.PIPE, check=False)
-    news = [json.loads(line) for line in done.stdout.splitlines(keepends=True) if line.endswith(b"\n")]
-    if news and "error" in news[-1]:
-        raise error_of(news[-1]["error"])
-    texts = [text for each in news for text in each["texts"]]
-    if done.returncode == -signal.SIGALRM and not texts:
-        message = f"{template.name} takes longer than {timeout_seconds:g} seconds for the first record{_of(block)}"
-        raise StuckRecordError(message, hint="correct the template, or raise `record_timeout_seconds`")
-    if done.returncode and not texts:  # for want of memory, say
-        message = f"{template.name} ended its process ({done.returncode}) at the first record{_of(block)}"
-        raise WorkerError(message, hint="correct the template")
-    return texts
-
-
-def _of(block: Block | None) -> str:
-    return "" if block is None else f" of `{block.path}`"
-
-
-def main() -> None:
-    """What the process does: renders the records of a block, and tells the texts of each on its standard output."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the parent too, which ends us
-    out = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever is printed must not be taken for news
-    block, template, schema, timeout_seconds = pickle.load(sys.stdin.buffer)
-    signal.setitimer(signal.ITIMER_REAL, min(timeout_seconds, _MOST_SECONDS))  # which ends it, whatever it is at
-
-    def send(news: dict[str, Any]) -> None:
-        print(json.dumps(news), file=out)
-
-    with errors_told(send):
-        for texts in _texts_of(block, template.compiled(), schema):
-            send({"texts": texts})
-
-
-def _texts_of(block: Block | None, template: ChatTemplate | None, schema: Schema) -> Iterator[list[str]]:
-    """Yields the texts of each record of a block; none of one that is bad."""
+    texts: list[str] = []
     for record in () if block is None else records_of(block):
-        texts: list[str] = []
         with suppress(UnusableLineError):
             found = read_record(record.value, schema)
             if template is not None:
                 rendered = [template.render(conversation) for conversation in found.conversations]
-                texts = ["".join(part.text for part in parts) for parts in rendered]
+                texts += ["".join(part.text for part in parts) for parts in rendered]
             elif found.text is not None:
-                texts = [found.text]
-        yield texts
+                texts.append(found.text)
+    return texts
 
 
 class ChatML:

@@ -6,7 +6,7 @@ Files in `PREFIX.job`:
     job.lock            held, shared, by every process that takes part; alone, by the one that writes `job.json`
     KEY.lock            held by the process that works on the shard of this key, and names it
     KEY_0.bin, .idx     what came out of it under the first key; KEY.rejected.jsonl, .records, .hashes likewise
-    KEY.journal         the records it is at: those that a process was at that died are tokenized one by one
+    KEY.journal         there while a process works on it: see `ShardJournal`
     KEY.json            its report, written last: the shard is done
     assembly.lock       held by the process that makes the datasets out of the parts, and names it
 
@@ -27,19 +27,18 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.machine import boot_id
 from tokenloom.storage.atomic import (
-    PendingFile,
     close_lock,
     is_file_at,
     lock,
     open_for_lock,
+    publish_bytes,
     remove_pending,
     storage_errors,
     write_at,
@@ -83,7 +82,6 @@ class JobFolder:
         self._job = job
         self._lock_path = os.path.join(path, "job.lock")
         self._job_path = os.path.join(path, JOB)
-        self._removed_path = f"{path}.removed"
         self._member: int | None = None
         self._reports: dict[str, Any] = {}
         self._machine = boot_id()
@@ -100,22 +98,13 @@ class JobFolder:
             FolderGoneError: it is not there, and not to be made.
             StorageError: the folder cannot be made, or its filesystem has no locks.
         """
-        is_member = False
         try:
             with self._membership(makes=makes):
-                is_member = True
                 yield
         finally:
             self._member = None
-            if is_member or self._is_bare():
-                self._leave()
-
-    def _is_bare(self) -> bool:
-        """Whether the folder holds nothing but the lock and this job's description, if that."""
-        with suppress(OSError, StorageError), os.scandir(self.path) as entries:
-            names = {entry.name for entry in entries} - {os.path.basename(self._lock_path)}
-            return not names or (names == {JOB} and read_description(self._job_path) == self._description())
-        return False
+            if not any(os.path.exists(self.journal_path(shard)) for shard in self._job.shards):  # no record is suspect
+                self._remove_alone(if_done=False)
 
     def _membership(self, *, makes: bool) -> ExitStack:
         """Returns what ends the membership of this process when it is closed."""
@@ -123,7 +112,11 @@ class JobFolder:
             if makes:
                 with storage_errors("create", self.path), suppress(FileExistsError):
                     os.mkdir(self.path)
-                require_own_folder(self.path)
+                if (foreign := next(foreign_names(self.path), None)) is not None:
+                    message = (
+                        f"`{self.path}` is to be the folder of a job, but holds `{foreign}`, which is no part of one"
+                    )
+                    raise ConfigError(message, hint="move it away, or choose another output prefix or `work_folder`")
             with suppress(FolderGoneError), ExitStack() as stack:
                 descriptor = stack.enter_context(self._open_lock(self._lock_path))
                 with suppress(BlockingIOError):
@@ -136,7 +129,7 @@ class JobFolder:
         raise FolderGoneError
 
     def _take_over(self) -> None:
-        """Makes the folder that of this job, while nobody else takes part.
+        """Makes the folder that of this job, while nobody else takes part; an unfinished one must go on as this one.
 
         Parts of the same settings are of use whatever the inputs were then: those of inputs that changed have other
         keys.
@@ -144,71 +137,47 @@ class JobFolder:
         if (found := read_description(self._job_path)) == (expected := self._description()):
             return
         if found is not None and any(True for _ in done_keys(self.path)):
-            self._require_continuation(found, expected)
-        with PendingFile(self._job_path) as file:
-            file.write(json.dumps(expected, indent=1).encode() + b"\n")
-
-    def _require_continuation(self, found: dict[str, Any], expected: dict[str, Any]) -> None:
-        """Checks that an unfinished job may go on as this one, which takes nothing away from it."""
-        hint = "finish that job as it was, or give it up with `restart=True`, which removes what it has done"
-        if found["settings"] != expected["settings"]:
-            names = differences_of(found["settings"], expected["settings"])
-            message = f"`{self.path}` belongs to an unfinished job with other settings: {names}"
-            raise ConfigError(message, hint=hint)
-        if found["inputs"] != expected["inputs"] and (lost := set(found["files"]).difference(expected["files"])):
-            message = (
-                f"`{self.path}` belongs to an unfinished job with other inputs: {len(lost)} of them are not among "
-                "those of this job"
-            )
-            raise ConfigError(message, hint=hint)
+            problem = ""
+            if found["settings"] != expected["settings"]:
+                problem = f"settings: {differences_of(found['settings'], expected['settings'])}"
+            elif found["inputs"] != expected["inputs"] and (lost := {*found["files"]}.difference(expected["files"])):
+                problem = f"inputs: {len(lost)} of them are not among those of this job"
+            if problem:
+                message = f"`{self.path}` belongs to an unfinished job with other {problem}"
+                hint = "finish that job as it was, or give it up with `restart=True`, which removes what it has done"
+                raise ConfigError(message, hint=hint)
+        publish_bytes(self._job_path, json.dumps(expected, indent=1).encode() + b"\n", durable=True)
 
     def _require_same_job(self) -> None:
         found, expected = read_description(self._job_path), self._description()
         if found is None:
             raise FolderGoneError  # whoever was to write it died, and this process may be the one to do so now
-        if found == expected:
-            return
-        names = differences_of(found["settings"], expected["settings"]) or "its inputs are others, or have changed"
-        message = f"another process works on another job in `{self.path}`: {names}"
-        hint = "wait for its end, or choose another output prefix; two jobs cannot share one"
-        raise ConfigError(message, hint=hint)
+        if found != expected:
+            names = differences_of(found["settings"], expected["settings"]) or "its inputs are others, or have changed"
+            message = f"another process works on another job in `{self.path}`: {names}"
+            hint = "wait for its end, or choose another output prefix; two jobs cannot share one"
+            raise ConfigError(message, hint=hint)
 
     def _description(self) -> dict[str, Any]:
         """Returns what the processes that share the folder must agree on."""
         described: dict[str, Any] = json.loads(json.dumps(self._job.description()))
-        inputs = {
-            "inputs": self._job.fingerprint,
-            "files": self._job.input_keys(),
-            "num_shards": len(self._job.shards),
-        }
+        inputs = {"inputs": self._job.fingerprint, "files": self._job.input_keys(), "num_shards": len(self._job.shards)}
         return {"settings": described, **inputs}
 
-    def _leave(self) -> None:
-        """Removes the folder if this is the last process, no shard is done, and no record is suspect."""
+    def _remove_alone(self, *, if_done: bool) -> None:
+        """Removes the folder if it is of this very job, and nobody takes part; only if no shard is done, or any."""
         # Nothing to do where somebody else takes part, or has removed it.
         with suppress(BlockingIOError, FolderGoneError, StorageError), ExitStack() as stack:
-            journals = (os.path.exists(self.journal_path(shard)) for shard in self._job.shards)
-            if any(True for _ in done_keys(self.path)) or any(journals):
-                return
-            descriptor = stack.enter_context(self._open_lock(self._lock_path))
-            self._lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
-            self.remove()
+            if os.path.isdir(self.path) and (if_done or not any(True for _ in done_keys(self.path))):
+                descriptor = stack.enter_context(self._open_lock(self._lock_path))
+                self._lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
+                if read_description(self._job_path) in (None, self._description()):
+                    self.remove()
 
     def remove_remains(self) -> None:
         """Removes what was left behind of this very job, which is finished: by a kill, or a loss of power."""
         self._free_removed_path()
-        if self._holds_remains():
-            with suppress(BlockingIOError, FolderGoneError, StorageError), self._open_lock(self._lock_path) as lock:
-                self._lock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, self._lock_path)
-                self.remove()
-
-    def _holds_remains(self) -> bool:
-        if os.path.lexists(self._job_path):
-            return bool(read_description(self._job_path) == self._description())
-        # Files may come back of a folder that was being removed when the power went, which begins with `job.json`.
-        with storage_errors("list", self.path), suppress(FileNotFoundError), os.scandir(self.path) as entries:
-            return any(is_own_name(entry.name) for entry in entries)
-        return False
+        self._remove_alone(if_done=True)
 
     def restart(self) -> None:
         """Gives up what was done.
@@ -216,7 +185,7 @@ class JobFolder:
         Raises:
             ConfigError: a process is working on it.
         """
-        if not os.path.lexists(self._lock_path):
+        if self.is_gone:
             return
         # Nothing to do where somebody else has removed it meanwhile.
         with suppress(FolderGoneError), self._open_lock(self._lock_path) as descriptor:
@@ -233,7 +202,6 @@ class JobFolder:
         What is no part of a job stays, and the folder around it.
         """
         if any(True for _ in foreign_names(self.path)):
-            _LOGGER.warning("`%s` stays: it holds what is no part of a job", self.path)
             remove_own(self.path)
             return
         with suppress(OSError):
@@ -241,29 +209,19 @@ class JobFolder:
             os.rename(self.path, removed_path)
             remove_own(removed_path)
 
-    @contextmanager
-    def gone_told(self) -> Iterator[None]:
-        """Tells what fails inside because others have finished the job meanwhile, as after a long sleep.
-
-        Raises:
-            FolderGoneError: the folder is gone.
-        """
-        try:
-            yield
-        except StorageError as error:
-            if os.path.lexists(self._lock_path):
-                raise
-            raise FolderGoneError from error
-
     def _free_removed_path(self) -> str:
         """Returns a path that nothing has, to move the folder to; removes what is left of jobs before it."""
         for number in count():
-            path, following = (self._removed_path + (f"-{each}" if each else "") for each in (number, number + 1))
+            path = f"{self.path}.removed" + (f"-{number}" if number else "")
             remove_own(path)
-            remove_own(following)  # where removing failed twice
             if not os.path.lexists(path):  # otherwise it holds what is somebody else's
                 break
         return path
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether others have finished the job meanwhile, as after a long sleep."""
+        return not os.path.lexists(self._lock_path)
 
     def part_prefix(self, shard: Any) -> str:
         """Returns what the names of the files of a shard begin with."""
@@ -283,25 +241,16 @@ class JobFolder:
             return known
         path = self.report_path(shard)
         try:
-            with open(path, "rb") as stream:
-                data = stream.read()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            message = f"cannot read `{path}`: {error.strerror or error}"
-            raise StorageError(message) from error
-        try:
-            report = self._job.read_report(data, path=path)
-        except StorageError as error:  # a loss of power may leave it so
-            _LOGGER.warning("shard %d is done again: %s", shard.number, error.message)
-            return None
-        self._reports[shard.key] = report
-        return report
-
-    def known_reports(self) -> tuple[Any, ...]:
-        """Returns the reports of all shards, as far as they were read; none unless that is all of them."""
-        known = [report for shard in self._job.shards if (report := self._reports.get(shard.key)) is not None]
-        return tuple(known) if len(known) == len(self._job.shards) else ()
+            with storage_errors("read", path), suppress(FileNotFoundError), open(path, "rb") as stream:
+                report = self._reports[shard.key] = self._job.read_report(stream.read(), path=path)
+                return report
+        except StorageError as error:
+            if isinstance(error.__cause__, OSError):
+                raise
+            _LOGGER.warning(
+                "shard %d is done again: %s", shard.number, error.message
+            )  # a loss of power may leave it so
+        return None
 
     def forget(self, shard: Any) -> None:
         """Removes the report of a shard, which is then done again."""
@@ -325,7 +274,8 @@ class JobFolder:
         """
         name = f"{shard.key}.lock"
         path = os.path.join(self.path, name)
-        silence = _Silence(path, self._job.worker_timeout_seconds)
+        timeout_seconds = self._job.worker_timeout_seconds
+        waited, seen = 0.0, None
         while True:
             with self.lock(name, wait=False, pending=[self.part_prefix(shard)]) as descriptor:
                 is_free = descriptor is not None and self.report(shard) is None
@@ -333,13 +283,19 @@ class JobFolder:
                 if is_free and descriptor is not None and not _is_at(descriptor, path):
                     raise FolderGoneError
                 if descriptor is not None or not wait:
-                    with _touched(descriptor if is_free else None, silence.timeout_seconds):
+                    with _touched(descriptor, timeout_seconds) if is_free and descriptor is not None else nullcontext():
                         yield is_free
                     return
             if self.report(shard) is not None:
                 yield False
                 return
-            if silence.is_too_long():
+            began = time.monotonic()
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            waited += min(time.monotonic() - began, 2 * _SECONDS_BETWEEN_LOOKS)  # time in which we stand still is none
+            with storage_errors("look at", path), suppress(FileNotFoundError):
+                if (touched := os.stat(path).st_mtime_ns) != seen:  # clocks of other machines may be wrong
+                    waited, seen = 0.0, touched
+            if waited > timeout_seconds:
                 _LOGGER.warning("shard %d is done by this process too: whoever works on it is silent", shard.number)
                 yield True
                 return
@@ -408,11 +364,8 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 
 @contextmanager
-def _touched(descriptor: int | None, timeout_seconds: float) -> Iterator[None]:
-    """Touches an open file again and again, from a thread of its own; None for no file."""
-    if descriptor is None:
-        yield
-        return
+def _touched(descriptor: int, timeout_seconds: float) -> Iterator[None]:
+    """Touches an open file again and again, from a thread of its own."""
     ended = threading.Event()
     seconds = min(_MOST_SECONDS_BETWEEN_TOUCHES, timeout_seconds / 8)
 
@@ -428,36 +381,6 @@ def _touched(descriptor: int | None, timeout_seconds: float) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()  # before the descriptor is closed, and means another file
-
-
-class _Silence:
-    """How long a file was not touched, by the clock of who waits: those of other machines may be wrong.
-
-    Args:
-        path: path of the file.
-        timeout_seconds: time that is too long.
-    """
-
-    def __init__(self, path: str, timeout_seconds: float) -> None:
-        self.timeout_seconds = timeout_seconds
-        self._path = path
-        self._seen: int | None = None
-        self._waited = 0.0
-
-    def is_too_long(self) -> bool:
-        """Waits a moment; whether the file has not been touched for too long. Time in which we stand still is none.
-
-        Raises:
-            StorageError: the disk failed.
-        """
-        began = time.monotonic()
-        time.sleep(_SECONDS_BETWEEN_LOOKS)
-        passed = min(time.monotonic() - began, 2 * _SECONDS_BETWEEN_LOOKS)
-        with storage_errors("look at", self._path), suppress(FileNotFoundError):
-            now = Path(self._path).stat().st_mtime_ns
-            self._waited = self._waited + passed if now == self._seen else 0.0
-            self._seen = now
-        return self._waited > self.timeout_seconds
 
 
 def journal_path(part_prefix: str) -> str:
@@ -476,17 +399,6 @@ def foreign_names(folder: str) -> Iterator[str]:
         for entry in list(entries):
             if not is_own_name(entry.name) or entry.is_dir(follow_symlinks=False):
                 yield entry.name
-
-
-def require_own_folder(folder: str) -> None:
-    """Checks that nothing lies in a folder but files of a job.
-
-    Raises:
-        ConfigError: something does.
-    """
-    if (foreign := next(foreign_names(folder), None)) is not None:
-        message = f"`{folder}` is to be the folder of a job, but holds `{foreign}`, which is no part of one"
-        raise ConfigError(message, hint="move it away, or choose another output prefix or `work_folder`")
 
 
 def done_keys(folder: str) -> Iterator[str]:

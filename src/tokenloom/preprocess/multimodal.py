@@ -21,7 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import InputError
+from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.images import IMAGE_MODE, TEXT_MODE, check_image_size, image_to_item
+from tokenloom.indexed.manifests import InputRecord
 from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.find import inspect_input
 from tokenloom.inputs.record_format import ReadOptions, SliceReader
@@ -41,7 +43,7 @@ from tokenloom.inputs.records import (
 from tokenloom.preprocess.blocks import Column, DocumentTokens, TokenizedBlock, singles
 from tokenloom.preprocess.job import run_job
 from tokenloom.preprocess.plan import plan_job
-from tokenloom.preprocess.recipe import Making, Recipe, input_record
+from tokenloom.preprocess.recipe import Making, Recipe
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.preprocess.settings import MultimodalSettings
 from tokenloom.preprocess.sharded import JobProgress, Runner
@@ -113,7 +115,7 @@ class ImageTokenizer:
         self._settings = recipe.settings
         self._tokenizer = recipe.tokenizer
         self._vocab_size = recipe.tokenizer.vocab_size
-        self._folder = os.path.dirname(recipe.path)
+        self._folder = os.path.dirname(recipe.file.path)
         self._eod = recipe.document_tokens.eod
 
     def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
@@ -186,7 +188,6 @@ class ImageTokenizer:
         if tokens and self._eod is not None:
             wanted = length + 1 if pad_length is None else pad_length
             tokens = tokens[:wanted] + [self._eod] * (wanted - length)
-        numbers["num_text_tokens"] += len(tokens)
         numbers["num_image_bytes"] += len(image)
         numbers["num_truncated"] += pad_length is not None and length > pad_length
         return text, np.array(tokens, dtype=np.int32), item
@@ -246,7 +247,7 @@ class PairReader(SliceReader):
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
         super().__init__(slice_, options)
         self._pairs = _pairs_in(self._path)[slice_.start : slice_.stop]
-        if _described(self._path, self._pairs)[1] != slice_.file.version:
+        if _part_of_folder(self._path, self._pairs).version != slice_.file.version:
             message = f"`{self._path}` changed after the job was planned: other files, or some were written to"
             raise InputError(message, hint="let nothing write to the input while it is read, and plan the job anew")
 
@@ -273,26 +274,18 @@ def cut_folder(folder: str, *, shard_bytes: int) -> Iterator[tuple[InputSlice, .
     Raises:
         StorageError: the folder cannot be read.
     """
-    forget_folder()
     pairs = _pairs_in(folder)
     first = num_bytes = 0
-    for number, pair in enumerate(pairs):
-        size = _described(folder, [pair])[0]
-        if number > first and num_bytes + size > shard_bytes:
-            yield (_slice(folder, pairs, first, number),)
+    for number, pair in enumerate(pairs, 1):
+        num_bytes += _part_of_folder(folder, [pair]).num_bytes
+        following = _part_of_folder(folder, pairs[number : number + 1]).num_bytes
+        if number == len(pairs) or num_bytes + following > shard_bytes:
+            yield (InputSlice(file=_part_of_folder(folder, pairs[first:number]), start=first, stop=number),)
             first, num_bytes = number, 0
-        num_bytes += size
-    yield (_slice(folder, pairs, first, len(pairs)),)
 
 
-def _slice(folder: str, pairs: Sequence[PairBlock], start: int, stop: int) -> InputSlice:
-    num_bytes, version = _described(folder, pairs[start:stop])
-    file = InputFile(path=folder, format="text-files", compression="none", num_bytes=num_bytes, version=version)
-    return InputSlice(file=file, start=start, stop=stop)
-
-
-def _described(folder: str, pairs: Sequence[PairBlock]) -> tuple[int, str]:
-    """Returns the bytes of the files of some pairs, and what changes when one of them does."""
+def _part_of_folder(folder: str, pairs: Sequence[PairBlock]) -> InputFile:
+    """Returns some pairs as a file, with the bytes of theirs, and a version that changes when one of them does."""
     num_bytes = 0
     digest = hashlib.sha256()
     for name in (name for pair in pairs for name in pair.names):
@@ -300,17 +293,13 @@ def _described(folder: str, pairs: Sequence[PairBlock]) -> tuple[int, str]:
             status = os.stat(os.path.join(folder, name))
             num_bytes += status.st_size
             digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
-    return num_bytes, digest.hexdigest()
+    version = digest.hexdigest()
+    return InputFile(path=folder, format="text-files", compression="none", num_bytes=num_bytes, version=version)
 
 
 def _pairs_in(folder: str) -> tuple[PairBlock, ...]:
     with storage_errors("list", folder):
         return _listed(folder, os.stat(folder).st_mtime_ns)
-
-
-def forget_folder() -> None:
-    """Forgets the names in the folder that was looked at last, which may be many."""
-    _listed.cache_clear()
 
 
 @functools.lru_cache(maxsize=1)  # for each of its shards
@@ -329,17 +318,16 @@ class ImageRecipe(Recipe):
     """The recipe for texts with images; see `Recipe`.
 
     Attributes:
-        path: path of the input.
+        file: the input, as it was when the job was planned.
         is_folder: whether that is a folder of pairs, and not a file of records.
     """
 
     settings: MultimodalSettings
-    path: str
+    file: InputFile
     is_folder: bool
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
     is_multimodal = True
-    compares_bytes = True
     documents = "pairs"
     expected = "expected JSON lines, or a folder of texts and images with equal names"
 
@@ -363,10 +351,14 @@ class ImageRecipe(Recipe):
         """Returns what decides what a shard holds."""
         return {"recipe": "images", **self.options("", None)}
 
+    def recorded(self, _files: Sequence[InputFile]) -> tuple[InputRecord, ...]:
+        """Returns what the manifest says of the input: a folder counts as one file."""
+        return Recipe.recorded(self, [self.file])
+
     def cut(self, files: Sequence[InputFile]) -> Iterable[tuple[InputSlice, ...]]:
         """Returns the shards of a file, or of a folder."""
         if self.is_folder:
-            return cut_folder(self.path, shard_bytes=_FOLDER_SHARE * self.settings.shard_bytes)
+            return cut_folder(self.file.path, shard_bytes=_FOLDER_SHARE * self.settings.shard_bytes)
         return Recipe.cut(self, files)
 
     def making(self, _first: InputSlice, *, num_workers: int) -> Making:
@@ -396,8 +388,8 @@ class MultimodalSummary:
         prefix: prefix of the dataset.
         num_documents: pairs of text and image.
         num_text_tokens: number of tokens of all texts, what fills them up included.
-        num_image_bytes: size of all image files in bytes.
-        num_truncated: texts that were cut off at `pad_length`.
+        num_image_bytes: size of all image files in bytes; 0 if `was_complete`.
+        num_truncated: texts that were cut off at `pad_length`; 0 if `was_complete`.
         num_rejected: bad lines or pairs, set aside in the file `rejected_path`, which is None if there were none.
         seconds: the run took.
         was_complete: whether there was nothing to do.
@@ -432,8 +424,8 @@ def preprocess_multimodal(
 
     A document is the tokens of the text (mode 0), then the bytes of the image file as int32 (mode 1): see
     `image_to_item`. Each image is stored as it is, never decoded.
-    All files appear at the end, or none; the same call on finished output leaves it alone, after comparing it with the
-    texts and images of now.
+    All files appear at the end, or none; the same call on finished output leaves it alone. Images that records lead to
+    are not compared with those of now: `restart=True` reads them again.
 
     This is a job as `preprocess_corpus` is: of shards, in `PREFIX.job`, which the same call goes on with after whatever
     ended an earlier one, and which processes and machines that share the folder share. Images must
@@ -458,41 +450,32 @@ def preprocess_multimodal(
     settings = settings or MultimodalSettings()
     path = admit(os.fspath(input_path))
     is_folder = os.path.isdir(path)
-    record = input_record(path)
-    if is_folder:
-        file = InputFile(path=path, format="text-files", compression="none", num_bytes=record.num_bytes, version="")
-    else:
-        file = inspect_input(path, default_format="jsonl")
     recipe = ImageRecipe(
         settings=settings,
-        inputs=(record,),
         tokenizer=tokenizer,
-        path=path,
+        file=_part_of_folder(path, _pairs_in(path)) if is_folder else inspect_input(path, default_format="jsonl"),
         is_folder=is_folder,
         document_tokens=DocumentTokens(eod=tokenizer.eod if settings.append_eod else None),
     )
-    try:
-        result = run_job(
-            plan_job(recipe, admit(os.fspath(output_prefix)), [file]),
-            num_processes=num_processes,
-            num_workers=num_workers,
-            runner=runner,
-            work_folder=work_folder,
-            restart=restart,
-            overwrite=overwrite,
-            progress=progress,
-            started=started,
-        )
-    finally:
-        forget_folder()
-    done = result.summary
+    done, numbers = run_job(
+        plan_job(recipe, admit(os.fspath(output_prefix)), [recipe.file]),
+        num_processes=num_processes,
+        num_workers=num_workers,
+        runner=runner,
+        work_folder=work_folder,
+        restart=restart,
+        overwrite=overwrite,
+        progress=progress,
+        started=started,
+    )
     [dataset] = done.datasets
+    pair = IndexedDataset(dataset.prefix, multimodal=True)
     return MultimodalSummary(
         prefix=dataset.prefix,
         num_documents=dataset.num_documents,
-        num_text_tokens=result.number("num_text_tokens"),
-        num_image_bytes=result.number("num_image_bytes"),
-        num_truncated=result.number("num_truncated"),
+        num_text_tokens=int(pair.sequence_lengths[pair.sequence_modes == TEXT_MODE].sum(dtype=np.int64)),
+        num_image_bytes=numbers["num_image_bytes"],
+        num_truncated=numbers["num_truncated"],
         num_rejected=done.num_rejected,
         rejected_path=next(iter(done.rejected_paths), None),
         seconds=done.seconds,

@@ -1,13 +1,21 @@
-"""What a job's folder has of a shard that is done: its part, what lies beside that, and the report, written last."""
+"""The part of a shard in its job's folder: the report, which is written last, and the files before it.
+
+Files are not flushed to the disk one by one: after a loss of power the checksums tell which must be done again.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import time
 import zlib
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,29 +23,31 @@ from numpy.typing import NDArray
 from tokenloom.errors import StorageError, TokenloomError
 from tokenloom.indexed.checksums import pair_facts, path_checksum
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import sidecar_path
-from tokenloom.indexed.manifests import PairFacts, manifest_of
-from tokenloom.indexed.roles import read_roles
-from tokenloom.inputs.records import LeftOut, none_left_out
+from tokenloom.indexed.layout import bin_path, idx_path, sidecar_path
+from tokenloom.indexed.manifests import DocumentLedger, Manifest, PairFacts, manifest_of
+from tokenloom.indexed.roles import RolesWriter, read_roles
+from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
+from tokenloom.inputs.lines import count_lines_before
+from tokenloom.inputs.records import BadLine, LeftOut, joined_left_out
 from tokenloom.machine import boot_id
-from tokenloom.numbers import check_count
-from tokenloom.preprocess.blocks import rejected_path
-from tokenloom.preprocess.recipe import Mask, Recipe
-from tokenloom.preprocess.selection import DocumentHashes
-from tokenloom.storage.json_files import (
-    MAY_BE_MISSING,
-    UnusableJsonError,
-    from_versioned,
-    parse_json,
-    versioned_members_of,
-)
+from tokenloom.preprocess.blocks import TokenizedBlock, json_line, rejected_path
+from tokenloom.preprocess.sharded import Counts
+from tokenloom.storage.atomic import PendingFile, publish_bytes
+from tokenloom.storage.json_files import Crc32, UnusableJsonError, from_versioned, parse_json, versioned_members_of
 from tokenloom.storage.local import map_file
 
 if TYPE_CHECKING:
     from tokenloom.preprocess.folder import JobFolder
     from tokenloom.preprocess.plan import JobPlan, PlannedShard
 
-_VERSION = 1
+_VERSION = 2
+ALLOW_MORE = "allow more and run the same command again, or correct the input"
+
+RECORDS = "records"
+"""Array of the records that gave no document, numbered over all slices of the shard from 0; not there without any."""
+
+HASHES = "hashes"
+"""Array of the hashes of documents; of those of the texts under one key, with `_` and its number behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +60,9 @@ class ShardReport:
         num_documents: number of documents in each pair, those without tokens included.
         num_blank_lines: lines of nothing but white space.
         num_rejected: bad records set aside.
-        num_doubled: documents whose text already spells out a token that was added to it.
         num_text_bytes: read, after decompression.
         num_tokens: number of tokens under all keys.
-        hashes_crc32: checksum of the hashes of its documents, see `part_hashes`; None without.
-        records_crc32: checksum of the list of its records that gave no document, see `part_left_out`; None without
-            such.
-        text_hashes_crc32: checksums of the hashes of the texts under each key; None without.
+        arrays: checksums of the arrays that lie beside the pairs, by name.
         engine, engine_reason: what tokenized, and why.
         seconds: the shard took.
         boot_id: boot id of the machine that did it, see `damaged_parts`.
@@ -68,25 +74,14 @@ class ShardReport:
     num_documents: int
     num_blank_lines: int
     num_rejected: int
-    num_doubled: int
     num_text_bytes: int
     num_tokens: int
-    hashes_crc32: int | None
+    arrays: Mapping[str, Crc32]
     engine: str
     engine_reason: str
     seconds: float
     boot_id: str
-    numbers: Mapping[str, int] = field(default_factory=dict, metadata=MAY_BE_MISSING)
-    records_crc32: int | None = field(default=None, metadata=MAY_BE_MISSING)
-    text_hashes_crc32: tuple[int, ...] | None = field(default=None, metadata=MAY_BE_MISSING)
-
-    def __post_init__(self) -> None:
-        """Checks that numbers of things fit 63 bits."""
-        for name, value in asdict(self).items():
-            counts = value if type(value) is tuple else value.values() if type(value) is dict else [value]
-            for count in counts:
-                if type(count) is int:
-                    check_count(name, count)
+    numbers: Mapping[str, int]
 
     def to_json(self) -> bytes:
         """Returns the report as a file holds it."""
@@ -100,14 +95,10 @@ class ShardReport:
             StorageError: it is not one.
         """
         try:
-            members = parse_json(data)
-            report = from_versioned(cls, members, _VERSION)
-            if strange := members.keys() - versioned_members_of(report, _VERSION).keys():
-                raise UnusableJsonError(f"found {min(strange)!r}, which nobody knows")  # noqa: TRY301, EM102
+            return from_versioned(cls, parse_json(data), _VERSION)
         except UnusableJsonError as error:
             message = f"`{path}` is not the report of a shard: {str(error).removeprefix(': ')}"
             raise StorageError(message, hint="remove it; the shard is then done again") from error
-        return report
 
 
 def part_pair(part_prefix: str, column: int) -> str:
@@ -115,72 +106,170 @@ def part_pair(part_prefix: str, column: int) -> str:
     return f"{part_prefix}_{column}"
 
 
-def records_path(part_prefix: str) -> str:
-    """Returns the path of the records of a shard that gave no document, as they are in memory."""
-    return f"{part_prefix}.records"
+def part_array(part_prefix: str, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+    """Returns an array of a part, mapped without a descriptor: dtype[n, 2]."""
+    return map_file(f"{part_prefix}.{name}").view(dtype).reshape(-1, 2)
 
 
-def part_hashes_path(part_prefix: str, column: int | None = None) -> str:
-    """Returns the path of the hashes of a part's documents, as they are in memory.
-
-    Args:
-        part_prefix: what the names of the part's files begin with.
-        column: number of the key whose texts are hashed; None for the texts under all keys together.
-    """
-    return f"{part_prefix}.hashes" if column is None else f"{part_prefix}.hashes_{column}"
-
-
-def part_hashes(part_prefix: str, column: int | None = None) -> DocumentHashes:
-    """Returns such hashes, mapped: uint64[num_documents, 2]."""
-    return map_file(part_hashes_path(part_prefix, column)).view(np.uint64).reshape(-1, 2)
-
-
-def part_left_out(part_prefix: str, report: ShardReport) -> LeftOut:
-    """Returns the records of a shard that gave no document, numbered over all of its slices from 0.
+@dataclass(slots=True)
+class PartWriter:
+    """Writes the files of a part, and in the end its report: a part without one is as if it were not there.
 
     Args:
-        part_prefix: what the names of the part's files begin with.
-        report: report of the shard, whose part is not damaged.
-    """
-    if report.records_crc32 is None:
-        return none_left_out()
-    return map_file(records_path(part_prefix)).view(np.int64).reshape(-1, 2)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DonePart:
-    """A shard that is done.
-
-    Attributes:
-        shard: shard of the job.
-        report: what came out.
-        prefix: prefix of its files.
-        kept: bool[num_documents], the documents that are no duplicates; None for all.
-        splits: int8[num_documents], the number of the split of each; None without splits.
+        plan: plan of the job.
+        shard: shard that becomes the part.
+        prefix: what the names of its files begin with.
     """
 
+    plan: JobPlan
     shard: PlannedShard
-    report: ShardReport
     prefix: str
-    kept: Mask | None
-    splits: NDArray[np.int8] | None
+    num_documents: int = 0
+    num_blank_lines: int = 0
+    num_rejected: int = 0
+    num_tokens: int = 0
+    largest_token: int = -1
+    numbers: Counter[str] = field(default_factory=Counter)
+    _left_out: list[tuple[LeftOut, int]] = field(default_factory=list)
+    _arrays: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
+    _builders: list[IndexedDatasetBuilder] = field(default_factory=list)
+    _roles: list[RolesWriter] = field(default_factory=list)
+    _rejected: PendingFile | None = None
+    _stack: ExitStack = field(default_factory=ExitStack)
 
-    @property
-    def num_duplicates(self) -> int:
-        """Documents that are left out."""
-        return 0 if self.kept is None else int(np.count_nonzero(~self.kept))
+    def __enter__(self) -> Self:
+        recipe = self.plan.recipe
+        if recipe.hashes_documents:
+            self._arrays[HASHES] = []
+        with ExitStack() as stack:  # undoes what was opened if one fails
+            for number in range(len(self.plan.columns)):
+                path = bin_path(part_pair(self.prefix, number))
+                builder = IndexedDatasetBuilder(
+                    path, recipe.dtype, recipe.is_multimodal, checksums=True, durable=False, exclusive=False
+                )
+                self._builders.append(stack.enter_context(builder))
+                if recipe.settings.document_hashes:
+                    self._arrays[f"{HASHES}_{number}"] = []
+                if recipe.has_roles:
+                    sha256 = recipe.tokenizer.sha256
+                    self._roles.append(RolesWriter(part_pair(self.prefix, number), tokenizer_sha256=sha256))
+            self._stack = stack.pop_all()
+        return self
 
-    def num_chosen(self, split: int | None) -> int:
-        """Returns how many documents a dataset takes."""
-        mask = self.chosen(split)
-        return self.report.num_documents if mask is None else int(np.count_nonzero(mask))
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
-    def chosen(self, split: int | None) -> Mask | None:
-        """Returns the documents that a dataset takes: bool[num_documents], None for all."""
-        if split is None or self.splits is None:
-            return self.kept
-        mine: Mask = self.splits == split
-        return mine if self.kept is None else mine & self.kept
+    def write(self, block: TokenizedBlock) -> None:
+        """Appends the documents of a block, and sets its bad records aside.
+
+        Raises:
+            InputError: these are too many.
+        """
+        for number, (builder, column) in enumerate(zip(self._builders, block.columns, strict=True)):
+            builder.append_block(column.tokens, column.lengths, document_ends=column.document_ends, modes=column.modes)
+            self.num_tokens += len(column.tokens)
+            if column.hashes is not None:
+                self._arrays[f"{HASHES}_{number}"].append(column.hashes)
+        for writer, column in zip(self._roles, block.columns, strict=bool(self._roles)):
+            if (parts := column.roles) is not None:
+                writer.append(parts.counts, parts.stops, parts.kinds, lengths=column.lengths)
+        if len(block.left_out) or not self._left_out:
+            self._left_out.append((block.left_out, block.num_records))
+        else:  # which keeps nothing of blocks with nothing unusual
+            left_out, num_before = self._left_out[-1]
+            self._left_out[-1] = (left_out, num_before + block.num_records)
+        if block.hashes is not None:
+            self._arrays[HASHES].append(block.hashes)
+        self.num_documents += block.num_documents
+        self.num_blank_lines += block.num_blank_lines
+        self.numbers.update(block.numbers)
+        self.largest_token = max(self.largest_token, -1 if block.largest_token is None else block.largest_token)
+        for bad_line in block.bad_lines:
+            self._reject(bad_line)
+
+    def _reject(self, bad: BadLine) -> None:
+        budget = self.plan.settings.bad_records
+        if budget.is_exceeded(self.num_rejected + 1):
+            # An error tells the place in the file; otherwise, that is known in the end.
+            slices = (slice_ for slice_ in self.shard.slices if slice_.file.path == bad.path)
+            num_before = sum(count_lines_before(each) for each in slices if each.numbers_records_from_its_start)
+            bad = replace(bad, line=bad.line + num_before)
+            if budget.allows_none:
+                hint = f"correct the {bad.unit}, or let bad {bad.unit}s be skipped: they are then set aside in a file"
+                message = f"{bad.place}: {bad.reason}"
+                raise bad.error(message, hint=hint)
+            message = f"expected at most {budget} bad records, found one more: {bad.place}: {bad.reason}"
+            raise bad.error(message, hint=f"{ALLOW_MORE}; what is done is kept")
+        if self._rejected is None:
+            self._rejected = PendingFile(rejected_path(self.prefix))
+            self._stack.callback(self._rejected.discard)
+        number = {} if bad.unit == "file" else {bad.unit: bad.line}
+        record: dict[str, object] = {"file": bad.path, **number, "reason": bad.reason}
+        try:
+            record["text"] = bad.data.decode("utf-8")
+        except UnicodeDecodeError:
+            record["base64"] = base64.b64encode(bad.data).decode("ascii")
+        self._rejected.write(json_line(record))
+        self.num_rejected += 1
+
+    def counts(self, *, num_file_bytes: int, num_text_bytes: int) -> Counts:
+        """Returns what was done so far."""
+        return {
+            "num_file_bytes": num_file_bytes,
+            "num_text_bytes": num_text_bytes,
+            "num_documents": self.num_documents,
+            "num_tokens": self.num_tokens,
+            "num_rejected": self.num_rejected,
+        }
+
+    def publish(
+        self, *, slice_rows: tuple[int, ...], num_text_bytes: int, engine: str, engine_reason: str, started: float
+    ) -> ShardReport:
+        """Makes the files appear, then the report, and returns that."""
+        recipe = self.plan.recipe
+        ledger = DocumentLedger(
+            num_read=self.num_documents + self.num_blank_lines + self.num_rejected,
+            num_kept=self.num_documents,
+            num_blank=self.num_blank_lines,
+            num_rejected=self.num_rejected,
+        )
+        files = tuple(slice_.file for slice_ in self.shard.slices)
+
+        def manifest(key: str, pair: PairFacts) -> Manifest:
+            if recipe.is_multimodal:  # the bytes of images are no tokens
+                pair = replace(pair, largest_token=None if self.largest_token < 0 else self.largest_token)
+            return recipe.manifest(pair, files=files, key=key, split=None, ledger=ledger, engine=engine)
+
+        for number, builder in enumerate(self._builders):
+            make = partial(manifest, self.plan.columns[number])
+            roles = self._roles[number] if self._roles else None
+            builder.finalize(idx_path(part_pair(self.prefix, number)), manifest=make, roles=roles)
+        if len(left_out := joined_left_out(self._left_out)):
+            self._arrays[RECORDS] = [left_out]
+        checksums = {}
+        for name, arrays in self._arrays.items():
+            data = b"".join(each.tobytes() for each in arrays)
+            publish_bytes(f"{self.prefix}.{name}", data)
+            checksums[name] = zlib.crc32(data)
+        if self._rejected is not None:
+            self._rejected.publish()
+        report = ShardReport(
+            key=self.shard.key,
+            slice_rows=slice_rows,
+            num_documents=self.num_documents,
+            num_blank_lines=self.num_blank_lines,
+            num_rejected=self.num_rejected,
+            num_text_bytes=num_text_bytes,
+            num_tokens=self.num_tokens,
+            arrays=checksums,
+            engine=engine,
+            engine_reason=engine_reason,
+            seconds=time.monotonic() - started,
+            boot_id=boot_id(),
+            numbers=dict(self.numbers),
+        )
+        publish_bytes(f"{self.prefix}.json", report.to_json())
+        return report
 
 
 def damaged_parts(plan: JobPlan, folder: JobFolder) -> list[tuple[PlannedShard, str]]:
@@ -202,31 +291,27 @@ def _check_part(plan: JobPlan, folder: JobFolder, shard: PlannedShard) -> None:
     if (report := folder.report(shard)) is None:
         message = "its report is missing"
         raise StorageError(message)
-    prefix, recipe, reads = folder.part_prefix(shard), plan.recipe, report.boot_id != boot_id()
+    prefix, recipe = folder.part_prefix(shard), plan.recipe
     for number in range(len(plan.columns)):
         pair = part_pair(prefix, number)
         dataset = IndexedDataset(pair, multimodal=recipe.is_multimodal)
-        manifest = manifest_of(dataset)
+        noted = None if (manifest := manifest_of(dataset)) is None else manifest.pair
         if recipe.has_roles:
             read_roles(dataset)
-        if manifest is None or (reads and _facts(dataset, recipe, manifest.pair) != manifest.pair):
+        found = noted
+        if noted is not None and report.boot_id != boot_id():
+            found = pair_facts(dataset)
+            if recipe.has_roles:
+                found = replace(found, roles=path_checksum(sidecar_path(pair, "roles")))
+            if recipe.is_multimodal:  # of the texts alone
+                found = replace(found, largest_token=noted.largest_token)
+        if noted is None or found != noted:
             message = f"`{pair}` does not hold what its manifest says"
             raise StorageError(message)
-    checksums = {part_hashes_path(prefix): report.hashes_crc32, records_path(prefix): report.records_crc32}
-    for number, text_crc32 in enumerate(report.text_hashes_crc32 or ()):
-        checksums[part_hashes_path(prefix, number)] = text_crc32
-    for path, crc32 in checksums.items():
-        if crc32 is not None and zlib.crc32(map_file(path).data) != crc32:
-            message = f"`{path}` does not hold what its report says"
+    for name, crc32 in report.arrays.items():
+        if zlib.crc32(map_file(f"{prefix}.{name}").data) != crc32:
+            message = f"`{prefix}.{name}` does not hold what its report says"
             raise StorageError(message)
     if report.num_rejected and not os.path.exists(rejected_path(prefix)):
         message = f"`{rejected_path(prefix)}` is missing"
         raise StorageError(message)
-
-
-def _facts(dataset: IndexedDataset, recipe: Recipe, noted: PairFacts) -> PairFacts:
-    """Returns what the files of a pair hold, which are read for that."""
-    facts = pair_facts(dataset)
-    if recipe.has_roles:
-        facts = replace(facts, roles=path_checksum(sidecar_path(dataset.path_prefix, "roles")))
-    return replace(facts, largest_token=noted.largest_token) if recipe.is_multimodal else facts  # of the texts alone

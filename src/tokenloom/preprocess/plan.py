@@ -15,11 +15,11 @@ from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.preprocess.part import ShardReport
 from tokenloom.preprocess.recipe import PlannedDataset, Recipe
 from tokenloom.preprocess.settings import JobSettings
-from tokenloom.preprocess.shard import condemn, places_at, shard_worker
+from tokenloom.preprocess.shard import condemn, shard_worker
 from tokenloom.preprocess.sharded import Counts, JobProgress, ProgressBook, RunShard, ShardedJob, hash_of
 from tokenloom.storage.addresses import short_hash
 
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
 """Version of the parts in a job's folder: those of another one are not reused."""
 
 
@@ -145,10 +145,6 @@ class JobPlan(ShardedJob):
     def whereabouts(self, shard: PlannedShard) -> str:
         """Returns the file that a shard begins with, in words."""
         return f"from `{shard.slices[0].file.path}` on"
-
-    def records_at(self, journal_path: str) -> str:
-        """Returns the records, in words, that a process was at that died; empty if nothing is known of them."""
-        return ", ".join(f"{number} of `{path}`" for path, number in places_at(journal_path))
 
     def blame(self, journal_path: str, reason: str) -> str | None:
         """Makes the record a bad one that a process was at alone, and returns it in words; None if that is not sure."""

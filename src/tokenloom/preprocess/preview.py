@@ -6,15 +6,15 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
-from tokenloom.inputs.records import BadLine, ParsedBlock, Texts, parse_block
-from tokenloom.preprocess.blocks import DocumentTokens, SentenceSplitter, TemplateTokens
+from tokenloom.inputs.records import BadLine, Block, parse_block
+from tokenloom.preprocess.blocks import Column, Isolating, singles
 from tokenloom.preprocess.plan import JobPlan
+from tokenloom.preprocess.recipe import Recipe
 from tokenloom.preprocess.settings import CorpusSettings
-from tokenloom.preprocess.text import TextRecipe, plan_corpus
+from tokenloom.preprocess.text import plan_corpus
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _SHOWN_IDS = 8
@@ -26,15 +26,19 @@ class DocumentPreview:
     """A document as it will be stored.
 
     Attributes:
+        path: path of its file.
+        key: key of its text.
         text: decoded from the ids, special tokens spelled out; of several sequences, one after the other.
         first_ids, last_ids: first and last ids, at most eight of each.
         num_tokens: those added included.
         num_sequences: number of sequences that have tokens.
         num_text_bytes: size of the original in bytes, as UTF-8.
         is_doubled: whether it begins or ends with two of the tokens added, one of them spelled out in its own text.
-        is_exact: whether the ids spell the original text; where not, the tokenizer normalises, or lacks characters.
+        is_exact: whether ids spell the original text; where not, the tokenizer normalises, or lacks characters.
     """
 
+    path: str
+    key: str
     text: str
     first_ids: tuple[int, ...]
     last_ids: tuple[int, ...]
@@ -44,87 +48,22 @@ class DocumentPreview:
     is_doubled: bool
     is_exact: bool
 
-    @property
-    def tokens_per_byte(self) -> float:
-        """Tokens for each byte of the original; 0 for an empty text."""
-        return self.num_tokens / self.num_text_bytes if self.num_text_bytes else 0.0
-
-
-def preview_documents(
-    documents: Sequence[str | Sequence[str]],
-    tokenizer: TextTokenizer,
-    *,
-    document_tokens: DocumentTokens | None = None,
-    template_tokens: TemplateTokens | None = None,
-    splitter: SentenceSplitter | None = None,
-) -> list[DocumentPreview]:
-    """Returns what becomes of documents, each a text or a list of texts; by the tokenizer's own library.
-
-    Args:
-        documents: few: all that is made of them is returned.
-        tokenizer: names the ids.
-        document_tokens: added to each; None for none.
-        template_tokens: put around each text before that; None for none.
-        splitter: cuts texts into sentences; None leaves them whole.
-
-    Raises:
-        TokenizerError: the tokenizer refuses a text.
-
-    Example:
-        >>> from tokenloom.tokenizers.plain import ByteTokenizer
-        >>> [shown] = preview_documents(["hi"], ByteTokenizer(), document_tokens=DocumentTokens(eod=256))
-        >>> shown.text, shown.first_ids, shown.num_tokens
-        ('hi<eod>', (104, 105, 256), 3)
-    """
-    policy = DocumentTokens() if document_tokens is None else document_tokens
-    template = TemplateTokens() if template_tokens is None else template_tokens
-    return [_preview(document, tokenizer, policy, template, splitter) for document in documents]
-
-
-def _preview(
-    document: str | Sequence[str],
-    tokenizer: TextTokenizer,
-    policy: DocumentTokens,
-    template: TemplateTokens,
-    splitter: SentenceSplitter | None,
-) -> DocumentPreview:
-    originals = [document] if isinstance(document, str) else list(document)
-    texts = originals if splitter is None else [part for text in originals for part in splitter.split(text)]
-    encoded = tokenizer.encode_texts(texts)
-    framed = template.add(encoded)
-    lengths = framed.lengths[framed.lengths > 0].astype(np.int32)
-    tokens, lengths, num_doubled = policy.add(
-        framed.tokens.astype(np.int64), lengths, np.array([len(lengths)], dtype=np.int64)
-    )
-    ids = tokens.tolist()
-    rows = [row.tolist() for row in np.split(tokens, np.cumsum(lengths)[:-1])]
-    plain = [row.tolist() for row in np.split(encoded.tokens, np.cumsum(encoded.lengths)[:-1])]
-    return DocumentPreview(
-        text="".join(map(tokenizer.detokenize, rows)),
-        first_ids=tuple(ids[:_SHOWN_IDS]),
-        last_ids=tuple(ids[-_SHOWN_IDS:]),
-        num_tokens=len(ids),
-        num_sequences=len(lengths),
-        num_text_bytes=sum(len(text.encode()) for text in originals),
-        is_doubled=num_doubled > 0,
-        is_exact=all(tokenizer.detokenize(row) == text for row, text in zip(plain, texts, strict=bool(texts))),
-    )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusPreview:
     """What a job would do.
 
     Attributes:
-        documents: the first of them, under each key: (path, key, what becomes of it).
-        bad_lines: bad records among them.
-        num_files, num_ignored, num_bytes: input files, others in their folders, and bytes to read.
-        num_shards: number of shards of the job.
+        documents: the first documents under each key, in order.
+        bad_lines: records up to there that cannot be used.
+        num_files, num_ignored: input files that would be read, and other files in folders.
+        num_bytes: size of the input in bytes, as it is.
+        num_shards: shards it would be cut into.
         dtype: dtype of the tokens.
-        engine, engine_reason: what would tokenize, and why.
+        engine, engine_reason: what would encode the texts, and why.
     """
 
-    documents: tuple[tuple[str, str, DocumentPreview], ...]
+    documents: tuple[DocumentPreview, ...]
     bad_lines: tuple[BadLine, ...]
     num_files: int
     num_ignored: int
@@ -141,42 +80,30 @@ def preview_corpus(
     tokenizer: TextTokenizer,
     settings: CorpusSettings,
     *,
-    count: int,
+    count: int = 5,
 ) -> CorpusPreview:
-    """Returns what becomes of the first documents; nothing is written.
+    """Returns what `preprocess_corpus` would do to the first documents; writes nothing.
 
     Args:
-        inputs, output_prefix, tokenizer, settings: the same as for `preprocess_corpus`.
-        count: most documents shown.
+        inputs, output_prefix, tokenizer, settings: see `preprocess_corpus`.
+        count: number of documents.
 
     Raises:
         TokenloomError: as `preprocess_corpus`, but for bad records, which are listed.
     """
     plan = plan_corpus(inputs, output_prefix, tokenizer, settings)
-    recipe = plan.recipe
-    assert isinstance(recipe, TextRecipe)
-    choice = recipe.choose_engine(plan.shards[0].slices[0])
-    documents: list[tuple[str, str, DocumentPreview]] = []
+    making = plan.recipe.making(plan.shards[0].slices[0], num_workers=1)
+    work = Isolating(making.work)
+    documents: list[DocumentPreview] = []
     bad_lines: list[BadLine] = []
-    num_left = count
-    for path, parsed in _parsed_blocks(plan, recipe):
-        taken = min(num_left, parsed.num_documents)
-        bad_lines += parsed.bad_lines
-        previews = [
-            preview_documents(
-                _documents(texts, taken),
-                tokenizer,
-                document_tokens=recipe.document_tokens,
-                template_tokens=recipe.template_tokens,
-                splitter=recipe.splitter,
-            )
-            for texts in parsed.columns
-        ]
-        for of_keys in zip(*previews, strict=True):
-            documents += [(path, key, preview) for key, preview in zip(settings.keys, of_keys, strict=True)]
-        num_left -= taken
-        if num_left <= 0:
+    for record in _records(plan):
+        if len(documents) >= count * len(settings.keys):
             break
+        [made] = work([record])
+        bad_lines += made.bad_lines
+        if made.num_documents:
+            columns = zip(settings.keys, parse_block(record, settings.keys).columns, made.columns, strict=True)
+            documents += [_preview(plan.recipe, record, key, [*texts.texts], column) for key, texts, column in columns]
     return CorpusPreview(
         documents=tuple(documents),
         bad_lines=tuple(bad_lines),
@@ -184,22 +111,33 @@ def preview_corpus(
         num_ignored=len(plan.ignored),
         num_bytes=sum(file.num_bytes for file in plan.files),
         num_shards=len(plan.shards),
-        dtype=recipe.dtype.name,
-        engine=choice.name,
-        engine_reason=choice.reason,
+        dtype=plan.recipe.dtype.name,
+        engine=making.engine,
+        engine_reason=making.engine_reason,
     )
 
 
-def _parsed_blocks(plan: JobPlan, recipe: TextRecipe) -> Iterator[tuple[str, ParsedBlock]]:
-    """Yields the blocks of the corpus, small ones, each with the path of its file."""
-    for shard in plan.shards:
-        for slice_ in shard.slices:
-            with closing(recipe.open(slice_, block_bytes=_BLOCK_BYTES)) as reader:
-                for block in reader.blocks():
-                    yield slice_.file.path, parse_block(block, recipe.settings.keys)
+def _records(plan: JobPlan) -> Iterator[Block]:
+    """Yields the records of the corpus, each as a block of its own."""
+    for slice_ in (slice_ for shard in plan.shards for slice_ in shard.slices):
+        with closing(plan.recipe.open(slice_, block_bytes=_BLOCK_BYTES)) as reader:
+            for block in reader.blocks():
+                for single in singles([block]):
+                    yield from single
 
 
-def _documents(texts: Texts, count: int) -> list[list[str]]:
-    """Returns the texts of each of the first documents."""
-    stops = range(1, count + 1) if texts.document_ends is None else texts.document_ends[:count].tolist()
-    return [list(texts.texts[start:stop]) for start, stop in pairwise([0, *stops])]
+def _preview(recipe: Recipe, record: Block, key: str, texts: list[str], column: Column) -> DocumentPreview:
+    tokenizer, added, ids = recipe.tokenizer, recipe.document_tokens, column.tokens.tolist()
+    rows = [row.tolist() for row in np.split(column.tokens, np.cumsum(column.lengths)[:-1])]
+    return DocumentPreview(
+        path=record.path,
+        key=key,
+        text="".join(map(tokenizer.detokenize, rows)),
+        first_ids=tuple(ids[:_SHOWN_IDS]),
+        last_ids=tuple(ids[-_SHOWN_IDS:]),
+        num_tokens=len(ids),
+        num_sequences=len(column.lengths),
+        num_text_bytes=sum(len(text.encode()) for text in texts),
+        is_doubled=len(ids) > 1 and (ids[:2] == [added.bos] * 2 or ids[-2:] == [added.eod] * 2),
+        is_exact=all(tokenizer.detokenize(tokenizer.tokenize(text)) == text for text in texts),
+    )

@@ -17,8 +17,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import IO, Any
 
 from tokenloom import errors
@@ -33,15 +33,7 @@ _LOGGER = logging.getLogger(__name__)
 _SECONDS_BETWEEN_NEWS = 0.1
 _SECONDS_BETWEEN_BEATS = 5.0
 _SECONDS_TO_START = 60.0  # a busy machine may take some for the first sign of life
-_OWN_SIGNALS = (
-    signal.SIGSEGV,
-    signal.SIGABRT,
-    signal.SIGBUS,
-    signal.SIGILL,
-    signal.SIGFPE,
-    signal.SIGTRAP,
-    signal.SIGSYS,
-)
+_OWN_SIGNALS = {getattr(signal, f"SIG{name}") for name in ("SEGV", "ABRT", "BUS", "ILL", "FPE", "TRAP", "SYS")}
 """Signals of which a process dies by its own doing; any other may come from outside, as where memory runs out."""
 _IMPORTABLE = "put functions and classes of your own into a module that can be imported, or use one process"
 _MOST_DEATHS = 3
@@ -49,14 +41,7 @@ _MOST_DEATHS = 3
 do so for ever."""
 
 
-def work_in_processes(
-    job: ShardedJob,
-    folder: JobFolder,
-    *,
-    num_processes: int,
-    num_workers: int,
-    book: Book,
-) -> None:
+def work_in_processes(job: ShardedJob, folder: JobFolder, *, num_processes: int, num_workers: int, book: Book) -> None:
     """Returns when all shards are done; a process that dies is replaced, a few times.
 
     Raises:
@@ -66,7 +51,11 @@ def work_in_processes(
         TokenloomError: what the first of them raised; the others are ended, and what they finished is kept.
     """
     num_deaths: Counter[int | None] = Counter()
-    order = _pickled((job, folder.path, num_workers, known_queries()))
+    try:
+        order = pickle.dumps((job, folder.path, num_workers, known_queries()))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        message = f"cannot hand the job to another process: {error}"
+        raise ConfigError(message, hint=_IMPORTABLE) from error
     with _Children(order, timeout_seconds=job.worker_timeout_seconds) as children:
         for _ in range(num_processes):
             children.start()
@@ -74,52 +63,36 @@ def work_in_processes(
             if news is None:
                 if child.returncode == 0:
                     continue
+                where, end = "a shard", _end_of(child)
+                if child.shard is not None:
+                    where = f"shard {child.shard} ({job.whereabouts(job.shards[child.shard])})"
+                message = f"a process that worked on {where} {end}"
                 num_deaths[child.shard] += 1
-                message = f"a process that worked on {_place(job, child.shard)} {_end_of(child)}"
-                if (found := _condemned(job, folder, child)) is not None:
-                    num_deaths[child.shard] = 0  # the next attempt is without that record
-                    message += f" of {found}"
-                elif num_deaths[child.shard] >= _MOST_DEATHS:
-                    raise _too_many_deaths(job, folder, child, message)
+                if child.shard is not None and (child.is_stuck or -child.returncode in _OWN_SIGNALS):
+                    reason = f"a process that tokenised it and nothing else {end}"
+                    if (found := job.blame(folder.journal_path(job.shards[child.shard]), reason)) is not None:
+                        num_deaths[child.shard] = 0  # the next attempt is without that record
+                        message += f" of {found}"
+                if num_deaths[child.shard] >= _MOST_DEATHS:
+                    message += f", as did {_MOST_DEATHS - 1} before it"
+                    hint = "was it for want of memory? use fewer workers, or smaller shards; what is done is kept"
+                    raise WorkerError(message, hint=hint)
                 _LOGGER.warning("%s; another takes its place", message)
                 children.start()
             elif "error" in news:
-                raise error_of(news["error"])
+                if (kind := news["error"].pop("kind")) == "FolderGoneError":
+                    raise FolderGoneError
+                raise getattr(errors, kind)(**news["error"])
             else:
                 child.shard = None if news["is_done"] else news["shard"]
                 book.tell(news["shard"], news["counts"], is_done=news["is_done"])
 
 
-def _pickled(order: Any) -> bytes:
-    try:
-        return pickle.dumps(order)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        message = f"cannot hand the job to another process: {error}"
-        raise ConfigError(message, hint=_IMPORTABLE) from error
-
-
-def _unpickled(order: IO[bytes]) -> Any:
-    try:
-        return pickle.load(order)
-    except (AttributeError, ImportError) as error:
-        message = f"a new process cannot find what the job is made of: {error}"
-        raise ConfigError(message, hint=_IMPORTABLE) from error
-
-
-def _condemned(job: ShardedJob, folder: JobFolder, child: _Child) -> str | None:
-    """Returns the record, in words, of which a process died, which is a bad one now; None if that is not certain."""
-    if child.shard is None or not (child.is_stuck or -child.returncode in _OWN_SIGNALS):
-        return None
-    reason = f"a process that tokenised it and nothing else {_end_of(child)}"
-    return job.blame(folder.journal_path(job.shards[child.shard]), reason)
-
-
-def _too_many_deaths(job: ShardedJob, folder: JobFolder, child: _Child, message: str) -> WorkerError:
-    message += f", as did {_MOST_DEATHS - 1} before it"
-    if child.shard is not None and (found := job.records_at(folder.journal_path(job.shards[child.shard]))):
-        message += f"; it was at the records from {found} on"
-    hint = "was it for want of memory? use fewer workers, or smaller shards; what is done is kept"
-    return WorkerError(message, hint=hint)
+def _end_of(child: _Child) -> str:
+    if child.is_stuck:
+        return "showed no sign of life, or of an end"
+    cause = f"signal {-child.returncode}" if child.returncode < 0 else f"exit status {child.returncode}"
+    return f"died ({cause})"
 
 
 class _Child:
@@ -132,41 +105,27 @@ class _Child:
 
     def __init__(self, order: int) -> None:
         command = [sys.executable, "-c", "from tokenloom.preprocess.processes import main; main()", str(order)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[order])
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self.stdin, self.stdout = self._process.stdin, self._process.stdout
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[order])
         self.shard: int | None = None
         self.is_stuck = self.has_told = False
         self.silent_seconds = 0.0
         self._unread = b""
 
-    def read(self) -> list[dict[str, Any]] | None:
-        """Returns what it told since; None once it has ended."""
-        data = os.read(self.stdout.fileno(), 1 << 16)
-        if not data:
-            self._process.wait()
-            return None
-        *lines, self._unread = (self._unread + data).split(b"\n")
-        return [json.loads(line) for line in lines]
+    @property
+    def stdout(self) -> IO[bytes]:
+        assert self.process.stdout is not None
+        return self.process.stdout
 
     @property
     def returncode(self) -> int:
-        """How it ended."""
-        return self._process.wait()
+        return self.process.wait()
 
-    def kill(self) -> None:
-        """Kills it, because it shows no sign of life."""
-        self.is_stuck = True
-        self._process.kill()
-
-    def end(self) -> None:
-        """Ends it, if it has not ended."""
-        self._process.kill()  # what it writes appears whole or not at all
-        self._process.wait()
-        for stream in (self.stdin, self.stdout):
-            with suppress(BrokenPipeError):
-                stream.close()
+    def read(self) -> list[dict[str, Any]] | None:
+        """Returns what it told since; None once it has ended."""
+        if not (data := os.read(self.stdout.fileno(), 1 << 16)):
+            return None
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        return [json.loads(line) for line in lines]
 
 
 class _Children:
@@ -185,7 +144,10 @@ class _Children:
 
     def __exit__(self, *_: object) -> None:
         for child in self._children:
-            child.end()
+            child.process.kill()  # what it writes appears whole or not at all
+            child.process.wait()
+            with suppress(BrokenPipeError), child.process:  # which closes its pipes
+                pass
         self._selector.close()
         os.close(self._order)
 
@@ -200,13 +162,11 @@ class _Children:
         look = min(1.0, self._timeout_seconds / 4)
         while self._selector.get_map():
             began = time.monotonic()
-            ready = self._selector.select(look)
+            ready = [key.data for key, _ in self._selector.select(look)]
             passed = min(time.monotonic() - began, 2 * look)  # time in which we were stopped ourselves does not count
-            self._end_silent({key.data for key, _ in ready}, passed)
-            for key, _ in ready:
-                child: _Child = key.data
-                told = child.read()
-                if told is None:
+            self._end_silent(ready, passed)
+            for child in ready:
+                if (told := child.read()) is None:
                     self._selector.unregister(child.stdout)
                     yield child, None
                 for each in told or ():
@@ -215,7 +175,7 @@ class _Children:
                     elif "beat" not in each:
                         yield child, each
 
-    def _end_silent(self, heard: set[_Child], passed: float) -> None:
+    def _end_silent(self, heard: list[_Child], passed: float) -> None:
         """Kills the processes that have told nothing for too long."""
         for key in self._selector.get_map().values():
             child: _Child = key.data
@@ -223,26 +183,40 @@ class _Children:
             child.silent_seconds = 0.0 if child in heard else child.silent_seconds + passed
             patience = self._timeout_seconds if child.has_told else max(self._timeout_seconds, _SECONDS_TO_START)
             if child.silent_seconds > patience and not child.is_stuck:
-                child.kill()
+                child.is_stuck = True
+                child.process.kill()
 
 
 def main() -> None:
     """What a child does: reads its order, works, and tells of it on its standard output."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # a terminal sends them to the parent too, which ends us
-    out = os.fdopen(os.dup(1), "w", buffering=1)
+    parent = _Parent(os.fdopen(os.dup(1), "w", buffering=1))
     os.dup2(2, 1)  # whatever a library prints must not be taken for news
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    parent = _Parent(out)
-    with errors_told(parent.send):
+    try:
+        _work(parent)
+    except FolderGoneError:
+        parent.send({"error": {"kind": "FolderGoneError"}})
+    except StuckRecordError as error:
+        parent.send({"stuck": error.message})
+        os._exit(1)  # a thread will never end
+    except TokenloomError as error:  # others are bugs, and printed as such
+        parent.send({"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}})
+
+
+def _work(parent: _Parent) -> None:
+    try:
         with open(descriptor_path(int(sys.argv[1])), "rb") as order:  # opened anew, to stand at its beginning
-            job, path, num_workers, queries = _unpickled(order)
-        remember(queries)
-        seconds = min(_SECONDS_BETWEEN_BEATS, job.worker_timeout_seconds / 8)
-        threading.Thread(target=_beat, args=(parent.send, seconds), daemon=True).start()
-        folder: JobFolder = JobFolder(path, job)
-        with folder.joined(makes=False):
-            work_on_shards(job, folder, num_workers=num_workers, book=parent, waits_aloud=False)
+            job, path, num_workers, queries = pickle.load(order)
+    except (AttributeError, ImportError) as error:
+        message = f"a new process cannot find what the job is made of: {error}"
+        raise ConfigError(message, hint=_IMPORTABLE) from error
+    remember(queries)
+    threading.Thread(target=_beat, args=(parent, job.worker_timeout_seconds / 8), daemon=True).start()
+    folder: JobFolder = JobFolder(path, job)
+    with folder.joined(makes=False):
+        work_on_shards(job, folder, num_workers=num_workers, book=parent, waits_aloud=False)
 
 
 class _Parent:
@@ -266,34 +240,12 @@ class _Parent:
             self.send({"shard": number, "counts": dict(counts), "is_done": is_done})
 
 
-@contextmanager
-def errors_told(send: Callable[[dict[str, Any]], None]) -> Iterator[None]:
-    """Tells errors of ours to the parent; others are bugs, and printed as such."""
-    try:
-        yield
-    except FolderGoneError:
-        send({"error": {"kind": "FolderGoneError"}})
-    except StuckRecordError as error:
-        send({"stuck": error.message})
-        os._exit(1)  # a thread will never end
-    except TokenloomError as error:
-        send({"error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}})
-
-
-def _beat(send: Callable[[dict[str, Any]], None], seconds: float) -> None:
+def _beat(parent: _Parent, seconds: float) -> None:
     """Tells the parent that this process runs."""
     while True:
         with suppress(OSError):
-            send({"beat": True})
-        time.sleep(seconds)
-
-
-def error_of(told: dict[str, Any]) -> Exception:
-    """Returns the error that a process told of, see `errors_told`."""
-    if told["kind"] == "FolderGoneError":
-        return FolderGoneError()
-    kind: type[TokenloomError] = getattr(errors, told["kind"])
-    return kind(told["message"], hint=told["hint"])
+            parent.send({"beat": True})
+        time.sleep(min(_SECONDS_BETWEEN_BEATS, seconds))
 
 
 def _end_with_parent() -> None:
@@ -301,17 +253,6 @@ def _end_with_parent() -> None:
     while os.read(0, 1):
         pass
     os._exit(1)
-
-
-def _place(job: ShardedJob, number: int | None) -> str:
-    return "a shard" if number is None else f"shard {number} ({job.whereabouts(job.shards[number])})"
-
-
-def _end_of(child: _Child) -> str:
-    if child.is_stuck:
-        return "showed no sign of life, or of an end"
-    cause = f"signal {-child.returncode}" if child.returncode < 0 else f"exit status {child.returncode}"
-    return f"died ({cause})"
 
 
 def local_runner(
@@ -328,10 +269,9 @@ def local_runner(
     Raises:
         ConfigError: a number is below 1.
     """
-    for name, number in (("process", num_processes), ("worker", num_workers)):
-        setting = "num_processes" if name == "process" else "num_workers"
+    for setting, what, number in (("num_processes", "process", num_processes), ("num_workers", "worker", num_workers)):
         if number is not None and checked_integer(setting, number) < 1:
-            message = f"expected at least 1 {name}, got {number!r}"
+            message = f"expected at least 1 {what}, got {number!r}"
             raise ConfigError(message)
     num_processors = usable_processors()
     processes = min(num_processes or max(1, num_processors // (num_workers or threads_per_process)), most_processes)

@@ -20,61 +20,19 @@ from tokenloom.indexed.manifests import (
     Manifest,
     PairFacts,
     SpecialToken,
-    TokenizerIdentity,
     identity_of,
 )
-from tokenloom.inputs import STDIN, InputFile, InputSlice
+from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.find import cut_inputs
 from tokenloom.inputs.record_format import SliceReader, open_slice
 from tokenloom.inputs.records import Block
 from tokenloom.preprocess.blocks import DocumentTokens, TokenizedBlock
 from tokenloom.preprocess.selection import DocumentHashes
 from tokenloom.preprocess.settings import JobSettings
-from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.atomic import storage_errors
-from tokenloom.storage.objects import RemoteFile
-from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.kinds import KINDS
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
-
-def _located(identity: TokenizerIdentity) -> TokenizerIdentity:
-    """Returns an identity that names its file wherever it is read; what is no file, such as `byte`, as it was named."""
-    path = identity.path
-    is_file = path is not None and (identity.kind not in KINDS or KINDS[identity.kind].needs_file)
-    if path is None or not is_file or not os.path.isfile(path):
-        return identity
-    return replace(identity, path=os.path.abspath(path))
-
-
-@functools.cache
-def _version() -> str:
-    return version("tokenloom")
-
-
-def input_records(files: Iterable[InputFile]) -> tuple[InputRecord, ...]:
-    """Returns what a manifest says of the files of a corpus."""
-    return tuple(InputRecord(path=file.path, num_bytes=file.num_bytes, version=file.version) for file in files)
-
-
-def input_record(path: str) -> InputRecord:
-    """Returns what a manifest says of one input, as it is now; a folder counts as one, with the bytes of its files.
-
-    Raises:
-        StorageError: it cannot be looked at.
-    """
-    if path == STDIN:
-        return InputRecord(path=path, num_bytes=0)
-    if is_remote(path):
-        path = admit(path)
-        found = RemoteFile(path).version
-        return InputRecord(path=path, num_bytes=found.num_bytes, version=found.etag)
-    with storage_errors("open", path):
-        status = os.stat(path)
-        if not os.path.isdir(path):
-            return InputRecord(path=path, num_bytes=status.st_size, version=str(status.st_mtime_ns))
-        with os.scandir(path) as entries:
-            return InputRecord(path=path, num_bytes=sum(entry.stat().st_size for entry in entries if entry.is_file()))
+_version = functools.cache(version)
 
 
 Mask = NDArray[np.bool_]
@@ -127,13 +85,10 @@ class Recipe(ABC):
         settings: settings of the job.
         tokenizer: tokenizer that names the ids.
         document_tokens: what is added to each document.
-        inputs: what the manifests say of the inputs; None for what their files are like.
         dtype: dtype of the tokens.
         is_multimodal: whether each sequence has a mode.
         has_roles: whether roles go with each pair.
         hashes_documents: whether the documents of a part are hashed, for `select`.
-        compares_bytes: whether records lead to files that are not among the inputs. What is there is then compared with
-            what the job makes now, byte by byte, instead of being taken for it because the inputs are the same.
         threads_per_process: most threads that one process feeds.
         unit: what a record is, where the format of its file does not say.
         keys: keys of the texts in a record, so that only their columns are read; None for all columns.
@@ -143,11 +98,9 @@ class Recipe(ABC):
     settings: JobSettings
     tokenizer: TextTokenizer
     document_tokens: DocumentTokens
-    inputs: tuple[InputRecord, ...] | None = None
 
     is_multimodal: ClassVar[bool] = False
     has_roles: ClassVar[bool] = False
-    compares_bytes: ClassVar[bool] = False
     documents: ClassVar[str] = "documents"
     expected: ClassVar[str] = "expected one JSON object per line, or another format with its own suffix"
 
@@ -213,7 +166,7 @@ class Recipe(ABC):
 
     def recorded(self, files: Sequence[InputFile]) -> tuple[InputRecord, ...]:
         """Returns what the manifest says of the files of an output."""
-        return input_records(files) if self.inputs is None else self.inputs
+        return tuple(InputRecord(path=file.path, num_bytes=file.num_bytes, version=file.version) for file in files)
 
     def manifest(
         self,
@@ -240,12 +193,15 @@ class Recipe(ABC):
 
         added = self.document_tokens
         identity = identity_of(self.tokenizer, bos=special(added.bos), eod=special(added.eod))
+        is_file = identity.kind not in KINDS or KINDS[identity.kind].needs_file  # what is none, stays as it was named
+        if identity.path is not None and is_file and os.path.isfile(identity.path):
+            identity = replace(identity, path=os.path.abspath(identity.path))
         return Manifest(
             pair=pair,
-            tokenizer=_located(identity),
+            tokenizer=identity,
             options=self.options(key, split),
             ledger=ledger,
             inputs=self.recorded(files),
             engine=engine or None,
-            tokenloom_version=_version(),
+            tokenloom_version=_version("tokenloom"),
         )

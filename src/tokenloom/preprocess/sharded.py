@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from tokenloom.preprocess.folder import JobFolder
+from tokenloom.errors import StorageError
+from tokenloom.preprocess.folder import FolderGoneError, JobFolder
 from tokenloom.progress import NOTHING_WRITTEN, Task, task, waiting_for
 
 _LOGGER = logging.getLogger(__name__)
@@ -90,10 +91,6 @@ class ShardedJob(ABC):
     @abstractmethod
     def whereabouts(self, shard: Any) -> str:
         """Returns what a person finds a shard by, such as its first input."""
-
-    def records_at(self, journal_path: str) -> str:
-        """Returns the records, in words, that a process was at that died; empty if nothing is known of them."""
-        return ""
 
     def blame(self, journal_path: str, reason: str) -> str | None:
         """Makes the record a bad one that a process was at alone, and that it died of.
@@ -248,10 +245,13 @@ def work_on_shards(
                         if is_ours:
                             book.tell(shard.number, {})
                             run = run or stack.enter_context(job.worker(num_workers))
-                            with folder.gone_told():
-                                report = run(
-                                    shard, folder.part_prefix(shard), progress=partial(book.tell, shard.number)
-                                )
+                            try:
+                                tell = partial(book.tell, shard.number)
+                                report = run(shard, folder.part_prefix(shard), progress=tell)
+                            except StorageError as error:
+                                if folder.is_gone:
+                                    raise FolderGoneError from error
+                                raise
                         else:
                             report = folder.report(shard)
                 if report is not None:

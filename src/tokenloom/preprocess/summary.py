@@ -1,25 +1,25 @@
-"""What a job did, in numbers that must balance."""
+"""What a job did, in numbers that must balance; and whether it was done before, as manifests say."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tokenloom.errors import InputError, TokenloomError
-from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import idx_path, sidecar_path
-from tokenloom.indexed.manifests import DocumentLedger, Manifest, manifest_of
+from tokenloom.indexed.manifests import Manifest, manifest_of
 from tokenloom.indexed.writing.outputs import existing_path
 from tokenloom.preprocess.blocks import rejected_path
+from tokenloom.preprocess.part import ShardReport
 from tokenloom.preprocess.plan import JobPlan, PlannedOutput
 from tokenloom.preprocess.recipe import PlannedDataset
-from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.publishing import exists_error, recover
 from tokenloom.storage.resolve import exists
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,35 +45,8 @@ class DatasetSummary:
     num_bytes: int
 
 
-def dataset_summary(planned: PlannedDataset, dataset: IndexedDataset) -> DatasetSummary:
-    """Returns what a dataset holds."""
-    return DatasetSummary(
-        key=planned.key,
-        split=planned.split,
-        prefix=dataset.path_prefix,
-        num_documents=dataset.num_documents,
-        num_empty=int(np.count_nonzero(np.diff(dataset.document_indices) == 0)),
-        num_sequences=len(dataset),
-        num_tokens=dataset.num_tokens,
-        num_bytes=dataset.num_tokens * dataset.dtype.itemsize,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputSummary:
-    """What became of the records of an output.
-
-    Attributes:
-        datasets: one per key and split.
-        ledger: ledger of any of them: all were made of the same records.
-    """
-
-    datasets: tuple[DatasetSummary, ...]
-    ledger: DocumentLedger
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CorpusSummary(HasFacts):
+class CorpusSummary:
     """What a job did.
 
     Attributes:
@@ -116,81 +89,66 @@ class CorpusSummary(HasFacts):
         """Tokens written, over all datasets."""
         return sum(dataset.num_tokens for dataset in self.datasets)
 
-    def facts(self) -> dict[str, Any]:
-        """Returns what was read and written; see `HasFacts`."""
-        paths = ", ".join(self.rejected_paths)
-        return {
-            "problems": [f"{self.num_rejected:,} bad records are set aside in {paths}"] if self.num_rejected else [],
-            "documents": self.num_documents,
-            "tokens": self.num_tokens,
-            "input files": self.num_files,
-            "bytes of text": self.num_text_bytes or None,
-            "duplicates left out": self.num_duplicates or None,
-            "texts that spell out added tokens": self.num_doubled or None,
-            "blank lines": self.num_blank_lines or None,
-            "shards": f"{self.num_shards:,}, {self.num_shards_reused:,} of them done before",
-            "dtype": self.dtype,
-            "engine": f"{self.engine}: {self.engine_reason}",
-            "seconds": None if self.was_complete else self.seconds,
-            "datasets": [
-                {
-                    "pair": each.prefix,
-                    "split": each.split,
-                    "documents": each.num_documents,
-                    "tokens": each.num_tokens,
-                    "bytes": each.num_bytes,
-                }
-                for each in self.datasets
-            ],
-        }
-
 
 def corpus_summary(
-    plan: JobPlan,
-    outputs: Sequence[OutputSummary],
-    *,
-    num_shards_reused: int,
-    was_complete: bool,
-    num_doubled: int,
-    num_text_bytes: int,
-    engine: str,
-    engine_reason: str,
-    seconds: float,
+    plan: JobPlan, reports: Sequence[ShardReport] = (), *, num_shards_reused: int | None = None, seconds: float
 ) -> CorpusSummary:
-    """Returns the summary of a job that is done."""
-    ledgers = [output.ledger for output in outputs]
+    """Returns the summary of a job whose datasets are there.
+
+    Args:
+        plan: plan of the job.
+        reports: reports of its shards; none where all was done before.
+        num_shards_reused: shards that this call did not do; None for all.
+        seconds: this call took.
+    """
+    datasets: list[DatasetSummary] = []
+    manifests: list[Manifest] = []
+    for planned in (planned for output in plan.outputs for planned in output.datasets):
+        dataset = plan.open(planned)
+        datasets.append(
+            DatasetSummary(
+                key=planned.key,
+                split=planned.split,
+                prefix=dataset.path_prefix,
+                num_documents=dataset.num_documents,
+                num_empty=int(np.count_nonzero(np.diff(dataset.document_indices) == 0)),
+                num_sequences=len(dataset),
+                num_tokens=dataset.num_tokens,
+                num_bytes=dataset.num_tokens * dataset.dtype.itemsize,
+            )
+        )
+        if planned in [output.datasets[0] for output in plan.outputs]:  # all of an output are of the same records
+            manifest = manifest_of(dataset)
+            assert manifest is not None
+            manifests.append(manifest)
+    ledgers = [manifest.ledger for manifest in manifests]
     num_blank = sum(ledger.num_blank for ledger in ledgers)
     num_rejected = sum(ledger.num_rejected for ledger in ledgers)
+    reasons = dict.fromkeys(report.engine_reason for report in reports)
+    outputs = [output.prefix for output, ledger in zip(plan.outputs, ledgers, strict=True) if ledger.num_rejected]
     return CorpusSummary(
-        datasets=tuple(dataset for output in outputs for dataset in output.datasets),
+        datasets=tuple(datasets),
         num_files=len(plan.files),
         num_ignored=len(plan.ignored),
         num_shards=len(plan.shards),
-        num_shards_reused=num_shards_reused,
-        was_complete=was_complete,
+        num_shards_reused=len(plan.shards) if num_shards_reused is None else num_shards_reused,
+        was_complete=not reports,
         num_documents=sum(ledger.num_read for ledger in ledgers) - num_blank - num_rejected,
         num_duplicates=sum(ledger.num_duplicates for ledger in ledgers),
-        num_doubled=num_doubled,
+        num_doubled=sum(report.numbers.get("num_doubled", 0) for report in reports),
         num_blank_lines=num_blank,
         num_rejected=num_rejected,
-        rejected_paths=tuple(
-            rejected_path(planned.prefix)
-            for planned, ledger in zip(plan.outputs, ledgers, strict=True)
-            if ledger.num_rejected
-        ),
-        num_text_bytes=num_text_bytes,
+        rejected_paths=tuple(map(rejected_path, outputs)),
+        num_text_bytes=sum(report.num_text_bytes for report in reports),
         dtype=plan.recipe.dtype.name,
-        engine=engine,
-        engine_reason=engine_reason,
+        engine=manifests[0].engine or "unknown",
+        engine_reason="; ".join(reasons) if reports else "as the manifest tells",
         seconds=seconds,
     )
 
 
-_LOGGER = logging.getLogger(__name__)
-
-
-def finished_summary(plan: JobPlan, *, seconds: float) -> CorpusSummary | None:
-    """Returns the summary of a job whose datasets are all there, made of the same inputs in the same way; else None.
+def is_finished(plan: JobPlan) -> bool:
+    """Whether the datasets of a job are all there, made of the same inputs in the same way.
 
     A dataset or manifest that cannot be read counts as not there: it will be written anew.
 
@@ -198,72 +156,45 @@ def finished_summary(plan: JobPlan, *, seconds: float) -> CorpusSummary | None:
         InputError: more bad records were set aside than are allowed now.
     """
     if plan.reads_streams:
-        return None
-    outputs: list[OutputSummary] = []
-    engines: list[str] = []
+        return False
+    num_bad = num_documents = 0
     try:
         for output in plan.outputs:
             for planned in output.datasets:
                 recover(idx_path(planned.prefix))
-            found = _finished_output(plan, output)
-            if found is None:
-                return None
-            outputs.append(found[0])
-            engines.append(found[1])
+            manifests = [_finished_manifest(plan, output, planned) for planned in output.datasets]
+            if None in manifests or manifests[0] is None:
+                return False
+            ledger = manifests[0].ledger
+            if ledger.num_rejected and not exists(rejected_path(output.prefix)):
+                return False
+            num_bad += ledger.num_rejected
+            num_documents += ledger.num_read - ledger.num_blank - ledger.num_rejected
     except (TokenloomError, OSError):
-        return None
-    summary = corpus_summary(
-        plan,
-        outputs,
-        num_shards_reused=len(plan.shards),
-        was_complete=True,
-        num_doubled=0,
-        num_text_bytes=0,
-        engine=engines[0],
-        engine_reason="as the manifest tells",
-        seconds=seconds,
-    )
-    num_records = summary.num_documents + summary.num_rejected
-    if plan.settings.bad_records.is_exceeded(summary.num_rejected, num_records):
+        return False
+    if plan.settings.bad_records.is_exceeded(num_bad, num_documents + num_bad):
         message = (
-            f"expected at most {plan.settings.bad_records} bad records, found {summary.num_rejected} of "
-            f"{num_records} when `{summary.datasets[0].prefix}` was made"
+            f"expected at most {plan.settings.bad_records} bad records, found {num_bad} of {num_documents + num_bad} "
+            f"when `{plan.outputs[0].datasets[0].prefix}` was made"
         )
         raise InputError(message, hint="the datasets are there, and may be used without them; or correct the input")
-    return summary
+    return True
 
 
-def _finished_output(plan: JobPlan, output: PlannedOutput) -> tuple[OutputSummary, str] | None:
-    """Returns what an output holds, and what tokenized it; None if it is not there, or not as planned."""
-    datasets: list[DatasetSummary] = []
-    manifests: list[Manifest] = []
-    for planned in output.datasets:
-        if existing_path(planned.prefix) is None:  # which also finishes what a process left as it appeared
-            return None
-        dataset = plan.open(planned)
-        manifest = manifest_of(dataset)
-        if manifest is None or not _is_of(plan, output, planned, manifest):
-            return None
-        datasets.append(dataset_summary(planned, dataset))
-        manifests.append(manifest)
-    if not all(map(_has_its_files, output.datasets, manifests)):
+def _finished_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset) -> Manifest | None:
+    """Returns the manifest of a dataset that is there as planned, with the files that it tells of; else None."""
+    if existing_path(planned.prefix) is None:  # which also finishes what a process left as it appeared
         return None
-    if plan.settings.origins and not all(manifest.pair.origins for manifest in manifests):
-        _LOGGER.warning(
-            "`%s` was made without origins and stays so: `overwrite=True` with `restart=True` writes them",
-            output.datasets[0].prefix,
-        )
-    if manifests[0].ledger.num_rejected and not exists(rejected_path(output.prefix)):
+    manifest = own_manifest(plan, output, planned)
+    if manifest is None:
         return None
-    return OutputSummary(datasets=tuple(datasets), ledger=manifests[0].ledger), manifests[0].engine or "unknown"
-
-
-def _has_its_files(planned: PlannedDataset, manifest: Manifest) -> bool:
-    """Whether the origins and the hashes that a manifest tells of are there."""
-    return not (
-        (manifest.pair.origins is not None and not exists(sidecar_path(planned.prefix, "origins")))
-        or (manifest.pair.hashes is not None and not exists(sidecar_path(planned.prefix, "hashes")))
-    )
+    for name in ("origins", "hashes"):
+        if getattr(manifest.pair, name) is not None and not exists(sidecar_path(planned.prefix, name)):
+            return None
+    if plan.settings.origins and not manifest.pair.origins:
+        hint = "`overwrite=True` with `restart=True` writes them"
+        _LOGGER.warning("`%s` was made without origins and stays so: %s", planned.prefix, hint)
+    return manifest
 
 
 def require_own_outputs(plan: JobPlan, *, overwrite: bool) -> bool:
@@ -291,25 +222,21 @@ def require_own_outputs(plan: JobPlan, *, overwrite: bool) -> bool:
 
 def own_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDataset) -> Manifest | None:
     """Returns the manifest of a dataset that this very job made; None if it is not there, or somebody else's."""
+    if plan.reads_streams:
+        return None
     try:
         found = manifest_of(plan.open(planned))
     except (TokenloomError, OSError):
         return None
-    is_unknown = plan.reads_streams and not plan.recipe.compares_bytes
-    return None if found is None or is_unknown or not _is_of(plan, output, planned, found) else found
-
-
-def _is_of(plan: JobPlan, output: PlannedOutput, dataset: PlannedDataset, found: Manifest) -> bool:
+    if found is None:
+        return None
     expected = plan.recipe.manifest(
         found.pair,
         files=output.files,
-        key=dataset.key,
-        split=dataset.split,
+        key=planned.key,
+        split=planned.split,
         ledger=found.ledger,
         engine=found.engine or "",
     )
-    return (found.tokenizer.fingerprint, found.options, found.inputs) == (
-        expected.tokenizer.fingerprint,
-        expected.options,
-        expected.inputs,
-    )
+    made, wanted = ((each.tokenizer.fingerprint, each.options, each.inputs) for each in (found, expected))
+    return found if made == wanted else None

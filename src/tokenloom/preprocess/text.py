@@ -261,7 +261,7 @@ def preprocess_corpus(
         message = f"expected `CorpusSettings` as `settings`, found {settings!r}"
         raise ConfigError(message, hint="such as `CorpusSettings(append_eod=True)`")
     plan = plan_corpus(names, output_prefix, load_tokenizer(tokenizer), settings or CorpusSettings())
-    return run_job(
+    summary, _ = run_job(
         plan,
         num_processes=num_processes,
         num_workers=num_workers,
@@ -271,4 +271,5 @@ def preprocess_corpus(
         overwrite=overwrite,
         progress=progress,
         started=started,
-    ).summary
+    )
+    return summary

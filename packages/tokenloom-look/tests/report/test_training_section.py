@@ -52,7 +52,6 @@ def test_a_job_at_work_is_told(folder):
     assert "shards done 1 of 4 (25%)" in words
     assert "speed 2 tokens/s time left, about 1 min last shard done 10 s ago" in words
     assert "now 1 at work" in words
-    assert f"elsewher 77 shard {2:024x} works 2.0 s ago" in words
     assert section.findings == ["25% of the records were rejected so far: 1."]
 
 

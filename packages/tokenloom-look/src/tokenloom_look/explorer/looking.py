@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
 from tokenloom.loading.batch_sizes import Topology
-from tokenloom.preprocess.part import ShardReport
 from tokenloom.rendering.words import printable
 from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.lock import RunLock
@@ -48,8 +47,6 @@ class Looking:
     """Sections as JSON, by their ids."""
     sought: dict[str, Any] = field(default_factory=dict)
     """What was made of texts that were looked for last, which the search keeps here."""
-    reports: dict[str, tuple[ShardReport, float]] = field(default_factory=dict)
-    """Reports of the shards of a job that were read, see `job_state`."""
 
     @cached_property
     def origins(self) -> SourceOrigins:

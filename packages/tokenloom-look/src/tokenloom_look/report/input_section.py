@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
+from tokenloom.errors import StorageError
 from tokenloom.indexed.manifests import DocumentLedger, InputRecord, Manifest
-from tokenloom.preprocess.rejected_reasons import RejectedReasons, find_rejected
+from tokenloom.indexed.writing.outputs import REJECTED_SUFFIX
 from tokenloom.rendering.words import size
+from tokenloom.storage.json_files import parse_json
+from tokenloom.storage.resolve import exists, read_start
+from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom_look.html import Cell, Markup, element, joined, table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.run_pieces import largest_rows
@@ -18,7 +25,13 @@ from tokenloom_look.target import Target
 _MOST_FILES = 20
 _MOST_REASONS = 20
 _MOST_REASON = 160
-"""Characters of a reason on top of a page; the table has all of it."""
+"""Characters of a reason on top of a page, and of a text in the table, which has three times as many."""
+
+_MOST_BYTES = 64 << 20
+"""Of a file of rejected records; the rest is not counted."""
+
+_VARYING = re.compile(r"'[^']*'|`[^`]*`|\"[^\"]*\"|\d+")
+"""In what reasons differ that are one."""
 
 _MANY_REJECTED = 0.001
 """Share of the records from which on rejected ones are told of on top."""
@@ -31,6 +44,46 @@ _WORDS = {
     "num_empty": "empty: without tokens",
     "num_elsewhere": "went to other datasets, such as those of a split",
 }
+
+
+@dataclasses.dataclass(slots=True)
+class RejectedReasons:
+    """Records that were set aside, by reasons that differ in numbers and names only.
+
+    Attributes:
+        counts: number of records of each.
+        first: the first record of each.
+        is_whole: whether all of every file was read.
+    """
+
+    counts: Counter[str] = dataclasses.field(default_factory=Counter)
+    first: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    is_whole: bool = True
+
+    @property
+    def num_records(self) -> int:
+        """Records that were read."""
+        return self.counts.total()
+
+    def add_file(self, path: str, *, settings: ObjectStorageSettings | None = None) -> None:
+        """Counts the records of a file.
+
+        Raises:
+            StorageError: it cannot be read, or holds something else.
+        """
+        data = read_start(path, _MOST_BYTES + 1, settings=settings)
+        if len(data) > _MOST_BYTES:
+            self.is_whole = False
+            data = data[: data.rfind(b"\n", 0, _MOST_BYTES) + 1]
+        for line in data.splitlines():
+            try:
+                record = parse_json(line)
+                kind = _VARYING.sub("#", record["reason"])
+            except (ValueError, KeyError, TypeError) as error:
+                message = f"`{path}` has a line that is no rejected record"
+                raise StorageError(message) from error
+            self.counts[kind] += 1
+            self.first.setdefault(kind, record)
 
 
 def input_section(target: Target, _options: ReportOptions) -> Section | None:
@@ -80,11 +133,18 @@ def manifests_of(target: Target) -> Iterator[tuple[str, Manifest]]:
 def _reasons(target: Target, manifests: dict[str, Manifest]) -> RejectedReasons:
     found, paths = RejectedReasons(), set[str]()
     for prefix, manifest in manifests.items():
+        options = manifest.options
+        name = prefix  # without what `PlannedDataset` adds to that of the job
+        if isinstance(key := options.get("key"), str):
+            level = "sentence" if options.get("split_sentences") else "document"
+            name = name.removesuffix(f"_{key.replace('/', '_')}_{level}")
+        if isinstance(split := options.get("split"), str):
+            name = name.removesuffix(f"_{split}")
         if manifest.ledger.num_rejected:
-            path = find_rejected(prefix, manifest.options, settings=target.object_storage)
-            if path is not None and path not in paths:  # of the pairs of one job, all name the same file
-                paths.add(path)
-                found.add_file(path, settings=target.object_storage)
+            paths |= {f"{each}{REJECTED_SUFFIX}" for each in (prefix, name)}  # the pairs of a job have one file
+    for path in sorted(paths):
+        if exists(path, settings=target.object_storage):
+            found.add_file(path, settings=target.object_storage)
     return found
 
 
@@ -97,15 +157,17 @@ def _ledger(ledger: DocumentLedger, note: str | None) -> Markup:
 
 
 def reasons_table(reasons: RejectedReasons) -> Markup:
-    ranked = reasons.ranked()
+    ranked = reasons.counts.most_common()
     rows: list[list[Cell]] = []
-    for each in ranked[:_MOST_REASONS]:
-        first = each.examples[0]
-        texts = [element("code", example.text) for example in each.examples if example.text is not None]
-        example = [element("div", first.place, class_="note"), *(element("div", text) for text in texts[:1])]
-        rows.append([first.reason, each.count, joined(example)])
+    for kind, count in ranked[:_MOST_REASONS]:
+        record = reasons.first[kind]
+        number = next((f":{record[unit]}" for unit in ("line", "row") if unit in record), "")
+        example: list[Cell] = [element("div", f"{record.get('file', '')}{number}", class_="note")]
+        if isinstance(text := record.get("text"), str):
+            example.append(element("div", element("code", text[: 3 * _MOST_REASON])))
+        rows.append([record["reason"][: 3 * _MOST_REASON], count, joined(example)])
     if rest := ranked[_MOST_REASONS:]:
-        rows.append([f"{len(rest):,} other reasons", sum(each.count for each in rest), None])
+        rows.append([f"{len(rest):,} other reasons", sum(count for _, count in rest), None])
     note = None if reasons.is_whole else "A file of rejected records is large: only its beginning was read."
     caption = f"Why records were rejected: {reasons.num_records:,} records, the most frequent reason first"
     return table(["reason", "records", "the first of them"], rows, caption=caption, note=note)
@@ -128,8 +190,8 @@ def _findings(ledger: DocumentLedger, reasons: RejectedReasons) -> Iterator[str]
     if ledger.num_rejected > _MANY_REJECTED * ledger.num_read:
         part = share(ledger.num_rejected, ledger.num_read)
         words = f"{part} of the records of the input were rejected: {ledger.num_rejected:,}"
-        ranked = reasons.ranked()
-        reason = f"; the most frequent reason: {ranked[0].examples[0].reason[:_MOST_REASON]}" if ranked else ""
+        first = [reasons.first[kind]["reason"] for kind, _ in reasons.counts.most_common(1)]
+        reason = f"; the most frequent reason: {first[0][:_MOST_REASON]}" if first else ""
         yield f"{words}{reason}."
     if ledger.num_duplicates > ledger.num_kept:
         yield f"More records were duplicates ({ledger.num_duplicates:,}) than were kept ({ledger.num_kept:,})."

@@ -1,27 +1,93 @@
-"""How far a job is that makes a corpus: shards, speed, time left, who works on it, what was rejected so far."""
+"""How far a job is that makes a corpus: shards, speed, time left, who works on it, what was rejected so far.
+
+Its folder is read without taking a lock, so that nobody waits for who looks. What is written meanwhile may be missed.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 
-from tokenloom.errors import StorageError
-from tokenloom.machine import boot_id
-from tokenloom.preprocess.job_state import JobState, JobWorker, job_state
-from tokenloom.preprocess.rejected_reasons import RejectedReasons
+from tokenloom.errors import DatasetNotFoundError, StorageError
+from tokenloom.indexed.writing.outputs import REJECTED_SUFFIX
+from tokenloom.preprocess.folder import JOB, done_keys, read_description
+from tokenloom.preprocess.part import ShardReport
 from tokenloom.rendering.words import size
-from tokenloom_look.html import Cell, Markup, facts, joined, table
-from tokenloom_look.report.input_section import reasons_table
+from tokenloom.storage.atomic import storage_errors
+from tokenloom_look.html import Cell, Markup, facts, joined
+from tokenloom_look.report.input_section import RejectedReasons, reasons_table
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.section import Section
 from tokenloom_look.report.words import duration, share
 from tokenloom_look.target import Target
 
-_MOST_WORKERS = 50
-_MOST_REJECTED_BYTES = 16 << 20
-_REJECTED = ".rejected.jsonl"
-_MACHINE_DIGITS = 8
+_SILENT_SECONDS = 60.0
+"""Whoever works on a shard touches its lock every 5 s; after so long it is taken for dead or frozen."""
+
+_LOCK = re.compile(r"[0-9a-f]{24}\.lock")
+_RECENT = 64
+"""Shards that were done last, by which speed is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    """How far a job is.
+
+    Attributes:
+        folder: its folder.
+        num_files, num_shards: input files, and shards of all.
+        done: reports of shards that are done, with the times at which they were written, in this order.
+        num_alive: shards that somebody works on.
+    """
+
+    folder: str
+    num_files: int
+    num_shards: int
+    done: tuple[tuple[ShardReport, float], ...]
+    num_alive: int
+
+    def total(self, name: str) -> int:
+        """Returns a number of all reports."""
+        return sum(getattr(report, name) for report, _ in self.done)
+
+    @property
+    def doing(self) -> str:
+        """What is done now."""
+        if len(self.done) == self.num_shards:
+            return "parts are put together"
+        return f"{self.num_alive:,} at work" if self.num_alive else "nobody works on it"
+
+
+def job_state(folder: str, now: float) -> JobState:
+    """Returns how far a job is.
+
+    Raises:
+        DatasetNotFoundError: the folder is gone, as once the job is done, or is none of a job.
+        StorageError: it cannot be read.
+    """
+    described = read_description(os.path.join(folder, JOB))
+    if described is None:
+        message = f"expected the folder of a job, found no `{os.path.join(folder, JOB)}`"
+        raise DatasetNotFoundError(message, hint="the job is done, and its folder gone; or it has not begun")
+    done: dict[str, tuple[ShardReport, float]] = {}
+    for key in done_keys(folder):
+        path = os.path.join(folder, f"{key}.json")
+        with suppress(OSError, StorageError), open(path, "rb") as stream:  # damaged, or gone meanwhile
+            done[key] = ShardReport.from_json(stream.read(), path=path), os.fstat(stream.fileno()).st_mtime
+    with storage_errors("list", folder), os.scandir(folder) as entries:
+        locks = [entry for entry in entries if _LOCK.fullmatch(entry.name) and entry.name[:24] not in done]
+        num_alive = sum(now - lock.stat().st_mtime < _SILENT_SECONDS for lock in locks)
+    return JobState(
+        folder=folder,
+        num_files=len(described["files"]),
+        num_shards=described["num_shards"],
+        done=tuple(sorted(done.values(), key=lambda each: each[1])),
+        num_alive=num_alive,
+    )
 
 
 def job_section(target: Target, options: ReportOptions) -> Section | None:
@@ -34,92 +100,49 @@ def job_section(target: Target, options: ReportOptions) -> Section | None:
     if target.folder is None:
         return None
     now = time.time() if options.now is None else options.now
-    state = job_state(target.folder, now=now)
+    state = job_state(target.folder, now)
     html: list[Cell] = [job_html(state, now)]
-    reasons = _rejected(target.folder)
+    reasons = RejectedReasons()
+    for name in sorted(os.listdir(target.folder)):
+        if name.endswith(REJECTED_SUFFIX) and not name.startswith("."):
+            with suppress(FileNotFoundError):
+                reasons.add_file(os.path.join(target.folder, name))
     if reasons.num_records:
         html.append(reasons_table(reasons))
     return Section(id="job", title="How far the job is", html=joined(html), findings=list(_findings(state)))
 
 
 def job_html(state: JobState, now: float) -> Markup:
-    """Returns what a job did so far, and who works on it."""
-    return joined([_facts(state, now), *([_workers(state)] if state.workers else [])])
-
-
-def _facts(state: JobState, now: float) -> Cell:
-    done = f"{state.num_shards_done:,}"
-    if state.num_shards is not None:
-        done += f" of {state.num_shards:,} ({share(state.num_shards_done, state.num_shards)})"
-    speed, left = state.tokens_per_second, state.seconds_left
+    """Returns what a job did so far, and how many work on it."""
+    num_done, recent = len(state.done), state.done[-_RECENT:]
+    speed = left = None
+    if recent and state.num_alive:
+        seconds = max(now - min(written - report.seconds for report, written in recent), 1e-3)
+        speed = f"{sum(report.num_tokens for report, _ in recent) / seconds:,.0f} tokens/s"
+        left = duration((state.num_shards - num_done) * seconds / len(recent))
     return facts(
         [
             ("folder", state.folder),
             ("input files", state.num_files or None),
-            ("shards done", done),
-            ("documents so far", state.num_documents),
-            ("tokens so far", state.num_tokens),
-            ("text read so far", size(state.num_text_bytes)),
-            ("rejected so far", state.num_rejected),
-            ("blank lines so far", state.num_blank_lines),
-            ("speed", None if speed is None else f"{speed:,.0f} tokens/s"),
-            ("time left, about", None if left is None else duration(left)),
-            ("last shard done", None if state.ended is None else f"{duration(max(0.0, now - state.ended))} ago"),
-            ("work of all processes", duration(state.busy_seconds)),
-            ("machines that have done shards", len(state.machines) or None),
-            ("now", _doing(state)),
+            ("shards done", f"{num_done:,} of {state.num_shards:,} ({share(num_done, state.num_shards)})"),
+            ("documents so far", state.total("num_documents")),
+            ("tokens so far", state.total("num_tokens")),
+            ("text read so far", size(state.total("num_text_bytes"))),
+            ("rejected so far", state.total("num_rejected")),
+            ("blank lines so far", state.total("num_blank_lines")),
+            ("speed", speed),
+            ("time left, about", left),
+            ("last shard done", f"{duration(max(0.0, now - recent[-1][1]))} ago" if recent else None),
+            ("work of all processes", duration(sum(report.seconds for report, _ in state.done))),
+            ("now", state.doing),
         ]
     )
 
 
-def _doing(state: JobState) -> str:
-    if state.is_assembling:
-        return "parts are put together"
-    num_alive = sum(worker.is_alive for worker in state.workers)
-    return f"{num_alive:,} at work" if num_alive else "nobody works on it"
-
-
-def _workers(state: JobState) -> Cell:
-    rows: list[list[Cell]] = []
-    for worker in state.workers[:_MOST_WORKERS]:
-        doing = "puts parts together" if worker.shard is None else f"shard {worker.shard}"
-        alive = "works" if worker.is_alive else "is gone, or silent"
-        rows.append([_machine(worker), f"{worker.process}", doing, alive, f"{duration(worker.silent_seconds)} ago"])
-    columns = ["machine", "process", "what it does", "how it is", "last sign of life"]
-    left = len(state.workers) - len(rows)
-    return table(columns, rows, note=f"{left:,} others are not shown." if left else None)
-
-
-def _machine(worker: JobWorker) -> str:
-    return "this one" if worker.machine == boot_id() else worker.machine[:_MACHINE_DIGITS]
-
-
-def _rejected(folder: str) -> RejectedReasons:
-    """Returns what was set aside so far, of shards that are done; files that go meanwhile are left out."""
-    reasons, left = RejectedReasons(), _MOST_REJECTED_BYTES
-    for name in sorted(os.listdir(folder)):
-        path = os.path.join(folder, name)
-        if not name.endswith(_REJECTED) or name.startswith("."):
-            continue
-        if left <= 0:
-            reasons.is_whole = False
-            break
-        try:
-            left -= os.stat(path).st_size
-            reasons.add_file(path, most_bytes=_MOST_REJECTED_BYTES)
-        except (FileNotFoundError, StorageError):
-            continue
-    return reasons
-
-
 def _findings(state: JobState) -> Iterator[str]:
-    gone = [worker for worker in state.workers if not worker.is_alive]
-    if not state.is_alive:
+    if not state.num_alive and len(state.done) < state.num_shards:
         yield "Nobody works on this job: the same command goes on where it was."
-    elif gone:
-        yield f"Of the processes that worked on it, {len(gone):,} are gone or silent; others do their shards again."
-    if state.num_unreadable:
-        yield f"{state.num_unreadable:,} reports of shards are damaged: these shards are done again."
-    num_records = state.num_documents + state.num_rejected
-    if state.num_rejected > 0.001 * num_records:
-        yield f"{share(state.num_rejected, num_records)} of the records were rejected so far: {state.num_rejected:,}."
+    num_rejected = state.total("num_rejected")
+    num_records = state.total("num_documents") + num_rejected
+    if num_rejected > 0.001 * num_records:
+        yield f"{share(num_rejected, num_records)} of the records were rejected so far: {num_rejected:,}."
