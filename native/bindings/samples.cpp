@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <exception>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -303,8 +302,6 @@ void fill_attention(const nb::ndarray<const std::int32_t, nb::c_contig, nb::devi
   if (!ok) throw nb::value_error("an output has the wrong shape, or is missing");
   const std::int64_t count = rows ? static_cast<std::int64_t>(rows->size()) : num_rows;
   const WithoutLock unlocked;
-  std::vector<std::int32_t> columns(static_cast<std::size_t>(num_partial ? num_blocks + kColumnsAtOnce : 0));
-  std::iota(columns.begin(), columns.end(), 0);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t row = rows ? rows->data()[i] : i;
     if (row < 0 || row >= num_rows) throw std::out_of_range("a row is not in the batch");
@@ -317,7 +314,7 @@ void fill_attention(const nb::ndarray<const std::int32_t, nb::c_contig, nb::devi
     if (loss_mask) fill_seen_stops(bounds, loss_mask->data() + row * length, stops);
     if (!num_partial) continue;
     const std::int64_t at = row * num_blocks;
-    fill_block_lists(bounds, block, window, stops, columns,
+    fill_block_lists(bounds, block, window, stops,
                      {num_partial->data() + at, partial->data() + at * num_blocks, num_full->data() + at,
                       full->data() + at * num_blocks});
   }

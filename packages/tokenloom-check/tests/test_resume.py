@@ -15,15 +15,16 @@ from torch.utils.data import DataLoader
 from tokenloom.errors import ConfigError, ConformanceError
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.loading.thread_loader import ThreadLoader
-from tokenloom_check import check_resume, record_batch, record_checkpoint
+from tokenloom_check import ResumeSettings, check_resume, record_batch, record_checkpoint
 
 SAME = [(1, 1), (2, 2)]
 KINDS = ["read again", "resumed", "resumed twice", "state kept", "loaded twice"]
 CHANGED = [(1, 2), (2, 3), (2, 1)]
 
 
-def check(make, **settings):
-    return check_resume(make, in_process=True, **{"seed": 5, "num_batches": 8, "world_sizes": SAME, **settings})
+def check(make, *, state_of=None, samples="auto", **settings):
+    tried = ResumeSettings(**{"seed": 5, "num_batches": 8, "world_sizes": SAME, **settings})
+    return check_resume(make, tried, state_of=state_of, samples=samples, in_process=True)
 
 
 def problem(make, **settings):
@@ -270,7 +271,7 @@ def test_a_factory_is_given_what_it_takes():
 
 
 def test_processes_are_killed_and_compared():
-    report = check_resume(loaders.counting, num_batches=6, world_sizes=[(2, 3)], kill_at=[2], seed=1)
+    report = check_resume(loaders.counting, ResumeSettings(num_batches=6, world_sizes=[(2, 3)], kill_at=[2], seed=1))
     assert [case.kind for case in report.cases] == KINDS
     assert report.name == f"{loaders.__file__}:counting"
 
@@ -281,7 +282,7 @@ def test_processes_are_killed_and_compared():
 )
 def test_a_rank_that_dies_or_hangs_is_named(make, message):
     with pytest.raises(ConformanceError, match=message):
-        check_resume(make, num_batches=3, world_sizes=[(2, 2)], kill_at=[1], seed=1, timeout=5)
+        check_resume(make, ResumeSettings(num_batches=3, world_sizes=[(2, 2)], kill_at=[1], seed=1), timeout=5)
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------

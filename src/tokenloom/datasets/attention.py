@@ -11,18 +11,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokenloom import kernels
 from tokenloom.datasets.outputs import Output
-from tokenloom.datasets.protocols import Int64s
 from tokenloom.errors import ConfigError
+from tokenloom.kernels import BLOCK_LISTS, fill_attention
 from tokenloom.numbers import checked_integer
 from tokenloom.optional import require
 
 Attention = Literal["cu_seqlens", "document_ids", "block_mask"]
 ATTENTION: tuple[Attention, ...] = get_args(Attention)
-
-BLOCK_LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
-"""Blocks in which some token sees another, and those in which all see all, as `BlockMask.from_kv_blocks` takes them."""
 
 _INT32 = np.dtype(np.int32)
 
@@ -40,27 +36,6 @@ def attention_outputs(
     if has_prefixes:
         shapes["seen_stop"] = (length,)
     return [Output(name=name, shape=shape, dtype=_INT32) for name, shape in shapes.items()]
-
-
-def fill_attention(
-    out: Mapping[str, Any], *, length: int, block_size: int, window: int | None, rows: Int64s | None = None
-) -> None:
-    """Fills what samples have beside their boundaries, in some rows of a batch, or in all.
-
-    Where what a token sees ends (`seen_stop`) follows from the loss mask, or is there already.
-    """
-    seen_stop = out.get("seen_stop")
-    kernels.fill_attention(
-        out["cu_seqlens"],
-        out.get("document_ids"),
-        [out[name] for name in BLOCK_LISTS if name in out],
-        loss_mask=None if seen_stop is None else out.get("loss_mask"),
-        seen_stop=seen_stop,
-        length=length,
-        block_size=block_size,
-        window=window,
-        rows=rows,
-    )
 
 
 def block_mask_arrays(

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.datasets.attention import attention_outputs, fill_attention
+from tokenloom.datasets.attention import attention_outputs
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.chat_config import SFTDatasetConfig, as_chat_config
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
@@ -25,6 +25,7 @@ from tokenloom.datasets.tokenizer import fill_token_id
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs
+from tokenloom.kernels import fill_attention
 from tokenloom.order.arrays import ArrayStore
 from tokenloom.order.conversations import ConversationOrder
 from tokenloom.order.walk_order import WalkOrder

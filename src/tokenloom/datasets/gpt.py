@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from tokenloom.datasets.attention import attention_outputs, fill_attention
+from tokenloom.datasets.attention import attention_outputs
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.data_match import check_eod, check_kind, check_tokenizer
@@ -39,7 +39,7 @@ from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset, SetLater
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.token_source import check_source, mapped_bytes
-from tokenloom.kernels import GptFiller, MappedSamples
+from tokenloom.kernels import GptFiller, MappedSamples, fill_attention
 from tokenloom.order.epochs import EpochPlan, Epochs
 from tokenloom.order.packs import PackEpochs
 from tokenloom.order.policies import ArrayOrder, OrderPolicy

@@ -38,7 +38,7 @@ from tokenloom.kernels.ngrams import Folding, NgramIndex, TokenBytes
 from tokenloom.kernels.order import LegacyRandom, build_sample_index
 from tokenloom.kernels.packs import add_pieces, count_packs, next_fit, pack_documents, pack_to_levels
 from tokenloom.kernels.permutation import Key, Permutation, Purpose, derive
-from tokenloom.kernels.samples import fill_attention, gather_spans, make_masker
+from tokenloom.kernels.samples import BLOCK_LISTS, fill_attention, gather_spans, make_masker
 from tokenloom.kernels.storage import NUM_FACTS, Facts, Watch, map_extents, map_file
 from tokenloom.kernels.walks import (
     NOT_KNOWN,
@@ -54,6 +54,7 @@ from tokenloom.kernels.walks import (
 )
 
 __all__ = [
+    "BLOCK_LISTS",
     "NOT_KNOWN",
     "NUM_FACTS",
     "WHOLE_PASS",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,9 @@ from tokenloom import _native
 from tokenloom._native import Masker
 from tokenloom.kernels.arrays import Int64s
 from tokenloom.kernels.storage import Watch
+
+BLOCK_LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
+"""Blocks in which some token sees another, and those in which all see all, as `BlockMask.from_kv_blocks` takes them."""
 
 
 def make_masker(
@@ -48,26 +52,15 @@ def make_masker(
 
 
 def fill_attention(
-    cu_seqlens: NDArray[np.int32],
-    document_ids: NDArray[np.int32] | None,
-    block_lists: Sequence[NDArray[np.int32]],
-    *,
-    loss_mask: NDArray[np.float32] | None,
-    seen_stop: NDArray[np.int32] | None,
-    length: int,
-    block_size: int,
-    window: int | None,
-    rows: Int64s | None,
+    out: Mapping[str, NDArray[Any]], *, length: int, block_size: int, window: int | None, rows: Int64s | None = None
 ) -> None:
-    """Fills the document of each token, and the blocks of the mask, from where documents begin.
+    """Fills what samples have beside their boundaries: the document of each token, or the blocks of the mask.
 
     Args:
-        cu_seqlens: int32[..., num_bounds], boundaries from 0 to the tokens of a row.
-        document_ids: int32[..., length], filled; or None.
-        block_lists: int32[..., blocks] and [..., blocks, blocks] of partial blocks, and of full ones, filled; or none.
-        loss_mask: float32[..., length], what `seen_stop` is filled from: the tokens of a document up to the first one
-            with loss see each other; None to take it as it is.
-        seen_stop: int32[..., length], where what each token sees ends, rising; None for behind itself.
+        out: arrays by name. `cu_seqlens`, int32[..., num_bounds], boundaries from 0 to the tokens of a row, is read.
+            Filled are, where there: `document_ids`, int32[..., length]; `BLOCK_LISTS`, int32[..., blocks] and
+            [..., blocks, blocks]; and `seen_stop`, int32[..., length], where what each token sees ends, by `loss_mask`:
+            the tokens of a document up to the first one with loss see each other. Without that it is read.
         length: tokens of a row.
         block_size: tokens of a block.
         window: how many tokens a token sees; None for all of its document before it.
@@ -76,8 +69,11 @@ def fill_attention(
     Raises:
         ValueError: boundaries do not rise from 0 to the end of their row.
     """
-    numbers = (cu_seqlens.shape[-1], length, block_size, window or 0)
-    _native.fill_attention(cu_seqlens, *numbers, rows, document_ids, loss_mask, seen_stop, *block_lists)
+    get, bounds = out.get, out["cu_seqlens"]
+    seen_stop = get("seen_stop")
+    loss_mask = None if seen_stop is None else get("loss_mask")
+    numbers = (bounds.shape[-1], length, block_size, window or 0)
+    _native.fill_attention(bounds, *numbers, rows, get("document_ids"), loss_mask, seen_stop, *map(get, BLOCK_LISTS))
 
 
 def gather_spans(

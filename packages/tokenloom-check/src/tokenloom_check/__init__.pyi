@@ -10,6 +10,7 @@ from .recording import record_batch as record_batch
 from .recording import record_checkpoint as record_checkpoint
 from .resume import ResumeCase as ResumeCase
 from .resume import ResumeReport as ResumeReport
+from .resume import ResumeSettings as ResumeSettings
 from .resume import check_resume as check_resume
 from .shuffling import ShuffleMeasure as ShuffleMeasure
 from .shuffling import ShuffleQuality as ShuffleQuality

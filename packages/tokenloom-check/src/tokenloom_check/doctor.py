@@ -22,14 +22,10 @@ from functools import partial
 from importlib import metadata
 from typing import Annotated
 
-import numpy as np
-
 from tokenloom.cli.options import Written
 from tokenloom.cli.output import print_json, print_lines
 from tokenloom.errors import MissingObjectError, TokenloomError
 from tokenloom.kernels import crc32
-from tokenloom.kernels.blending import blending_counts
-from tokenloom.kernels.packs import next_fit
 from tokenloom.megatron.installation import version_numbers
 from tokenloom.rendering.words import counted, printable, size
 from tokenloom.storage.addresses import is_remote, parse_address
@@ -144,18 +140,12 @@ def check_python() -> Iterator[Finding]:
 
 
 def check_native() -> Iterator[Finding]:
-    """Yields whether kernels of the compiled module compute known results."""
-    starts, row = next_fit(np.array([3, 3, 2], dtype=np.int32), capacity=6, most_items=None, row=(-1, 0))
-    right = {
-        "checksums": crc32(b"123456789") == 0xCBF43926,
-        "blends": blending_counts(np.array([0.5, 0.25, 0.25]), 8).tolist() == [4, 2, 2],
-        "packs": (starts.tolist(), row) == ([0, 2], (2, 1)),
-    }
-    if wrong := [name for name, is_right in right.items() if not is_right]:
-        hint = "build it on this machine: `pip install --force-reinstall --no-deps --no-binary tokenloom tokenloom`"
-        yield Finding(subject="native", verdict="problem", text=f"wrong results: {', '.join(wrong)}", hint=hint)
+    """Yields whether the compiled module computes a known result."""
+    if crc32(b"123456789") == 0xCBF43926:
+        yield Finding(subject="native", text="a known result is right")
     else:
-        yield Finding(subject="native", text=f"{len(right)} known results are right")
+        hint = "build it on this machine: `pip install --force-reinstall --no-deps --no-binary tokenloom tokenloom`"
+        yield Finding(subject="native", verdict="problem", text="a known result is wrong", hint=hint)
 
 
 def check_extras() -> Iterator[Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import struct
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +27,10 @@ CutSamples: TypeAlias = "str | Callable[[Any], Iterable[Any]]"
 _BYTES = 16
 _LONGEST_WORDS = 64
 _MOST_NUMBERS = 6
-_KNOWN_BY_REPR = (complex, date, time, timedelta, Decimal, Fraction, PurePath, UUID)
+_KNOWN_BY_REPR = (
+    *(int, float, complex, str, bytes, bytearray, Enum),
+    *(date, time, timedelta, Decimal, Fraction, PurePath, UUID),
+)
 
 
 class Sample(NamedTuple):
@@ -190,18 +192,10 @@ def _most_common(counts: Iterable[int | None]) -> int | None:
 
 
 def _feed(made: Any, value: Any, where: str) -> None:
-    if value is None or isinstance(value, (bool, np.bool_)):
-        made.update(b"N" if value is None else b"T" if value else b"F")
-    elif isinstance(value, Enum):
-        _feed_text(made, b"E", repr(value).encode())
-    elif isinstance(value, (int, np.integer)):
-        _feed_text(made, b"i", str(int(value)).encode())
-    elif isinstance(value, (float, np.floating)):
-        made.update(b"f" + struct.pack("<d", float(value)))
-    elif isinstance(value, str):
-        _feed_text(made, b"s", value.encode("utf-8", "surrogatepass"))
-    elif isinstance(value, (bytes, bytearray, memoryview)):
-        _feed_text(made, b"y", bytes(value))
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, _KNOWN_BY_REPR) or value is None:
+        content = f"{type(value).__name__} {value!r}".encode("utf-8", "surrogatepass")
+        made.update(b"r%d " % len(content) + content)
     elif _is_array(value):
         _feed_array(made, value, where)
     elif isinstance(value, Mapping):
@@ -217,17 +211,10 @@ def _feed(made: Any, value: Any, where: str) -> None:
         _feed(made, sorted(fingerprint(item, where) for item in value), where)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         _feed(made, {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}, where)
-    elif isinstance(value, _KNOWN_BY_REPR):
-        _feed_text(made, b"r", repr(value).encode())
     else:
         found = f"{type(value).__module__}.{type(value).__qualname__}"
         message = f"expected tensors, arrays, mappings, lists, texts and numbers in a batch, found {found} as `{where}`"
         raise ConfigError(message, hint="give a function from a batch to its samples that says what to compare")
-
-
-def _feed_text(made: Any, kind: bytes, content: bytes) -> None:
-    made.update(kind + b"%d " % len(content))
-    made.update(content)
 
 
 def _feed_array(made: Any, value: Any, where: str) -> None:

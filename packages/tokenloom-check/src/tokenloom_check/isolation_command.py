@@ -18,16 +18,15 @@ from tokenloom_check.resume_ranks import load_function
 
 @dataclass(frozen=True, kw_only=True)
 class Options(RunPath):
-    """Check that documents which are packed into one batch do not depend on each other in a model, nor on padding: by
-    gradient, by changing tokens, and by each document alone. Exits with 1 if they do, and names the first module whose
-    output differs.
+    """Check that documents of one batch do not depend on each other in a model, nor on padding: by gradient, by change,
+    and by each document alone. Exits with 1 if they do, and names the first module whose output differs.
 
-    MODEL is a function without arguments that makes the model: models.py:make_model or package.module:make_model. It is
-    called with the arrays of a batch that it names, or with the batch.
+    MODEL makes the model: models.py:make_model or package.module:make_model. That is called with the arrays of a batch
+    that it names, or with the batch.
 
     Attributes:
         model: FILE.py:FUNCTION or MODULE:FUNCTION.
-        call: calls the model: takes it and a batch of tensors by name, and returns logits or losses.
+        call: calls the model: takes it and a batch of tensors by name, and returns logits or losses per token.
         position: first sample of the batch.
         micro_batch_size: samples of the batch.
         max_documents: documents to probe.
@@ -49,17 +48,17 @@ def run(options: Options) -> int:
     """Prints the report; 1 if documents are not apart."""
     require("torch", extra="torch")
     from tokenloom_check.isolation import check_isolation
-    from tokenloom_check.isolation_batch import packed_batch
+    from tokenloom_check.isolation_batch import PackedBatch
 
     model = load_function(options.model)()
     call = None if options.call is None else load_function(options.call)
     dataset = Run.open(options.run_path).dataset()
-    end = min(options.position + options.micro_batch_size, len(dataset))
-    if end <= options.position:
-        message = f"expected a sample at position {options.position}, found {len(dataset)} samples in the run"
+    positions = range(len(dataset))[options.position :][: options.micro_batch_size]
+    if not positions:
+        message = f"position {options.position} out of range: the run has {len(dataset)} samples"
         raise ConfigError(message)
-    batch = dataset.batch(range(options.position, end))
-    if packed_batch(batch).num_documents <= end - options.position:
+    batch = dataset.batch(positions)
+    if PackedBatch(batch).num_documents <= len(positions):
         message = "each sample of the batch is one document: its boundaries are not in it"
         raise ConfigError(message, hint="set `inter_document_masking = true` in [samples] of run.toml")
     report = check_isolation(

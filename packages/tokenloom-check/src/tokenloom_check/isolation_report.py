@@ -6,8 +6,6 @@ import textwrap
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from tokenloom.rendering.card import HasFacts
-
 QUESTIONS = {
     "gradient": "the loss of a document has no gradient at tokens of others",
     "change": "other tokens in a document change nothing in others",
@@ -17,7 +15,17 @@ QUESTIONS = {
 }
 """The checks, and what each of them finds where documents are apart."""
 
-_WIDTH = 80
+
+_PARAGRAPHS = {
+    "gradient": "Document {0.document} depends on {other}: its loss has a gradient there, where it must be exactly 0. "
+    "The token that leaks most is {where}, with a gradient of {0.size:.2g}.",
+    "change": "Document {0.document} depends on {other}: other {what} there change its output by up to {0.size:.2g}, "
+    "most at {where}; up to {limit:.2g} would be none.",
+    "alone": "Document {0.document} alone gives something else than in the batch: outputs differ by up to "
+    "{0.size:.2g}, most at {where}; up to {limit:.2g} would be rounding.",
+    "crossing": "The label of {where}, at the end of document {0.document}, is a token of {other}, and has a loss. "
+    "Mask all such labels, as `eod_mask_loss=True` does, or shift labels in each document before packing.",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +36,7 @@ class IsolationLeak:
         document: the one that must not, but does depend on something else; numbered from 0 over the batch.
         other: the document that it depends on; -1 for padding, None if it depends on the batch as a whole.
         row, position: the token of `document` that differs most or, of a gradient, the token that leaks most.
-        offset: position in its document of that token.
-        token: its id.
+        offset, token: position in its document of that token, and its id.
         size: the difference of outputs, or the norm of the gradient.
         module: the first module, as it runs, whose output differs though its inputs do not; "" for the model itself,
             None where none was found.
@@ -38,13 +45,31 @@ class IsolationLeak:
 
     document: int
     other: int | None
+    row: int
+    position: int
+    offset: int
+    token: int
     size: float
-    row: int | None = None
-    position: int | None = None
-    offset: int | None = None
-    token: int | None = None
     module: str | None = None
     before: str | None = None
+
+    def paragraph(self, kind: str, *, limit: float = 0.0, is_silent: bool = False) -> str:
+        """Describes it; `is_silent` says that there is no gradient between documents."""
+        where = f"token {self.position} of row {self.row} (token {self.offset} of its document, id {self.token})"
+        other = "padding" if self.other == -1 else f"document {self.other}"
+        what = "labels" if kind == "labels" else "tokens"
+        text = _PARAGRAPHS.get(kind, _PARAGRAPHS["change"])
+        text = text.format(self, where=where, other=other, what=what, limit=limit)
+        if is_silent and kind == "change":
+            text += " No gradient flows between them: a label, a place in a capacity, or another choice crosses."
+        if kind == "crossing":
+            return text
+        if self.module is None:
+            return f"{text} No module could be named."
+        text += f" It begins in {f'`{self.module}`' if self.module else 'the model itself'}, "
+        if self.before is not None:
+            return f"{text}in its own code: what it hands to `{self.before}` differs already."
+        return f"{text}the first module whose output differs."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +87,16 @@ class IsolationCheck:
     """
 
     name: str
-    result: Literal["apart", "leak", "not run"]
+    result: Literal["apart", "leak", "not run"] = "apart"
     words: str = ""
     probed: int = 0
     largest: float | None = None
-    limit: float | None = None
+    limit: float = 0.0
     leak: IsolationLeak | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IsolationReport(HasFacts):
+class IsolationReport:
     """What all checks found. Printed, it is a table, and each leak in a paragraph below it.
 
     Attributes:
@@ -79,7 +104,7 @@ class IsolationReport(HasFacts):
         num_documents, num_tokens, num_padding: of the batch; tokens without padding.
         source: what told documents apart: an array of the batch, or `documents=`.
         checks: in the order of `QUESTIONS`.
-        notes: what else is to be known: dropout that is on, kernels that are not repeatable, what could not be seen.
+        notes: what else is to be known: random numbers, kernels that are not repeatable, what could not be seen.
     """
 
     model: str
@@ -100,18 +125,6 @@ class IsolationReport(HasFacts):
         """A paragraph for each leak."""
         return [check.words for check in self.checks if check.result == "leak"]
 
-    def facts(self) -> dict[str, Any]:
-        """Returns what is known; see `HasFacts`."""
-        return {
-            "problems": self.problems, "model": self.model, "documents": self.num_documents, "tokens": self.num_tokens,
-            "padding": self.num_padding, "documents told apart by": self.source,
-            "checks": [
-                {"check": check.name, "result": check.result, "documents": check.probed,
-                 "largest difference": check.largest, "limit": check.limit} for check in self.checks
-            ],
-            "notes": [{"note": note} for note in self.notes],
-        }  # fmt: skip
-
     def as_json(self) -> dict[str, Any]:
         """Returns plain values: all attributes by name, and `ok`."""
         return {"ok": self.ok} | asdict(self)
@@ -123,37 +136,12 @@ class IsolationReport(HasFacts):
             "",
         ]
         for check in self.checks:
-            found = "" if check.largest is None else f"  largest {check.largest:.2g}, limit {check.limit or 0:.2g}"
             lines.append(f"{check.name:<9} {check.result:<8} {QUESTIONS[check.name]}")
-            lines += [f"{'':<18} {found.strip()}"] if found and check.result == "apart" else []
+            if check.result == "apart" and check.largest is not None:
+                lines.append(f"{'':<18} largest {check.largest:.2g}, limit {check.limit:.2g}")
         texts = self.problems
         texts += [f"{check.name} not run: {check.words}" for check in self.checks if check.result == "not run"]
         texts += [f"note: {note}" for note in self.notes]
         for text in texts:
-            lines += ["", textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)]
+            lines += ["", textwrap.fill(text, 80, break_long_words=False, break_on_hyphens=False)]
         return "\n".join(lines)
-
-
-def leak_words(check: str, leak: IsolationLeak, *, limit: float | None, is_silent: bool) -> str:
-    """Returns a paragraph on a leak of a check; `is_silent` says that there is no gradient between documents."""
-    where = f"at token {leak.position} of row {leak.row} (token {leak.offset} of its document, id {leak.token})"
-    where = "in its loss" if leak.position is None else where
-    document, size, limit = f"Document {leak.document}", f"{leak.size:.2g}", limit or 0
-    other = "padding" if leak.other == -1 else f"document {leak.other}"
-    if check == "gradient":
-        text = f"{document} depends on {other}: its loss has a gradient there, where it must be exactly 0. The token "
-        text += f"that leaks most is {where[3:]}, with a gradient of {size}."
-    elif check == "alone":
-        text = f"{document} alone gives something else than in the batch: outputs differ by up to {size}, most "
-        text += f"{where}; up to {limit:.2g} would be rounding."
-    else:
-        text = f"{document} depends on {other}: other {'labels' if check == 'labels' else 'tokens'} there change its "
-        text += f"output by up to {size}, most {where}; up to {limit:.2g} would be none."
-    if is_silent and check == "change":
-        text += " No gradient flows between them: it is a label, a place in a capacity, or another choice that crosses."
-    if leak.module is None:
-        return f"{text} No module could be named."
-    name = f"`{leak.module}`" if leak.module else "the model itself"
-    if leak.before is not None:
-        return f"{text} It begins in {name}, in its own code: what it hands to `{leak.before}` differs already."
-    return f"{text} It begins in {name}, the first module whose output differs."

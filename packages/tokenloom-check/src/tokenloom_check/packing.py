@@ -100,26 +100,32 @@ class PackReport(HasFacts):
 
     def facts(self) -> dict[str, Any]:
         """Returns sizes of the batch, and what each way to plan it makes of them; see `HasFacts`."""
+        columns = (
+            "scheduler",
+            "microbatches",
+            "fill",
+            "padding tokens",
+            "worst imbalance",
+            "not forced",
+            "relative time",
+        )
+        rows: list[tuple[Any, ...]] = []
+        for row in self.rows:
+            times = [f"{each:.3f}" for each in (row.worst_imbalance, row.free_imbalance, row.relative_time)]
+            if row.refused is None:
+                rows.append((row.scheduler, row.num_microbatches, f"{row.fill:.2%}", row.num_padding_tokens, *times))
+        least, forced = f"{self.least_imbalance:.3f}", f"forced: {self.num_forced}"
+        rows.append(
+            ("no plan is below", self.least_microbatches, "", "", least, forced, f"{self.least_relative_time:.3f}")
+        )
         return {
             "problems": [f"{row.scheduler}: {row.refused}" for row in self.rows if row.refused is not None],
             "sub-samples": len(self.lengths),
             "tokens": self.num_tokens,
             "longest": int(self.lengths[0]) if len(self.lengths) else None,
-            "tokens of a pack, at most": self.max_tokens,
             "ranks": self.num_ranks,
-            "microbatches, at least": self.least_microbatches,
-            "ways to plan": [
-                {
-                    "scheduler": row.scheduler,
-                    "microbatches": row.num_microbatches,
-                    "fill": f"{row.fill:.1%}",
-                    "padding tokens": row.num_padding_tokens,
-                    "worst imbalance": row.worst_imbalance,
-                    "ranks busy": f"{1 / row.relative_time:.1%}",
-                }
-                for row in self.rows
-                if row.refused is None
-            ],
+            "tokens of a pack, at most": self.max_tokens,
+            "ways to plan": [dict(zip(columns, row, strict=True)) for row in rows],
         }
 
 

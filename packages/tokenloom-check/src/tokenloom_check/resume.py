@@ -81,18 +81,12 @@ class ResumeSettings:
 
 def check_resume(
     factory: Callable[..., Any] | str,
+    settings: ResumeSettings | None = None,
     *,
     state_of: Callable[[Any, int], Any] | str | None = None,
     samples: CutSamples = "auto",
-    num_batches: int = 24,
-    kill_at: Sequence[int] = (),
-    world_sizes: Sequence[tuple[int, int]] = ((1, 1), (2, 2)),
-    epochs: int = 1,
-    order: str = "batch",
-    seed: int | None = None,
     timeout: float = 60.0,
     in_process: bool = False,
-    fresh_processes: bool = False,
 ) -> ResumeReport:
     """Checks that loaders which are killed and resumed repeat no sample, leave out none, and keep their order.
 
@@ -108,7 +102,8 @@ def check_resume(
         ...         return ([number, number + 1] for number in self.numbers)
         >>> def make_loader(rank, world_size, consumed):
         ...     return Loader(rank, world_size, consumed)
-        >>> report = check_resume(make_loader, world_sizes=[(1, 1), (2, 4)], num_batches=6, seed=1, in_process=True)
+        >>> settings = ResumeSettings(world_sizes=[(1, 1), (2, 4)], num_batches=6, seed=1)
+        >>> report = check_resume(make_loader, settings, in_process=True)
         >>> report.ok, len(report.cases)
         (True, 18)
 
@@ -117,33 +112,18 @@ def check_resume(
             rank, None at the start), `states` (of all ranks), `consumed` (samples, of all ranks) and `num_batches`
             (of this rank). A function at the top of a file, or the name of one: `path/to/file.py:make_loader`,
             `package.module:make_loader`.
+        settings: what is tried.
         state_of: gives the state from a loader and the batches that it has handed out; by default, `state_dict()`. The
             state goes through pickle.
         samples: how a batch is cut into samples: "rows", a row of each column; "list", its items; "one", it is one;
             "auto" looks; or a function from a batch to its samples. For processes, a function at the top of a file.
-        num_batches: global batches of the window, from the first.
-        kill_at: batches after which to kill; by default none, the last but one, the ends of epochs, some at random.
-        world_sizes: numbers of ranks before and after each kill.
-        epochs: how often a loader is iterated.
-        order: "strict", samples stand where they stood, rank after rank; "batch", each in its global batch, or where
-            sizes changed, in one that overlaps with it; "any".
-        seed: of kill points; by default another one each time.
         timeout: seconds that a rank may take for a batch.
         in_process: whether all of it happens in this process: faster, and nothing is really killed.
-        fresh_processes: whether each process imports the factory anew; else they are forks of one that has.
 
     Raises:
         ConformanceError: samples are repeated, missing, or in another order; or the loader fails or hangs.
         ConfigError: the factory needs other arguments, or is not found; a setting is out of range.
     """
-    settings = ResumeSettings(
-        num_batches=num_batches,
-        kill_at=tuple(kill_at),
-        world_sizes=tuple(world_sizes),
-        epochs=epochs,
-        order=order,
-        seed=secrets.randbelow(2**32) if seed is None else seed,
-    )
     runner: Runner
     if in_process and not isinstance(factory, str) and not isinstance(state_of, str):
         name = getattr(factory, "__name__", type(factory).__name__)
@@ -158,9 +138,8 @@ def check_resume(
             state_of=name_function(state_of) if callable(state_of) else state_of,
             samples=name_function(samples) if callable(samples) else samples,
             timeout=timeout,
-            fresh=fresh_processes,
         )
-    report = verify_resume(runner, name, settings)
+    report = verify_resume(runner, name, settings or ResumeSettings())
     if not report.ok:
         raise ConformanceError(str(report))
     return report
@@ -173,6 +152,8 @@ def verify_resume(runner: Runner, name: str, settings: ResumeSettings) -> Resume
         ConformanceError: not even an unbroken reading works, or gives no samples.
         ConfigError: a kill point is beyond the end.
     """
+    if settings.seed is None:
+        settings = replace(settings, seed=secrets.randbelow(2**32))
     cases: list[ResumeCase] = []
     tried: dict[int, _Unbroken] = {}
     with closing(runner):

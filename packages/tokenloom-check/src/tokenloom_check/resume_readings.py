@@ -301,81 +301,51 @@ class Processes(ABC):
 class FactoryProcesses(Processes):
     """Ranks of a factory, which a server forks that has imported it; see `resume_ranks`. Functions are given by name.
 
-    With `fresh`, each rank has a server of its own.
-
     Raises:
         ConfigError: there is no such function, or it takes other arguments.
         ConformanceError: importing it raised or took too long.
     """
 
-    def __init__(self, name: str, *, state_of: str | None, samples: str, timeout: float, fresh: bool) -> None:
+    def __init__(self, name: str, *, state_of: str | None, samples: str, timeout: float) -> None:
         super().__init__(timeout)
-        self._name = name
-        self._arguments = (name, state_of or "", samples, str(timeout))
-        self._fresh = fresh
-        self._servers: list[subprocess.Popen[bytes]] = []
+        command = [sys.executable, "-m", "tokenloom_check.resume_ranks", name, state_of or "", samples, str(timeout)]
         self._log = os.path.join(self._files.name, "server.log")
+        pipe = subprocess.PIPE
+        with open(self._log, "wb") as log:
+            self._server = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, start_new_session=True)
         try:
-            self._server(0)
+            kind, value = self._answer(timeout, f"importing `{name}`")
         except BaseException:
             self.close()
             raise
-
-    def run(self, reading: Reading) -> Found:
-        """Reads with all ranks, and kills them with all that they have started."""
-        try:
-            return super().run(reading)
-        finally:
-            if self._fresh:
-                self._close_servers()
+        if kind != "ready":
+            self.close()
+            wrong = ConfigError if kind == "config" else ConformanceError
+            raise wrong(value[0] if kind == "config" else f"importing `{name}` {value[0]}", hint=value[1])
 
     def close(self) -> None:
-        """Ends the servers, and deletes what was written."""
-        self._close_servers()
+        """Ends the server, and deletes what was written."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._server.pid, signal.SIGKILL)
+        self._server.communicate()
         super().close()
 
     def _start(self, reading: Reading, rank: int, path: str, variables: dict[str, str]) -> int:
-        server = self._server(rank if self._fresh else 0)
-        assert server.stdin is not None
+        assert self._server.stdin is not None
         job = {"reading": asdict(reading), "rank": rank, "path": path, "variables": variables}
-        server.stdin.write(json.dumps(job).encode() + b"\n")
-        server.stdin.flush()
-        _, pid = self._answer(server, _SECONDS_TO_END, "starting a process")
-        return int(pid)
+        self._server.stdin.write(json.dumps(job).encode() + b"\n")
+        self._server.stdin.flush()
+        return int(self._answer(_SECONDS_TO_END, "starting a process")[1])
 
-    def _server(self, number: int) -> subprocess.Popen[bytes]:
-        while len(self._servers) <= number:
-            command = [sys.executable, "-m", "tokenloom_check.resume_ranks", *self._arguments]
-            pipe = subprocess.PIPE
-            with open(self._log, "wb") as log:
-                server = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, start_new_session=True)
-            self._servers.append(server)
-            kind, value = self._answer(server, self._timeout, f"importing `{self._name}`")
-            if kind == "config":
-                raise ConfigError(value[0], hint=value[1])
-            if kind == "error":
-                message = f"importing `{self._name}` {value[0]}"
-                raise ConformanceError(message, hint=value[1])
-        return self._servers[number]
-
-    def _answer(self, server: subprocess.Popen[bytes], seconds: float, doing: str) -> tuple[str, Any]:
-        assert server.stdout is not None
-        if not select.select([server.stdout], [], [], seconds)[0]:
-            message = f"{doing} took more than {seconds:g} seconds"
-            raise ConformanceError(message, hint=_last_lines(self._log))
-        line = server.stdout.readline()
+    def _answer(self, seconds: float, doing: str) -> tuple[str, Any]:
+        assert self._server.stdout is not None
+        is_there = select.select([self._server.stdout], [], [], seconds)[0]
+        line = self._server.stdout.readline() if is_there else b""
         if not line:
-            message = f"{doing} ended the process"
+            message = f"{doing} {'ended the process' if is_there else f'took more than {seconds:g} seconds'}"
             raise ConformanceError(message, hint=_last_lines(self._log))
         kind, value = json.loads(line)
         return kind, value
-
-    def _close_servers(self) -> None:
-        for server in self._servers:
-            with suppress(ProcessLookupError):
-                os.killpg(server.pid, signal.SIGKILL)
-            server.communicate()
-        self._servers.clear()
 
 
 class Program(Processes):

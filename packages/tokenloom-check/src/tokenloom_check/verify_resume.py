@@ -25,7 +25,7 @@ def _world_sizes(text: str) -> tuple[tuple[int, int], ...]:
     return tuple((count(before), count(after if colon else before)) for before, colon, after in pairs)
 
 
-_COMPARED, _PROCESSES = "how it is compared", "processes"
+_COMPARED = "how it is compared"
 _TRIED = Written(
     group="what is tried",
     fields={
@@ -55,7 +55,6 @@ class Options:
             them.
         state_of: takes the state, of loader and number of batches (default: loader.state_dict()).
         timeout: seconds that a rank may give nothing.
-        fresh: import the factory in every process, instead of forking one that has.
         json: print one JSON object: name, ok, seed, num_batches, order, epochs, left_out, cases; or name, ok, seed,
             error.
     """
@@ -65,8 +64,7 @@ class Options:
     settings: Annotated[ResumeSettings, _TRIED] = field(default_factory=ResumeSettings)
     samples: Annotated[str, Written(metavar="WAY", group=_COMPARED)] = "auto"
     state_of: Annotated[str | None, Written(metavar="FUNCTION", group=_COMPARED)] = None
-    timeout: Annotated[float, Written(metavar="S", group=_PROCESSES)] = 60.0
-    fresh: Annotated[bool, Written(group=_PROCESSES)] = False
+    timeout: Annotated[float, Written(metavar="S")] = 60.0
     json: bool = False
 
     def __post_init__(self) -> None:
@@ -77,8 +75,8 @@ class Options:
             wrong = f"expected FILE.py:FUNCTION, MODULE:FUNCTION or a program as LOADER, found no file {self.loader}"
         elif is_factory and self.arguments:
             wrong = "expected --arguments for a program only: a factory takes what it needs by name"
-        elif not is_factory and (self.state_of or self.fresh or self.samples != "auto" or self.settings.epochs != 1):
-            wrong = "expected --state-of, --samples, --epochs and --fresh for a factory only: the program decides these"
+        elif not is_factory and (self.state_of or self.samples != "auto" or self.settings.epochs != 1):
+            wrong = "expected --state-of, --samples and --epochs for a factory only: the program decides these"
         elif self.timeout <= 0:
             wrong = f"expected seconds above 0 as --timeout, found {self.timeout:g}"
         if wrong is not None:
@@ -98,7 +96,6 @@ def run(options: Options) -> int:
             state_of=options.state_of,
             samples=options.samples,
             timeout=options.timeout,
-            fresh=options.fresh,
         )
     else:
         command = [sys.executable] if options.loader.endswith(".py") else []
