@@ -25,13 +25,13 @@ def _integer(text: str, *, at_least: int | None) -> int:
         raise ConfigError(message, hint=error.hint) from None
 
 
-count = partial(_integer, at_least=1)
+count: partial[int] = partial(_integer, at_least=1)
 """A number from 1 on."""
 
-whole_number = partial(_integer, at_least=0)
+whole_number: partial[int] = partial(_integer, at_least=0)
 """A number from 0 on."""
 
-signed_number = partial(_integer, at_least=None)
+signed_number: partial[int] = partial(_integer, at_least=None)
 """A whole number of either sign."""
 
 

@@ -22,8 +22,6 @@ from tokenloom.numbers import checked_integer, checked_number
 from tokenloom.order.arrays import ArrayStore
 from tokenloom.order.conversations import SingleConversations
 
-Positions = Positions
-
 
 class VarlenDataset(ConversationSamples):
     """Samples of one conversation or text each, padded to a multiple of `slot_multiple`, not to `sequence_length`.

@@ -160,7 +160,7 @@ class LineReader(SliceReader):
 
     def _block(self, data: bytes, *, num_lines: int, too_long: bool = False) -> LineBlock:
         first = self.num_rows + 1
-        self.num_rows += num_lines
+        self._count(num_rows=num_lines)
         return self._new_block(
             path=self._path,
             first_record=first,
@@ -205,7 +205,7 @@ class LineReader(SliceReader):
 
     def _read(self, count: int) -> bytes:
         chunk = self._stream.read(min(count, self._limits.max_record_bytes))
-        self.num_text_bytes += len(chunk)
+        self._count(num_text_bytes=len(chunk))
         return chunk
 
 

@@ -58,6 +58,10 @@ class SliceReader(ABC):
         self._head: list[Block] = []  # looked at, and not yielded yet
         self._rest: Iterator[Block] | None = None
 
+    def _count(self, *, num_rows: int = 0, num_text_bytes: int = 0) -> None:
+        self.num_rows += num_rows
+        self.num_text_bytes += num_text_bytes
+
     @property
     @abstractmethod
     def position(self) -> int:

@@ -158,8 +158,7 @@ class TableReader(SliceReader):
             max_record_bytes=self._limits.max_record_bytes,
             bad_rows={number: self._bad_rows.pop(number) for number in list(self._bad_rows) if number < stop},
         )
-        self.num_rows += sum(map(len, batches))
-        self.num_text_bytes += block.num_text_bytes
+        self._count(num_rows=sum(map(len, batches)), num_text_bytes=block.num_text_bytes)
         return block
 
     @contextmanager

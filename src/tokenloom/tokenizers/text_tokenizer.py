@@ -175,7 +175,13 @@ class TokenRoles:
         cls, sep: the ids that begin a sequence to classify, and end a segment.
     """
 
-    eod, eos, bos, pad, cls, sep, mask = _Role(), _Role(), _Role(), _Role(), _Role(), _Role(), _Role()
+    eod: _Role = _Role()
+    eos: _Role = _Role()
+    bos: _Role = _Role()
+    pad: _Role = _Role()
+    cls: _Role = _Role()
+    sep: _Role = _Role()
+    mask: _Role = _Role()
 
     def __init__(self, path: str, sha256: str, roles: Mapping[str, int]) -> None:
         self.path = path

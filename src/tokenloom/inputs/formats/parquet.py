@@ -40,7 +40,7 @@ class ParquetReader(TableReader):
         self._names = None if keys is None else columns_of(self._file.schema_arrow, keys, self._path)
         metadata = self._file.metadata
         groups = [metadata.row_group(number) for number in range(slice_.start, slice_.stop)]
-        self.num_bytes = sum(column.total_compressed_size for group in groups for column in _columns(group))
+        self.num_bytes: int = sum(column.total_compressed_size for group in groups for column in _columns(group))
         self._num_slice_rows: int = sum(group.num_rows for group in groups)
         return sum(int(metadata.row_group(number).num_rows) for number in range(slice_.start))
 

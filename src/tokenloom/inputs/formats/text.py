@@ -128,12 +128,12 @@ class FileReader(SliceReader):
         """Yields the block."""
         parts: list[bytes] = []
         while chunk := self._stream.read(1 << 20):
-            self.num_text_bytes += len(chunk)
+            self._count(num_text_bytes=len(chunk))
             if self.num_text_bytes <= self._limits.max_record_bytes:
                 parts.append(chunk)
             else:
                 parts = [b"".join([*parts, chunk])[:HEAD_BYTES]]
-        self.num_rows = 1
+        self._count(num_rows=1)
         too_long = self.num_text_bytes > self._limits.max_record_bytes
         data = b"".join(parts)
         yield FileBlock(path=self._path, data=data, max_record_bytes=self._limits.max_record_bytes, too_long=too_long)

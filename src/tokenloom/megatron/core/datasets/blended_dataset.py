@@ -20,7 +20,7 @@ from tokenloom.overrides import overrides
 _VERBOSE = False
 
 
-class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset):  # type: ignore[misc]  # torch has no types
+class BlendedDataset(blended.BlendedDataset, torch.utils.data.Dataset[Any]):  # type: ignore[misc]  # torch has no types
     """`tokenloom.BlendedDataset` as a dataset of torch, whose arrays may be built by a class, or assigned.
 
     Args and errors are those of that class.

@@ -271,7 +271,7 @@ class _OutsideSequence(IndexError, ValueError):
     """Tokens that a sequence does not have; the reference's callers catch the latter."""
 
 
-class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset):  # type: ignore[misc]  # torch has no types
+class IndexedDataset(plain.IndexedDataset, torch.utils.data.Dataset[Any]):  # type: ignore[misc]  # torch has no types
     """The sequences of a `.bin`/`.idx` pair, by number; `tokenloom.IndexedDataset` as clients of the reference know it.
 
     `index[i]` is (pointer, length, mode), `bin_reader.read(dtype, count, offset)` gives numbers, both may be replaced

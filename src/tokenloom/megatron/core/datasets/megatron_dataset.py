@@ -26,7 +26,7 @@ from tokenloom.order.policies import WindowOrder
 LowLevelDataset = IndexedDataset | Iterable[Any]
 
 
-class MegatronDataset(base.MegatronDataset, torch.utils.data.Dataset):  # type: ignore[misc]  # torch has no types
+class MegatronDataset(base.MegatronDataset, torch.utils.data.Dataset[Any]):  # type: ignore[misc]  # torch has no types
     """`tokenloom.MegatronDataset` as a dataset of torch, in which every hook may be overridden.
 
     Args and errors are those of that class.

@@ -80,13 +80,13 @@ class MegatronLegacyTokenizer(ABC):
     def vocab_size(self) -> int:
         """One more than the largest id."""
 
-    cls = _missing("cls", "begins a BERT sample")
-    sep = _missing("sep", "ends a segment of a BERT sample")
-    pad = _missing("pad", "fills up samples")
-    eod = _missing("eod", "ends a document")
-    bos = _missing("bos", "begins a sequence")
-    eos = _missing("eos", "ends a sequence")
-    mask = _missing("mask", "stands in for a masked token")
+    cls: property = _missing("cls", "begins a BERT sample")
+    sep: property = _missing("sep", "ends a segment of a BERT sample")
+    pad: property = _missing("pad", "fills up samples")
+    eod: property = _missing("eod", "ends a document")
+    bos: property = _missing("bos", "begins a sequence")
+    eos: property = _missing("eos", "ends a sequence")
+    mask: property = _missing("mask", "stands in for a masked token")
 
 
 MegatronTokenizer = MegatronLegacyTokenizer

@@ -174,7 +174,7 @@ class MegatronFullValidationSampler(samplers.MegatronFullValidationSampler):
         super().__init__(total_samples, data_parallel_rank, data_parallel_size, pad=pad)
 
 
-class RandomSeedDataset(torch.utils.data.Dataset):  # type: ignore[misc]  # torch has no types
+class RandomSeedDataset(torch.utils.data.Dataset[Any]):  # type: ignore[misc]  # torch has no types
     """A dataset whose sample k is made under the seed `seed + epoch + k` of torch, NumPy and Python.
 
     Args:
