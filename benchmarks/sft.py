@@ -56,7 +56,12 @@ def tokenizing(folder: str, count: int, workers: int) -> None:
             )
             seconds = summary.seconds
             rows.append(
-                [name, num_workers, f"{summary.num_sequences / seconds:,.0f}", f"{summary.num_tokens / seconds:,.0f}"]
+                [
+                    name,
+                    num_workers,
+                    f"{summary.datasets[0].num_sequences / seconds:,.0f}",
+                    f"{summary.num_tokens / seconds:,.0f}",
+                ]
             )
     megabytes = os.path.getsize(source) / 1e6
     title = f"Tokenizing {count:,} conversations ({megabytes:.0f} MB)"

@@ -1,7 +1,6 @@
 from .inputs.find import find_inputs as find_inputs
 from .preprocess.blocks import DocumentTokens as DocumentTokens
 from .preprocess.blocks import SentenceSplitter as SentenceSplitter
-from .preprocess.chat import ChatSummary as ChatSummary
 from .preprocess.chat import preprocess_chat as preprocess_chat
 from .preprocess.preview import DocumentPreview as DocumentPreview
 from .preprocess.preview import preview_corpus as preview_corpus

@@ -64,7 +64,12 @@ COMMANDS = dict(_leaves(cli.build_parser()))
 SAYS_NOTHING = {"explore"}
 """Commands without facts to print: what they are for is seen elsewhere."""
 
-LIKE = {"when": "trace", "run amend": "run lock"}
+LIKE = {
+    "when": "trace",
+    "run amend": "run lock",
+    "preprocess-chat": "preprocess",
+    "preprocess-multimodal": "preprocess",
+}
 """Commands whose help names another one, for what they print of it."""
 
 DATA = ("--data-path", "F/plain", "--sequence-length", 8, "--split", "8,1,1")

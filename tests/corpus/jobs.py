@@ -19,8 +19,6 @@ from tests.preprocess.corpus import (
 )
 
 from tokenloom.preprocess import chat, multimodal
-from tokenloom.preprocess.chat import ChatSummary
-from tokenloom.preprocess.multimodal import MultimodalSummary
 from tokenloom.preprocess.settings import BadRecordBudget, ChatSettings, CorpusSettings, MultimodalSettings
 from tokenloom.preprocess.summary import CorpusSummary
 from tokenloom.preprocess.text import preprocess_corpus
@@ -42,13 +40,13 @@ def preprocess(
     return preprocess_corpus(inputs, prefix, tokenizer, settings, **options)
 
 
-def preprocess_chat(*arguments: Any, skip_bad_lines: bool = False, **options: Any) -> ChatSummary:
+def preprocess_chat(*arguments: Any, skip_bad_lines: bool = False, **options: Any) -> CorpusSummary:
     """Calls the function of that name, with its settings among the options."""
     settings = _settings(ChatSettings, options, skips=skip_bad_lines)
     return chat.preprocess_chat(*arguments, settings, **options)
 
 
-def preprocess_multimodal(*arguments: Any, skip_bad_lines: bool = False, **options: Any) -> MultimodalSummary:
+def preprocess_multimodal(*arguments: Any, skip_bad_lines: bool = False, **options: Any) -> CorpusSummary:
     """Calls the function of that name, with its settings among the options."""
     settings = _settings(MultimodalSettings, options, skips=skip_bad_lines)
     return multimodal.preprocess_multimodal(*arguments, settings, **options)

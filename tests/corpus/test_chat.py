@@ -30,6 +30,7 @@ from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, InputError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.manifests import read_manifest
 from tokenloom.indexed.roles import PartKind, read_roles
 from tokenloom.inputs.limits import ReadLimits
 
@@ -72,15 +73,16 @@ def test_answers_are_found_token_by_token(tmp_path, tokenizer):
         ("answer", f"return 1\n<|im_end|>{EOD}"),
         ("answer", f"👍🏽 é<|im_end|>{EOD}"),
     ]
-    assert (summary.num_documents, summary.num_sequences, summary.num_rejected) == (3, 3, 0)
+    assert (summary.num_documents, summary.datasets[0].num_sequences, summary.num_rejected) == (3, 3, 0)
     assert summary.num_tokens == IndexedDataset(summary.prefix).num_tokens
-    assert summary.num_answer_tokens == sum(
+    assert summary.numbers["num_answer_tokens"] == sum(
         stop - start
         for row in range(3)
         for start, stop, kind in read_roles(IndexedDataset(summary.prefix)).of(row)
         if kind is PartKind.answer
     )
-    assert (summary.schema, summary.template, summary.dtype) == ("messages", "chatml", "uint16")
+    options = read_manifest(summary.prefix).options
+    assert (options["schema"], options["chat_template"]["name"], summary.dtype) == ("messages", "chatml", "uint16")
 
 
 def test_the_tokens_are_those_of_the_whole_text(tmp_path, tokenizer):
@@ -144,8 +146,8 @@ def test_bad_lines_are_set_aside_with_their_reasons(tmp_path, tokenizer):
         run(tmp_path, tokenizer, [TALKS[0], b"", BAD[1][0]])
     assert leftovers(tmp_path, tmp_path / "chat.jsonl") == []
     summary = run(tmp_path, tokenizer, [TALKS[0], *(line for line, _ in BAD), b"", TALKS[1]], skip_bad_lines=True)
-    assert (summary.num_sequences, summary.num_rejected, summary.num_blank_lines) == (2, len(BAD), 1)
-    records = [json.loads(line) for line in Path(summary.rejected_path).read_text().splitlines()]
+    assert (summary.datasets[0].num_sequences, summary.num_rejected, summary.num_blank_lines) == (2, len(BAD), 1)
+    records = [json.loads(line) for line in Path(summary.rejected_paths[0]).read_text().splitlines()]
     assert [record["line"] for record in records] == list(range(2, 2 + len(BAD)))
     for record, (_, reason) in zip(records, BAD, strict=True):
         assert reason in record["reason"]
@@ -214,8 +216,8 @@ def test_nulls_of_parquet_are_bad_rows(tmp_path, tokenizer):
     summary = preprocess_chat(
         path, tmp_path / "out", tokenizer, chat_template="chatml", overwrite=True, skip_bad_lines=True
     )
-    assert (summary.num_sequences, summary.num_rejected) == (1, 2)
-    rejected = [json.loads(line) for line in Path(summary.rejected_path).read_text().splitlines()]
+    assert (summary.datasets[0].num_sequences, summary.num_rejected) == (1, 2)
+    rejected = [json.loads(line) for line in Path(summary.rejected_paths[0]).read_text().splitlines()]
     assert [json.loads(record["text"]) for record in rejected] == rows[1:]
     missing = write_parquet(tmp_path / "nulls.parquet", [messages("Hi", "Ho"), {"messages": None}])
     with pytest.raises(InputError, match="row 2: expected an array under 'messages', found null"):
@@ -303,7 +305,7 @@ def test_a_conversation_without_tokens_is_a_bad_record(tmp_path):
     lines = [messages("alpha", "beta"), messages(" ", " "), messages("beta", "alpha")]
     summary = run(tmp_path, words, lines, chat_template=template, skip_bad_lines=True)
     assert documents_of(summary.prefix) == [[[2, 3, 1]], [[3, 2, 1]]]
-    [line] = Path(summary.rejected_path).read_text().splitlines()
+    [line] = Path(summary.rejected_paths[0]).read_text().splitlines()
     assert json.loads(line)["line"] == 2
     assert json.loads(line)["reason"] == "no token comes of the conversation or text"
 
@@ -327,7 +329,8 @@ def test_records_that_are_too_long_are_bad_ones(tmp_path, tokenizer):
     assert (summary.num_documents, summary.num_rejected) == (2, 1)
     chat = {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}]}
     summary = run(tmp_path, tokenizer, [long, chat], max_record_bytes=300, skip_bad_lines=True)
-    assert (summary.schema, summary.num_documents, summary.num_rejected) == ("sharegpt", 1, 1)
+    schema = read_manifest(summary.prefix).options["schema"]
+    assert (schema, summary.num_documents, summary.num_rejected) == ("sharegpt", 1, 1)
     assert run(tmp_path, tokenizer, [TALKS[0], long]).num_documents == 2
 
 

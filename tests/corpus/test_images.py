@@ -13,8 +13,8 @@ from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, 
 from tokenloom.errors import ConfigError, OutputExistsError
 from tokenloom.indexed.manifests import read_manifest
 from tokenloom.indexed.verify import verify_dataset
-from tokenloom.preprocess.multimodal import MultimodalSummary
 from tokenloom.preprocess.sharded import JobProgress
+from tokenloom.preprocess.summary import CorpusSummary
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 NUM_PAIRS = 120
@@ -38,7 +38,7 @@ def folder(tmp_path: Path, rng: Any) -> Path:
     return tmp_path
 
 
-def run(folder: Path, name: str, prefix: str, **options: Any) -> MultimodalSummary:
+def run(folder: Path, name: str, prefix: str, **options: Any) -> CorpusSummary:
     options = {"skip_bad_lines": True, "num_workers": 2, "num_processes": 1, "append_eod": True, **options}
     return preprocess_multimodal(folder / name, folder / prefix, options.pop("tokenizer", ByteTokenizer()), **options)
 
@@ -61,7 +61,7 @@ def test_bytes_depend_on_neither_shards_nor_processes(folder, name, shard_bytes)
     whole = run(folder, name, "whole")
     cut = run(folder, name, "cut", shard_bytes=shard_bytes)
     assert outputs(folder / "cut") == outputs(folder / "whole")
-    for count in ("num_documents", "num_text_tokens", "num_image_bytes", "num_truncated", "num_rejected"):
+    for count in ("num_documents", "num_tokens", "numbers", "num_rejected"):
         assert getattr(cut, count) == getattr(whole, count)
     ledger = read_manifest(str(folder / "cut")).ledger
     is_folder = name == "pairs"
@@ -75,8 +75,8 @@ def test_bytes_depend_on_neither_shards_nor_processes(folder, name, shard_bytes)
     assert not (folder / "cut.job").exists()
 
 
-def _rejected(summary: MultimodalSummary) -> list[str]:
-    return Path(summary.rejected_path or "").read_text().splitlines()
+def _rejected(summary: CorpusSummary) -> list[str]:
+    return Path(summary.rejected_paths[0]).read_text().splitlines()
 
 
 @pytest.mark.parametrize("name", ["pairs", "pairs.jsonl"])
@@ -99,7 +99,7 @@ def test_what_is_finished_is_left_alone_unless_a_folder_changed_or_all_is_to_be_
     again = run(folder, "pairs.jsonl", "out")
     assert (first.was_complete, again.was_complete) == (False, True)
     assert (again.num_documents, again.num_rejected) == (NUM_PAIRS, 2)
-    assert again.num_text_tokens == first.num_text_tokens
+    assert again.num_tokens == first.num_tokens
     assert {path: path.stat().st_mtime_ns for path in folder.glob("out.*")} == files
     run(folder, "pairs", "other")
     (folder / "pairs" / "002.jpg").write_bytes(b"another image")

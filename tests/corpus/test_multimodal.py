@@ -52,9 +52,9 @@ def test_a_document_is_a_text_and_an_image(folder):
     summary = run(folder, progress=lambda at: done.append(at.counts["num_documents"]))
     assert contents(folder) == [(TOKENIZER.tokenize(text), image) for text, image in PAIRS.values()]
     assert list(dict.fromkeys(done)) == [0, 3]
-    assert (summary.num_documents, summary.num_image_bytes, summary.num_truncated) == (3, 10, 0)
-    assert summary.num_text_tokens == sum(len(TOKENIZER.tokenize(text)) for text, _ in PAIRS.values())
-    assert (summary.num_rejected, summary.rejected_path) == (0, None)
+    assert (summary.num_documents, summary.numbers["num_image_bytes"], summary.numbers["num_truncated"]) == (3, 10, 0)
+    assert summary.numbers["num_text_tokens"] == sum(len(TOKENIZER.tokenize(text)) for text, _ in PAIRS.values())
+    assert (summary.num_rejected, summary.rejected_paths) == (0, ())
 
 
 def test_lines_and_folder_and_any_number_of_workers_give_the_same_bytes(folder):
@@ -74,8 +74,8 @@ def test_texts_end_or_are_filled_up(folder):
     for tokens, text in zip((cat, emu), expected, strict=True):
         assert tokens == (text + [TOKENIZER.eod] * 4)[:4]
     assert dog == []
-    assert summary.num_truncated == sum(len(text) > 4 for text in expected)
-    assert summary.num_truncated > 0
+    assert summary.numbers["num_truncated"] == sum(len(text) > 4 for text in expected)
+    assert summary.numbers["num_truncated"] > 0
 
 
 BAD = [

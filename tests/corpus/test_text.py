@@ -323,7 +323,7 @@ def test_bos_begins_every_document_that_has_tokens(tmp_path: Path):
     path = write_lines(tmp_path / "in.jsonl", lines)
     summary = preprocess(path, tmp_path / "out", ByteTokenizer(), prepend_bos=True, append_eod=True)
     assert documents_of(tmp_path / "out_text_document") == [[[257, 97, 256]], [], [[257, 98], [99, 256]]]
-    assert summary.num_doubled == 0
+    assert summary.numbers == {"num_doubled": 0}
 
 
 @pytest.mark.parametrize("keep_newlines", [False, True])

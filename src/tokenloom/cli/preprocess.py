@@ -19,6 +19,7 @@ from tokenloom.tokenizers.kinds import KINDS
 if TYPE_CHECKING:
     from tokenloom.preprocess.preview import CorpusPreview, DocumentPreview
     from tokenloom.preprocess.sharded import Runner
+    from tokenloom.preprocess.summary import CorpusSummary
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _TEMPLATED = ("HuggingFaceTokenizer", "GPT2BPETokenizer", "GPT2BPE", "BertWordPieceLowerCase", "BertWordPieceCase")
@@ -231,20 +232,21 @@ class JobOptions(RunnerOptions):
     skip_bad_lines: bool = False
     verbose: bool = False
 
-    def answer(self, summary: Any, *, num_tokens: int, paths: Sequence[str | None]) -> Answer:
-        """Returns what a job did: its summary, the tokens that it wrote, and the files of bad records."""
-        record = members(summary)
+    def answer(self, summary: CorpusSummary) -> Answer:
+        """Returns what a job did."""
+        record = {**members(summary), "num_tokens": summary.num_tokens}
 
         def lines() -> Iterator[str]:
             if self.verbose:
-                datasets = [members(each) for each in record.get("datasets", ())]
-                yield from facts_lines(self.output_prefix, record | {"datasets": datasets, "rejected_paths": None})
+                lists = {"datasets": [members(each) for each in summary.datasets], "rejected_paths": None}
+                yield from facts_lines(self.output_prefix, record | lists | {"numbers": None} | {**summary.numbers})
             time = "all of it was done before" if summary.was_complete else f"in {summary.seconds:.1f} s"
+            num_tokens = summary.numbers.get("num_text_tokens", summary.num_tokens)
             yield f"{self.output_prefix}: {summary.num_documents:,} documents, {num_tokens:,} tokens, {time}"
-            if doubled := record.get("num_doubled"):
+            if doubled := summary.numbers.get("num_doubled"):
                 yield f"{doubled:,} texts already spell out a token that was added"
             if summary.num_rejected:
-                yield f"{summary.num_rejected:,} bad records are set aside in {', '.join(filter(None, paths))}"
+                yield f"{summary.num_rejected:,} bad records are set aside in {', '.join(summary.rejected_paths)}"
 
         return Answer(record, lines())
 
@@ -294,9 +296,9 @@ class TextOptions(TokenizerOptions, JobOptions, ReferencePreprocessing, JsonOpti
         bos_token: token that begins a document, where the tokenizer does not say.
         dry_run: show how the first N documents are tokenized, and write nothing.
         json: print one JSON object: num_files, num_ignored, num_shards, num_shards_reused, was_complete, num_documents,
-            num_duplicates, num_doubled, num_blank_lines, num_rejected, rejected_paths, num_text_bytes, num_tokens,
-            dtype, engine, engine_reason, seconds, and in datasets key, split, prefix, num_documents, num_empty,
-            num_sequences, num_tokens, num_bytes of each.
+            num_duplicates, num_blank_lines, num_rejected, rejected_paths, num_text_bytes, num_tokens, dtype, engine,
+            engine_reason, seconds, in datasets key, split, prefix, num_documents, num_empty, num_sequences, num_tokens,
+            num_bytes of each, and in numbers num_doubled.
     """
 
     ONE_OF: ClassVar[OneOf] = {"INPUT (or --input)": ("inputs", "named_inputs")}
@@ -319,8 +321,7 @@ def texts(options: TextOptions) -> Answer:
         preview = preview_corpus(*names, tokenizer, options.settings, count=options.dry_run)
         return Answer(preview, _preview_lines(preview))
     summary = preprocess_corpus(**options.job_arguments(preprocess_corpus, tokenizer=tokenizer))
-    answer = options.answer(summary, num_tokens=summary.num_tokens, paths=summary.rejected_paths)
-    return replace(answer, record={**members(summary), "num_tokens": summary.num_tokens})
+    return options.answer(summary)
 
 
 def _settled(options: TextOptions) -> TextOptions:
@@ -391,9 +392,7 @@ class ChatOptions(TokenizerOptions, JobOptions, JsonOption):
     Attributes:
         input_path: JSON lines (.jsonl; also .gz, .zst, .bz2, .xz), .parquet or .arrow.
         named_input: the input, by an option.
-        json: print one JSON object: prefix, num_documents, num_sequences, num_tokens, num_answer_tokens,
-            num_blank_lines, num_rejected, rejected_path, schema, template, dtype, engine, engine_reason, seconds,
-            was_complete.
+        json: print one JSON object, as `preprocess` does, with num_answer_tokens in numbers.
     """
 
     ONE_OF: ClassVar[OneOf] = {"INPUT (or --input)": ("input_path", "named_input")}
@@ -418,7 +417,7 @@ def chat(options: ChatOptions) -> Answer:
     summary = preprocess_chat(
         **options.job_arguments(preprocess_chat, input_path=path, tokenizer=tokenizer, settings=settings)
     )
-    return options.answer(summary, num_tokens=summary.num_tokens, paths=[summary.rejected_path])
+    return options.answer(summary)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -449,8 +448,8 @@ class MultimodalOptions(TokenizerOptions, JobOptions, ReferenceMultimodal, JsonO
 
     Attributes:
         inputs: JSON lines, or a folder of pairs with equal names, such as cat.txt and cat.jpg.
-        json: print one JSON object: prefix, num_documents, num_text_tokens, num_image_bytes, num_truncated,
-            num_rejected, rejected_path, seconds, was_complete.
+        json: print one JSON object, as `preprocess` does, with num_text_tokens, num_image_bytes and num_truncated in
+            numbers.
     """
 
     inputs: Annotated[tuple[str, ...], Written(metavar="INPUT", is_positional=True)] = ()
@@ -481,7 +480,7 @@ def multimodal(options: MultimodalOptions) -> Answer:
     summary = preprocess_multimodal(
         **options.job_arguments(preprocess_multimodal, input_path=named, tokenizer=tokenizer, settings=settings)
     )
-    return options.answer(summary, num_tokens=summary.num_text_tokens, paths=[summary.rejected_path])
+    return options.answer(summary)
 
 
 def _refuse_template(options: MultimodalOptions, tokenizer: TextTokenizer) -> None:

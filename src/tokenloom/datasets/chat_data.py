@@ -170,7 +170,7 @@ def _tokenized(path: str, config: SFTDatasetConfig) -> str:
                 is_waiting = True
                 time.sleep(_LOOK_SECONDS)
                 continue
-            logger.info("tokenized `%s` into `%s`: %d conversations", path, prefix, summary.num_sequences)
+            logger.info("tokenized `%s` into `%s`: %d records", path, prefix, summary.num_documents)
     return prefix
 
 

@@ -335,7 +335,7 @@ class BlockTokenizer:
     """
 
     def __init__(self, recipe: TextRecipe, choice: EngineChoice, *, num_workers: int) -> None:
-        self._keys = recipe.keys
+        self._keys = recipe.settings.keys
         self._dtype = recipe.dtype
         self._document_tokens = recipe.document_tokens
         tokenizer = recipe.tokenizer

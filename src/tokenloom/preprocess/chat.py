@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, RefusedTextError, StuckRecordError
-from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.roles import PartKind, read_roles
+from tokenloom.indexed.roles import PartKind
 from tokenloom.inputs import InputSlice
 from tokenloom.inputs.find import inspect_input, whole_file
 from tokenloom.inputs.record_format import SliceReader, open_slice
@@ -37,6 +36,7 @@ from tokenloom.preprocess.selection import hash_documents
 from tokenloom.preprocess.settings import ChatSettings
 from tokenloom.preprocess.shard import WorkerThreads
 from tokenloom.preprocess.sharded import JobProgress, Runner
+from tokenloom.preprocess.summary import CorpusSummary
 from tokenloom.setting_types import checked_output_prefix, checked_path
 from tokenloom.storage.json_files import parse_json
 from tokenloom.storage.secrets import admit
@@ -190,11 +190,13 @@ class ConversationTokenizer:
                 bad_lines.append(bad_line(block, record, str(error)))
             else:
                 left_out.pop()
+        column, num_answer_tokens = self._column(documents, number=bundle[0].first_record if bundle else 0)
         return TokenizedBlock(
-            columns=(self._column(documents, number=bundle[0].first_record if bundle else 0),),
+            columns=(column,),
             num_documents=len(documents),
             bad_lines=bad_lines,
             left_out=left_out_of(left_out),
+            numbers={"num_answer_tokens": num_answer_tokens},
         )
 
     def _sequences(self, record: Record) -> list[list[Part]]:
@@ -208,8 +210,8 @@ class ConversationTokenizer:
             raise UnusableLineError(reason)
         return rendered
 
-    def _column(self, documents: Sequence[Sequence[Sequence[Part]]], *, number: int) -> Column:
-        """Returns the tokens and roles of documents."""
+    def _column(self, documents: Sequence[Sequence[Sequence[Part]]], *, number: int) -> tuple[Column, int]:
+        """Returns the tokens and roles of documents, and how many tokens the assistant says, or are of plain text."""
         sequences = [[part.text for part in parts] for document in documents for parts in document]
         encoded = self._encoder.encode(sequences, number=number)
         tokens, lengths, part_stops = encoded.tokens, encoded.lengths, encoded.part_stops
@@ -238,7 +240,7 @@ class ConversationTokenizer:
         if self._hash_texts:
             texts = Texts(texts=["".join(parts) for parts in sequences], document_ends=document_ends)
             hashes = hash_documents([texts], len(documents))
-        return Column(
+        column = Column(
             tokens=tokens.astype(self._dtype),
             lengths=lengths.astype(np.int32),
             document_ends=document_ends,
@@ -249,6 +251,7 @@ class ConversationTokenizer:
             ),
             hashes=hashes,
         )
+        return column, int((part_stops - part_starts)[kinds != PartKind.prompt].sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,11 +271,11 @@ class ConversationRecipe(Recipe):
     template: TemplateSource | None
     sample: Sequence[str]
     stream: SliceReader | None
+    threads_per_process: int = 4  # rendering is Python, and one thread at a time does it
 
     has_roles = True
     documents = "conversations"
     expected = "expected one JSON object per line, or one conversation per row"
-    threads_per_process = 4  # rendering is Python, and one thread at a time does it
 
     def options(self, _key: str, _split: str | None) -> dict[str, Any]:
         """Returns what the manifest says of how the dataset was made."""
@@ -310,43 +313,6 @@ class ConversationRecipe(Recipe):
         return self.stream or Recipe.open(self, slice_, block_bytes=block_bytes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatSummary:
-    """What a run did.
-
-    Attributes:
-        prefix: prefix of the pair and its roles.
-        num_documents: lines or rows that hold conversations.
-        num_sequences: conversations or texts.
-        num_tokens: number of tokens of these, end-of-document tokens included.
-        num_answer_tokens: tokens that the assistant says, or of plain text.
-        num_blank_lines: lines of nothing but white space.
-        num_rejected: bad lines, set aside in the file `rejected_path`, which is None if there were none.
-        schema: schema of the records.
-        template: template that rendered them.
-        dtype: dtype of the tokens.
-        engine, engine_reason: what tokenized, and why.
-        seconds: the run took.
-        was_complete: whether there was nothing to do.
-    """
-
-    prefix: str
-    num_documents: int
-    num_sequences: int
-    num_tokens: int
-    num_answer_tokens: int
-    num_blank_lines: int
-    num_rejected: int
-    rejected_path: str | None
-    schema: str
-    template: str
-    dtype: str
-    engine: str
-    engine_reason: str
-    seconds: float
-    was_complete: bool = False
-
-
 def preprocess_chat(
     input_path: str | os.PathLike[str],
     output_prefix: str | os.PathLike[str],
@@ -360,7 +326,7 @@ def preprocess_chat(
     restart: bool = False,
     overwrite: bool = False,
     progress: Callable[[JobProgress], None] | None = None,
-) -> ChatSummary:
+) -> CorpusSummary:
     """Tokenizes conversations into `PREFIX.bin`, `PREFIX.idx` and `PREFIX.roles`.
 
     A line of JSON or a row of a table becomes a document, each conversation in it a sequence. A conversation is
@@ -411,7 +377,7 @@ def preprocess_chat(
         sample=sample,
         stream=reader if file.is_stream else None,
     )
-    done, _ = run_job(
+    return run_job(
         plan_job(recipe, admit(os.fspath(output_prefix)), [file]),
         num_processes=num_processes,
         num_workers=num_workers,
@@ -421,24 +387,6 @@ def preprocess_chat(
         overwrite=overwrite,
         progress=progress,
         started=started,
-    )
-    [dataset] = done.datasets
-    return ChatSummary(
-        prefix=dataset.prefix,
-        num_documents=dataset.num_documents,
-        num_sequences=dataset.num_sequences,
-        num_tokens=dataset.num_tokens,
-        num_answer_tokens=_num_answer_tokens(dataset.prefix),
-        num_blank_lines=done.num_blank_lines,
-        num_rejected=done.num_rejected,
-        rejected_path=next(iter(done.rejected_paths), None),
-        schema=schema,
-        template="none" if template is None else template.name,
-        dtype=done.dtype,
-        engine=done.engine,
-        engine_reason=done.engine_reason,
-        seconds=done.seconds,
-        was_complete=done.was_complete,
     )
 
 
@@ -462,11 +410,3 @@ def _first_look(
             message = f"{name} takes longer than {seconds:g} seconds for the first records of `{path}`"
             hint = "correct the template, or raise `record_timeout_seconds`"
             raise StuckRecordError(message, hint=hint) from error
-
-
-def _num_answer_tokens(prefix: str) -> int:
-    """Returns how many tokens of a pair the assistant says, or are of plain text."""
-    roles = read_roles(IndexedDataset(prefix))
-    starts = np.concatenate([np.zeros(1, dtype=np.int32), roles.stops])[: len(roles.stops)]
-    starts[roles.offsets[:-1][np.diff(roles.offsets) > 0]] = 0
-    return int((roles.stops - starts)[roles.kinds != PartKind.prompt].sum(dtype=np.int64))

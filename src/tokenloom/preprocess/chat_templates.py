@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tokenloom.errors import TokenizerError
 from tokenloom.inputs.records import UnusableLineError, checked_text, records_of
@@ -39,19 +39,6 @@ class Part:
     is_answer: bool
 
 
-class ChatTemplate(Protocol):
-    """Renders conversations; safe from several threads, and deterministic."""
-
-    name: str
-
-    def render(self, conversation: Conversation) -> list[Part]:
-        """Returns the parts of a conversation, in order; none is empty.
-
-        Raises:
-            UnusableLineError: this conversation cannot be rendered, or its answers cannot be told from the rest.
-        """
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateSource:
     """A template that was found, and not compiled.
@@ -66,7 +53,7 @@ class TemplateSource:
     source: str
     special_tokens: Mapping[str, str] = field(default_factory=dict)
 
-    def compiled(self) -> ChatTemplate:
+    def compiled(self) -> ChatML | JinjaTemplate:
         """Returns what renders.
 
         Raises:
@@ -119,7 +106,7 @@ def _read(path: str) -> str:
         raise TokenizerError(message, hint=f"name a file, or the built-in template {BUILT_IN!r}") from error
 
 
-def first_texts(block: Block | None, template: ChatTemplate | None, schema: Schema) -> list[str]:
+def first_texts(block: Block | None, template: ChatML | JinjaTemplate | None, schema: Schema) -> list[str]:
     """Returns the texts of the first block of an input; bad records are left to the run itself.
 
     Args:
@@ -145,6 +132,11 @@ class ChatML:
     name = BUILT_IN
 
     def render(self, conversation: Conversation) -> list[Part]:
+        """Returns the parts of a conversation, in order; none is empty.
+
+        Raises:
+            UnusableLineError: this conversation cannot be rendered.
+        """
         parts: list[Part] = []
         prompt = ""
         for number, message in enumerate(conversation.messages, 1):
@@ -191,6 +183,7 @@ class JinjaTemplate:
             raise TokenizerError(message) from error
 
     def render(self, conversation: Conversation) -> list[Part]:
+        """Returns the parts of a conversation, see `ChatML`; safe from several threads."""
         try:
             return self._parts(conversation.messages)
         except UnusableLineError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Callable
 
 from tokenloom.errors import ConfigError, StorageError
@@ -37,11 +36,8 @@ def run_job(
     overwrite: bool = False,
     progress: Callable[[JobProgress], None] | None = None,
     started: float,
-) -> tuple[CorpusSummary, Counter[str]]:
+) -> CorpusSummary:
     """Does what of a job is missing, alone or with others that share its folder; see `preprocess_corpus`.
-
-    Returns:
-        what it did, and the recipe's own numbers of all shards; none of these where another call finished it.
 
     Raises:
         TokenloomError: see `preprocess_corpus`.
@@ -72,7 +68,7 @@ def run_job(
                     message = f"`{folder.path}` was removed while this job was working in it"
                     raise StorageError(message, hint="run the same command again") from error
         folder.remove_remains()
-    return corpus_summary(plan, seconds=time.monotonic() - started), Counter()
+    return corpus_summary(plan, seconds=time.monotonic() - started)
 
 
 def _tell_what_is_done(plan: JobPlan, folder: JobFolder, book: ProgressBook) -> int:
@@ -93,7 +89,7 @@ def _work(
     *,
     overwrite: bool,
     started: float,
-) -> tuple[CorpusSummary, Counter[str]]:
+) -> CorpusSummary:
     """Does what of a job is missing, in its folder, which is joined."""
     with book.shown():
         reports, _ = do_and_assemble(
@@ -105,11 +101,7 @@ def _work(
             assemble=lambda reports: assemble(plan, folder, reports, overwrite=overwrite),
             pending=[] if is_remote(plan.prefix) else [output.prefix for output in plan.outputs],
         )
-    numbers = Counter[str]()
-    for report in reports:
-        numbers.update(report.numbers)
-    seconds = time.monotonic() - started
-    return corpus_summary(plan, reports, num_shards_reused=num_reused, seconds=seconds), numbers
+    return corpus_summary(plan, reports, num_shards_reused=num_reused, seconds=time.monotonic() - started)
 
 
 def _check_output_folder(plan: JobPlan) -> None:

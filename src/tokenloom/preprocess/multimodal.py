@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import InputError
-from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.images import IMAGE_MODE, TEXT_MODE, check_image_size, image_to_item
 from tokenloom.indexed.manifests import InputRecord
 from tokenloom.inputs import InputFile, InputSlice
@@ -47,6 +46,7 @@ from tokenloom.preprocess.recipe import Making, Recipe
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.preprocess.settings import MultimodalSettings
 from tokenloom.preprocess.sharded import JobProgress, Runner
+from tokenloom.preprocess.summary import CorpusSummary
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.json_files import UnusableJsonError, parse_json
 from tokenloom.storage.publishing import write_report
@@ -188,6 +188,7 @@ class ImageTokenizer:
         if tokens and self._eod is not None:
             wanted = length + 1 if pad_length is None else pad_length
             tokens = tokens[:wanted] + [self._eod] * (wanted - length)
+        numbers["num_text_tokens"] += len(tokens)
         numbers["num_image_bytes"] += len(image)
         numbers["num_truncated"] += pad_length is not None and length > pad_length
         return text, np.array(tokens, dtype=np.int32), item
@@ -331,11 +332,6 @@ class ImageRecipe(Recipe):
     documents = "pairs"
     expected = "expected JSON lines, or a folder of texts and images with equal names"
 
-    @property
-    def unit(self) -> str | None:
-        """What a record is: a pair of files, of a folder."""
-        return PairBlock.unit if self.is_folder else None
-
     def options(self, _key: str, _split: str | None) -> dict[str, Any]:
         """Returns what the manifest says of how the dataset was made."""
         return {
@@ -380,32 +376,6 @@ def _bundled(blocks: Iterable[Block]) -> Iterator[list[Block]]:
         yield bundle
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MultimodalSummary:
-    """What a run did.
-
-    Attributes:
-        prefix: prefix of the dataset.
-        num_documents: pairs of text and image.
-        num_text_tokens: number of tokens of all texts, what fills them up included.
-        num_image_bytes: size of all image files in bytes; 0 if `was_complete`.
-        num_truncated: texts that were cut off at `pad_length`; 0 if `was_complete`.
-        num_rejected: bad lines or pairs, set aside in the file `rejected_path`, which is None if there were none.
-        seconds: the run took.
-        was_complete: whether there was nothing to do.
-    """
-
-    prefix: str
-    num_documents: int
-    num_text_tokens: int
-    num_image_bytes: int
-    num_truncated: int
-    num_rejected: int
-    rejected_path: str | None
-    seconds: float
-    was_complete: bool = False
-
-
 def preprocess_multimodal(
     input_path: str | os.PathLike[str],
     output_prefix: str | os.PathLike[str],
@@ -419,7 +389,7 @@ def preprocess_multimodal(
     restart: bool = False,
     overwrite: bool = False,
     progress: Callable[[JobProgress], None] | None = None,
-) -> MultimodalSummary:
+) -> CorpusSummary:
     """Writes pairs of text and image as `PREFIX.bin` and `PREFIX.idx`, a document each, in the order of the input.
 
     A document is the tokens of the text (mode 0), then the bytes of the image file as int32 (mode 1): see
@@ -455,9 +425,10 @@ def preprocess_multimodal(
         tokenizer=tokenizer,
         file=_part_of_folder(path, _pairs_in(path)) if is_folder else inspect_input(path, default_format="jsonl"),
         is_folder=is_folder,
+        unit=PairBlock.unit if is_folder else None,
         document_tokens=DocumentTokens(eod=tokenizer.eod if settings.append_eod else None),
     )
-    done, numbers = run_job(
+    return run_job(
         plan_job(recipe, admit(os.fspath(output_prefix)), [recipe.file]),
         num_processes=num_processes,
         num_workers=num_workers,
@@ -467,19 +438,6 @@ def preprocess_multimodal(
         overwrite=overwrite,
         progress=progress,
         started=started,
-    )
-    [dataset] = done.datasets
-    pair = IndexedDataset(dataset.prefix, multimodal=True)
-    return MultimodalSummary(
-        prefix=dataset.prefix,
-        num_documents=dataset.num_documents,
-        num_text_tokens=int(pair.sequence_lengths[pair.sequence_modes == TEXT_MODE].sum(dtype=np.int64)),
-        num_image_bytes=numbers["num_image_bytes"],
-        num_truncated=numbers["num_truncated"],
-        num_rejected=done.num_rejected,
-        rejected_path=next(iter(done.rejected_paths), None),
-        seconds=done.seconds,
-        was_complete=done.was_complete,
     )
 
 

@@ -98,6 +98,10 @@ class Recipe(ABC):
     settings: JobSettings
     tokenizer: TextTokenizer
     document_tokens: DocumentTokens
+    hashes_documents: bool = False
+    threads_per_process: int = 8
+    unit: str | None = None
+    keys: tuple[str, ...] | None = None
 
     is_multimodal: ClassVar[bool] = False
     has_roles: ClassVar[bool] = False
@@ -107,22 +111,6 @@ class Recipe(ABC):
     @property
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(DType.optimal_dtype(self.tokenizer.vocab_size))
-
-    @property
-    def hashes_documents(self) -> bool:
-        return False
-
-    @property
-    def threads_per_process(self) -> int:
-        return 8
-
-    @property
-    def unit(self) -> str | None:
-        return None
-
-    @property
-    def keys(self) -> tuple[str, ...] | None:
-        return None
 
     @abstractmethod
     def of_shards(self) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,10 +58,12 @@ class CorpusSummary:
         was_complete: whether there was nothing to do at all.
         num_documents: found in the input; each was written once per key, or was a duplicate.
         num_duplicates: number of these that were left out because the same texts came before.
-        num_doubled: number of these whose text already spells out a token that was added; 0 if `was_complete`.
         num_blank_lines: lines of nothing but white space.
         num_rejected: bad records, set aside in the files `rejected_paths`.
         num_text_bytes: read, after decompression; 0 if `was_complete`.
+        numbers: further counts, none if `was_complete`. Of text `num_doubled`: texts that already spell out an added
+            token. Of conversations `num_answer_tokens`: tokens that the assistant says, or of plain text. Of images
+            `num_text_tokens`, `num_image_bytes`, and `num_truncated`: texts that were cut off at `pad_length`.
         dtype: dtype of the tokens.
         engine, engine_reason: what tokenized, and why.
         seconds: this call took.
@@ -74,19 +77,24 @@ class CorpusSummary:
     was_complete: bool
     num_documents: int
     num_duplicates: int
-    num_doubled: int
     num_blank_lines: int
     num_rejected: int
     rejected_paths: tuple[str, ...]
     num_text_bytes: int
+    numbers: Mapping[str, int]
     dtype: str
     engine: str
     engine_reason: str
     seconds: float
 
     @property
+    def prefix(self) -> str:
+        """Prefix of the first dataset."""
+        return self.datasets[0].prefix
+
+    @property
     def num_tokens(self) -> int:
-        """Tokens written, over all datasets."""
+        """Tokens written, over all datasets; of images with their bytes."""
         return sum(dataset.num_tokens for dataset in self.datasets)
 
 
@@ -121,6 +129,9 @@ def corpus_summary(
             manifest = manifest_of(dataset)
             assert manifest is not None
             manifests.append(manifest)
+    numbers = Counter[str]()
+    for report in reports:
+        numbers.update(report.numbers)
     ledgers = [manifest.ledger for manifest in manifests]
     num_blank = sum(ledger.num_blank for ledger in ledgers)
     num_rejected = sum(ledger.num_rejected for ledger in ledgers)
@@ -135,11 +146,11 @@ def corpus_summary(
         was_complete=not reports,
         num_documents=sum(ledger.num_read for ledger in ledgers) - num_blank - num_rejected,
         num_duplicates=sum(ledger.num_duplicates for ledger in ledgers),
-        num_doubled=sum(report.numbers.get("num_doubled", 0) for report in reports),
         num_blank_lines=num_blank,
         num_rejected=num_rejected,
         rejected_paths=tuple(map(rejected_path, outputs)),
         num_text_bytes=sum(report.num_text_bytes for report in reports),
+        numbers=numbers,
         dtype=plan.recipe.dtype.name,
         engine=manifests[0].engine or "unknown",
         engine_reason="; ".join(reasons) if reports else "as the manifest tells",

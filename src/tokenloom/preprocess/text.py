@@ -59,22 +59,6 @@ class TextRecipe(Recipe):
     settings: CorpusSettings
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """Keys of the texts."""
-        return self.settings.keys
-
-    @property
-    def hashes_documents(self) -> bool:
-        """Whether duplicates or splits are to be told."""
-        return self.settings.hashes_documents
-
-    @property
-    def threads_per_process(self) -> int:
-        """One for work in pure Python, as a user's own tokenizing may be, if other processes can import its class."""
-        may_be_python = overrides(self.tokenizer, "encode_texts") and type(self.tokenizer).__module__ != "__main__"
-        return 1 if self.settings.split_sentences or may_be_python else _MOST_THREADS
-
-    @property
     def splitter(self) -> SentenceSplitter | None:
         """What cuts texts into sentences; None if nothing does."""
         return SentenceSplitter(keep_newlines=self.settings.keep_newlines) if self.settings.split_sentences else None
@@ -170,7 +154,16 @@ def plan_corpus(
     else:
         target = admit(checked_output_prefix("output_prefix", prefix))
     added = DocumentTokens.of(tokenizer, prepend_bos=settings.prepend_bos, append_eod=settings.append_eod)
-    recipe = TextRecipe(settings=settings, tokenizer=tokenizer, document_tokens=added)
+    # For work in pure Python, as a user's own tokenizing may be, processes that can import its class.
+    is_python = overrides(tokenizer, "encode_texts") and type(tokenizer).__module__ != "__main__"
+    recipe = TextRecipe(
+        settings=settings,
+        tokenizer=tokenizer,
+        document_tokens=added,
+        hashes_documents=settings.hashes_documents,
+        threads_per_process=1 if settings.split_sentences or is_python else _MOST_THREADS,
+        keys=settings.keys,
+    )
     plan = plan_job(recipe, target, found.files, ignored=found.ignored)
     _check_names([dataset for output in plan.outputs for dataset in output.datasets])
     return plan
@@ -261,7 +254,7 @@ def preprocess_corpus(
         message = f"expected `CorpusSettings` as `settings`, found {settings!r}"
         raise ConfigError(message, hint="such as `CorpusSettings(append_eod=True)`")
     plan = plan_corpus(names, output_prefix, load_tokenizer(tokenizer), settings or CorpusSettings())
-    summary, _ = run_job(
+    return run_job(
         plan,
         num_processes=num_processes,
         num_workers=num_workers,
@@ -272,4 +265,3 @@ def preprocess_corpus(
         progress=progress,
         started=started,
     )
-    return summary
