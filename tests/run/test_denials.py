@@ -45,6 +45,15 @@ def test_denials_may_stand_in_any_order(tmp_path):
     assert read_lock(str(tmp_path / "run.lock")) == lock
 
 
+def test_an_amendment_that_denies_nothing_is_refused(tmp_path):
+    make_run(tmp_path)
+    (tmp_path / "list.txt").write_text("# nothing yet\n")
+    before = (tmp_path / "run.toml").read_text(), (tmp_path / "run.lock").read_text()
+    with pytest.raises(ConfigError, match="expected documents to deny, found none: the list is empty"):
+        amend_run(tmp_path / "run.toml", Amendment(position=250, denied=str(tmp_path / "list.txt")))
+    assert ((tmp_path / "run.toml").read_text(), (tmp_path / "run.lock").read_text()) == before
+
+
 def test_a_record_that_comes_once_more_leaves_the_past_as_it_was(tmp_path):
     make_run(tmp_path)
     with_origins(tmp_path)
