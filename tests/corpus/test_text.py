@@ -264,7 +264,7 @@ def test_slow_engine_is_announced_at_once_unless_asked_for(
 def test_eod_that_nobody_names_is_an_error(tmp_path: Path):
     backend = Tokenizer(models.WordLevel({"alpha": 0}, unk_token="alpha"))
     path = write_lines(tmp_path / "in.jsonl", [GOOD])
-    with pytest.raises(MissingTokenError, match="expected one token that ends a document"):
+    with pytest.raises(MissingTokenError, match="has no token for `eod`"):
         preprocess(path, tmp_path / "out", make_tokenizer(backend.to_str()), append_eod=True)
     assert leftovers(tmp_path, path) == []
 

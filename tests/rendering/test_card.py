@@ -48,8 +48,9 @@ def test_a_report_on_packing_shows_every_way_to_plan():
     assert facts[:2] == [["sub-samples", "8"], ["tokens", "32"]]
     assert [row[:4] for row in ways] == [
         ["scheduler", "microbatches", "fill", "padding tokens"],
-        ["padded", "4", "50.0%", "32"],
-        ["dp_balanced", "3", "66.7%", "0"],
-        ["cost_balanced", "2", "100.0%", "0"],
+        ["padded", "4", "50.00%", "32"],
+        ["dp_balanced", "3", "66.67%", "0"],
+        ["cost_balanced", "2", "100.00%", "0"],
+        ["no plan is below", "2", "", ""],
     ]
     assert "<mine>: too & long" in text_of(shown)

@@ -146,7 +146,7 @@ CODECS: Registry[Codec] = Registry(
 """Compressions by the name that messages and manifests have for them."""
 
 
-HEAD_BYTES = 64
+MAGIC_BYTES = 64
 """First bytes of a file that are looked at to tell its compression and its format."""
 
 

@@ -18,7 +18,7 @@ from functools import cache
 
 from tokenloom.errors import ConfigError, InputError, MissingObjectError, StorageError
 from tokenloom.inputs import STDIN, InputFile, InputSlice
-from tokenloom.inputs.codecs import HEAD_BYTES, compression_by_suffix, compression_of
+from tokenloom.inputs.codecs import MAGIC_BYTES, compression_by_suffix, compression_of
 from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.streams import version_of
 from tokenloom.storage.addresses import ObjectVersion, is_remote
@@ -101,8 +101,12 @@ def inspect_input(
     if chosen is None:
         by_head = (name for name, found in FORMATS.items() if head.startswith(found.magics))
         chosen = next(by_head, default_format)
+    if chosen is None and names:
+        message = f"`{path}` is text: expected to be told whether a document is a line or a file"
+        raise ConfigError(message, hint=f"name the format: {' or '.join(names)}")
     if chosen is None:
-        raise _unknown(path, names)
+        message = f"neither the name nor the first bytes of `{path}` tell its format"
+        raise ConfigError(message, hint=f"name the format: {', '.join(FORMATS)}")
     if FORMATS[chosen].compresses_inside and compression != "none":
         message = (
             f"expected {FORMATS[chosen].title} that compresses inside, found a whole file in {compression}: `{path}`"
@@ -111,14 +115,6 @@ def inspect_input(
     if not FORMATS[chosen].compresses_inside and compression == "none":
         compression = compression_of(head)
     return InputFile(path=path, format=chosen, compression=compression, num_bytes=num_bytes, version=change)
-
-
-def _unknown(path: str, names: tuple[str, ...]) -> ConfigError:
-    if names:
-        message = f"`{path}` is text: expected to be told whether a document is a line or a file"
-        return ConfigError(message, hint=f"name the format: {' or '.join(names)}")
-    message = f"neither the name nor the first bytes of `{path}` tell its format"
-    return ConfigError(message, hint=f"name the format: {', '.join(FORMATS)}")
 
 
 def _stream(path: str, input_format: str | None) -> InputFile | None:
@@ -144,11 +140,11 @@ def _look(path: str, version: ObjectVersion | None, *, with_head: bool) -> tuple
     """Returns the size of a file, what tells its version, and its first bytes if they are asked for."""
     if is_remote(path):
         remote = RemoteFile(path, version=version)
-        head = remote.read(0, min(HEAD_BYTES, remote.num_bytes)).tobytes() if with_head else b""
+        head = remote.read(0, min(MAGIC_BYTES, remote.num_bytes)).tobytes() if with_head else b""
         return *version_of(remote.version), head
     with storage_errors("open", path), open(path, "rb", buffering=0) as file:  # those that cannot be read fail here
         status = os.fstat(file.fileno())
-        return status.st_size, str(status.st_mtime_ns), file.read(HEAD_BYTES)
+        return status.st_size, str(status.st_mtime_ns), file.read(MAGIC_BYTES)
 
 
 def cut_inputs(files: Sequence[InputFile], *, shard_bytes: int) -> tuple[Shard, ...]:
@@ -261,18 +257,14 @@ def find_inputs(names: Sequence[str], *, input_format: str | None = None) -> Fou
     if not finder.paths:
         listed = ", ".join(f"`{redacted(name)}`" for name in names) or "nothing"
         what = "input files" if input_format is None else f"files of {input_format}"
-        message = f"expected {what}, found none in {listed}; {_described(finder.ignored)}"
+        ignored = [f"`{path}`" for path in sorted(finder.ignored)]
+        shown = ", ".join(ignored[:3]) + (", ..." if len(ignored) > 3 else "")
+        others = f"{len(ignored)} other files: {shown}" if ignored else "no other files either"
+        message = f"expected {what}, found none in {listed}; {others}"
         raise InputError(message, hint="name the format")
     with ThreadPoolExecutor(_NUM_THREADS) as executor:
         files = tuple(executor.map(finder.inspect, finder.paths))
     return FoundInputs(files=files, ignored=tuple(sorted(finder.ignored)))
-
-
-def _described(ignored: Sequence[str]) -> str:
-    if not ignored:
-        return "no other files either"
-    more = ", ..." if len(ignored) > 3 else ""
-    return f"{len(ignored)} other files: {', '.join(f'`{path}`' for path in sorted(ignored)[:3])}{more}"
 
 
 @dataclass(slots=True, kw_only=True)

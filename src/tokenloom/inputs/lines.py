@@ -34,14 +34,10 @@ _END_BYTES = 64 << 10
 class LineBlock(Block):
     """Some consecutive whole lines of a file.
 
-    The last line of the file may lack its newline.
-
-    Attributes:
-        drops_mark: whether a byte order mark at the beginning of a file is no part of its first line.
+    The last line of the file may lack its newline. A byte order mark at the beginning of a file is no part of it.
     """
 
     unit: ClassVar[str] = "line"
-    drops_mark: ClassVar[bool] = False
 
     @abstractmethod
     def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
@@ -176,7 +172,7 @@ class LineReader(SliceReader):
             while len(head) < MARK_BYTES and (chunk := next(chunks, b"")):
                 head += chunk
             refuse_utf16(self._path, head)
-            yield without_mark(head) if self._new_block.drops_mark else head
+            yield without_mark(head)
         yield from chunks
 
     def _chunks(self) -> Iterator[bytes]:

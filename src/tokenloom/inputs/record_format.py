@@ -169,7 +169,7 @@ class RecordFormat(Protocol):
         Raises:
             ConfigError: one is.
         """
-        return
+        return  # every key, unless a format knows better
 
     def open(self, slice_: InputSlice, options: ReadOptions) -> SliceReader:
         """Returns the reader of a slice.

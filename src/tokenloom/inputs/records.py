@@ -25,16 +25,11 @@ HEAD_BYTES = 1 << 10
 LeftOut = NDArray[np.int64]
 """int64[num_runs, 2], rising: the number of the first record of a run, from 0, and how many records the run has."""
 
-MARK = "\ufeff"
-"""Marks of byte order, as text."""
-
-_UTF8_MARK = MARK.encode()
+_UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 MARK_BYTES = len(_UTF8_MARK)
 """Most bytes of a byte order mark."""
-
-NOT_UTF16 = "expected UTF-8, found the byte order mark of UTF-16"
 
 _KINDS = {
     dict: "an object",
@@ -411,19 +406,14 @@ def value_at(record: Any, key: str) -> Any:
     raise LookupError(key)
 
 
-def begins_as_utf16(head: bytes) -> bool:
-    """Whether a file that begins so is text in UTF-16, which is not read."""
-    return head.startswith(_UTF16_MARKS)
-
-
 def refuse_utf16(path: str, head: bytes) -> None:
     """Refuses a file that begins as text in UTF-16 does.
 
     Raises:
         InputError: it does.
     """
-    if begins_as_utf16(head):
-        message = f"`{path}`: {NOT_UTF16}"
+    if head.startswith(_UTF16_MARKS):
+        message = f"`{path}`: expected UTF-8, found the byte order mark of UTF-16"
         raise InputError(message, hint="convert it: `iconv -f UTF-16 -t UTF-8`")
 
 

@@ -7,7 +7,7 @@ import os
 
 from tokenloom.errors import InputError, MissingObjectError
 from tokenloom.inputs import STDIN, InputFile, InputSlice
-from tokenloom.inputs.codecs import HEAD_BYTES, Read, compression_of, decompressed
+from tokenloom.inputs.codecs import MAGIC_BYTES, Read, compression_of, decompressed
 from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.objects import RemoteFile
@@ -50,7 +50,7 @@ class SliceStream:
             compression = file.compression
             if file.is_stream:
                 with storage_errors("read", file.path):
-                    compression = compression_of(self._file.peek(HEAD_BYTES))
+                    compression = compression_of(self._file.peek(MAGIC_BYTES))
             self.read: Read = decompressed(self._file, file.path, compression, max_window_bytes=max_window_bytes)
         except BaseException:
             self._file.close()

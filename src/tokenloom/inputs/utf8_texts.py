@@ -103,8 +103,4 @@ def utf8_of(texts: Sequence[str]) -> Iterator[bytes | memoryview]:
 
 def encodable(text: str) -> str:
     """Returns the text with each lone surrogate replaced by `?`, as Python's `errors="replace"` does."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
+    return text.encode("utf-8", "replace").decode()

@@ -17,7 +17,7 @@ from tokenloom.preprocess.blocks import rejected_path
 from tokenloom.preprocess.part import ShardReport
 from tokenloom.preprocess.plan import JobPlan, PlannedOutput
 from tokenloom.preprocess.recipe import PlannedDataset
-from tokenloom.storage.publishing import exists_error, recover
+from tokenloom.storage.publishing import exists_error, tidy
 from tokenloom.storage.resolve import exists
 
 _LOGGER = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ def is_finished(plan: JobPlan) -> bool:
     try:
         for output in plan.outputs:
             for planned in output.datasets:
-                recover(idx_path(planned.prefix))
+                tidy(idx_path(planned.prefix))
             manifests = [_finished_manifest(plan, output, planned) for planned in output.datasets]
             if None in manifests or manifests[0] is None:
                 return False

@@ -331,6 +331,13 @@ def recover(key: str) -> bool:
     return True
 
 
+def tidy(key: str) -> None:
+    """Does what `recover` does, and removes what else a dead writer left; leaves a living one alone."""
+    if not is_remote(key) and any(map(os.path.lexists, (journal_path(key), hidden_path(key, "lock")))):
+        with suppress(OutputBusyError):
+            OutputLock(key).release()
+
+
 class OutputLock(AbstractContextManager["OutputLock"]):
     """Excludes other writers of a group until it is released; first recovers what a dead one left.
 

@@ -16,7 +16,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -46,7 +46,6 @@ class Certificate:
         unicode: the version of Unicode that each of them knows, in the same order.
         rules: the normalisers and expressions that cut a text, as `FastEncodable.cutting_rules` words them.
         ranges: code points [start, stop) that the libraries treat differently, rising.
-        identity: first digits of the hash of all of that.
     """
 
     name: str
@@ -54,11 +53,12 @@ class Certificate:
     unicode: tuple[str, str]
     rules: tuple[str, ...]
     ranges: tuple[tuple[int, int], ...]
-    identity: str = field(init=False)
 
-    def __post_init__(self) -> None:
+    @property
+    def identity(self) -> str:
+        """First digits of the hash of what decides which texts the library gets."""
         held = json.dumps([self.libraries, self.rules, self.ranges]).encode()
-        object.__setattr__(self, "identity", hashlib.sha256(held).hexdigest()[:12])
+        return hashlib.sha256(held).hexdigest()[:12]
 
     @property
     def num_code_points(self) -> int:
@@ -80,18 +80,13 @@ def find_certificate(libraries: tuple[str, str], rules: Sequence[str]) -> Certif
 @functools.cache
 def read_table() -> tuple[Certificate, ...]:
     """Returns the certificates that tokenloom ships."""
-    return tuple(_from_row(row) for row in json.loads(TABLE.read_text(encoding="utf-8")))
-
-
-def _from_row(row: dict[str, Any]) -> Certificate:
-    bounds = [[int(bound, 16) for bound in each.split("-")] for each in row["ranges"]]
-    return Certificate(
-        name=row["name"],
-        libraries=tuple(row["libraries"]),
-        unicode=tuple(row["unicode"]),
-        rules=tuple(row["rules"]),
-        ranges=tuple((each[0], each[-1] + 1) for each in bounds),
-    )
+    found = []
+    for row in json.loads(TABLE.read_text(encoding="utf-8")):
+        bounds = [[int(bound, 16) for bound in each.split("-")] for each in row.pop("ranges")]
+        held = {key: tuple(value) for key, value in row.items() if key != "name"}
+        ranges = tuple((each[0], each[-1] + 1) for each in bounds)
+        found.append(Certificate(name=row["name"], ranges=ranges, **held))
+    return tuple(found)
 
 
 _LOGGER = logging.getLogger(__name__)
@@ -280,7 +275,12 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
         TokenizerError: `gigatoken` was asked for and does not support the tokenizer, or gives other ids.
         MissingExtraError: `gigatoken` was asked for and is not installed.
     """
-    _check_request(requested, tokenizer)
+    if requested not in ENGINES:
+        message = f"expected an engine out of {', '.join(ENGINES)}, got {requested!r}"
+        raise ConfigError(message)
+    if requested not in ("auto", FAST_LIBRARY, tokenizer.engine_name):
+        message = f"the engine {requested!r} does not take `{tokenizer.path}`, which is of the kind {tokenizer.kind!r}"
+        raise ConfigError(message, hint=f"expected auto, {FAST_LIBRARY} or {tokenizer.engine_name}")
     truth = ReferenceEngine(tokenizer)
 
     def slow(reason: str, *, fell_back: bool = False) -> EngineChoice:
@@ -298,7 +298,7 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
         engine.certificate = certificate = _certificate_of(tokenizer)
         require_equal(engine, truth, texts)
     except (TokenizerError, MissingExtraError) as error:
-        if requested == "gigatoken":
+        if requested == FAST_LIBRARY:
             raise
         return slow(error.message, fell_back=True)
     spare = [engine]  # not held beyond its use: it will be replaced when it has grown
@@ -329,15 +329,6 @@ def _certificate_of(tokenizer: TextTokenizer) -> Certificate:
     raise TokenizerError(message, hint=hint)
 
 
-def _check_request(requested: str, tokenizer: TextTokenizer) -> None:
-    if requested not in ENGINES:
-        message = f"expected an engine out of {', '.join(ENGINES)}, got {requested!r}"
-        raise ConfigError(message)
-    if requested not in ("auto", FAST_LIBRARY, tokenizer.engine_name):
-        message = f"the engine {requested!r} does not take `{tokenizer.path}`, which is of the kind {tokenizer.kind!r}"
-        raise ConfigError(message, hint=f"expected auto, gigatoken or {tokenizer.engine_name}")
-
-
 def require_equal(engine: Engine, truth: Engine, texts: Sequence[str]) -> None:
     """Compares two engines, of which `truth` is the tokenizer's own library.
 
@@ -348,12 +339,8 @@ def require_equal(engine: Engine, truth: Engine, texts: Sequence[str]) -> None:
     found, expected = _encoded(engine, texts), _encoded(truth, texts)
     if np.array_equal(found.lengths, expected.lengths) and np.array_equal(found.tokens, expected.tokens):
         return
-    for text in texts:
-        _require_equal_ids(engine, truth, text, _encoded(engine, [text]).tokens, _encoded(truth, [text]).tokens)
-    message = (
-        f"`{engine.name}` and `{truth.name}` give different ids for {len(texts)} texts together, but for none alone"
-    )
-    raise TokenizerError(message, hint=f"use the engine `{truth.name}`")
+    for text, ours, theirs in zip(texts, found.rows(), expected.rows(), strict=True):
+        _require_equal_ids(engine, truth, text, ours, theirs)
 
 
 def recheck(engine: Engine, truth: Engine, texts: Sequence[str], encoded: Encoded, *, choice: int) -> None:
@@ -483,11 +470,10 @@ def _return_freed_memory() -> None:
 def one_thread_per_call() -> Iterator[None]:
     """Keeps `tokenizers` from starting threads of its own, unless the user has decided about it."""
     variable = "TOKENIZERS_PARALLELISM"
-    if variable in os.environ:
-        yield
-        return
-    os.environ[variable] = "false"
+    is_decided = variable in os.environ
+    os.environ.setdefault(variable, "false")
     try:
         yield
     finally:
-        os.environ.pop(variable, None)
+        if not is_decided:
+            os.environ.pop(variable, None)

@@ -25,14 +25,13 @@ from tokenloom.tokenizers.text_tokenizer import (
     is_failure,
     joined,
     refusals,
+    sentinel_ids,
     well_known_roles,
 )
 
 TOKENIZER_FILE = "tokenizer.json"
 _CONFIG_FILE = "tokenizer_config.json"
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
-
-_SENTINEL = re.compile(r"<extra_id_(\d+)>")
 
 END_OF_TEXT = "<|endoftext|>"
 """What ends a document of GPT-2; it has an id of its own even where the list lacks it."""
@@ -210,8 +209,7 @@ class HuggingFaceTokenizer(TokenRoles):
         ids = [self.backend.token_to_id(token) for token in spellings if isinstance(token, str)]
         if ids:
             return [number for number in ids if number is not None]
-        matches = {_SENTINEL.fullmatch(token): number for token, number in self._special_ids().items()}
-        return [number for _, number in sorted((int(match[1]), number) for match, number in matches.items() if match)]
+        return sentinel_ids(self._special_ids())
 
     def _special_ids(self) -> dict[str, int]:
         """Returns the special tokens by spelling."""

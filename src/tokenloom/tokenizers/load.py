@@ -181,7 +181,7 @@ def local_file(name: str) -> str | None:
     Args:
         name: a model of Hugging Face's hub, or an encoding of `tiktoken`.
     """
-    if not name or name.startswith(".") or name.count("/") > 1 or is_remote(name):
+    if not name or name.startswith((".", "/", "<")) or name.count("/") > 1 or is_remote(name):
         return None
     from tokenloom.tokenizers.tiktoken_ranks import PUBLISHED  # which takes longer to import than most names need
 

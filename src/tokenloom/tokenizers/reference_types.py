@@ -15,19 +15,16 @@ from tokenloom.tokenizers.plain import NullTokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 from tokenloom.tokenizers.tiktoken_ranks import REFERENCE_PATTERNS, TiktokenDescription, TiktokenTokenizer
 
-TYPES = (
-    *("GPT2BPETokenizer", "GPT2BPE", "HuggingFaceTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer"),
-    *("Llama2Tokenizer", "TikTokenizer", "BertWordPieceLowerCase", "BertWordPieceCase", "NullTokenizer"),
-)
-_NOT_FOR_TEXT = ("MultimodalTokenizer", "NullMultimodalTokenizer", "SFTTokenizer")
-_FILES = {
-    "GPT2BPETokenizer": ("vocab_file", "merge_file"),
-    "GPT2BPE": ("vocab_file", "merge_file"),
-    "BertWordPieceLowerCase": ("vocab_file",),
-    "BertWordPieceCase": ("vocab_file",),
+_SENTENCEPIECE = ("SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer")
+TYPES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("GPT2BPETokenizer", "GPT2BPE"), ("vocab_file", "merge_file")),
+    **dict.fromkeys(("HuggingFaceTokenizer", *_SENTENCEPIECE, "TikTokenizer"), ("tokenizer_model",)),
+    **dict.fromkeys(("BertWordPieceLowerCase", "BertWordPieceCase"), ("vocab_file",)),
     "NullTokenizer": (),
 }
-"""The files that a type reads, if not a `tokenizer_model`."""
+"""The types of tokenizers, and the files that each reads."""
+
+_NOT_FOR_TEXT = ("MultimodalTokenizer", "NullMultimodalTokenizer", "SFTTokenizer")
 
 _TIKTOKEN_ROLES = ("<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>")
 _TIKTOKEN_SIZE = 1 << 17
@@ -98,7 +95,7 @@ def load_reference_tokenizer(
     if name not in TYPES:
         message = f"expected a tokenizer type out of {', '.join(TYPES)}, found {name!r}"
         raise ConfigError(message)
-    _check_files(options, _FILES.get(name, ("tokenizer_model",)))
+    _check_files(options, TYPES[name])
     model, vocabulary = options.tokenizer_model or "", options.vocab_file or ""
     added = options.special_tokens or ()
     if name == "NullTokenizer":
@@ -107,19 +104,17 @@ def load_reference_tokenizer(
         return _tiktoken(options, model, eod_token)
     if name in ("GPT2BPETokenizer", "GPT2BPE"):
         return load_gpt2(vocabulary, options.merge_file or "", added=added, eod_token=eod_token)
-    if name == "BertWordPieceLowerCase":
-        return load_wordpiece(vocabulary, lowercase=True, added=added, eod_token=eod_token)
-    if name == "BertWordPieceCase":
-        sentinels = tuple(f"<extra_id_{number}>" for number in range(_NUM_SENTINELS))
-        return load_wordpiece(vocabulary, lowercase=False, added=sentinels, eod_token=eod_token)
+    if name.startswith("Bert"):
+        is_lower = name == "BertWordPieceLowerCase"
+        added = added if is_lower else tuple(f"<extra_id_{number}>" for number in range(_NUM_SENTINELS))
+        return load_wordpiece(vocabulary, lowercase=is_lower, added=added, eod_token=eod_token)
     if added:
         message = f"special tokens cannot be added to a tokenizer of the type {name}"
         raise ConfigError(message, hint="keep them in its own files")
-    is_hugging_face = name == "HuggingFaceTokenizer"
-    if not is_hugging_face and not options.sentencepiece_ignores_white_space:
+    if name in _SENTENCEPIECE and not options.sentencepiece_ignores_white_space:
         message = "white space is read as the SentencePiece model says, found that it is to be kept"
         raise ConfigError(message, hint="train the model without `remove_extra_whitespaces`")
-    return load_tokenizer(model, kind="auto" if is_hugging_face else "sentencepiece", eod_token=eod_token)
+    return load_tokenizer(model, kind="sentencepiece" if name in _SENTENCEPIECE else "auto", eod_token=eod_token)
 
 
 def _check_files(options: ReferenceTokenizerOptions, needed: tuple[str, ...]) -> None:

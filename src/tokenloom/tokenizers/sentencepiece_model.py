@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -15,9 +14,14 @@ from tokenloom.forks import cached_property
 from tokenloom.inputs.utf8_texts import encodable
 from tokenloom.optional import require
 from tokenloom.tokenizers.kinds import TokenizerKind
-from tokenloom.tokenizers.text_tokenizer import Encoded, TokenRoles, joined, require_known_ids, well_known_roles
-
-_SENTINEL = re.compile(r"<extra_id_(\d+)>")
+from tokenloom.tokenizers.text_tokenizer import (
+    Encoded,
+    TokenRoles,
+    joined,
+    require_known_ids,
+    sentinel_ids,
+    well_known_roles,
+)
 
 
 def _spelled(role: str) -> tuple[str, str]:
@@ -53,10 +57,7 @@ class SentencePieceTokenizer(TokenRoles):
         self._options: dict[str, Any] = {"eod_token": eod_token, "bos_token": bos_token}
         self._data = data
         super().__init__(path, hashlib.sha256(data).hexdigest(), self._find_roles(path, eod_token, bos_token))
-        sentinels = {_SENTINEL.fullmatch(piece): number for number, piece in self.inv_vocab.items()}
-        self.additional_special_tokens_ids: list[int] = [
-            number for _, number in sorted((int(match[1]), number) for match, number in sentinels.items() if match)
-        ]
+        self.additional_special_tokens_ids: list[int] = sentinel_ids(self.vocab)
 
     def __reduce__(self) -> tuple[Callable[..., SentencePieceTokenizer], tuple[Any, ...]]:
         return partial(SentencePieceTokenizer, **self._options), (self.path, self._data)

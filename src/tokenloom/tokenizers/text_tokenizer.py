@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, MissingTokenError, RefusedTextError, TokenizerError, TokenloomError
 
 _MOST_REASON_CHARACTERS = 500
+_SENTINEL = re.compile(r"<extra_id_(\d+)>")
 
 
 def is_failure(error: BaseException) -> bool:
@@ -233,6 +235,12 @@ def well_known_roles(
         if len(found) == 1:
             roles[role] = ids[found[0]]
     return roles
+
+
+def sentinel_ids(ids: Mapping[str, int]) -> list[int]:
+    """Returns the ids of the tokens that are spelled as T5's sentinels, in their order."""
+    matches = {_SENTINEL.fullmatch(token): number for token, number in ids.items()}
+    return [number for _, number in sorted((int(match[1]), number) for match, number in matches.items() if match)]
 
 
 def describe_tokens(tokens: Sequence[str]) -> str:

@@ -38,9 +38,7 @@ def test_a_saved_dataset_is_its_files_in_its_order(datasets, tmp_path: Path):
     )
     assert found_in(tmp_path, find_inputs([str(tmp_path / "x" / "hf")]))[0] == [f"x/hf/{name}" for name in names[::-1]]
     (tmp_path / "x" / "hf" / names[1]).unlink()
-    with pytest.raises(
-        InputError, match=rf"the saved dataset `.*/hf` lacks 1 of its 3 files, the first is '{names[1]}'"
-    ):
+    with pytest.raises(InputError, match=rf"the saved dataset `.*/hf` lacks 1 of its 3 files, first '{names[1]}'"):
         find_inputs([str(tmp_path / "x" / "hf")])
 
 
@@ -63,5 +61,5 @@ def test_rows_that_are_chosen_by_indices_are_refused(datasets, tmp_path: Path):
         find_inputs([str(tmp_path)])
     assert "flatten_indices" in caught.value.hint
     state.write_text("{")
-    with pytest.raises(InputError, match=r"`.*state\.json` is not JSON"):
+    with pytest.raises(InputError, match=r"`.*state\.json` is no object in JSON"):
         find_inputs([str(tmp_path)])

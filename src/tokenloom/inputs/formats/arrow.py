@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tokenloom.errors import ConfigError, InputError
-from tokenloom.inputs import InputFile, InputSlice
+from tokenloom.inputs import InputSlice
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat
 from tokenloom.inputs.tables import TableReader, columns_of
 from tokenloom.optional import require
@@ -28,7 +28,11 @@ class ArrowReader(TableReader):
         self._num_done = 0  # record batches of a file, bytes of a stream
         self._is_file = not is_pipe and self._source.read_at(len(FILE_MAGIC), 0) == FILE_MAGIC
         if not is_pipe and not self._is_file:
-            _check_end(self._source, slice_.file)
+            if (
+                self._source.read_at(4, max(0, slice_.file.num_bytes - 4)) != _END_OF_STREAM
+            ):  # its writer did not finish
+                message = f"`{self._path}`: the Arrow stream has no end mark"
+                raise InputError(message, hint="the file is truncated or still being written")
             self._source.seek(0)
         open_table = ipc.open_file if self._is_file else ipc.open_stream
         self._table = open_table(self._source)
@@ -70,51 +74,12 @@ def _validated(batch: Any, arrow: Any) -> Any:
     return batch
 
 
-def _check_end(source: Any, file: InputFile) -> None:
-    """Refuses a stream on disk that does not end with its end mark: whoever wrote it did not finish."""
-    if source.read_at(4, max(0, file.num_bytes - 4)) != _END_OF_STREAM:
-        message = f"`{file.path}`: the Arrow stream has no end mark"
-        raise InputError(message, hint="the file is truncated or still being written")
-
-
-def _saved_files(folder: str, names: Iterable[str], read: Callable[[str], bytes]) -> list[str] | None:
-    """Returns the files of a saved dataset, in its order; None if a folder holds none."""
-    found = set(names)
-    if _SPLITS in found:
-        splits = _json(f"{folder}/{_SPLITS}", read).get("splits") or []
-        message = (
-            f"expected one split, found the saved dataset `{folder}` with the splits {', '.join(splits) or 'none'}"
-        )
-        raise ConfigError(
-            message, hint="name the folder of each: " + ", ".join(f"`{folder}/{each}`" for each in splits)
-        )
-    if _STATE not in found:
-        return None
-    state = _json(f"{folder}/{_STATE}", read)
-    if "_data_files" not in state:
-        return None  # somebody else's
-    if state.get("_indices_data_files"):
-        message = f"the rows of the saved dataset `{folder}` are chosen by indices, which are not applied"
-        raise InputError(message, hint="save it anew: `dataset.flatten_indices().save_to_disk(...)`")
-    files = [each["filename"] for each in state["_data_files"]]
-    if missing := [name for name in files if name not in found]:
-        message = (
-            f"the saved dataset `{folder}` lacks {len(missing)} of its {len(files)} files, the first is {missing[0]!r}"
-        )
-        raise InputError(message)
-    return files
-
-
 def _json(path: str, read: Callable[[str], bytes]) -> dict[str, Any]:
     try:
-        value = parse_json(read(path))
-    except ValueError as error:
-        message = f"`{path}` is not JSON: {error}"
+        return dict(parse_json(read(path)))
+    except (TypeError, ValueError) as error:
+        message = f"`{path}` is no object in JSON: {error}"
         raise InputError(message) from error
-    if not isinstance(value, dict):
-        message = f"`{path}`: expected an object, found {type(value).__name__}"
-        raise InputError(message)
-    return value
 
 
 class ArrowFormat(RecordFormat):
@@ -126,8 +91,31 @@ class ArrowFormat(RecordFormat):
     compresses_inside = True
 
     def saved_files(self, folder: str, names: Sequence[str], read: Callable[[str], bytes]) -> Sequence[str] | None:
-        """Returns the files of a saved dataset; see `RecordFormat`."""
-        return _saved_files(folder, names, read)
+        """Returns the files of a saved dataset, in its order; see `RecordFormat`."""
+        found = set(names)
+        if _SPLITS in found:
+            splits = _json(f"{folder}/{_SPLITS}", read).get("splits") or []
+            message = (
+                f"expected one split, found the saved dataset `{folder}` with the splits {', '.join(splits) or 'none'}"
+            )
+            raise ConfigError(
+                message, hint="name the folder of each: " + ", ".join(f"`{folder}/{each}`" for each in splits)
+            )
+        if _STATE not in found:
+            return None
+        state = _json(f"{folder}/{_STATE}", read)
+        if "_data_files" not in state:
+            return None  # somebody else's
+        if state.get("_indices_data_files"):
+            message = f"the rows of the saved dataset `{folder}` are chosen by indices, which are not applied"
+            raise InputError(message, hint="save it anew: `dataset.flatten_indices().save_to_disk(...)`")
+        files = [each["filename"] for each in state["_data_files"]]
+        if missing := [name for name in files if name not in found]:
+            message = (
+                f"the saved dataset `{folder}` lacks {len(missing)} of its {len(files)} files, first {missing[0]!r}"
+            )
+            raise InputError(message)
+        return files
 
     def open(self, slice_: InputSlice, options: ReadOptions) -> ArrowReader:
         """Returns the reader of a file; see `RecordFormat`."""

@@ -153,24 +153,24 @@ class _EndedText(io.RawIOBase):
         super().close()
 
 
-class DelimitedFormat(RecordFormat):
-    """A row of fields per record, with one delimiter.
+class Csv(RecordFormat):
+    """A row of fields per record, commas between them."""
 
-    Args:
-        title: how messages call it.
-        suffixes: suffixes of its files.
-        delimiter: the character between fields.
-    """
-
-    def __init__(self, *, title: str, suffixes: tuple[str, ...], delimiter: str) -> None:
-        self.title = title
-        self.suffixes = suffixes
-        self.delimiter = delimiter
+    title: str = "CSV"
+    suffixes: tuple[str, ...] = (".csv",)
+    delimiter = ","
 
     def open(self, slice_: InputSlice, options: ReadOptions) -> DelimitedReader:
         """Returns the reader of a file; see `RecordFormat`."""
         return DelimitedReader(slice_, options, self.delimiter)
 
 
-CSV = DelimitedFormat(title="CSV", suffixes=(".csv",), delimiter=",")
-TSV = DelimitedFormat(title="TSV", suffixes=(".tsv", ".tab"), delimiter="\t")
+class Tsv(Csv):
+    """A row of fields per record, tabs between them."""
+
+    title = "TSV"
+    suffixes = (".tsv", ".tab")
+    delimiter = "\t"
+
+
+CSV, TSV = Csv(), Tsv()

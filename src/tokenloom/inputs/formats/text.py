@@ -11,13 +11,11 @@ from tokenloom.inputs.lines import LineBlock, LineReader
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat, SliceReader
 from tokenloom.inputs.records import (
     HEAD_BYTES,
-    NOT_UTF16,
     Block,
     NumberedRecord,
     ParsedBlock,
     Texts,
     UnusableLineError,
-    begins_as_utf16,
     check_text_keys,
     decoded,
     without_mark,
@@ -31,8 +29,6 @@ class TextLineBlock(LineBlock):
     """Lines that are texts."""
 
     __slots__ = ()
-
-    drops_mark = True
 
     def plain_texts(self, keys: Sequence[str]) -> ParsedBlock | None:
         """Returns the lines, by a kernel that makes no Python objects of them."""
@@ -85,18 +81,13 @@ class FileBlock(Block):
 
     def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
         """Yields the text."""
-        is_blank = not self.data.strip()
-        value = None if is_blank else _text_of(self.data)
-        yield NumberedRecord(self.first_record, value, self.data, is_blank=is_blank)
-
-
-def _text_of(data: bytes) -> Any:
-    if begins_as_utf16(data):
-        return UnusableLineError(NOT_UTF16)
-    try:
-        return {TEXT_KEY: decoded(without_mark(data))}
-    except UnusableLineError as error:
-        return error
+        value: Any = None
+        if self.data.strip():
+            try:
+                value = {TEXT_KEY: decoded(without_mark(self.data))}
+            except UnusableLineError as error:
+                value = error
+        yield NumberedRecord(self.first_record, value, self.data, is_blank=value is None)
 
 
 class FileReader(SliceReader):
