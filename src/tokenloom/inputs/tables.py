@@ -122,7 +122,10 @@ class TableReader(SliceReader):
                 batch = next(batches, None)
             if batch is None:
                 break
-            self._check_size(batch)
+            if batch.nbytes > (most := self._limits.memory_bytes):
+                row = self._first_record + self._num_read_rows
+                message = f"`{self._path}` row {row}: a batch takes {batch.nbytes} bytes, more than {most}"
+                raise InputError(message, hint="write smaller batches or row groups, or allow more with `memory_bytes`")
             self._num_read_rows += len(batch)
             for piece in self._pieces(batch):
                 if pending and num_pending_bytes + piece.nbytes > self.block_bytes:
@@ -133,13 +136,6 @@ class TableReader(SliceReader):
             del batch
         if pending:
             yield self._block(pending)
-
-    def _check_size(self, batch: Any) -> None:
-        """Refuses a decoded batch that takes too much memory."""
-        if batch.nbytes > (most := self._limits.memory_bytes):
-            row = self._first_record + self._num_read_rows
-            message = f"`{self._path}` row {row}: a batch takes {batch.nbytes} bytes, more than {most}"
-            raise InputError(message, hint="write smaller batches or row groups, or allow more with `memory_bytes`")
 
     def _pieces(self, batch: Any) -> Iterator[Any]:
         """Yields views of the rows of a batch, each of a block at most or a single row."""
