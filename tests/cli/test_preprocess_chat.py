@@ -54,5 +54,5 @@ def test_a_template_that_never_ends_is_ended_at_the_limit(chat, tmp_path, capsys
     )
     assert cli.main([*chat, "--chat-template", "loops.jinja", "--record-timeout-seconds", "0.5"]) == 1
     said = capsys.readouterr().err
-    assert "loops.jinja takes longer than 0.5 seconds for the first records of `chat.jsonl`" in said
+    assert "loops.jinja takes longer than 0.5 seconds for the first record of `chat.jsonl`" in said
     assert "raise `--record-timeout-seconds`" in said

@@ -180,7 +180,7 @@ def test_a_template_that_loops_on_the_first_record_is_named_with_the_limit(tmp_p
     path = write_lines(tmp_path / "chat.jsonl", [talk(1)])
     template = tmp_path / "template.jinja"
     template.write_text(LOOPS.replace("99999", "999", 1))  # some seconds
-    message = r"template\.jinja takes longer than 0\.5 seconds for the first records of `.*chat\.jsonl`"
+    message = r"template\.jinja takes longer than 0\.5 seconds for the first record of `.*chat\.jsonl`"
     with pytest.raises(StuckRecordError, match=message) as caught:
         run(path, tmp_path / "out", tokenizer, chat_template=str(template), record_timeout_seconds=0.5)
     assert "`record_timeout_seconds`" in caught.value.hint

@@ -393,20 +393,23 @@ def preprocess_chat(
 def _first_look(
     first: Block | None, tokenizer: HuggingFaceTokenizer, settings: ChatSettings, *, path: str
 ) -> tuple[Schema, TemplateSource | None, list[str]]:
-    """Returns the schema of the first block, the template, and the texts that it makes of the block."""
-
-    def look() -> tuple[Schema, TemplateSource | None, list[str]]:
-        schema = settings.schema or schema_of(first)
-        template = None if schema == "text" else find_chat_template(tokenizer, settings.chat_template)
-        return schema, template, first_texts(first, None if template is None else template.compiled(), schema)
-
+    """Returns the schema of the first block, the template, and the texts that it makes of the block in a while."""
+    texts: list[str] = []
     seconds = settings.record_timeout_seconds
     with WorkerThreads(1) as threads:  # in this thread, an interruption would hit `orjson` as it starts
+        schema = settings.schema or threads.submit(partial(schema_of, first)).result()
+        template = None if schema == "text" else find_chat_template(tokenizer, settings.chat_template)
+
+        def render() -> None:
+            texts.extend(first_texts(first, None if template is None else template.compiled(), schema))
+
         try:
-            return threads.submit(look).result(timeout=seconds)
+            threads.submit(render).result(timeout=seconds)
         except TimeoutError as error:
             threads.is_left = True
-            name = settings.chat_template or "the tokenizer's chat template"
-            message = f"{name} takes longer than {seconds:g} seconds for the first records of `{path}`"
-            hint = "correct the template, or raise `record_timeout_seconds`"
-            raise StuckRecordError(message, hint=hint) from error
+            if not texts:
+                name = "reading" if template is None else template.name
+                message = f"{name} takes longer than {seconds:g} seconds for the first record of `{path}`"
+                hint = "correct the template, or raise `record_timeout_seconds`"
+                raise StuckRecordError(message, hint=hint) from error
+    return schema, template, list(texts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -106,24 +106,22 @@ def _read(path: str) -> str:
         raise TokenizerError(message, hint=f"name a file, or the built-in template {BUILT_IN!r}") from error
 
 
-def first_texts(block: Block | None, template: ChatML | JinjaTemplate | None, schema: Schema) -> list[str]:
-    """Returns the texts of the first block of an input; bad records are left to the run itself.
+def first_texts(block: Block | None, template: ChatML | JinjaTemplate | None, schema: Schema) -> Iterator[str]:
+    """Yields the texts of the first block of an input; bad records are left to the run itself.
 
     Args:
         block: the block; None if there is none.
         template: template of conversations; None for the schema `text`.
         schema: schema of the records.
     """
-    texts: list[str] = []
     for record in () if block is None else records_of(block):
         with suppress(UnusableLineError):
             found = read_record(record.value, schema)
             if template is not None:
-                rendered = [template.render(conversation) for conversation in found.conversations]
-                texts += ["".join(part.text for part in parts) for parts in rendered]
+                for conversation in found.conversations:
+                    yield "".join(part.text for part in template.render(conversation))
             elif found.text is not None:
-                texts.append(found.text)
-    return texts
+                yield found.text
 
 
 class ChatML:

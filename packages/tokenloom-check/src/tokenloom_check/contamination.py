@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, MissingTokenError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.inputs.find import find_inputs, whole_file
+from tokenloom.inputs.limits import ReadLimits
 from tokenloom.inputs.record_format import open_slice
 from tokenloom.inputs.records import documents_between, parse_block
 from tokenloom.inputs.utf8_texts import utf8_texts
@@ -63,6 +64,7 @@ _OVERLAP_TOKENS = 1 << 16
 _BLOCK_TOKENS = 1 << 21
 _MOST_HITS = 10_000_000
 _BLOCK_BYTES = 1 << 20
+_LIMITS = ReadLimits(max_record_bytes=1 << 28)
 
 
 def words_of(text: str) -> list[str]:
@@ -179,7 +181,7 @@ def read_benchmarks(
     texts: list[str] = []
     items, files, records = list[int](), list[int](), list[int]()
     for number, file in enumerate(inputs):
-        with closing(open_slice(whole_file(file), block_bytes=_BLOCK_BYTES, keys=fields)) as reader:
+        with closing(open_slice(whole_file(file), block_bytes=_BLOCK_BYTES, keys=fields, limits=_LIMITS)) as reader:
             for block in reader.blocks():
                 parsed = parse_block(block, fields)
                 if parsed.bad_lines:
