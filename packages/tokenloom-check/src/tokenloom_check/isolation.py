@@ -329,7 +329,8 @@ class _Search:
         """Returns a leak with the first module whose output differs, of the document, between the batch and values."""
         is_alone = leak.other is None
         before = self._events(self.packed.batch, leak.document)
-        again = [self._events(self.packed.batch, leak.document, rounded=seed if is_alone else None) for seed in (7, 8)]
+        roundings = range(7, 11) if is_alone else (None, None)  # a document has few tokens: two would not tell
+        again = [self._events(self.packed.batch, leak.document, rounded=seed) for seed in roundings]
         after = self._events(values, None if is_alone else leak.document)
         for old, new, *repeats in zip(before, after, *again, strict=False):
             if old[:2] != new[:2]:
