@@ -119,11 +119,6 @@ class Timeline:
                 asked = asked[found[asked] < 0]
         return found
 
-    def num_given(self, segment: int, source: int, offset: int) -> int:
-        """Returns how many takes of a source are given out by the first mixing blocks of a segment."""
-        leaf = self.entered(segment).leaf_of(source)
-        return 0 if leaf is None else int(self.mixed(segment).counts(offset)[leaf])
-
     def num_taken(self, segment: int, offset: int) -> Int64s:
         """Returns how many takes of each leaf stand at the first positions of a segment: int64[num_leaves].
 
@@ -136,17 +131,6 @@ class Timeline:
             leaves, _ = mixed.locate(np.arange(first, offset, dtype=np.int64))
             counts += np.bincount(leaves, minlength=len(counts))
         return counts
-
-    def positions_of_takes(self, segment: int, source: int, takes: Int64s) -> Int64s:
-        """Returns where takes of a source stand, which count from the start of a segment: int64[num_takes].
-
-        A cut may leave them over: then the positions lie behind the end of the segment.
-        """
-        found = self._segment(segment)
-        leaf = found.entered.leaf_of(source)
-        leaves = np.full(len(takes), -1 if leaf is None else leaf, dtype=np.int32)
-        positions: Int64s = found.mixed.offsets(leaves, takes) + found.entered.start
-        return positions
 
     def walk_of(self, source: int, walk: int) -> Walk:
         """Returns what a walk of a source goes over."""
