@@ -78,7 +78,7 @@ def random_stage(draw, name: str, names: list[str]):
 def sized(one, start: int, lock: RunLock, size: int | None):
     """A stage with a number of samples instead of what it said; its weights stay what they were."""
     if one.passes is not None:
-        found = next(each.weights for each in lock.segments if each.stage == one.name)
+        found = max((each.weights for each in lock.segments if each.stage == one.name), key=len)
         weights = tuple((lock.sources[number].name, weight) for number, weight in found)
         one = replace(one, passes=None, weights=weights)
     return replace(one, samples=size, tokens=None)

@@ -117,6 +117,7 @@ class LockedSegment:
         stretch_length: tokens of the stretches that passes which begin here are cut into, since windows of another
             length are to go on with them; None where no other length follows.
         planned: positions that it was to have when it was begun, which stretches go by; None for `num_samples`.
+        exhausted: numbers of sources of its stage that had been read `max_passes` times; None for none.
     """
 
     stage: str
@@ -127,6 +128,7 @@ class LockedSegment:
     weights: tuple[tuple[int, int], ...]
     stretch_length: int | None = field(default=None, metadata=MAY_BE_MISSING)
     planned: int | None = field(default=None, metadata=MAY_BE_MISSING)
+    exhausted: tuple[int, ...] | None = field(default=None, metadata=MAY_BE_MISSING)
 
     @property
     def stop(self) -> int | None:
@@ -400,7 +402,8 @@ class _RowReader:
         if "pairs" in members:
             return LockedSource(**{**members, "pairs": tuple(members["pairs"])})
         if "stage" in members:
-            return LockedSegment(**{**members, "weights": _tuples(members["weights"])})
+            exhausted = tuple(members["exhausted"]) if "exhausted" in members else None
+            return LockedSegment(**{**members, "weights": _tuples(members["weights"]), "exhausted": exhausted})
         if "start" in members:
             documents = tuple((source, tuple(chosen)) for source, chosen in members["documents"])
             return LockedDenial(start=members["start"], documents=documents)

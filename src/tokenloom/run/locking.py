@@ -13,7 +13,6 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -361,6 +360,7 @@ class _Resolving:
         self._progress = Progress(sources, settings)
         self._stretches = _stretch_lengths(settings)
         self._consumed = consumed
+        self._has_caps = any(source.max_passes is not None for source in sources)
         self._old_caps = [source.max_passes for source in (() if old is None else old.sources)]
         begun = [segment for segment in old.segments if segment.start < consumed] if old is not None else []
         self._history = {segment.start: segment for segment in begun}
@@ -409,6 +409,11 @@ class _Resolving:
             weights=kept,
             stretch_length=self._stretches[stage.name] if read is None else read.stretch_length,
             planned=None if read is None else read.planned,
+            exhausted=tuple(sorted(gone))
+            if read is None and self._has_caps
+            else None
+            if read is None
+            else read.exhausted,
         )
         entered = self._progress.enter(segment)
         if read is None:
@@ -449,14 +454,18 @@ class _Resolving:
     def _gone(self, stage: StageSettings, weights: Weights, read: LockedSegment | None) -> set[int]:
         """Returns the sources of a stage that are not read from here on: those that have been read often enough.
 
-        Of a segment that was begun those are what it lacks, where their pass was over: caps may have been others then.
+        Of a segment that was begun those are what it says, or in older locks what has a cap; that may be another now.
         """
         sources = {source for source, _ in weights}
         if read is not None:
-            sources -= {source for source, _ in read.weights}
-            return {
-                each for each in sources if each >= len(self._old_caps) or self._was_over(each, stage.sequence_length)
+            caps, said = self._old_caps, read.exhausted
+            lacking = sources - {source for source, _ in read.weights}
+            old = {
+                each
+                for each in lacking
+                if each < len(caps) and (caps[each] is not None if said is None else each in said)
             }
+            return old | {each for each in lacking if each >= len(caps)}
         if stage.on_exhausted == "repeat":
             return set()
         return {source for source in sources if not self._may_read(source, stage.sequence_length)}
@@ -465,14 +474,6 @@ class _Resolving:
         """Whether a source may be read from here on, by the caps of today."""
         cap = self._sources[source].max_passes
         return cap is None or self._progress.may_take(source, self.position, sequence_length, cap) > 0
-
-    def _was_over(self, source: int, sequence_length: int) -> bool:
-        """Whether the cap of the old lock forbids the next window of a source, or another cap that one and no other."""
-        may_take = partial(self._progress.may_take, source, self.position, sequence_length)
-        if (cap := self._old_caps[source]) is not None and may_take(cap) <= 0:
-            return True
-        begun, unread = self._progress.num_begun(source), int(self._progress.unread.get(source, 0))
-        return any(may_take(cap) == 0 for cap in range(max(1, begun - unread - 2), begun + 1))
 
     def _return(self, stage: StageSettings, gone: set[int]) -> bool:
         """Whether sources that a segment does not read may be read again, by the caps of today."""
