@@ -263,7 +263,11 @@ def locks(draw):
         weights = tuple((number, draw(st.integers(1, 2**50))) for number in sorted(draw(numbers)))
         mixed_as = draw(st.none() | st.integers(size, 2**41))
         sizes = {"start": start, "num_samples": size, "mixed_as": mixed_as}
-        segments.append(LockedSegment(stage=draw(NAMES), **sizes, sequence_length=4, weights=weights))
+        shared = {"stretch_length": draw(st.none() | st.just(8)), "planned": draw(st.none() | COUNTS)}
+        exhausted = draw(st.none() | st.builds(tuple, numbers.map(sorted)))
+        segments.append(
+            LockedSegment(stage=draw(NAMES), **sizes, sequence_length=4, weights=weights, **shared, exhausted=exhausted)
+        )
         start += size
     counts = [sum(pair.num_documents for pair in source.pairs) for source in sources]
 
