@@ -77,6 +77,7 @@ def test_hostile_names_of_folders_and_files_are_texts(pages, explored, tmp_path)
         page.evaluate("location.hash = '#/documents?document=1'")
         expect(page.locator(".detail")).to_contain_text(r"onerror=globalThis.owned=4>\u202e&amp;.jsonl:2")
         check_harmless(page)
+        page.close()  # before its server ends, which it may ask for more
 
 
 def test_an_error_is_told_in_its_place_and_tried_again(pages, explored):
