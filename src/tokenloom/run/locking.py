@@ -401,6 +401,9 @@ class _Resolving:
         kept = _smallest({source: weight for source, weight in weights if source not in gone})
         if not kept or (gone and read is None and stage.on_exhausted == "stop"):
             return False
+        exhausted = tuple(sorted(gone)) if self._has_caps else None
+        if read is not None:
+            exhausted = read.exhausted
         segment = LockedSegment(
             stage=stage.name,
             start=start,
@@ -409,11 +412,7 @@ class _Resolving:
             weights=kept,
             stretch_length=self._stretches[stage.name] if read is None else read.stretch_length,
             planned=None if read is None else read.planned,
-            exhausted=tuple(sorted(gone))
-            if read is None and self._has_caps
-            else None
-            if read is None
-            else read.exhausted,
+            exhausted=exhausted,
         )
         entered = self._progress.enter(segment)
         if read is None:
@@ -458,14 +457,11 @@ class _Resolving:
         """
         sources = {source for source, _ in weights}
         if read is not None:
-            caps, said = self._old_caps, read.exhausted
+            known = read.exhausted
+            if known is None:
+                known = tuple(number for number, cap in enumerate(self._old_caps) if cap is not None)
             lacking = sources - {source for source, _ in read.weights}
-            old = {
-                each
-                for each in lacking
-                if each < len(caps) and (caps[each] is not None if said is None else each in said)
-            }
-            return old | {each for each in lacking if each >= len(caps)}
+            return {each for each in lacking if each in known or each >= len(self._old_caps)}
         if stage.on_exhausted == "repeat":
             return set()
         return {source for source in sources if not self._may_read(source, stage.sequence_length)}
