@@ -50,7 +50,7 @@ def run(path: Path, prefix: Path, tokenizer: str, **options: bool) -> tuple[floa
     started, began = time.perf_counter(), time.process_time()
     summary = preprocess_corpus(path, prefix, loaded, settings, num_processes=1)
     seconds, processors = time.perf_counter() - started, time.process_time() - began
-    origins = Path(f"{prefix}_text_document.origins")
+    origins = Path(f"{prefix}_text_document.origins.npy")
     return seconds, processors, summary.num_documents, origins.stat().st_size if origins.exists() else 0
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenloom.indexed.origins import RUNS, OriginFile, Origins, joined_origins, write_runs
+from tokenloom.indexed.origins import RUNS, OriginFile, Origins, joined_origins, write_origins
 
 ASKED = 10_000
 
@@ -41,7 +41,7 @@ def a_file_each(num_documents: int) -> Origins:
 
 def measured(origins: Origins, folder: Path, repeats: int, rng: np.random.Generator) -> tuple[float, float, float, int]:
     """Returns seconds to locate documents, again, seconds to find the documents of a record, and bytes of the file."""
-    file, checksum = write_runs(str(folder / "pair"), origins.files, origins.pieces(), index_start_crc32=0)
+    file, facts = write_origins(str(folder / "pair"), origins.files, origins.pieces())
     file.discard()
     first, again, back = [], [], []
     for _ in range(repeats):
@@ -54,7 +54,7 @@ def measured(origins: Origins, folder: Path, repeats: int, rng: np.random.Genera
         started = time.perf_counter()
         assert documents[0] in fresh.documents_of(int(files[0]), int(records[0]))
         back.append(time.perf_counter() - started)
-    return statistics.median(first), statistics.median(again), statistics.median(back), checksum.num_bytes
+    return statistics.median(first), statistics.median(again), statistics.median(back), facts.num_bytes
 
 
 def main() -> None:

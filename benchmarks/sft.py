@@ -18,7 +18,7 @@ import peers
 
 import tokenloom
 from tokenloom.cli.demo import train_tokenizer
-from tokenloom.indexed.roles import RolesWriter
+from tokenloom.indexed.roles import role_bytes, roles_writer
 
 TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
@@ -73,12 +73,13 @@ def indexing(folder: str, count: int) -> None:
     prefix = os.path.join(folder, "many")
     rng = np.random.default_rng(0)
     lengths = np.clip(rng.lognormal(4.0, 1.0, size=count), 4, 4000).astype(np.int32)
-    roles = RolesWriter(prefix)
+    roles = roles_writer(prefix)
     stops = np.stack([lengths // 3, lengths], axis=1).ravel().astype(np.int32)
-    roles.append(np.full(count, 2), stops, np.tile(np.array([0, 1], dtype=np.uint8), count))
+    kinds = np.tile(np.array([0, 1], dtype=np.uint8), count)
+    roles.append(role_bytes(np.full(count, 2), stops, kinds, num_tokens=int(lengths.sum())))
     with tokenloom.IndexedDatasetBuilder(f"{prefix}.bin", dtype=np.uint16) as builder:
         builder.append_block(np.zeros(int(lengths.sum()), dtype=np.uint16), lengths)
-        builder.finalize(f"{prefix}.idx", roles=roles)
+        builder.finalize(f"{prefix}.idx", columns={"roles": roles})
     rows = []
     for length in (2048, 8192):
         started = time.perf_counter()

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -10,55 +12,79 @@
 
 namespace tokenloom {
 
-// The parts of each sequence, as a .roles file holds them: part j of sequence s is part offsets[s] + j, it ends at
-// stops[.] tokens from the start of the sequence, and the parts cover the sequence.
-struct Roles {
-  std::span<const std::int64_t> offsets;
-  std::span<const std::int32_t> stops;
-  std::span<const std::uint8_t> kinds;
+// What each token is, a byte for each: its kind, and kPartStart besides for the first token of a part. Without bytes,
+// every sequence is one part that is no prompt.
+using Roles = std::span<const std::uint8_t>;
 
-  std::int64_t num_sequences() const { return static_cast<std::int64_t>(offsets.size()) - 1; }
-};
-
-inline constexpr std::uint8_t kPromptKind = 0;
+inline constexpr std::uint8_t kPartStart = 0x80;
 
 enum class TrainOn : int { kAnswers = 0, kLastAnswer = 1, kEverything = 2 };
+
+// Where the roles of a sequence lie: at its first token, as many as it has tokens.
+struct Place {
+  std::int64_t start;
+  std::int64_t length;
+};
+
+inline bool is_prompt(std::uint8_t role) { return (role & ~kPartStart) == 0; }
+
+// The first place from `from` on, or `to`, whose token is a prompt, or is none.
+template <bool kPrompt>
+std::int64_t find_role(const std::uint8_t* roles, std::int64_t from, std::int64_t to) {
+  constexpr std::uint64_t kLow = 0x7f7f7f7f7f7f7f7fULL;
+  for (; from + 8 <= to; from += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, roles + from, 8);
+    const std::uint64_t others = ((word & kLow) + kLow) & ~kLow;  // the highest bit of each byte that is no prompt
+    const std::uint64_t found = kPrompt ? others ^ ~kLow : others;
+    if (found != 0) return from + std::countr_zero(found) / 8;
+  }
+  while (from < to && is_prompt(roles[from]) != kPrompt) ++from;
+  return from;
+}
+
+// The roles of a sequence, which must be there.
+inline const std::uint8_t* roles_at(Roles roles, const Place& place) {
+  const auto size = static_cast<std::int64_t>(roles.size());
+  if (place.start < 0 || place.length < 0 || place.start > size || place.length > size - place.start)
+    throw std::out_of_range("a sequence has roles " + std::to_string(place.start) + " to " +
+                            std::to_string(place.start + place.length) + " of " + std::to_string(size));
+  return roles.data() + place.start;
+}
 
 // Calls `visit(start, stop)` for each trained run of tokens of a sequence, cut to its first `available` tokens. Token 0
 // is never in it: nothing comes before it that could predict it.
 template <typename Visit>
-void for_each_trained(const Roles& roles, std::int64_t sequence, std::int64_t available, TrainOn train_on,
-                      Visit&& visit) {
-  if (sequence < 0 || sequence >= roles.num_sequences())
-    throw std::out_of_range("sequence " + std::to_string(sequence) + " of " + std::to_string(roles.num_sequences()));
-  const std::int64_t first = roles.offsets[static_cast<std::size_t>(sequence)];
-  const std::int64_t last = roles.offsets[static_cast<std::size_t>(sequence) + 1];
-  if (first < 0 || last < first || last > static_cast<std::int64_t>(roles.stops.size()))
-    throw std::out_of_range("sequence " + std::to_string(sequence) + " names parts " + std::to_string(first) + " to " +
-                            std::to_string(last) + " of " + std::to_string(roles.stops.size()));
-  std::int64_t only = -1;
-  if (train_on == TrainOn::kLastAnswer)
-    for (std::int64_t part = first; part < last; ++part)
-      if (roles.kinds[static_cast<std::size_t>(part)] != kPromptKind) only = part;
-  std::int64_t start = 0;
-  for (std::int64_t part = first; part < last; ++part) {
-    const std::int64_t stop = roles.stops[static_cast<std::size_t>(part)];
-    const bool trained = train_on == TrainOn::kEverything || (train_on == TrainOn::kLastAnswer
-                                                                  ? part == only
-                                                                  : roles.kinds[static_cast<std::size_t>(part)] != kPromptKind);
-    const std::int64_t from = std::max<std::int64_t>(start, 1);
-    const std::int64_t to = std::min(stop, available);
-    if (trained && from < to) visit(from, to);
-    start = stop;
+void for_each_trained(Roles roles, const Place& place, std::int64_t available, TrainOn train_on, Visit&& visit) {
+  if (train_on == TrainOn::kEverything || roles.empty()) {
+    if (available > 1) visit(std::int64_t{1}, available);
+    return;
+  }
+  const std::uint8_t* of = roles_at(roles, place);
+  const std::int64_t limit = std::min(place.length, available);
+  if (train_on == TrainOn::kLastAnswer) {
+    std::int64_t last = place.length - 1;
+    while (last >= 0 && is_prompt(of[last])) --last;
+    std::int64_t first = last;
+    while (first > 0 && (of[first] & kPartStart) == 0) --first;
+    const std::int64_t from = std::max<std::int64_t>(first, 1);
+    const std::int64_t to = std::min(last + 1, limit);
+    if (from < to) visit(from, to);
+    return;
+  }
+  for (std::int64_t from = 1; (from = find_role<false>(of, from, limit)) < limit;) {
+    const std::int64_t to = find_role<true>(of, from, limit);
+    visit(from, to);
+    from = to;
   }
 }
 
-// counts[i]: the trained tokens among the first available[i] of sequence sequences[i].
-inline void count_trained(const Roles& roles, std::span<const std::int64_t> sequences,
-                          std::span<const std::int64_t> available, TrainOn train_on, std::span<std::int64_t> counts) {
-  for (std::size_t i = 0; i < sequences.size(); ++i) {
+// counts[i]: the trained tokens among the first available[i] of the sequence at places[i].
+inline void count_trained(Roles roles, std::span<const Place> places, std::span<const std::int64_t> available,
+                          TrainOn train_on, std::span<std::int64_t> counts) {
+  for (std::size_t i = 0; i < places.size(); ++i) {
     std::int64_t count = 0;
-    for_each_trained(roles, sequences[i], available[i], train_on,
+    for_each_trained(roles, places[i], available[i], train_on,
                      [&](std::int64_t from, std::int64_t to) { count += to - from; });
     counts[i] = count;
   }
@@ -91,7 +117,7 @@ inline OpenRow next_fit(std::span<const std::int32_t> slots, std::int64_t capaci
 
 // One conversation of a row.
 struct Segment {
-  std::int64_t sequence;
+  Place place;
   std::int64_t num_inputs;  // slots with tokens
   std::int64_t available;   // tokens at hand, num_inputs or one more: the last label
   std::int64_t num_slots;   // with padding
@@ -112,7 +138,7 @@ inline constexpr std::int64_t kUntrainedLabel = -100;
 // Fills one row from the tokens of its segments, back to back; returns how many tokens that were. Labels never reach
 // from one conversation into the next. Slots behind the last conversation count as its padding.
 template <typename Token>
-std::int64_t fill_chat_row(const Roles& roles, std::span<const Token> text, std::span<const Segment> segments,
+std::int64_t fill_chat_row(Roles roles, std::span<const Token> text, std::span<const Segment> segments,
                            TrainOn train_on, std::int64_t pad_id, std::int64_t length, const ChatRow& row) {
   // Without loss; every position is written once.
   const auto leave_out = [&](std::int64_t from, std::int64_t to) {
@@ -133,8 +159,7 @@ std::int64_t fill_chat_row(const Roles& roles, std::span<const Token> text, std:
     const std::int64_t end = i + 1 == segments.size() ? length : begin + segment.num_slots;
     std::fill(row.tokens + begin + segment.num_inputs, row.tokens + end, pad_id);
     std::int64_t done = begin;
-    for_each_trained(roles, segment.sequence, segment.available, train_on, [&](std::int64_t from, std::int64_t to) {
-      if (begin + from - 1 < done) throw std::out_of_range("the parts of a sequence overlap");
+    for_each_trained(roles, segment.place, segment.available, train_on, [&](std::int64_t from, std::int64_t to) {
       leave_out(done, begin + from - 1);
       for (std::int64_t k = from; k < to; ++k) row.labels[begin + k - 1] = static_cast<std::int64_t>(source[k]);
       std::fill(row.loss_mask + begin + from - 1, row.loss_mask + begin + to - 1, 1.0F);

@@ -53,7 +53,7 @@ def test_it_is_said_of_how_many_documents_the_origin_is_known(capsys, caplog, tm
     output = f"{tmp_path}/all"
     assert cli.main([command, "--input", folder, "--output-prefix", output]) == 0
     assert " 4 documents (2 with their origin), " in capsys.readouterr().out
-    assert f"`{folder}/b` has no origins: those of its documents are not known in the result" in caplog.text
+    assert f"`{folder}/b` has no column `origins`: of its documents it says nothing in the result" in caplog.text
     add_origins(f"{folder}/b")
     assert cli.main([command, "--input", folder, "--output-prefix", output, "--overwrite"]) == 0
     assert " 4 documents (all with their origin), " in capsys.readouterr().out

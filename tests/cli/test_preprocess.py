@@ -69,7 +69,11 @@ def test_command_writes_the_dataset_and_a_summary(folder: Path, capsys: pytest.C
 
 @pytest.mark.parametrize(
     ("options", "more"),
-    [((), ["origins"]), (("--no-origins",), []), (("--document-hashes",), ["hashes", "origins"])],
+    [
+        ((), ["origins.npy", "columns.json"]),
+        (("--no-origins",), []),
+        (("--document-hashes",), ["hashes.npy", "origins.npy", "columns.json"]),
+    ],
 )
 def test_what_goes_beside_the_dataset(folder: Path, options: tuple[str, ...], more: list[str]):
     path = write_lines(folder / "in.jsonl", [{"text": "a"}])

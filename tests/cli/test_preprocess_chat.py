@@ -32,7 +32,14 @@ def test_conversations_become_a_pair_with_roles(chat, tmp_path, capsys):
     assert any("answer tokens" in line for line in table)
     assert last.startswith("chat: 2 documents, ")
     files = leftovers(tmp_path, tmp_path / "chat.jsonl", tmp_path / "tokenizer.json")
-    assert files == ["chat.bin", "chat.idx", "chat.manifest.json", "chat.origins", "chat.roles"]
+    assert files == [
+        "chat.bin",
+        "chat.columns.json",
+        "chat.idx",
+        "chat.manifest.json",
+        "chat.origins.npy",
+        "chat.roles.npy",
+    ]
 
 
 def test_a_sample_shows_what_has_loss(chat, capsys):

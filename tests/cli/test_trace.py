@@ -8,10 +8,10 @@ import os
 import numpy as np
 import pytest
 from tests.cli.runs import run, write_run
+from tests.indexed.columns import put_origins
 
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifests import index_start_crc32
-from tokenloom.indexed.origins import RUNS, OriginFile, write_runs
+from tokenloom.indexed.origins import RUNS, OriginFile
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.run.run import Run
 
@@ -34,10 +34,7 @@ def path(tmp_path, capsys):
         path=str(lines), num_bytes=status.st_size, version=str(status.st_mtime_ns), unit="line", num_records=51
     )
     prefix = str(tmp_path / "data" / "code")
-    pair = IndexedDataset(prefix)
-    runs = [np.array([(0, 2, 50)], dtype=RUNS)]
-    start = index_start_crc32(pair.index.header, pair.index.sequence_lengths)
-    write_runs(prefix, [file], runs, index_start_crc32=start)[0].publish()
+    put_origins(prefix, [file], [np.array([(0, 2, 50)], dtype=RUNS)])
     run(capsys, "run", "lock", path)
     return path
 
@@ -91,7 +88,7 @@ def test_files_and_records(path, capsys):
     assert status == 0
     assert err.count("\n") == 1
     assert err.startswith("no origins beside 1 pair (`")
-    assert "`tokenloom preprocess` writes PREFIX.origins" in err
+    assert "`tokenloom preprocess` writes PREFIX.origins.npy" in err
     lines = out.splitlines()
     assert lines[0] == f"run {Run.open(path).identity}"
     assert max(map(len, lines)) <= 80

@@ -7,12 +7,10 @@ import json
 import numpy as np
 import pytest
 from tests.cli.runs import RUN, lock_of, run, write_run
+from tests.indexed.columns import put_hashes
 from tests.run.recorded import write_lines_origins
 
 from tokenloom import cli
-from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifests import index_start_crc32
-from tokenloom.indexed.sidecars import write_document_hashes
 from tokenloom.inputs.records import Texts
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.run.run import Run
@@ -25,12 +23,9 @@ def path(tmp_path, capsys):
     """A run whose source `code` knows its input, two documents per line, and the hashes of its texts."""
     path = write_run(tmp_path, RUN.replace("samples = 100", "samples = 900"))
     prefix = str(tmp_path / "data" / "code")
-    index = IndexedDataset(prefix).index
-    start = index_start_crc32(index.header, index.sequence_lengths)
     write_lines_origins(prefix, [(0, 2, 50)], path="/raw/code/0007.jsonl", num_records=51)
     texts = [f"text {number}" for number in range(50)]
-    hashes = hash_documents([Texts(texts=texts)], 50)
-    write_document_hashes(prefix, [hashes], index_start_crc32=start)[0].publish()
+    put_hashes(prefix, hash_documents([Texts(texts=texts)], 50))
     run(capsys, "run", "lock", path)
     return path
 

@@ -125,9 +125,9 @@ def test_other_schemas_come_to_the_same(tmp_path, tokenizer, record):
 def test_bytes_do_not_depend_on_workers(tmp_path, tokenizer):
     lines = [messages(f"Question {number}?", "word " * (number % 50)) for number in range(300)]
     run(tmp_path, tokenizer, lines, num_workers=1)
-    expected = pair_bytes(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()
+    expected = pair_bytes(tmp_path / "out"), (tmp_path / "out.roles.npy").read_bytes()
     run(tmp_path, tokenizer, lines, num_workers=4, shard_bytes=9000)
-    assert (pair_bytes(tmp_path / "out"), (tmp_path / "out.roles").read_bytes()) == expected
+    assert (pair_bytes(tmp_path / "out"), (tmp_path / "out.roles.npy").read_bytes()) == expected
 
 
 BAD = [
@@ -200,7 +200,7 @@ def test_other_formats_come_to_the_same_as_json(tmp_path, tokenizer, name):
     else:
         (tmp_path / name).write_bytes(gzip.compress((tmp_path / "chat.jsonl").read_bytes()))
     preprocess_chat(tmp_path / name, tmp_path / "other", tokenizer, chat_template="chatml", overwrite=True)
-    for suffix in (".bin", ".idx", ".roles"):
+    for suffix in (".bin", ".idx", ".roles.npy"):
         assert (tmp_path / f"other{suffix}").read_bytes() == (tmp_path / f"lines{suffix}").read_bytes()
 
 

@@ -24,7 +24,7 @@ from tokenloom.preprocess.sharded import JobProgress
 from tokenloom.preprocess.summary import CorpusSummary
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
-SUFFIXES = (".bin", ".idx", ".roles", ".manifest.json", ".rejected.jsonl")
+SUFFIXES = (".bin", ".idx", ".roles.npy", ".manifest.json", ".rejected.jsonl")
 
 
 def talk(number: int) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def test_an_interrupted_job_goes_on(tmp_path, tokenizer):
     path = write_lines(tmp_path / "chat.jsonl", lines_with_faults(200))
     run(path, tmp_path / "whole", tokenizer)
     interrupt_after(12, path, tmp_path / "out", tokenizer, shard_bytes=2000)
-    done = {part.name: part.stat().st_mtime_ns for part in (tmp_path / "out.job").glob("*.roles")}
+    done = {part.name: part.stat().st_mtime_ns for part in (tmp_path / "out.job").glob("*.roles.npy")}
     assert len(done) >= 2
     with pytest.raises(ConfigError, match=r"other settings: chat_template .*; schema was 'messages', and is 'text'"):
         run(path, tmp_path / "out", tokenizer, shard_bytes=2000, schema="text")
@@ -113,11 +113,11 @@ def test_a_part_that_was_damaged_is_done_again(tmp_path, tokenizer, caplog):
     path = write_lines(tmp_path / "chat.jsonl", lines_with_faults(60))
     run(path, tmp_path / "whole", tokenizer)
     interrupt_after(4, path, tmp_path / "out", tokenizer, shard_bytes=2000)
-    part = sorted((tmp_path / "out.job").glob("*_0.roles"))[0]
+    part = sorted((tmp_path / "out.job").glob("*_0.roles.npy"))[0]
     data = bytearray(part.read_bytes())
     data[-1] ^= 1
     part.write_bytes(data)
-    report = part.with_name(part.name.replace("_0.roles", ".json"))  # as another machine would have written it
+    report = part.with_name(part.name.replace("_0.roles.npy", ".json"))  # as another machine would have written it
     report.write_text(json.dumps(json.loads(report.read_text()) | {"boot_id": "another"}))
     run(path, tmp_path / "out", tokenizer, shard_bytes=2000)
     assert any("is done again" in message for message in caplog.messages)
@@ -147,7 +147,7 @@ def test_standard_input_is_read_once(tmp_path):
     with standard_input(path.read_bytes()):
         run(Path("-"), tmp_path / "out", tokenizer)
     run(path, tmp_path / "whole", tokenizer)
-    for suffix in (".bin", ".idx", ".roles"):
+    for suffix in (".bin", ".idx", ".roles.npy"):
         assert (tmp_path / f"out{suffix}").read_bytes() == (tmp_path / f"whole{suffix}").read_bytes()
     with pytest.raises(ConfigError, match="expected inputs that all machines can read, got a stream"):
         preprocess_chat("-", tmp_path / "ray", tokenizer, runner=RayRunner(), schema="text")
@@ -166,9 +166,9 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path, rng, work)
     command += ["--chat-template", "chatml", "--skip-bad-lines", "--shard-bytes", "64KB"]
     command += [each.format(folder=tmp_path) for each in work]
     kill_until_it_ends(command, [tmp_path / "out", tmp_path / "work"], rng, most=4)
-    for suffix in (".bin", ".idx", ".origins", ".rejected.jsonl", ".roles"):
+    for suffix in (".bin", ".idx", ".origins.npy", ".rejected.jsonl", ".roles.npy"):
         assert (tmp_path / "out" / f"out{suffix}").read_bytes() == (tmp_path / f"whole{suffix}").read_bytes()
-    names = ["out.bin", "out.idx", "out.origins", "out.rejected.jsonl", "out.roles"]
+    names = ["out.bin", "out.columns.json", "out.idx", "out.origins.npy", "out.rejected.jsonl", "out.roles.npy"]
     assert sorted(files_of(tmp_path / "out")) == names
     assert list((tmp_path / "work").iterdir()) == []
 

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.corpus.jobs import preprocess, preprocess_chat, preprocess_multimodal, standard_input
 from tests.corpus.records import BYTES, check, located, origins_of, texts_of
+from tests.indexed.columns import read_hashes
 from tests.inputs.corpora import COMPRESSIONS, json_lines, write_arrow, write_parquet
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, write_lines
 from tests.support import few_examples
 
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.images import item_to_image
-from tokenloom.indexed.sidecars import read_document_hashes
 from tokenloom.preprocess.selection import hash_of_text
 from tokenloom.tokenizers.plain import ByteTokenizer
 
@@ -76,7 +76,7 @@ def test_every_document_is_found_in_its_file(tmp_path: Path, name: str):
         "row" if "jsonl" not in name and ".txt" not in name else "line",
         230 * step,
     )
-    assert Path(f"{tmp_path}/out_text_document.origins").stat().st_size < 300 + 24 * (step - 1) * 230
+    assert Path(f"{tmp_path}/out_text_document.origins.npy").stat().st_size < 300 + 24 * (step - 1) * 230
 
 
 def test_rows_that_are_null_or_too_long_are_left_out(tmp_path: Path):
@@ -128,7 +128,7 @@ def test_splits_without_duplicates(tmp_path: Path, shard_bytes: int):
     for split in shares:
         places = check(f"{tmp_path}/out_{split}_text_document")
         assert places == sorted(places)
-        hashes = read_document_hashes(f"{tmp_path}/out_{split}_text_document")
+        hashes = read_hashes(f"{tmp_path}/out_{split}_text_document")
         assert hashes is not None
         texts = texts_of(f"{tmp_path}/out_{split}_text_document")
         assert np.array_equal(hashes, np.stack([hash_of_text(text) for text in texts]))
@@ -144,7 +144,7 @@ def test_all_keys_share_origins_and_each_has_hashes_of_its_own_texts(tmp_path: P
         prefix = f"{tmp_path}/out_{key}_document"
         assert located(prefix) == [(str(path), line) for line in (1, 3, 5)]
         assert texts_of(prefix) == texts
-        hashes = read_document_hashes(prefix)
+        hashes = read_hashes(prefix)
         assert hashes is not None
         assert [(hashes[number] == hash_of_text(text)).all() for number, text in enumerate(texts)] == [
             True,
@@ -238,7 +238,7 @@ def test_records_of_conversations(tmp_path: Path):
             num_processes=1,
         )
         assert located(tmp_path / "out") == [(str(path), line) for line in (1, 4, 6)]
-        dataset, hashes = IndexedDataset(str(tmp_path / "out")), read_document_hashes(str(tmp_path / "out"))
+        dataset, hashes = IndexedDataset(str(tmp_path / "out")), read_hashes(str(tmp_path / "out"))
         assert hashes is not None
         first = tokenizer.detokenize(dataset[0].tolist()).removesuffix(EOD)
         assert "user\na" in first
@@ -271,7 +271,7 @@ def test_records_of_texts_with_images_and_pairs_of_a_folder(tmp_path: Path):
                 document_hashes=True,
             )
             dataset = IndexedDataset(str(tmp_path / "out" / "p"), multimodal=True)
-            hashes = read_document_hashes(str(tmp_path / "out" / "p"))
+            hashes = read_hashes(str(tmp_path / "out" / "p"))
             assert hashes is not None
             places = located(tmp_path / "out" / "p")
             assert [record for _, record in places] == [number + 1 for number in range(9) if number not in left_out]

@@ -123,5 +123,5 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(folder, rng):
     command += ["--skip-bad-lines", "--append-eod", "--shard-bytes", "64KB", "--workers", "1", "--processes", "2"]
     kill_until_it_ends(command, [folder / "out"], rng, most=5)
     assert outputs(folder / "out" / "out") == outputs(folder / "whole")
-    names = ["out.bin", "out.idx", "out.manifest.json", "out.origins", "out.rejected.jsonl"]
+    names = ["out.bin", "out.columns.json", "out.idx", "out.manifest.json", "out.origins.npy", "out.rejected.jsonl"]
     assert leftovers(folder / "out") == names

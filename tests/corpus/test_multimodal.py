@@ -121,7 +121,7 @@ def test_bad_lines_are_set_aside_with_their_reasons(folder):
     for record, (_, reason) in zip(records, BAD, strict=True):
         assert record["reason"].startswith(reason.format(folder=folder))
     run(folder, "pairs", skip_bad_lines=True)
-    assert leftovers(folder / "out") == ["p.bin", "p.idx", "p.manifest.json", "p.origins"]
+    assert leftovers(folder / "out") == ["p.bin", "p.columns.json", "p.idx", "p.manifest.json", "p.origins.npy"]
 
 
 def test_a_pair_without_its_other_half_is_named(folder):

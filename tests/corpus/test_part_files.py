@@ -40,7 +40,10 @@ def test_an_interrupted_job_ends_with_the_same_bytes(tmp_path: Path):
     summary = preprocess(paths, tmp_path / "out" / "p", BYTES, **OPTIONS)
     assert summary.num_shards_reused > 0
     assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
-    names = {"p.rejected.jsonl", *(f"p_text_document.{name}" for name in ("bin", "idx", "origins", "hashes"))}
+    names = {
+        "p.rejected.jsonl",
+        *(f"p_text_document.{name}" for name in ("bin", "idx", "origins.npy", "hashes.npy", "columns.json")),
+    }
     assert set(files_of(tmp_path / "out")) == names
     check(tmp_path / "out" / "p_text_document")
 

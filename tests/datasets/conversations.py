@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from tests.indexed.columns import roles_of
 from tests.support import StandInTokenizer
 
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
@@ -16,7 +17,7 @@ from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.errors import AmbiguousPadWarning, UntrainableWarning
-from tokenloom.indexed.roles import RolesWriter
+from tokenloom.indexed.roles import roles_writer
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 
 Parts = list[tuple[int, int, int]]
@@ -39,16 +40,12 @@ def conversation(*runs: tuple[int, list[int]]) -> Conversation:
 def write_conversations(prefix: str | os.PathLike[str], conversations: list[Conversation], **options: Any) -> str:
     """Writes a pair and its roles; returns the prefix."""
     name = os.fspath(prefix)
-    roles = RolesWriter(name, **options)
+    roles = roles_writer(name, **options)
     with IndexedDatasetBuilder(f"{name}.bin", dtype=np.uint16) as builder:
         for tokens, parts in conversations:
             builder.add_document(np.array(tokens, dtype=np.uint16), [len(tokens)])
-            roles.append(
-                np.array([len(parts)], dtype=np.int64),
-                np.array([stop for _, stop, _ in parts], dtype=np.int32),
-                np.array([kind for _, _, kind in parts], dtype=np.uint8),
-            )
-        builder.finalize(f"{name}.idx", roles=roles)
+            roles.append(roles_of(parts, len(tokens)))
+        builder.finalize(f"{name}.idx", columns={"roles": roles})
     return name
 
 

@@ -180,7 +180,7 @@ def test_an_index_of_data_that_vanish_meanwhile_is_not_kept(tmp_path, prefix, mo
 CONVERSATIONS = [conversation((PROMPT, [1, 2, 3]), (ANSWER, [4, 5, 6])) for _ in range(3000)]
 
 
-@pytest.mark.parametrize("suffix", [".bin", ".idx", ".roles"])
+@pytest.mark.parametrize("suffix", [".bin", ".idx", ".roles.npy"])
 def test_conversations_name_a_truncated_file(tmp_path, suffix):
     prefix = write_conversations(tmp_path / "chat", CONVERSATIONS)
     dataset = make_sft(prefix)
@@ -195,11 +195,11 @@ def test_conversations_name_a_truncated_file(tmp_path, suffix):
 def test_other_roles_of_the_same_pair_are_refused_after_pickling(tmp_path):
     prefix = write_conversations(tmp_path / "chat", CONVERSATIONS)
     state = pickle.dumps(make_sft(prefix))
-    kept = os.stat(f"{prefix}.roles")
-    content = bytearray(Path(f"{prefix}.roles").read_bytes())
+    kept = os.stat(f"{prefix}.roles.npy")
+    content = bytearray(Path(f"{prefix}.roles.npy").read_bytes())
     content[-2:] = content[-2:][::-1]
     Path(f"{prefix}.roles.new").write_bytes(content)
     os.utime(f"{prefix}.roles.new", ns=(0, kept.st_mtime_ns))
-    os.replace(f"{prefix}.roles.new", f"{prefix}.roles")
-    with pytest.raises(ChangedFileError, match=rf"`{prefix}.roles` was replaced after it was opened"):
+    os.replace(f"{prefix}.roles.new", f"{prefix}.roles.npy")
+    with pytest.raises(ChangedFileError, match=rf"`{prefix}.roles.npy` was replaced after it was opened"):
         pickle.loads(state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,18 +77,21 @@ def test_roles_of_a_bucket_are_checked(bucket, prefix, tmp_path):
     url = bucket.put_pair(prefix, "data/chat")
     assert verify_dataset(url).ok
     assert read_roles(IndexedDataset(url)).identity() == read_roles(IndexedDataset(prefix)).identity()
-    with open(f"{prefix}.roles", "rb") as stream:
+    with open(f"{prefix}.roles.npy", "rb") as stream:
         roles = stream.read()
-    bucket.put("data/chat.roles", roles[:-1])
-    with pytest.raises(DatasetFormatError, match=r"`s3://.*/data/chat\.roles`: expected counts that fit a file"):
+    bucket.put("data/chat.roles.npy", roles[:-1])
+    with pytest.raises(DatasetFormatError, match=r"`s3://.*/data/chat\.roles\.npy`: expected \d+ bytes"):
         read_roles(IndexedDataset(url))
     for suffix in (".bin", ".idx"):
         shutil.copy(prefix + suffix, str(tmp_path / f"other{suffix}"))
     with open(tmp_path / "other.bin", "r+b") as stream:
         stream.write(b"\xff\xff")
     other = bucket.put_pair(str(tmp_path / "other"), "data/other")
-    with pytest.raises(DatasetNotFoundError, match=r"no file `s3://.*/data/other\.roles`: nothing says which tokens"):
+    with pytest.raises(
+        DatasetNotFoundError, match=r"no file `s3://.*/data/other\.roles\.npy`: nothing says which tokens"
+    ):
         read_roles(IndexedDataset(other))
-    bucket.put("data/other.roles", roles)
-    with pytest.raises(DatasetFormatError, match=r"other\.roles` was written for another pair"):
+    bucket.put("data/other.roles.npy", roles)
+    bucket.put("data/other.columns.json", Path(f"{prefix}.columns.json").read_bytes())
+    with pytest.raises(DatasetFormatError, match=r"other\.columns\.json` was written for another pair"):
         read_roles(IndexedDataset(other))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
-from tests.indexed.manifest.manifests import write_manifest
+from tests.indexed.columns import put_hashes, put_origins, read_hashes
 
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifests import FileChecksum, index_start_crc32, read_manifest
-from tokenloom.indexed.origins import RUNS, OriginFile, Origins, Runs, read_origins, write_runs
-from tokenloom.indexed.sidecars import read_document_hashes, write_document_hashes
+from tokenloom.indexed.origins import RUNS, OriginFile, Origins, Runs, read_origins
 
 Records = list[tuple[int, int]]
 """File and record of each document; (-1, 0) where they are not known."""
@@ -56,28 +53,18 @@ def random_runs(rng: np.random.Generator, num_runs: int, num_files: int) -> Runs
     )
 
 
-def start_of(prefix: str) -> int:
-    """Returns what tells an index from others."""
-    pair = IndexedDataset(prefix)
-    return index_start_crc32(pair.index.header, pair.index.sequence_lengths)
-
-
 def add_origins(prefix: str, origins: Origins | None = None) -> None:
     """Writes origins beside a pair: without any given, the lines of one file of its name, from the second on."""
     if origins is None:
         records = [(0, 2 + number) for number in range(IndexedDataset(prefix).num_documents)]
         origins = Origins.from_runs(files_of(f"{prefix}.jsonl"), [runs_of_records(records)])
-    file, checksum = write_runs(prefix, origins.files, origins.pieces(), index_start_crc32=start_of(prefix))
-    file.publish()
-    _record(prefix, "origins", checksum)
+    put_origins(prefix, origins.files, [*origins.pieces()])
 
 
 def add_hashes(prefix: str) -> list[list[int]]:
     """Writes hashes beside a pair, of nothing, and returns them."""
     hashes = np.random.default_rng(len(prefix)).integers(0, 2**63, (IndexedDataset(prefix).num_documents, 2), np.uint64)
-    file, checksum = write_document_hashes(prefix, [hashes], index_start_crc32=start_of(prefix))
-    file.publish()
-    _record(prefix, "hashes", checksum)
+    put_hashes(prefix, hashes)
     return hashes.tolist()
 
 
@@ -90,11 +77,5 @@ def origins_beside(prefix: str) -> list[tuple[str, int] | None] | None:
 
 def hashes_beside(prefix: str) -> list[list[int]] | None:
     """Returns the hashes of the documents of a pair; None if there are none."""
-    hashes = read_document_hashes(prefix)
+    hashes = read_hashes(prefix)
     return None if hashes is None else hashes.tolist()
-
-
-def _record(prefix: str, name: str, checksum: FileChecksum) -> None:
-    """Notes a file in the manifest of a pair, if it has one."""
-    if (manifest := read_manifest(prefix)) is not None:
-        write_manifest(prefix, replace(manifest, pair=replace(manifest.pair, **{name: checksum})))

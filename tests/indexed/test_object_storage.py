@@ -184,7 +184,7 @@ def test_origins_and_hashes_come_from_a_bucket_and_go_there(bucket: Bucket, tmp_
     assert origins_beside(merged.path_prefix) == [*origins_beside(local), None]
     assert hashes_beside(merged.path_prefix) is None
     assert sorted(objects_below(bucket.url("out"))) == [
-        f"{merged.path_prefix}.{suffix}" for suffix in ("bin", "idx", "origins")
+        f"{merged.path_prefix}.{suffix}" for suffix in ("bin", "columns.json", "idx", "origins.npy")
     ]
     assert hashes_beside(merge_datasets([remote, remote], f"{tmp_path}/twice").path_prefix) == hashes * 2
     merge_datasets([bare], bucket.url("out/all"), overwrite=True)

@@ -181,7 +181,7 @@ def read_all_of(prefix):
     read_roles(dataset)
 
 
-@pytest.mark.parametrize("suffix", [".bin", ".idx", ".manifest.json", ".catalogue", ".roles"])
+@pytest.mark.parametrize("suffix", [".bin", ".idx", ".manifest.json", ".catalogue", ".columns.json"])
 def test_a_pipe_in_place_of_a_file_is_named_at_once(tmp_path, suffix):
     prefix = write_corpus(tmp_path / "corpus", OLD)
     if suffix == ".catalogue":

@@ -11,7 +11,7 @@ from tests.indexed.origins import add_origins, all_records, files_of, random_run
 from tests.indexed.pairs import write_pair
 
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError
-from tokenloom.indexed.layout import sidecar_path
+from tokenloom.indexed.layout import column_path, columns_path
 from tokenloom.indexed.origins import OriginFile, Origins, joined_origins, read_origins
 
 
@@ -91,14 +91,11 @@ def test_origins_of_another_pair_are_refused(tmp_path):
     prefix = write_pair(tmp_path / "pair", [[[1]]] * 6)
     add_origins(prefix, small())
     write_pair(tmp_path / "other", [[[1]]] * 5)
-    os.rename(sidecar_path(prefix, "origins"), tmp_path / "other.origins")
-    with pytest.raises(DatasetFormatError, match="expected the 5 documents of the pair, found 6"):
-        read_origins(str(tmp_path / "other"))
-    write_pair(tmp_path / "third", [[[1, 2]]] * 6)
-    os.rename(tmp_path / "other.origins", tmp_path / "third.origins")
-    with pytest.raises(DatasetFormatError, match=r"third.origins` was written for another pair"):
-        read_origins(str(tmp_path / "third"))
-    os.rename(tmp_path / "third.origins", tmp_path / "none.origins")
+    other = str(tmp_path / "other")
+    os.rename(column_path(prefix, "origins"), column_path(other, "origins"))
+    os.rename(columns_path(prefix), columns_path(other))
+    with pytest.raises(DatasetFormatError, match=r"other.columns.json` was written for another pair"):
+        read_origins(other)
     with pytest.raises(DatasetNotFoundError):
         read_origins(str(tmp_path / "none"))
 

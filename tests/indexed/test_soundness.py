@@ -1,23 +1,20 @@
-"""Damage in an index, in roles and in tokens is named by all who read them, and not passed on."""
+"""Damage in an index and in tokens is named by all who read them, and not passed on."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import struct
 
 import numpy as np
 import pytest
-from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
-from tests.indexed.manifest.manifests import make_manifest, write_manifest, write_recorded
+from tests.indexed.manifest.manifests import make_manifest, write_recorded
 from tests.indexed.pairs import write_pair
 from tests.support import make_dataset
 
 from tokenloom import IndexedDatasetBuilder, build_catalogue, kernels, merge_datasets
 from tokenloom.errors import ChangedFileError, DatasetFormatError
-from tokenloom.indexed.checksums import path_checksum
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifests import DocumentLedger, FileChecksum, read_manifest
+from tokenloom.indexed.manifests import DocumentLedger, read_manifest
 from tokenloom.indexed.verify import check_sum, index_problems, verify_dataset
 
 HEADER_BYTES = 34
@@ -201,51 +198,3 @@ def test_a_builder_that_copies_says_so(tmp_path, request, input_name, said):
         builder.finalize(f"{tmp_path}/new.idx", manifest=lambda pair: make_manifest(pair=pair, ledger=ledger))
     assert read_manifest(f"{tmp_path}/new").pair.copied_tokens == said
     assert verify_dataset(f"{tmp_path}/new").ok
-
-
-# --- roles --------------------------------------------------------------------------------------------------------
-
-TALKS = [conversation((PROMPT, [1, 2]), (ANSWER, [3])), conversation((ANSWER, [4, 5]))]
-
-
-@pytest.fixture
-def talks(tmp_path):
-    """A pair with roles, and their checksum in its manifest."""
-    prefix = write_conversations(tmp_path / "chat", TALKS)
-    dataset = IndexedDataset(prefix)
-    index, tokens = (FileChecksum(num_bytes=os.path.getsize(f"{prefix}{end}"), crc32=0) for end in (".idx", ".bin"))
-    other = write_recorded(tmp_path / "same", [[row.tolist()] for row in dataset[:]], dtype=dataset.dtype)
-    facts = read_manifest(other).pair
-    assert (facts.index.num_bytes, facts.tokens.num_bytes) == (index.num_bytes, tokens.num_bytes)
-    ledger = DocumentLedger(num_read=2, num_kept=2)
-    pair = dataclasses.replace(facts, roles=path_checksum(f"{prefix}.roles"))
-    write_manifest(prefix, make_manifest(pair=pair, ledger=ledger))
-    return prefix
-
-
-def test_roles_are_compared_with_the_manifest(tmp_path, talks):
-    assert verify_dataset(talks).problems == ()
-    merge_datasets([talks], f"{tmp_path}/good")
-    flip(f"{talks}.roles", 102)  # another kind that exists: nothing but checksums tell
-    own, recorded = verify_dataset(talks).problems
-    assert own.startswith(f"`{talks}.roles`: expected columns with CRC-32")
-    assert recorded.startswith(f"`{talks}.roles`: expected 195 bytes with CRC-32")
-    for make in (merge_datasets, build_catalogue):
-        with pytest.raises(DatasetFormatError, match=r"chat\.roles`: expected columns with CRC-32"):
-            make([talks], f"{tmp_path}/output")
-
-
-def test_roles_that_are_missing_are_named(tmp_path, talks):
-    os.unlink(f"{talks}.roles")
-    expected = f"`{talks}.roles`: expected 195 bytes of roles, as the manifest says, found no such file"
-    assert verify_dataset(talks).problems == (expected,)
-    with pytest.raises(DatasetFormatError) as caught:
-        merge_datasets([talks], f"{tmp_path}/output")
-    assert caught.value.message == expected
-
-
-def test_offsets_whose_differences_wrap_around_are_named(talks):
-    with open(f"{talks}.roles", "r+b") as stream:
-        stream.seek(64 + 8)
-        stream.write(struct.pack("<q", 2**63 - 1))
-    assert any("expected offsets that do not fall" in problem for problem in verify_dataset(talks).problems)

@@ -27,7 +27,7 @@ from tokenloom.tokenizers.tiktoken_ranks import TiktokenDescription, TiktokenTok
 
 EOD = "<|endoftext|>"
 
-PAIR_SUFFIXES = ("bin", "idx", "manifest.json", "origins")
+PAIR_SUFFIXES = ("bin", "columns.json", "idx", "manifest.json", "origins.npy")
 """What preprocessing writes for a pair, in the order of the names."""
 
 

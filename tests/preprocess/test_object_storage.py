@@ -13,6 +13,8 @@ from tests.preprocess.corpus import PAIR_SUFFIXES, byte_level_json, make_tokeniz
 from tokenloom import IndexedDataset, InputError, MissingObjectError
 from tokenloom.indexed.origins import read_origins
 
+OUTPUT = [f"out.{each}" for each in ("bin", "columns.json", "idx", "manifest.json", "origins.npy", "roles.npy")]
+
 
 @pytest.fixture
 def text() -> bytes:
@@ -65,10 +67,10 @@ def test_conversations_and_their_roles_are_those_of_local_files(bucket, tmp_path
     preprocess_chat(tmp_path / "chat.jsonl", tmp_path / "out", tokenizer, chat_template="chatml")
     source = bucket.put("chat", text)
     preprocess_chat(source, bucket.url("out"), tokenizer, chat_template="chatml")
-    assert bucket.keys() == ["chat", "out.bin", "out.idx", "out.manifest.json", "out.origins", "out.roles"]
-    for suffix in (".bin", ".idx", ".roles"):
+    assert bucket.keys() == ["chat", *OUTPUT]
+    for suffix in (".bin", ".idx", ".roles.npy"):
         assert bucket.get(f"out{suffix}") == (tmp_path / f"out{suffix}").read_bytes()
     bucket.put("chat", text + b"no JSON\n")
     with pytest.raises(InputError, match=rf"`{source}` line 201"):
         preprocess_chat(source, bucket.url("other"), tokenizer, chat_template="chatml")
-    assert bucket.keys() == ["chat", "out.bin", "out.idx", "out.manifest.json", "out.origins", "out.roles"]
+    assert bucket.keys() == ["chat", *OUTPUT]

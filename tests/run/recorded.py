@@ -5,18 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from tests.indexed.columns import put_origins
 
-from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifests import index_start_crc32
-from tokenloom.indexed.origins import RUNS, OriginFile, write_runs
+from tokenloom.indexed.origins import RUNS, OriginFile
 
 
 def write_lines_origins(prefix: str, runs: list[tuple[int, int, int]], *, path: str, num_records: int) -> None:
     """Writes the origins of a pair: runs of (0, first line, lines) of a file of so many lines."""
     file = OriginFile(path=path, num_bytes=1, version=None, unit="line", num_records=num_records)
-    index = IndexedDataset(prefix).index
-    start = index_start_crc32(index.header, index.sequence_lengths)
-    write_runs(prefix, [file], [np.array(runs, dtype=RUNS)], index_start_crc32=start)[0].publish()
+    put_origins(prefix, [file], [np.array(runs, dtype=RUNS)])
 
 
 def with_origins(folder: Path) -> None:

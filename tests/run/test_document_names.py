@@ -84,5 +84,5 @@ def test_what_is_not_there(sources):
         resolve_names([("code.jsonl", 8)], sources)
     with pytest.raises(ConfigError, match=r"`other.jsonl:1`: expected one of the 1 input files"):
         resolve_names([("other.jsonl", 1)], sources)
-    with pytest.raises(ConfigError, match=r"(?s)expected pairs that know their input files.*PREFIX.origins"):
+    with pytest.raises(ConfigError, match=r"(?s)expected pairs that know their input files.*PREFIX.origins.npy"):
         resolve_names([("other.jsonl", 1)], sources[:1])

@@ -17,7 +17,7 @@ from tests.support import StandInTokenizer
 
 from tokenloom import IndexedDataset
 from tokenloom.errors import ConfigError, DatasetFormatError, TokenizerError
-from tokenloom.indexed.layout import sidecar_path
+from tokenloom.indexed.layout import column_path
 from tokenloom.indexed.manifests import index_start_crc32, read_manifest
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.order.computed_keys import source_key
@@ -227,7 +227,7 @@ def test_sources_of_two_kinds_are_refused(tmp_path, has_manifest):
     write_source(tmp_path / "web", 30)
     roles = write_conversations(tmp_path / "chat", [conversation((PROMPT, [1, 2]), (ANSWER, [3, 4]))])
     if has_manifest:
-        os.unlink(sidecar_path(roles, "roles"))
+        os.unlink(column_path(roles, "roles"))
         write_recorded(roles, [[[1, 2]]], options={"schema": "messages"})
     sources = 'web = "web"', 'chat = "chat"'
     with pytest.raises(

@@ -93,13 +93,13 @@ def test_a_query_is_taken_off_and_sent():
 
 def test_the_query_of_a_dataset_holds_for_its_files():
     assert admit("https://host/data/train?sig=one&sv=2") == "https://host/data/train"
-    for suffix in (".bin", ".idx", ".roles", ".manifest.json"):
+    for suffix in (".bin", ".idx", ".roles.npy", ".manifest.json"):
         assert query_of(f"https://host/data/train{suffix}") == "sig=one&sv=2"
     assert query_of("https://host/data/train2.bin") is None
     assert admit("https://host/data/valid?sig=two.bin") == "https://host/data/valid.bin"
     assert admit("https://host/data/valid.idx?sig=three") == "https://host/data/valid.idx"
     assert query_of("https://host/data/valid.idx") == "sig=three"
-    assert query_of("https://host/data/valid.roles") == "sig=two"
+    assert query_of("https://host/data/valid.roles.npy") == "sig=two"
 
 
 def test_a_signature_is_renewed_and_another_object_refused():

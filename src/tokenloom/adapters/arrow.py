@@ -44,7 +44,7 @@ class DocumentRows:
     def __init__(self, prefix: str | os.PathLike[str], *, tokenizer: Any = None) -> None:
         self._arrow = require("pyarrow", extra=_EXTRA)
         self._pair = IndexedDataset(prefix)
-        self._origins = read_origins(self._pair.path_prefix)
+        self._origins = read_origins(self._pair)
         self._roles = read_roles(self._pair) if has_roles(self._pair) else None
         self._tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
         bounds = self._pair.document_indices
@@ -102,10 +102,12 @@ class DocumentRows:
             lengths = np.array(self._pair.sequence_lengths[bounds[0] : bounds[-1]])
             columns["sequence_lengths"] = _lists(arrow, bounds - bounds[0], lengths)
         if self._roles is not None:
-            places = self._roles.offsets[bounds]
-            for name, parts in (("part_stops", self._roles.stops), ("part_kinds", self._roles.kinds)):
-                columns[name] = _lists(arrow, places - places[0], np.array(parts[places[0] : places[-1]]))
-            self._roles.check()
+            documents = itertools.pairwise(bounds.tolist())
+            parts = [[part for row in range(*rows) for part in self._roles.of(row)] for rows in documents]
+            places = np.cumsum([0, *map(len, parts)])
+            stops = np.array([stop for each in parts for _, stop, _ in each], dtype=np.int32)
+            kinds = np.array([kind for each in parts for _, _, kind in each], dtype=np.uint8)
+            columns |= {"part_stops": _lists(arrow, places, stops), "part_kinds": _lists(arrow, places, kinds)}
         if self._origins is not None:
             files, records = self._origins.locate(np.arange(first, last))
             paths = arrow.array([file.path for file in self._origins.files], arrow.string())

@@ -13,13 +13,12 @@ from tokenloom.adapters.arrow_files import PART_BYTES, ROW_GROUP_BYTES, export_d
 from tokenloom.cli.options import JsonOption, UsageError, Written, arguments_of
 from tokenloom.cli.output import Answer, bar, facts_lines, members, print_json, print_lines, table
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
+from tokenloom.indexed.columns import has_column
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.lengths import DatasetStatistics
 from tokenloom.indexed.manifests import Manifest, SpecialToken, manifest_document, manifest_of
 from tokenloom.indexed.origins import Origins, read_origins
 from tokenloom.indexed.prefixes import expand_prefixes, prefixes_in, prefixes_listed
-from tokenloom.indexed.sidecars import read_document_hashes
 from tokenloom.indexed.verify import VerifyReport, check_index, verify_dataset
 from tokenloom.indexed.writing.concatenate import build_catalogue, merge_datasets
 from tokenloom.loading.from_data import load
@@ -49,7 +48,7 @@ def info(options: InfoOptions) -> Iterator[Answer]:
         dataset = IndexedDataset(prefix, multimodal=options.multimodal)
         check_index(dataset)
         statistics, manifest = dataset.statistics(), manifest_of(dataset)
-        origins, hashes = read_origins(prefix_of(prefix)), read_document_hashes(prefix_of(prefix)) is not None
+        origins, hashes = read_origins(dataset), has_column(dataset, "hashes")
         known = None
         if origins is not None:
             known = {"num_input_files": len(origins.files), "num_known_documents": origins.num_known}
@@ -201,7 +200,7 @@ class DatasetOptions:
 
 def result_of(dataset: IndexedDataset) -> dict[str, Any]:
     """Returns what a dataset holds that was written, for JSON."""
-    origins = read_origins(dataset.path_prefix)
+    origins = read_origins(dataset)
     return {
         "prefix": dataset.path_prefix,
         "num_known_origins": None if origins is None else origins.num_known,
@@ -215,7 +214,7 @@ def result_of(dataset: IndexedDataset) -> dict[str, Any]:
 def _held(dataset: IndexedDataset) -> str:
     """Returns what a dataset holds that was written, and of how many documents the origin is known, if of any."""
     words = ""
-    if (origins := read_origins(dataset.path_prefix)) is not None:
+    if (origins := read_origins(dataset)) is not None:
         known = origins.num_known
         words = f" ({'all' if known == origins.num_documents else known} with their origin)"
     return (

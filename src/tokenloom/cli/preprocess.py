@@ -266,7 +266,7 @@ def written(**fields: Written) -> Written:
     Args:
         fields: how those are that only some jobs have.
     """
-    origins = Written(help="write no PREFIX.origins, which says of which file and record each document is")
+    origins = Written(help="write no PREFIX.origins.npy, which says of which file and record each document is")
     bad_records = Written(names=("--max-bad-records",), metavar="N|P%", parse=BadRecordBudget.parse)
     return Written(without=("block_bytes",), fields={"bad_records": bad_records, "origins": origins, **fields})
 
@@ -385,7 +385,7 @@ def _shortened(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions(TokenizerOptions, JobOptions, JsonOption):
-    """Tokenize conversations into PREFIX.bin, PREFIX.idx and PREFIX.roles, which says what of them the assistant said.
+    """Tokenize conversations into PREFIX.bin, PREFIX.idx and PREFIX.roles.npy, which says what of them the assistant said.
     What was interrupted goes on where it was when the same command runs again; on several machines that share the
     folder, all take part.
 

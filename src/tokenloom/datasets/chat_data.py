@@ -17,8 +17,8 @@ from tokenloom.datasets.chat_config import SFTDatasetConfig, as_chat_config
 from tokenloom.datasets.protocols import Int64s
 from tokenloom.errors import ConfigError, OutputBusyError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset, dataset_identity
-from tokenloom.indexed.layout import prefix_of, sidecar_path
-from tokenloom.indexed.roles import SequenceRoles, has_roles, read_roles, text_roles
+from tokenloom.indexed.layout import column_path, prefix_of
+from tokenloom.indexed.roles import NAME, SequenceRoles, has_roles, read_roles
 from tokenloom.indexed.token_source import span_reader
 from tokenloom.order.arrays import refuse_to_build_now
 from tokenloom.preprocess.chat import preprocess_chat
@@ -79,7 +79,7 @@ class SFTLowLevelDataset:
 
     def _open_roles(self, remote: RemoteFile | None) -> SequenceRoles:
         if self._is_text:
-            return text_roles(len(self.pair), self.pair.sequence_lengths)
+            return SequenceRoles()
         return read_roles(self.pair, remote=remote)
 
     def __len__(self) -> int:
@@ -145,13 +145,13 @@ def _tokenized(path: str, config: SFTDatasetConfig) -> str:
         folder = os.path.join(os.path.dirname(path), "cache")
     digest = hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()
     prefix = os.path.join(folder, f"{digest}-{os.path.basename(path)}")
-    if IndexedDataset.exists(prefix) and os.path.exists(sidecar_path(prefix, "roles")):
+    if IndexedDataset.exists(prefix) and os.path.exists(column_path(prefix, NAME)):
         return prefix
     refuse_to_build_now(f"`{path}`")
     os.makedirs(folder, exist_ok=True)
     is_waiting = False
     with ExitStack() as stack:
-        while not (IndexedDataset.exists(prefix) and os.path.exists(sidecar_path(prefix, "roles"))):
+        while not (IndexedDataset.exists(prefix) and os.path.exists(column_path(prefix, NAME))):
             try:
                 summary = preprocess_chat(
                     path,

@@ -114,7 +114,8 @@ class TakenConversations:
         segments = self.segments(sequences)
         available = np.ascontiguousarray(segments[:, 2])
         trained = np.empty(len(sequences), dtype=np.int64)
-        self.data.roles.parts.count_trained(sequences, available, self.train_on, trained)
+        roles = self.data.roles
+        roles.parts.count_trained(roles.places(sequences), available, self.train_on, trained)
         empty = segments[:, 1] < 1
         too_long = (lengths > available) & ~empty & (config.long_conversations == "drop")
         untrainable = (trained == 0) & ~empty & ~too_long & (config.untrainable_conversations == "drop")
@@ -148,7 +149,8 @@ class TakenConversations:
         shares[:, 0] = self.data.sequence_lengths[sequences]
         shares[:, 1:4] = self.segments(sequences)[:, 1:]
         trained = np.empty(len(sequences), dtype=np.int64)
-        self.data.roles.parts.count_trained(sequences, np.ascontiguousarray(shares[:, 2]), self.train_on, trained)
+        roles, available = self.data.roles, np.ascontiguousarray(shares[:, 2])
+        roles.parts.count_trained(roles.places(sequences), available, self.train_on, trained)
         shares[:, 4] = trained
         return shares
 
@@ -177,10 +179,11 @@ class TakenConversations:
             segments[denied, 1:3] = 0
             chosen, available = sequences[~denied], available[~denied]
         text = self._read_spans(self.data, chosen, np.zeros_like(chosen), available)
-        self.data.roles.parts.fill(
+        roles = self.data.roles
+        roles.parts.fill(
             text,
             _dtype_code(text.dtype),
-            segments,
+            np.hstack([roles.places(sequences), segments[:, 1:]]),
             row_offsets,
             self.train_on,
             fill_id,

@@ -23,7 +23,7 @@ from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.lengths import LengthHistogram, length_histogram
 from tokenloom.indexed.token_source import ReadSpans, span_reader
 from tokenloom.indexed.verification import Verification, verification
-from tokenloom.indexed.verify import check_index, check_sidecars, check_sum
+from tokenloom.indexed.verify import check_columns, check_index, check_sum
 from tokenloom.order.arrays import ArrayStore, DataOrigin
 from tokenloom.order.cache import index_cache
 from tokenloom.order.documents import Documents
@@ -69,7 +69,7 @@ class PairOrigin:
         if (pair := pair_of(self.dataset)) is not None:
             check_index(pair, compares=not pair.is_remote)  # its local copy has a checksum of its own
             if not pair.is_remote:
-                check_sidecars(pair, names=("roles",))
+                check_columns(pair, names=("roles",))
 
     @property
     def identity(self) -> Callable[[], dict[str, Any]] | None:

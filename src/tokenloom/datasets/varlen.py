@@ -17,7 +17,7 @@ from tokenloom.datasets.protocols import Int64s, Positions
 from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.datasets.tokenizer import TokenizerLike
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.roles import SequenceRoles, text_roles
+from tokenloom.indexed.roles import SequenceRoles
 from tokenloom.numbers import checked_integer, checked_number
 from tokenloom.order.arrays import ArrayStore
 from tokenloom.order.conversations import SingleConversations
@@ -146,7 +146,7 @@ class MockVarlenLowLevelDataset(MockGPTLowLevelDataset):
             message = f"the settings of made-up data do not fit the mode {mode!r}: {error}"
             raise ConfigError(message) from error
         self.sequence_lengths: NDArray[np.int32] = np.maximum(lengths, 2).astype(np.int32)
-        self.roles: SequenceRoles = text_roles(len(self.sequence_lengths), self.sequence_lengths)
+        self.roles: SequenceRoles = SequenceRoles()
 
     def _lognormal(
         self, *, type: str, min_seq_len: int, max_seq_len: int, mean_seq_len: float, lognormal_sigma: float
@@ -171,7 +171,7 @@ class MockVarlenLowLevelDataset(MockGPTLowLevelDataset):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.roles = text_roles(len(self.sequence_lengths), self.sequence_lengths)
+        self.roles = SequenceRoles()
 
 
 def _lengths_of_file(*, path: str) -> Int64s:

@@ -1,3 +1,9 @@
+from .columns import Column as Column
+from .columns import ColumnFacts as ColumnFacts
+from .columns import add_column as add_column
+from .columns import open_column as open_column
+from .columns import read_columns as read_columns
+from .columns import remove_column as remove_column
 from .dataset import IndexedDataset as IndexedDataset
 from .layout import DType as DType
 from .lengths import DatasetStatistics as DatasetStatistics
@@ -6,7 +12,6 @@ from .origins import OriginFile as OriginFile
 from .origins import Origins as Origins
 from .origins import read_origins as read_origins
 from .prefixes import sequence_counts as sequence_counts
-from .sidecars import read_document_hashes as read_document_hashes
 from .verification import Verification as Verification
 from .verify import VerifyReport as VerifyReport
 from .verify import verify_dataset as verify_dataset

@@ -106,7 +106,7 @@ class PairTally:
 
     def facts(self, index: ByteSource) -> PairFacts:
         """Returns the facts of the pair, whose tokens were all added; the index is read."""
-        header, lengths = _start_of(index)
+        header, lengths = start_of(index)
         return PairFacts(
             dtype=self._dtype.name,
             num_documents=header.num_boundaries - 1,
@@ -159,10 +159,10 @@ def path_checksum(path: str, *, settings: ObjectStorageSettings | None = None) -
 
 def start_crc32_of(index: ByteSource) -> int:
     """Returns `index_start_crc32` of an index that is written."""
-    return index_start_crc32(*_start_of(index))
+    return index_start_crc32(*start_of(index))
 
 
-def _start_of(index: ByteSource) -> tuple[Header, NDArray[np.int32]]:
+def start_of(index: ByteSource) -> tuple[Header, NDArray[np.int32]]:
     """Returns the header of an index, and the first lengths."""
     header = parse_header(index.read(0, min(HEADER_BYTES, index.num_bytes)).tobytes(), path="index")
     num_bytes = 4 * min(header.num_sequences, START_LENGTHS)

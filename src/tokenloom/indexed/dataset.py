@@ -421,6 +421,15 @@ class IndexedDataset(HasFacts):
         begin, end = ends if self.catalogue is None else map(self.extents.held_before, ends)
         return (end - begin) // self.dtype.itemsize
 
+    def first_tokens(self, sequences: Int64s) -> Int64s:
+        """Returns how many tokens of the dataset lie before sequences: int64[count]."""
+        starts: Int64s = self.index.sequence_pointers[sequences]
+        if self.catalogue is not None:
+            extents = self.extents
+            parts = extents.parts_at(starts)
+            starts = starts - extents.starts[parts] + (np.cumsum(extents.sizes) - extents.sizes)[parts]
+        return starts // self.dtype.itemsize
+
     def index_source(self) -> ByteSource:
         """Returns the bytes of the index, of which the arrays are views."""
         return self._index_file

@@ -29,10 +29,6 @@ HEADER_BYTES = _HEADER.size  # 34
 UINT16_VOCABULARY_LIMIT = 65500
 """Below this vocabulary size tokens are stored as uint16, from it on as int32: the reference writer's rule."""
 
-SIDECARS = ("roles", "origins", "hashes")
-"""The files that may lie beside a pair besides its manifest, by their suffixes. What is done with one of them
-(published, replaced, joined, checked) is done with all."""
-
 
 class DType(Enum):
     """The element types of a `.bin` file, by the code that the `.idx` header holds."""
@@ -90,9 +86,14 @@ def idx_path(path_prefix: str) -> str:
     return path_prefix + ".idx"
 
 
-def sidecar_path(prefix: str, name: str) -> str:
-    """Returns the path of one of `SIDECARS` of a prefix."""
-    return f"{prefix}.{name}"
+def column_path(path_prefix: str, name: str) -> str:
+    """Returns the path of a column beside a pair."""
+    return f"{path_prefix}.{name}.npy"
+
+
+def columns_path(path_prefix: str) -> str:
+    """Returns the path of what describes the columns beside a pair."""
+    return path_prefix + ".columns.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

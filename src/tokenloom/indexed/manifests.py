@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import AccessDeniedError, ConfigError, DatasetFormatError, MissingObjectError
-from tokenloom.indexed.layout import SIDECARS, DType, Header
+from tokenloom.indexed.layout import DType, Header
 from tokenloom.numbers import check_count
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import publish_bytes, storage_errors
@@ -48,8 +48,7 @@ _HEAD = re.compile(
     rb'\{\n  "format": "tokenloom manifest",\n  "version": 1,\n  "pair": \{\n    "dtype": "[a-z0-9]+",\n'
     rb'    "num_documents": [0-9]+,\n    "num_sequences": [0-9]+,\n    "num_tokens": [0-9]+,\n'
     rb'    "largest_token": (null|-?[0-9]{1,19}),\n    "tokens": \{[^}]*\},\n    "index": \{[^}]*\},\n'
-    rb'    "index_start_crc32": "([0-9a-f]{8})"(?:,\n    "(?:roles|origins|hashes)": \{[^}]*\})*'
-    rb'(?:,\n    "copied_tokens": "[a-z]+")?\n'
+    rb'    "index_start_crc32": "([0-9a-f]{8})"(?:,\n    "copied_tokens": "[a-z]+")?\n'
     rb'  \},(?=\n  "tokenizer": )'
 )
 _AFTER_HEAD = b',\n  "ledger": '
@@ -153,8 +152,6 @@ class PairFacts:
         tokens, index: facts about the `.bin` and the `.idx` file.
         index_start_crc32: checksum of the `.idx` file's header and first 1,000 lengths, which readers have at hand
             anyway; see `index_start_crc32`.
-        roles: facts about the `.roles` file; None if there is none, or it was written before manifests told of it.
-        origins, hashes: facts about the `.origins` and the `.hashes` file; None where there are none.
         copied_tokens: what is known of tokens that come from other pairs, see `CopiedTokens`; None if they do not.
     """
 
@@ -166,15 +163,7 @@ class PairFacts:
     tokens: FileChecksum
     index: FileChecksum
     index_start_crc32: Crc32
-    roles: FileChecksum | None = field(default=None, metadata=MAY_BE_MISSING)
-    origins: FileChecksum | None = field(default=None, metadata=MAY_BE_MISSING)
-    hashes: FileChecksum | None = field(default=None, metadata=MAY_BE_MISSING)
     copied_tokens: CopiedTokens | None = field(default=None, metadata=MAY_BE_MISSING)
-
-    @property
-    def beside(self) -> dict[str, FileChecksum | None]:
-        """Facts about the files beside the pair, by their names in `SIDECARS`."""
-        return {name: getattr(self, name) for name in SIDECARS}
 
     def __post_init__(self) -> None:
         """Checks that the numbers fit together."""
@@ -332,7 +321,7 @@ def manifest_path(prefix: str) -> str:
 def read_manifest(prefix: str, *, settings: ObjectStorageSettings | None = None) -> Manifest | None:
     """Returns the manifest of a prefix, None if there is none."""
     path = manifest_path(prefix)
-    data = _read(path, _MOST_BYTES + 1, settings)
+    data = read_if_there(path, _MOST_BYTES + 1, settings)
     return None if data is None else parse_manifest(data, path=path)
 
 
@@ -345,10 +334,10 @@ def read_manifest_head(
     copy of that. A request of every process for every pair would make starts half as long again.
     """
     path = manifest_path(prefix)
-    data = None if copy is None else _read(f"{copy}.manifest", HEAD_BYTES, None)
+    data = None if copy is None else read_if_there(f"{copy}.manifest", HEAD_BYTES, None)
     if data is None:
         try:
-            data = _read(path, HEAD_BYTES, settings)
+            data = read_if_there(path, HEAD_BYTES, settings)
         except AccessDeniedError:  # what stores say of a missing object to those who may not list
             _LOGGER.info("no manifest of `%s` to read: access is denied", prefix)
         if copy is not None:
@@ -424,7 +413,7 @@ def parse_manifest(data: bytes, *, path: str) -> Manifest:
     return manifest
 
 
-def _read(path: str, num_bytes: int, settings: ObjectStorageSettings | None) -> bytes | None:
+def read_if_there(path: str, num_bytes: int, settings: ObjectStorageSettings | None) -> bytes | None:
     """Returns the first bytes of a file or object, as many as there are; None if there is none."""
     try:
         if is_remote(path):

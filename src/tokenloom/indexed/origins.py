@@ -1,10 +1,7 @@
-"""Which record of which input file each document of a pair was made of: `PREFIX.origins`, a file beside the pair.
+"""Which record of which input file each document of a pair was made of: the column `origins`, of runs.
 
-Documents that come from consecutive records of one file are a run, a row of the file: a plain JSON-lines file is one
+Documents that come from consecutive records of one file are a run, a row of the column: a plain JSON-lines file is one
 run. With every second record left out at random, a document takes 12 bytes, with every hundredth a fourth of one.
-
-A job writes them by `write_runs`, which returns a file that appears with the pair, and the checksum that the
-`PairFacts` of its manifest have as `origins`.
 """
 
 from __future__ import annotations
@@ -16,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.sidecars import Sidecar, Written, read_sidecar, write_sidecar
-from tokenloom.kernels import Watch
+from tokenloom.indexed.columns import Column, ColumnWriter, WrittenColumn, open_column, written_column
+from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.numbers import check_count
 from tokenloom.storage.json_files import MAY_BE_MISSING, UnusableJsonError, from_members, members_of
 from tokenloom.storage.settings import ObjectStorageSettings
@@ -34,8 +31,11 @@ RUNS = np.dtype([("file", np.int32), ("first_record", np.int64), ("num_documents
 Runs = NDArray[np.void]
 """RUNS[num_runs], consecutive documents."""
 
-_ROW = np.dtype([("first_document", "<i8"), ("first_record", "<i8"), ("file", "<i4"), ("zeros", "<u4")])
-"""A run in the file, which ends where the next one begins."""
+NAME = "origins"
+"""Name of the column."""
+
+_DOCUMENT, _FILE, _RECORD = range(3)
+"""The values of a row: the first document of a run, which ends where the next one begins, its file, its record."""
 
 _AT_ONCE = 1 << 18
 """Runs or documents that are looked at together."""
@@ -70,7 +70,7 @@ class OriginFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Table:
+class _About:
     """The files that documents came from."""
 
     files: tuple[OriginFile, ...]
@@ -123,15 +123,14 @@ def _check(runs: Runs, *, num_files: int) -> None:
 
 
 class _Rows:
-    """Runs as rows of the file, joined where they go on; counts them on the way."""
+    """Runs as rows of the column, int64[…, 3], joined where they go on; counts their documents on the way."""
 
     def __init__(self, files: Collection[OriginFile], runs: Iterable[Runs]) -> None:
         self._files = files
         self._runs = runs
         self.num_documents: int = 0
-        self.num_runs: int = 0
 
-    def __iter__(self) -> Iterator[NDArray[np.void]]:
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
         last = np.empty(0, dtype=RUNS)  # the next one may go on from it
         for part in self._runs:
             _check(part, num_files=len(self._files))
@@ -140,15 +139,11 @@ class _Rows:
             last = runs[-1:]
         yield self._rows_of(last)
 
-    def _rows_of(self, runs: Runs) -> NDArray[np.void]:
-        ends = np.cumsum(runs["num_documents"]) + self.num_documents
-        rows = np.zeros(len(runs), dtype=_ROW)
-        rows["first_document"] = ends - runs["num_documents"]
-        rows["first_record"] = np.where(runs["file"] < 0, 0, runs["first_record"])
-        rows["file"] = runs["file"]
+    def _rows_of(self, runs: Runs) -> NDArray[np.int64]:
+        firsts = np.cumsum(runs["num_documents"]) - runs["num_documents"] + self.num_documents
         self.num_documents += int(runs["num_documents"].sum())
-        self.num_runs += len(rows)
-        return rows
+        records = np.where(runs["file"] < 0, 0, runs["first_record"])
+        return np.column_stack([firsts, runs["file"].astype(np.int64), records])
 
 
 class Origins:
@@ -174,16 +169,15 @@ class Origins:
     def __init__(
         self,
         files: Collection[OriginFile],
-        rows: NDArray[np.void],
+        rows: NDArray[np.int64],
         num_documents: int,
         *,
-        source: Sidecar | None = None,
+        column: Column | None = None,
     ) -> None:
         self.files: tuple[OriginFile, ...] = tuple(files)
         self.num_documents = num_documents
         self._rows = rows
-        self._source = source
-        self._watch = Watch([] if source is None else [source.data])
+        self._column = column
 
     @property
     def num_runs(self) -> int:
@@ -225,10 +219,11 @@ class Origins:
         for begin in range(first, last + 1, _AT_ONCE):
             numbers = np.arange(begin, min(begin + _AT_ONCE, last + 1))
             rows, ends = self._take(numbers)
-            starts = np.maximum(rows["first_document"], chosen.start)
+            firsts, files, records = rows.T
+            starts = np.maximum(firsts, chosen.start)
             runs = np.empty(len(rows), dtype=RUNS)
-            runs["file"] = rows["file"]
-            runs["first_record"] = rows["first_record"] + np.where(rows["file"] < 0, 0, starts - rows["first_document"])
+            runs["file"] = files
+            runs["first_record"] = records + np.where(files < 0, 0, starts - firsts)
             runs["num_documents"] = np.minimum(ends, chosen.stop) - starts
             yield runs
 
@@ -251,8 +246,8 @@ class Origins:
             message = f"expected documents from 0 to {self.num_documents - 1}, found {asked.min()} to {asked.max()}"
             raise ConfigError(message)
         rows, _ = self._take(self._runs_of(asked))
-        files = rows["file"].copy()
-        return files, np.where(files < 0, 0, rows["first_record"] + asked - rows["first_document"])
+        firsts, files, records = rows.T
+        return files.astype(np.int32), np.where(files < 0, 0, records + asked - firsts)
 
     def documents_of(self, file: int, record: int) -> NDArray[np.int64]:
         """Returns the documents that were made of a record, rising; none if it gave none. O(runs).
@@ -271,16 +266,17 @@ class Origins:
         found = [np.empty(0, dtype=np.int64)]
         for begin in range(0, len(self._rows), _AT_ONCE):
             rows, behind = self._rows[begin : begin + _AT_ONCE], self._rows[begin + 1 : begin + _AT_ONCE + 1]
-            ends = np.append(behind["first_document"], self.num_documents)[: len(rows)]
-            documents = rows["first_document"] + record - rows["first_record"]
-            holds = (rows["file"] == file) & (rows["first_record"] <= record) & (documents < ends)
+            ends = np.append(behind[:, _DOCUMENT], self.num_documents)[: len(rows)]
+            firsts, files, records = rows.T
+            documents = firsts + record - records
+            holds = (files == file) & (records <= record) & (documents < ends)
             self._take(begin + np.flatnonzero(holds))  # are they sound?
             found.append(documents[holds])
         return np.concatenate(found)
 
     def _runs_of(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the number of the run of each document, by halving: `np.searchsorted` would copy the column."""
-        starts = self._rows["first_document"]
+        starts = self._rows[:, _DOCUMENT]
         low, high = np.zeros(len(documents), dtype=np.int64), np.full(len(documents), len(starts), dtype=np.int64)
         for _ in range(len(starts).bit_length()):
             middle = (low + high) // 2
@@ -288,18 +284,21 @@ class Origins:
             low, high = np.where(is_right, middle, low), np.where(is_right, high, middle)
         return low
 
-    def _take(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.void], NDArray[np.int64]]:
-        """Returns runs, and one past the last document of each: rows, int64[count]."""
+    def _take(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns runs, and one past the last document of each: int64[count, 3], int64[count]."""
         rows, behind = self._rows[numbers], np.minimum(numbers + 1, len(self._rows) - 1)
-        ends = np.where(numbers + 1 < len(self._rows), self._rows["first_document"][behind], self.num_documents)
-        self._watch.check()
-        files, records, counts = rows["file"], rows["first_record"], ends - rows["first_document"]
+        ends = np.where(numbers + 1 < len(self._rows), self._rows[behind, _DOCUMENT], self.num_documents)
+        if self._column is None:
+            return rows, ends
+        self._column.check()
+        firsts, files, records = rows.T
+        counts = ends - firsts
         wrong = (files < -1) | (files >= len(self.files)) | (counts < 1) | (counts > self.num_documents)
         wrong |= np.where(files < 0, records != 0, (records < 1) | (records > MOST_RECORDS))
-        wrong |= (numbers == 0) & (rows["first_document"] != 0)
-        if wrong.any() and self._source is not None:
+        wrong |= (numbers == 0) & (firsts != 0)
+        if wrong.any():
             run = numbers[int(np.argmax(wrong))]
-            raise self._source.damaged(expected=f"documents and records of a file as run {run}", found="others")
+            raise self._column.damaged(expected=f"documents and records of a file as run {run}", found="others")
         return rows, ends
 
 
@@ -308,62 +307,55 @@ OriginsPart = tuple[Origins | None, range, NDArray[np.bool_] | None]
 bool[num_documents], None for all."""
 
 
-def read_origins(
-    prefix: str, *, is_checked: bool = False, object_storage: ObjectStorageSettings | None = None
-) -> Origins | None:
+def read_origins(pair: IndexedDataset | str, *, object_storage: ObjectStorageSettings | None = None) -> Origins | None:
     """Returns the origins beside a pair, mapped; None if there are none. Those in object storage come as a local copy.
 
     Args:
-        prefix: prefix of the pair.
-        is_checked: whether to compare them with their checksum, which reads all of them.
-        object_storage: settings of object storage.
+        pair: the pair, or its prefix.
+        object_storage: settings of object storage, where a prefix is given.
 
     Raises:
         DatasetNotFoundError: there is no such pair.
         DatasetFormatError: they are damaged, or belong to other data.
         StorageError: a store denies access, or does not answer.
     """
-    if (found := read_sidecar(prefix, "origins", object_storage=object_storage)) is None:
+    if not isinstance(pair, IndexedDataset):
+        pair = IndexedDataset(pair, object_storage=object_storage)
+    if (column := open_column(pair, NAME)) is None:
         return None
     try:
-        files = from_members(_Table, found.table).files
+        files = from_members(_About, dict(column.facts.about)).files
     except UnusableJsonError as error:
-        raise found.damaged(expected="a table of files", found=str(error).removeprefix(": ")) from error
-    origins = Origins(files, found.data.view(_ROW), found.num_rows, source=found)
-    if is_checked:
-        found.check()
-        for _ in origins.pieces():
-            pass  # each looks at its rows
-    return origins
+        raise column.damaged(expected="a description with files", found=str(error).removeprefix(": ")) from error
+    if len(column.data) == 0 and pair.num_documents:
+        raise column.damaged(expected=f"runs of {pair.num_documents} documents", found="none")
+    return Origins(files, column.data, pair.num_documents, column=column)
 
 
-def write_runs(
-    prefix: str, files: Collection[OriginFile], runs: Iterable[Runs], *, index_start_crc32: int, durable: bool = True
-) -> Written:
-    """Writes `PREFIX.origins` from runs as they come, which are not kept.
+def write_origins(
+    prefix: str, files: Collection[OriginFile], runs: Iterable[Runs], *, durable: bool = True
+) -> WrittenColumn:
+    """Writes the origins of a pair from runs as they come, which are not kept.
 
-    Returns the file, which has no name yet, and its checksum.
+    Returns the file, which has no name yet, and what it is.
 
     Args:
         prefix: prefix of the pair.
         files: the files that runs are of; more may be there with each run.
         runs: those of all documents, in order.
-        index_start_crc32: that of the pair, as `PairFacts` has it; `checksums.start_crc32_of` reads it from an index.
         durable: whether it survives a loss of power once it is published.
     """
-    rows = _Rows(files, runs)
-    return write_sidecar(
-        prefix,
-        "origins",
-        rows,
-        lambda _: (rows.num_documents, rows.num_runs, members_of(_Table(files=tuple(files)))),
-        index_start_crc32=index_start_crc32,
-        durable=durable,
-    )
+    writer = ColumnWriter(prefix, NAME, kind="runs", dtype=np.int64, made_by="tokenloom", durable=durable)
+
+    def rows() -> Iterator[NDArray[np.int64]]:
+        yield from _Rows(files, runs)
+        writer.about = members_of(_About(files=tuple(files)))
+
+    return written_column(writer, rows())
 
 
 def joined_origins(parts: Iterable[OriginsPart]) -> tuple[Collection[OriginFile], Iterator[Runs]]:
-    """Returns what `write_runs` takes for documents of many pairs, in order, as those of one; runs pass in pieces.
+    """Returns what `write_origins` takes for documents of many pairs, in order, as those of one; runs pass in pieces.
 
     Files are the same if path, size, version and unit are. Of several numbers of records, the largest counts.
     """

@@ -20,10 +20,11 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from tokenloom.errors import DatasetFormatError, OutputBusyError, StorageError, TokenloomError
+from tokenloom.indexed.columns import columns_there
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import idx_path, sidecar_path
+from tokenloom.indexed.layout import column_path, columns_path, idx_path
 from tokenloom.indexed.manifests import PairFacts, manifest_of, manifest_path
-from tokenloom.indexed.verify import check_index, check_sidecars, check_tokens
+from tokenloom.indexed.verify import check_columns, check_index, check_tokens
 from tokenloom.progress import waiting_for
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import publish_bytes
@@ -36,7 +37,7 @@ from tokenloom.storage.versions import version_of
 
 _LOGGER = logging.getLogger(__name__)
 
-_VERSION = 2
+_VERSION = 3
 _FLAG_BYTES = 1 << 14
 _NICENESS = 10
 _PATIENCE_AT_EXIT_SECONDS = 10.0
@@ -189,7 +190,7 @@ class Verification:
         """Reads all of a pair and returns what is wrong."""
         try:
             check_index(dataset)
-            check_sidecars(dataset, names=("roles",))
+            check_columns(dataset)
             check_tokens(dataset, progress=self._go_on)
         except DatasetFormatError as error:
             return error
@@ -242,10 +243,11 @@ def _identity_of(dataset: IndexedDataset, facts: PairFacts | None) -> str:
     """
     paths = [section.path for section in dataset.sections]
     prefix = dataset.path_prefix
-    paths += [idx_path(prefix), manifest_path(prefix), sidecar_path(prefix, "roles")]
+    paths += [idx_path(prefix), manifest_path(prefix), columns_path(prefix)]
+    paths += [column_path(prefix, name) for name in columns_there(prefix)]
     states = {path if is_remote(path) else os.path.abspath(path): _state_of(path, dataset) for path in paths}
-    files = [] if facts is None else [facts.tokens, facts.index, facts.roles]
-    return json.dumps([_VERSION, states, [each and [each.num_bytes, each.crc32] for each in files]], sort_keys=True)
+    files = [] if facts is None else [facts.tokens, facts.index]
+    return json.dumps([_VERSION, states, [[each.num_bytes, each.crc32] for each in files]], sort_keys=True)
 
 
 def _state_of(path: str, dataset: IndexedDataset) -> list[Any] | None:

@@ -13,21 +13,22 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import kernels
-from tokenloom.errors import DatasetFormatError
-from tokenloom.indexed.checksums import FileTally, PairTally, path_checksum, source_checksum, token_blocks
+from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
+from tokenloom.indexed.checksums import FileTally, PairTally, source_checksum, token_blocks
+from tokenloom.indexed.columns import Column, open_column, read_columns
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import SIDECARS, Index, bin_path, idx_path, sidecar_path
+from tokenloom.indexed.layout import Index, bin_path, idx_path
 from tokenloom.indexed.manifests import FileChecksum, PairFacts, manifest_of, manifest_path, read_manifest
 from tokenloom.indexed.origins import read_origins
-from tokenloom.indexed.roles import role_problems
-from tokenloom.indexed.sidecars import read_sidecar
 from tokenloom.progress import also_told, task
 from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.extents import ExtentSource
-from tokenloom.storage.resolve import exists
+
+_ROWS_AT_ONCE = 1 << 22
 
 _SOUND: WeakKeyDictionary[IndexedDataset, Index] = WeakKeyDictionary()
 """Datasets that were checked, with the index that they had open."""
@@ -113,7 +114,7 @@ def verify_dataset(prefix: str, *, multimodal: bool = False, vocab_size: int | N
         if has_images:
             found = dataclasses.replace(found, largest_token=facts.largest_token)  # of the texts alone
         problems += _differences(dataset.path_prefix, facts, found)
-    problems += sidecar_problems(dataset, facts)
+    problems += column_problems(dataset)
     if vocab_size is None and manifest is not None and not has_images:
         vocab_size = manifest.tokenizer.vocab_size
     if vocab_size is not None and smallest is not None and largest is not None:
@@ -167,49 +168,49 @@ def check_tokens(dataset: IndexedDataset, *, progress: Callable[[int], None] | N
         _refuse(dataset, _checksum_problem(bin_path(dataset.path_prefix), expected, tally.checksum()))
 
 
-def check_sidecars(pair: IndexedDataset, *, names: Collection[str] = SIDECARS) -> None:
-    """Checks the files beside a pair, and their checksums where a manifest says them; roles it names must be there."""
-    manifest = manifest_of(pair)
-    facts = None if manifest is None else manifest.pair
-    _refuse(pair, next(sidecar_problems(pair, facts, names=names, needed=("roles",)), None))
+def check_columns(pair: IndexedDataset, *, names: Collection[str] | None = None) -> None:
+    """Reads columns beside a pair, all or some of them, and compares their checksums."""
+    _refuse(pair, next(column_problems(pair, names=names, refuses_nan=False), None))
 
 
-def sidecar_problems(
-    pair: IndexedDataset,
-    facts: PairFacts | None,
-    *,
-    names: Collection[str] = SIDECARS,
-    needed: Collection[str] = SIDECARS,
+def column_problems(
+    pair: IndexedDataset, *, names: Collection[str] | None = None, refuses_nan: bool = True
 ) -> Iterator[str]:
-    """Yields one sentence for each way in which a file beside a pair is not sound; they are read as a whole.
+    """Yields one sentence for each way in which a column beside a pair is not sound; they are read as a whole."""
+    try:
+        chosen = [name for name in read_columns(pair) if names is None or name in names]
+    except DatasetFormatError as error:
+        yield error.message
+        return
+    for name in chosen:
+        try:
+            column = open_column(pair, name)
+            assert column is not None
+            column.verify()
+            if column.facts.kind == "runs" and (origins := read_origins(pair)) is not None:
+                for _ in origins.pieces():
+                    pass  # each looks at its rows
+        except (DatasetFormatError, DatasetNotFoundError) as error:
+            yield error.message
+            continue
+        if refuses_nan and (place := _first_nan(pair, column)) is not None:
+            yield f"`{column.path}`: expected numbers, found NaN {place}"
 
-    Those in `needed` may not be missing where the facts of the manifest tell of them.
-    """
-    for name in names:
-        path = sidecar_path(pair.path_prefix, name)
-        expected = None if facts is None else facts.beside[name]
-        if exists(path, settings=pair.object_storage):
-            try:
-                yield from _content_problems(pair, name)
-            except DatasetFormatError as error:
-                yield error.message
-            if expected is not None:
-                found = path_checksum(path, settings=pair.object_storage)
-                if problem := _checksum_problem(path, expected, found):
-                    yield problem
-        elif expected is not None and name in needed:
-            found_none = "as the manifest says, found no such file"
-            yield f"`{path}`: expected {expected.num_bytes} bytes of {name}, {found_none}"
 
-
-def _content_problems(pair: IndexedDataset, name: str) -> Iterator[str]:
-    """Yields one sentence for each way in which a file beside a pair is not sound."""
-    if name == "roles":
-        yield from role_problems(pair)
-    if name == "origins":
-        read_origins(pair.path_prefix, is_checked=True, object_storage=pair.object_storage)
-    elif (found := read_sidecar(pair.path_prefix, name, object_storage=pair.object_storage)) is not None:
-        found.check()
+def _first_nan(pair: IndexedDataset, column: Column) -> str | None:
+    """Returns where the first value is that is not a number, in words; None if all are numbers."""
+    for begin in range(0, len(column.data) if column.data.dtype.kind == "f" else 0, _ROWS_AT_ONCE):
+        wrong = np.isnan(column.data[begin : begin + _ROWS_AT_ONCE])
+        column.check()
+        if wrong.any():
+            row = begin + int(np.argmax(wrong.reshape(len(wrong), -1).any(axis=1)))
+            if column.facts.kind != "token":
+                return f"for {column.facts.kind} {row}"
+            boundaries = pair.document_indices[:-1]
+            starts = pair.first_tokens(np.minimum(boundaries, len(pair) - 1))
+            document = int(np.searchsorted(starts, row, side="right")) - 1
+            return f"at token {row - int(starts[document])} of document {document}"
+    return None
 
 
 def _refuse(dataset: IndexedDataset, problem: str | None) -> None:

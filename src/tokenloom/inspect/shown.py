@@ -326,7 +326,7 @@ class OpenPair:
     @cached_property
     def origins(self) -> Origins | None:
         """Which records its documents were made of; None if that is not known."""
-        return read_origins(self.prefix, object_storage=self._object_storage)
+        return read_origins(self.data)
 
     @cached_property
     def roles(self) -> SequenceRoles | None:

@@ -19,7 +19,7 @@ from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split, split_text
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import prefix_of, sidecar_path
+from tokenloom.indexed.layout import column_path, prefix_of
 from tokenloom.indexed.manifests import manifest_head_of
 from tokenloom.setting_types import checked_path
 from tokenloom.storage.addresses import is_remote
@@ -145,7 +145,7 @@ def _classes_of(
     prefixes: Sequence[str], object_storage: ObjectStorageSettings | None
 ) -> tuple[type[MegatronDataset], type[GPTDatasetConfig]]:
     """Returns the class of dataset and settings for data: conversations are told by the roles beside them."""
-    has_roles = [exists(sidecar_path(prefix_of(prefix), "roles"), settings=object_storage) for prefix in prefixes]
+    has_roles = [exists(column_path(prefix_of(prefix), "roles"), settings=object_storage) for prefix in prefixes]
     if not any(has_roles):
         return GPTDataset, GPTDatasetConfig
     if not all(has_roles):

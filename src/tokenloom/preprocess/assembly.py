@@ -6,17 +6,17 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import InputError, StorageError
+from tokenloom.indexed.columns import ColumnWriter, WrittenColumn, written_column
 from tokenloom.indexed.layout import idx_path
 from tokenloom.indexed.manifests import DocumentLedger, Manifest, PairFacts
-from tokenloom.indexed.origins import RUNS, OriginFile, Runs, selected_runs, write_runs
-from tokenloom.indexed.sidecars import write_document_hashes
+from tokenloom.indexed.origins import NAME, RUNS, OriginFile, Runs, selected_runs, write_origins
 from tokenloom.indexed.writing.concatenate import check_inputs, write_pending
 from tokenloom.indexed.writing.kept_documents import ConcatenatedPart
 from tokenloom.indexed.writing.outputs import MOST_LOCKED, PendingDataset, publish_datasets, should_seal
@@ -122,14 +122,13 @@ def _output_files(plan: JobPlan, output: PlannedOutput, parts: Sequence[DonePart
     """Yields the datasets of an output, written and without names; bad records go with the first."""
     origins = _origins(plan, output, parts) if plan.settings.origins else None
     for number, planned in enumerate(output.datasets):
-        files: dict[str, PendingFile] = {}
+        columns: dict[str, WrittenColumn] = {}
         try:
-            pending = _pending_dataset(plan, output, planned, parts, origins, files)
+            pending = _pending_dataset(plan, output, planned, parts, origins, columns)
         except BaseException:
-            for file in files.values():
+            for file, _ in columns.values():
                 file.discard()
             raise
-        pending.sidecars |= files
         if number == 0:
             pending.beside, pending.replaced = _rejected_files(output, parts), [rejected_path(output.prefix)]
         yield pending
@@ -146,26 +145,21 @@ def _pending_dataset(
     planned: PlannedDataset,
     parts: Sequence[DonePart],
     origins: Origins | None,
-    files: dict[str, PendingFile],
+    columns: dict[str, WrittenColumn],
 ) -> PendingDataset:
-    """Returns a dataset, and puts the files beside it into `files`."""
+    """Returns a dataset; puts its origins and hashes into `columns` as they are written."""
     chosen = [part.chosen(planned.split_number) for part in parts]
+    if origins is not None:
+        every = zip(map(_runs_of, parts, origins[1]), chosen, strict=True)
+        runs = (each if mask is None else selected_runs(each, mask) for each, mask in every)
+        columns[NAME] = write_origins(planned.prefix, origins[0], runs)
+    if plan.settings.document_hashes:
+        arrays = (part_array(part.prefix, f"{HASHES}_{planned.column}", np.uint64) for part in parts)
+        hashes = (each if mask is None else each[mask] for each, mask in zip(arrays, chosen, strict=True))
+        writer = ColumnWriter(planned.prefix, HASHES, kind="document", dtype=np.uint64, made_by="tokenloom")
+        columns[HASHES] = written_column(writer, hashes)
 
     def manifest(pair: PairFacts) -> Manifest:
-        """Writes the origins and the hashes, and returns the manifest with their checksums."""
-        for file in files.values():
-            file.discard()  # of an attempt before
-        start = pair.index_start_crc32
-        if origins is not None:
-            every = zip(map(_runs_of, parts, origins[1]), chosen, strict=True)
-            runs = (each if mask is None else selected_runs(each, mask) for each, mask in every)
-            files["origins"], checksum = write_runs(planned.prefix, origins[0], runs, index_start_crc32=start)
-            pair = replace(pair, origins=checksum)
-        if plan.settings.document_hashes:
-            arrays = (part_array(part.prefix, f"{HASHES}_{planned.column}", np.uint64) for part in parts)
-            hashes = (each if mask is None else each[mask] for each, mask in zip(arrays, chosen, strict=True))
-            files["hashes"], checksum = write_document_hashes(planned.prefix, hashes, index_start_crc32=start)
-            pair = replace(pair, hashes=checksum)
         return plan.recipe.manifest(
             pair,
             files=output.files,
@@ -181,7 +175,14 @@ def _pending_dataset(
     ]
     recipe = plan.recipe
     check_inputs([pair.prefix for pair in pairs], multimodal=recipe.is_multimodal)
-    return write_pending(pairs, planned.prefix, dtype=recipe.dtype, multimodal=recipe.is_multimodal, manifest=manifest)
+    return write_pending(
+        pairs,
+        planned.prefix,
+        dtype=recipe.dtype,
+        multimodal=recipe.is_multimodal,
+        manifest=manifest,
+        columns=columns,
+    )
 
 
 def _ledger(parts: Sequence[DonePart], split: int | None) -> DocumentLedger:

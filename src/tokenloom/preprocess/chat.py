@@ -327,7 +327,7 @@ def preprocess_chat(
     overwrite: bool = False,
     progress: Callable[[JobProgress], None] | None = None,
 ) -> CorpusSummary:
-    """Tokenizes conversations into `PREFIX.bin`, `PREFIX.idx` and `PREFIX.roles`.
+    """Tokenizes conversations into `PREFIX.bin`, `PREFIX.idx` and `PREFIX.roles.npy`.
 
     A line of JSON or a row of a table becomes a document, each conversation in it a sequence. A conversation is
     rendered by the template and tokenized as a whole; a token belongs to the part of the text in which it ends. An

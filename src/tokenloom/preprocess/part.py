@@ -21,11 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import StorageError, TokenloomError
-from tokenloom.indexed.checksums import pair_facts, path_checksum
+from tokenloom.indexed.checksums import pair_facts
+from tokenloom.indexed.columns import ColumnWriter
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.layout import bin_path, idx_path, sidecar_path
+from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifests import DocumentLedger, Manifest, PairFacts, manifest_of
-from tokenloom.indexed.roles import RolesWriter, read_roles
+from tokenloom.indexed.roles import NAME, read_roles, role_bytes, roles_writer
+from tokenloom.indexed.verify import check_columns
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.inputs.lines import count_lines_before
 from tokenloom.inputs.records import BadLine, LeftOut, joined_left_out
@@ -133,7 +135,7 @@ class PartWriter:
     _left_out: list[tuple[LeftOut, int]] = field(default_factory=list)
     _arrays: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
     _builders: list[IndexedDatasetBuilder] = field(default_factory=list)
-    _roles: list[RolesWriter] = field(default_factory=list)
+    _roles: list[ColumnWriter] = field(default_factory=list)
     _rejected: PendingFile | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
 
@@ -152,7 +154,9 @@ class PartWriter:
                     self._arrays[f"{HASHES}_{number}"] = []
                 if recipe.has_roles:
                     sha256 = recipe.tokenizer.sha256
-                    self._roles.append(RolesWriter(part_pair(self.prefix, number), tokenizer_sha256=sha256))
+                    writer = roles_writer(part_pair(self.prefix, number), tokenizer_sha256=sha256, durable=False)
+                    stack.callback(writer.discard)
+                    self._roles.append(writer)
             self._stack = stack.pop_all()
         return self
 
@@ -172,7 +176,7 @@ class PartWriter:
                 self._arrays[f"{HASHES}_{number}"].append(column.hashes)
         for writer, column in zip(self._roles, block.columns, strict=bool(self._roles)):
             if (parts := column.roles) is not None:
-                writer.append(parts.counts, parts.stops, parts.kinds, lengths=column.lengths)
+                writer.append(role_bytes(parts.counts, parts.stops, parts.kinds, num_tokens=len(column.tokens)))
         if len(block.left_out) or not self._left_out:
             self._left_out.append((block.left_out, block.num_records))
         else:  # which keeps nothing of blocks with nothing unusual
@@ -242,8 +246,8 @@ class PartWriter:
 
         for number, builder in enumerate(self._builders):
             make = partial(manifest, self.plan.columns[number])
-            roles = self._roles[number] if self._roles else None
-            builder.finalize(idx_path(part_pair(self.prefix, number)), manifest=make, roles=roles)
+            columns = {NAME: self._roles[number]} if self._roles else {}
+            builder.finalize(idx_path(part_pair(self.prefix, number)), manifest=make, columns=columns)
         if len(left_out := joined_left_out(self._left_out)):
             self._arrays[RECORDS] = [left_out]
         checksums = {}
@@ -301,8 +305,7 @@ def _check_part(plan: JobPlan, folder: JobFolder, shard: PlannedShard) -> None:
         found = noted
         if noted is not None and report.boot_id != boot_id():
             found = pair_facts(dataset)
-            if recipe.has_roles:
-                found = replace(found, roles=path_checksum(sidecar_path(pair, "roles")))
+            check_columns(dataset)
             if recipe.is_multimodal:  # of the texts alone
                 found = replace(found, largest_token=noted.largest_token)
         if noted is None or found != noted:

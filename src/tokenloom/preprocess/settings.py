@@ -83,8 +83,8 @@ class JobSettings(ReadLimits):
         record_timeout_seconds: most time for the records that a thread takes at once, and for one alone; one that takes
             longer is bad.
         worker_timeout_seconds: time without a sign of life after which a process loses its shard to another.
-        origins: write PREFIX.origins, which says of which file and record each document is.
-        document_hashes: write PREFIX.hashes, a hash of each document's text as it stands in the input, by which
+        origins: write PREFIX.origins.npy, which says of which file and record each document is.
+        document_hashes: write PREFIX.hashes.npy, a hash of each document's text as it stands in the input, by which
             `hash_of_text` finds a text again.
     """
 

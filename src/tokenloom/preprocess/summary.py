@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenloom.errors import InputError, TokenloomError
-from tokenloom.indexed.layout import idx_path, sidecar_path
+from tokenloom.indexed.columns import columns_there
+from tokenloom.indexed.layout import column_path, idx_path
 from tokenloom.indexed.manifests import Manifest, manifest_of
 from tokenloom.indexed.writing.outputs import existing_path
 from tokenloom.preprocess.blocks import rejected_path
@@ -199,10 +200,10 @@ def _finished_manifest(plan: JobPlan, output: PlannedOutput, planned: PlannedDat
     manifest = own_manifest(plan, output, planned)
     if manifest is None:
         return None
-    for name in ("origins", "hashes"):
-        if getattr(manifest.pair, name) is not None and not exists(sidecar_path(planned.prefix, name)):
-            return None
-    if plan.settings.origins and not manifest.pair.origins:
+    columns = columns_there(planned.prefix)
+    if not all(exists(column_path(planned.prefix, name)) for name in columns):
+        return None
+    if plan.settings.origins and "origins" not in columns:
         hint = "`overwrite=True` with `restart=True` writes them"
         _LOGGER.warning("`%s` was made without origins and stays so: %s", planned.prefix, hint)
     return manifest

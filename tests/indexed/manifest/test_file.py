@@ -149,7 +149,7 @@ def test_a_text_cannot_pass_for_the_end_of_the_head(tmp_path):
 
 def test_null_is_as_good_as_a_member_that_is_left_out():
     document = json.loads(LITERAL)
-    document["pair"] |= {"roles": None, "copied_tokens": None}
+    document["pair"] |= {"copied_tokens": None}
     assert parse_manifest(json.dumps(document).encode(), path="x") == make_manifest()
 
 
@@ -182,7 +182,6 @@ def manifests(draw):
             tokens=FileChecksum(num_bytes=num_tokens * np.dtype(dtype).itemsize, crc32=draw(CRCS)),
             index=FileChecksum(num_bytes=draw(COUNTS), crc32=draw(CRCS)),
             index_start_crc32=draw(CRCS),
-            roles=draw(st.none() | st.builds(FileChecksum, num_bytes=COUNTS, crc32=CRCS)),
             copied_tokens=draw(st.sampled_from([None, "compared", "inherited", "unverified"])),
         ),
         tokenizer=TokenizerIdentity(
@@ -255,8 +254,8 @@ def changed(**changes):
         (changed(pair__tokens__crc32=7), "expected `pair.tokens.crc32` to be a string, found 7"),
         (changed(pair__index__crc32="0x1f"), "expected `pair.index.crc32` to be 8 hexadecimal digits, found '0x1f'"),
         (changed(pair__index_start_crc32="+0000001"), "expected `pair.index_start_crc32` to be 8 hexadecimal digits"),
-        (changed(pair__roles=7), "expected `pair.roles` to be an object, found 7"),
-        (changed(pair__roles={"num_bytes": 1, "crc32": "1"}), "expected `pair.roles.crc32` to be 8 hexadecimal digits"),
+        (changed(pair__tokens=7), "expected `pair.tokens` to be an object, found 7"),
+        (changed(pair__index={"num_bytes": 1, "crc32": "1"}), "expected `pair.index.crc32` to be 8 hexadecimal digits"),
         (changed(pair__copied_tokens=["x"]), r"expected `pair.copied_tokens` to be a string, found \['x'\]"),
         (changed(pair__copied_tokens="so"), "expected copied_tokens out of compared, inherited, .*, found 'so'"),
         (changed(tokenizer__sha256="AB" * 32), "in `tokenizer`: expected 64 hexadecimal digits as the sha256"),

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.indexed.columns import put_beside
 from tests.indexed.pairs import INTEGER_DTYPES, corpora, pair_bytes, read_pair, write_pair
 from tests.indexed.writing.pairs import CORPUS, part
 from tests.support import few_examples
 
 from tokenloom import IndexedDataset, build_catalogue, write_concatenated
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError
-from tokenloom.indexed.roles import RolesWriter, read_roles
+from tokenloom.indexed.roles import read_roles, role_bytes, roles_writer
 from tokenloom.indexed.writing import concatenate, kept_documents
 
 
@@ -132,10 +133,10 @@ def add_roles(prefix, *, tokenizer="ab" * 32):
     """Gives each sequence of n tokens n parts, of kinds by turns."""
     dataset = IndexedDataset(prefix)
     lengths = dataset.sequence_lengths.astype(np.int64)
-    writer = RolesWriter(prefix, tokenizer_sha256=tokenizer)
+    writer = roles_writer(prefix, tokenizer_sha256=tokenizer)
     stops = np.concatenate([np.arange(1, length + 1) for length in lengths]).astype(np.int32)
-    writer.append(lengths, stops, ((stops - 1) % 3).astype(np.uint8))
-    writer.write(len(dataset), dataset.byte_source, dataset.index_source())[0].publish()
+    writer.append(role_bytes(lengths, stops, ((stops - 1) % 3).astype(np.uint8), num_tokens=int(lengths.sum())))
+    put_beside(prefix, "roles", writer.finish())
 
 
 @pytest.mark.parametrize("write", ["merge", "catalogue"])
@@ -167,10 +168,12 @@ def test_roles_of_dropped_documents_are_dropped(tmp_path):
 def test_roles_of_some_inputs_are_never_dropped_silently(tmp_path, prefix):
     other = write_pair(tmp_path / "b", CORPUS)
     add_roles(prefix)
-    with pytest.raises(ConfigError, match=rf"there are roles beside `{prefix}`, but none beside `{other}`"):
+    with pytest.raises(ConfigError, match=rf"`{other}` has no column `roles`, but `{prefix}` has"):
         write_concatenated([part(prefix), part(other)], f"{tmp_path}/all")
     add_roles(other, tokenizer="cd" * 32)
-    with pytest.raises(ConfigError, match=rf"the roles of `{other}` come from the tokenizer cdcd"):
+    with pytest.raises(
+        ConfigError, match=rf"column `roles` of `{other}` is .* about .*'cdcd.* that of `{prefix}` is .*abab"
+    ):
         write_concatenated([part(prefix), part(other)], f"{tmp_path}/all")
     assert not os.path.exists(f"{tmp_path}/all.idx")
 
@@ -179,4 +182,4 @@ def test_old_roles_do_not_stay_beside_a_new_pair(tmp_path, prefix):
     write_pair(tmp_path / "all", CORPUS)
     add_roles(f"{tmp_path}/all")
     write_concatenated([part(prefix)], f"{tmp_path}/all", overwrite=True)
-    assert not os.path.exists(f"{tmp_path}/all.roles")
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("all.") and name[4:] not in ("bin", "idx")]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.indexed import columns
 from tests.run.locks import make_lock, make_pair
 from tests.support import write_corpus, write_sentences
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifests import index_start_crc32
-from tokenloom.indexed.origins import RUNS, OriginFile, write_runs
+from tokenloom.indexed.origins import RUNS, OriginFile
 from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.audit.span_table import PairRows
 from tokenloom.run.lock import LockedSource
@@ -22,10 +22,7 @@ C = OriginFile(path="s3://bucket/table.parquet", num_bytes=100, unit="row", num_
 
 def put_origins(prefix: str, files, runs) -> None:
     """Writes origins beside a pair."""
-    pair = IndexedDataset(prefix)
-    start = index_start_crc32(pair.index.header, pair.index.sequence_lengths)
-    pending, _ = write_runs(prefix, files, [np.array(runs, dtype=RUNS)], index_start_crc32=start)
-    pending.publish()
+    columns.put_origins(prefix, files, [np.array(runs, dtype=RUNS)])
 
 
 def source_of(name: str, *prefixes: str) -> LockedSource:

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.indexed.columns import put_hashes
 from tests.run.audit.greedy import Greedy
 from tests.support import write_corpus
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.manifests import index_start_crc32
-from tokenloom.indexed.sidecars import write_document_hashes
 from tokenloom.inputs.records import Texts
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.run.audit.token_search import Match, find_ids, find_text, find_whole_texts, places_of_ids
@@ -90,10 +89,7 @@ def test_every_place_is_found_once_however_data_are_cut(tmp_path, rng, at_once, 
 
 def hash_pair(prefix: str, texts: list[str]) -> None:
     """Writes the hashes of the texts of a pair beside it."""
-    pair = IndexedDataset(prefix)
-    start = index_start_crc32(pair.index.header, pair.index.sequence_lengths)
-    hashes = hash_documents([Texts(texts=texts)], len(texts))
-    write_document_hashes(prefix, [hashes], index_start_crc32=start)[0].publish()
+    put_hashes(prefix, hash_documents([Texts(texts=texts)], len(texts)))
 
 
 @pytest.fixture

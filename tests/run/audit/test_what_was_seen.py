@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tests.cli.runs import run as command
 
-from tokenloom.indexed.layout import sidecar_path
+from tokenloom.indexed.layout import column_path
 from tokenloom.loading.digest import ReadingDigest
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.run.audit.source_origins import SourceOrigins
@@ -180,7 +180,7 @@ def test_what_a_run_saw_is_told_from_the_input_files_and_back(tmp_path, monkeypa
     write_rows(rng, tmp_path / "crawl/code.parquet", 120)
     preprocess("data/web", "crawl/a.jsonl", "crawl/b.jsonl.gz")
     preprocess("data/code", "crawl/code.parquet")
-    assert Path(sidecar_path("data/web_text_document", "origins")).exists()
+    assert Path(column_path("data/web_text_document", "origins")).exists()
     path = tmp_path / "run.toml"
     path.write_text(RUN)
     tokenloom("run", "lock", path)

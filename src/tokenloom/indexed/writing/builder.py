@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import repeat
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenRangeError
 from tokenloom.indexed import layout
 from tokenloom.indexed.checksums import PairTally
+from tokenloom.indexed.columns import ColumnWriter, columns_there
 from tokenloom.indexed.manifests import CopiedTokens, Manifest, PairFacts, manifest_bytes, manifest_of
-from tokenloom.indexed.roles import RolesWriter
 from tokenloom.indexed.writing.concatenate import open_checked, put_piece
 from tokenloom.indexed.writing.index_writer import IndexWriter
 from tokenloom.indexed.writing.kept_documents import byte_pieces
@@ -29,7 +29,7 @@ from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.local import MappedFile
 from tokenloom.storage.objects import PendingObject
 from tokenloom.storage.publishing import OutputLock, canonical_name
-from tokenloom.storage.resolve import exists, open_pending
+from tokenloom.storage.resolve import open_pending
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -212,8 +212,8 @@ class IndexedDatasetBuilder:
             message = f"`{layout.idx_path(prefix)}`: expected tokens of dtype {self.dtype}, found {dataset.dtype}"
             hint = "datasets of one dtype only can be merged; tokenize one of them again"
             raise DatasetFormatError(message, hint=hint)
-        if beside := [name for name in layout.SIDECARS if exists(layout.sidecar_path(prefix, name))]:
-            _LOGGER.warning("the %s of `%s` are not appended with it: `merge_datasets` joins them", beside, prefix)
+        if beside := sorted(columns_there(prefix)):
+            _LOGGER.warning("columns %s of `%s` are not appended with it: `merge_datasets` joins them", beside, prefix)
         self._records.add_rows(index.sequence_lengths, index.document_indices[1:], index.sequence_modes)
         self._flush()
         try:
@@ -233,14 +233,14 @@ class IndexedDatasetBuilder:
         idx_path: str | os.PathLike[str],
         *,
         manifest: Callable[[PairFacts], Manifest] | None = None,
-        roles: RolesWriter | None = None,
+        columns: Mapping[str, ColumnWriter] | None = None,
     ) -> None:
         """Writes the index and makes the pair appear, with what lies beside it, as `publish_datasets` does.
 
         Args:
             idx_path: where the index will be.
             manifest: makes the manifest of the pair from what its files hold; needs `checksums`. None for none.
-            roles: roles of all sequences; None for none.
+            columns: columns of all rows, by name.
 
         Raises:
             OutputExistsError: there is another pair, and `overwrite` is false.
@@ -263,13 +263,12 @@ class IndexedDatasetBuilder:
             pending = PendingDataset(prefix=layout.prefix_of(path), tokens=self._bin_file, index=index_file)
             stack.callback(pending.discard)
             index = MappedFile(index_file.readable_path)
-            facts = None if manifest is None else self._facts(index)
-            if roles is not None:
-                tokens = MappedFile(self._bin_file.readable_path)
-                pending.sidecars["roles"], checksum = roles.write(self.num_sequences, tokens, index)
-                facts = facts and replace(facts, roles=checksum)
-            if manifest is not None and facts is not None:
-                pending.manifest = manifest_bytes(manifest(facts))
+            for name, writer in (columns or {}).items():
+                stack.callback(writer.discard)
+                pending.columns[name] = writer.finish()
+            pending.describe(MappedFile(self._bin_file.readable_path))
+            if manifest is not None:
+                pending.manifest = manifest_bytes(manifest(self._facts(index)))
             publish_datasets(
                 [pending],
                 overwrite=self._overwrite,

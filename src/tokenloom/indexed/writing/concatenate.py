@@ -12,30 +12,26 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, StorageError
 from tokenloom.indexed.catalogue import Catalogue, CataloguePart, catalogue_path
-from tokenloom.indexed.checksums import PairTally, start_crc32_of
+from tokenloom.indexed.checksums import PairTally
+from tokenloom.indexed.columns import WrittenColumn
 from tokenloom.indexed.dataset import IndexedDataset, inputs_stay
-from tokenloom.indexed.layout import SIDECARS, DType, Header, bin_path, idx_path, prefix_of, sidecar_path
+from tokenloom.indexed.layout import DType, Header, bin_path, idx_path, prefix_of
 from tokenloom.indexed.manifests import CopiedTokens, Manifest, PairFacts, combined_manifest, manifest_bytes
-from tokenloom.indexed.origins import OriginsPart, joined_origins, read_origins, write_runs
-from tokenloom.indexed.roles import RolesWriter, read_roles
-from tokenloom.indexed.sidecars import Written, read_document_hashes, write_document_hashes
-from tokenloom.indexed.verify import check_index, check_sidecars, check_tokens
+from tokenloom.indexed.verify import check_columns, check_index, check_tokens
 from tokenloom.indexed.writing.index_writer import IndexWriter
+from tokenloom.indexed.writing.joined_columns import JoinedColumns
 from tokenloom.indexed.writing.kept_documents import Block, ConcatenatedPart, FilePiece, Piece, Selection
 from tokenloom.indexed.writing.outputs import (
     MOST_LOCKED,
     PendingDataset,
     existing_path,
-    has_same_sidecars,
     is_published,
     publish_datasets,
     should_seal,
@@ -54,14 +50,7 @@ from tokenloom.storage.versions import check_version, open_regular
 _LOGGER = logging.getLogger(__name__)
 
 _READ_BYTES = 16 << 20
-_ROWS = 1 << 20
 _NUM_DIGITS = 5
-
-_LOST = {
-    "origins": "`%s` has no origins: those of its documents are not known in the result",
-    "hashes": "the result has no hashes of documents, because `%s` has none",
-}
-"""What is said where only some inputs have a file."""
 
 MakeManifest = Callable[[PairFacts], Manifest]
 """Makes a manifest from what the files of a pair hold."""
@@ -109,8 +98,7 @@ def merge_datasets(
     """Writes the documents of all datasets, in order, as one pair, and returns it opened.
 
     All inputs are opened and checked before the first byte is written. Token bytes are copied by the operating system,
-    rows pass in blocks. What lies beside the inputs is joined too: roles, hashes of documents and manifests if all have
-    them, origins if any has.
+    rows pass in blocks. Columns are joined by their kind, see `JoinedColumns`, and manifests if all have them.
 
     With `part_bytes`, writes pairs `OUTPUT_00000`, `OUTPUT_00001`, … of at most so many bytes of tokens and returns all
     of them. They are cut between documents; one that is larger by itself is alone. All appear together in the end.
@@ -130,7 +118,7 @@ def merge_datasets(
 
     Raises:
         ConfigError: nothing to merge, the output is also an input, the dtypes or, as manifests tell, the tokenizers
-            differ, only some have roles, or pairs of an earlier merge would stay among the new ones.
+            differ, only some have a column per token, or pairs of an earlier merge would stay among the new ones.
         OutputExistsError: there is something else under the output prefix, and no `overwrite`.
         OutputBusyError: another process writes the same output.
         DatasetFormatError: an input is damaged.
@@ -182,7 +170,7 @@ def write_concatenated(
 ) -> IndexedDataset:
     """Writes the documents of all parts, in order, as one pair, and returns it opened; see `merge_datasets`.
 
-    Memory: blocks of rows, and for roles 8 bytes per sequence.
+    Memory: blocks of rows.
 
     Example:
         >>> import tempfile
@@ -270,8 +258,8 @@ def build_catalogue(
     The result is an index, `OUTPUT.idx`, and a list of the pairs, `OUTPUT.catalogue`, see FORMAT.md. Its prefix is as
     good as that of a pair. Pairs below the folder of the catalogue are named from there, so that the folder can be
     moved; others by their whole path or address. A pair that changes later is an error when it is read. Catalogues
-    among the inputs are resolved to their pairs. What lies beside the inputs is joined: roles, hashes of documents and
-    manifests if all have them, origins if any has.
+    among the inputs are resolved to their pairs. Columns are joined by their kind, see `JoinedColumns`,
+    and manifests if all have them.
 
     Every row of the inputs is checked, and rows pass in blocks, one input after the other.
 
@@ -332,7 +320,7 @@ def _write_catalogue(prefixes: Sequence[str], target: str, *, multimodal: bool, 
         if joining.tally is not None:
             for pair in map(opened, prefixes):
                 joining.tally.add_pair(pair)
-        joining.add_sidecars(pending, catalogue.source(target, mmap=True))
+        joining.add_columns(pending, catalogue.source(target, mmap=True))
     return pending
 
 
@@ -349,7 +337,7 @@ def _recorded(dataset: IndexedDataset) -> Iterator[tuple[CataloguePart, Concaten
 
 def _is_new(pending: PendingDataset, *, overwrite: bool, notice: Callable[[str], None] | None) -> bool:
     """Whether a dataset is to be published; one that is there already is given up, and said to be there."""
-    if overwrite or not is_published(pending) or not has_same_sidecars(pending):
+    if overwrite or not is_published(pending):
         return True
     pending.discard()
     text = f"nothing to do: `{pending.prefix}` holds these inputs already"
@@ -366,12 +354,13 @@ def write_pending(
     dtype: np.dtype[np.generic],
     multimodal: bool,
     manifest: MakeManifest | None = None,
+    columns: Mapping[str, WrittenColumn] | None = None,
 ) -> PendingDataset:
     """Writes what `write_concatenated` does, with inputs that `check_inputs` has checked and given the dtype of.
 
-    Nothing has a name yet: `publish_datasets` makes it appear.
+    Nothing has a name yet: `publish_datasets` makes it appear, with further columns that are written already.
     """
-    return _Joining(parts, target, dtype, manifest, multimodal=multimodal).write_pair()
+    return _Joining(parts, target, dtype, manifest, multimodal=multimodal).write_pair(columns=columns)
 
 
 @contextmanager
@@ -408,10 +397,10 @@ class _Joining:
         self._multimodal = multimodal
         self._durable = durable
         self.tally: PairTally | None = None if manifest is None else PairTally(dtype)
-        self._sidecars = self._joined_names()
+        self._columns = JoinedColumns(parts, target, multimodal=multimodal, durable=durable)
 
-    def write_pair(self, *, verify: bool = False) -> PendingDataset:
-        """Returns all of it as a pair, which has no name yet."""
+    def write_pair(self, *, verify: bool = False, columns: Mapping[str, WrittenColumn] | None = None) -> PendingDataset:
+        """Returns all of it as a pair with further columns, which has no name yet."""
         _, num_bytes = self._sizes()
         with _opened(self._target, bin_path(self._target), durable=self._durable) as (pending, tokens, index):
             with task(f"writing {self._target}", unit="bytes", total=num_bytes) as advance:
@@ -429,7 +418,8 @@ class _Joining:
                     message = f"`{tokens.path}`: byte {wrong} is not that of the inputs after copying"
                     hint = "the disk or the memory is faulty, or an input changed while it was read"
                     raise StorageError(message, hint=hint)
-            self.add_sidecars(pending, MappedFile(tokens.readable_path))
+            pending.columns |= columns or {}
+            self.add_columns(pending, MappedFile(tokens.readable_path))
         return pending
 
     def refuse_others(self) -> None:
@@ -487,26 +477,13 @@ class _Joining:
                 for data in _read(piece):
                     self.tally.add_tokens(data)
 
-    def add_sidecars(self, pending: PendingDataset, tokens: ByteSource) -> None:
-        """Writes what lies beside a dataset whose tokens and index are complete, and its manifest.
-
-        Memory: the table of origins, and for roles 8 bytes per sequence.
-        """
-        index = MappedFile(pending.index.readable_path)
-        options: dict[str, Any] = {"index_start_crc32": start_crc32_of(index), "durable": self._durable}
-        written: dict[str, Written] = {}
-        if "roles" in self._sidecars:
-            written["roles"] = self._join_roles(tokens, index)
-            pending.sidecars["roles"] = written["roles"][0]
-        if "origins" in self._sidecars:
-            written["origins"] = write_runs(self._target, *joined_origins(self._origins()), **options)
-            pending.sidecars["origins"] = written["origins"][0]
-        if "hashes" in self._sidecars:
-            written["hashes"] = write_document_hashes(self._target, self._hashes(), **options)
-            pending.sidecars["hashes"] = written["hashes"][0]
+    def add_columns(self, pending: PendingDataset, tokens: ByteSource) -> None:
+        """Writes the columns of a dataset whose tokens and index are complete, and its manifest."""
+        pending.columns |= self._columns.write()
+        pending.describe(tokens)
         if self._manifest is not None and self.tally is not None:
-            checksums: dict[str, Any] = {name: checksum for name, (_, checksum) in written.items()}
-            pending.manifest = manifest_bytes(self._manifest(replace(self.tally.facts(index), **checksums)))
+            facts = self.tally.facts(MappedFile(pending.index.readable_path))
+            pending.manifest = manifest_bytes(self._manifest(facts))
 
     def _open(self, prefix: str) -> IndexedDataset:
         return IndexedDataset(prefix, multimodal=self._multimodal)
@@ -527,62 +504,6 @@ class _Joining:
                     for data in _read(piece):
                         yield data
                         advance(len(data))
-
-    def _joined_names(self) -> set[str]:
-        """Returns which files will lie beside it: roles and hashes if all inputs have them, origins if any has."""
-        prefixes = list(dict.fromkeys(prefix_of(part.prefix) for part in self._parts))
-        lacking = {name: [each for each in prefixes if not exists(sidecar_path(each, name))] for name in SIDECARS}
-        for name, without in lacking.items():
-            if not 0 < len(without) < len(prefixes):
-                continue
-            if name == "roles":
-                having = next(prefix for prefix in prefixes if prefix not in without)
-                message = f"there are roles beside `{having}`, but none beside `{without[0]}`"
-                hint = "join conversations with conversations, or move the `.roles` files away"
-                raise ConfigError(message, hint=hint)
-            _LOGGER.warning(_LOST[name], without[0])
-        if not lacking["roles"]:
-            tokenizers = {prefix: read_roles(self._open(prefix)).tokenizer_sha256 for prefix in prefixes}
-            for prefix, found in tokenizers.items():
-                if found != (expected := tokenizers[prefixes[0]]):
-                    message = f"the roles of `{prefix}` come from the tokenizer {found}, "
-                    message += f"those of `{prefixes[0]}` from {expected}"
-                    raise ConfigError(message, hint="tokenize the conversations with one tokenizer")
-        return {name for name in SIDECARS if len(lacking[name]) < (len(prefixes) if name == "origins" else 1)}
-
-    def _documents_of(self, part: ConcatenatedPart) -> range:
-        return range(self._open(part.prefix).num_documents) if part.documents is None else part.documents
-
-    def _origins(self) -> Iterator[OriginsPart]:
-        for part in self._parts:
-            yield read_origins(part.prefix), self._documents_of(part), part.kept_documents
-
-    def _hashes(self) -> Iterator[NDArray[np.uint64]]:
-        for part in self._parts:
-            documents = self._documents_of(part)
-            is_first = not documents.start  # of the parts of a pair: one look at all of its hashes is enough
-            found = read_document_hashes(part.prefix, is_checked=is_first)
-            assert found is not None
-            for first in range(documents.start, documents.stop, _ROWS):
-                rows = slice(first, min(first + _ROWS, documents.stop))
-                yield found[rows] if part.kept_documents is None else found[rows][part.kept_documents[rows]]
-
-    def _join_roles(self, tokens: ByteSource, index: ByteSource) -> Written:
-        writer, num_sequences = RolesWriter(self._target), 0
-        for part in self._parts:
-            dataset = self._open(part.prefix)
-            roles = read_roles(dataset)
-            writer.tokenizer_sha256 = roles.tokenizer_sha256
-            for block in Selection(dataset, part).blocks():
-                offsets = roles.offsets[block.rows.start : block.rows.stop + 1]
-                counts, chosen = np.diff(offsets), slice(int(offsets[0]), int(offsets[-1]))
-                stops, kinds = roles.stops[chosen], roles.kinds[chosen]
-                if not block.kept_rows.all():
-                    is_kept = np.repeat(block.kept_rows, counts)
-                    counts, stops, kinds = counts[block.kept_rows], stops[is_kept], kinds[is_kept]
-                writer.append(counts, stops, kinds)
-                num_sequences += len(counts)
-        return writer.write(num_sequences, tokens, index, durable=self._durable)
 
 
 def put_piece(piece: Piece, target: PendingFile, *, advance: Callable[[int], None] | None = None) -> None:
@@ -729,7 +650,7 @@ def open_checked(prefix: str, *, multimodal: bool, tokens: bool = False) -> Inde
     """Returns a dataset with a sound index and sound files beside it, every row of them, as its manifest has them."""
     dataset = IndexedDataset(prefix, multimodal=multimodal)
     check_index(dataset)
-    check_sidecars(dataset)
+    check_columns(dataset)
     if isinstance(dataset.byte_source, ExtentSource):
         dataset.byte_source.check()
     if tokens:

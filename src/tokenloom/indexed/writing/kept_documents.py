@@ -103,11 +103,13 @@ class Block:
 
     Attributes:
         num_documents: number of documents that are kept.
-        rows: the sequences of all documents of the block, the dropped ones included.
+        documents: all documents of the block, the dropped ones included.
+        rows: the sequences of these.
     """
 
     def __init__(self, dataset: IndexedDataset, documents: range, kept: NDArray[np.bool_] | None) -> None:
         self._dataset = dataset
+        self.documents: slice = slice(documents.start, documents.stop)
         self._boundaries = np.array(dataset.document_indices[documents.start : documents.stop + 1])
         self._kept = None if kept is None or kept.all() else kept
         self.rows: slice = slice(int(self._boundaries[0]), int(self._boundaries[-1]))
@@ -118,6 +120,12 @@ class Block:
         """int64[num_documents], the sequences of each kept document."""
         counts = np.diff(self._boundaries)
         return counts if self._kept is None else counts[self._kept]
+
+    @property
+    def kept_documents(self) -> NDArray[np.bool_]:
+        """bool[documents of the block], whether each is kept."""
+        count = self.documents.stop - self.documents.start
+        return np.ones(count, dtype=np.bool_) if self._kept is None else self._kept
 
     @cached_property
     def kept_rows(self) -> NDArray[np.bool_]:

@@ -11,11 +11,12 @@ import numpy as np
 
 from tokenloom.errors import StorageError
 from tokenloom.indexed.catalogue import catalogue_path
-from tokenloom.indexed.layout import SIDECARS, bin_path, idx_path, prefix_of, sidecar_path
+from tokenloom.indexed.columns import WrittenColumn, columns_there, describe_columns
+from tokenloom.indexed.layout import bin_path, column_path, columns_path, idx_path, prefix_of
 from tokenloom.indexed.manifests import manifest_path
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile
-from tokenloom.storage.local import MappedFile
+from tokenloom.storage.local import ByteSource, MappedFile
 from tokenloom.storage.publishing import FileGroup, OutputLock, canonical_name, exists_error, publish_together, recover
 from tokenloom.storage.resolve import exists, keep_copy, open_pending, open_source, remove
 
@@ -36,7 +37,8 @@ def dataset_paths(prefix: str) -> list[str]:
         bin_path(prefix),
         catalogue_path(prefix),
         manifest_path(prefix),
-        *(sidecar_path(prefix, name) for name in SIDECARS),
+        columns_path(prefix),
+        *(column_path(prefix, name) for name in columns_there(prefix)),
     ]
 
 
@@ -55,7 +57,7 @@ class PendingDataset:
         tokens: the `.bin` file, or the catalogue in place of it.
         index: the `.idx` file.
         manifest: the contents of the manifest; None for none.
-        sidecars: the files beside it, by their names in `SIDECARS`.
+        columns: the columns beside it, by name; `describe` makes them known.
         beside: further files that appear with it.
         replaced: paths of further files that belong to what it replaces.
     """
@@ -64,18 +66,32 @@ class PendingDataset:
     tokens: PendingFile
     index: PendingFile
     manifest: bytes | None = None
-    sidecars: dict[str, PendingFile] = field(default_factory=dict)
+    columns: dict[str, WrittenColumn] = field(default_factory=dict)
     beside: Sequence[PendingFile] = ()
     replaced: Sequence[str] = ()
-    _record: PendingFile | None = field(default=None, init=False, repr=False)
+    _description: bytes | None = field(default=None, init=False, repr=False)
+    _records: list[PendingFile] = field(default_factory=list, init=False, repr=False)
+
+    def describe(self, tokens: ByteSource) -> None:
+        """Describes the columns; index and tokens are complete, and these are their bytes."""
+        if self.columns:
+            facts = {name: column[1] for name, column in self.columns.items()}
+            index = MappedFile(self.index.readable_path)
+            self._description = describe_columns(self.prefix, facts, index, tokens)
+
+    def _files(self) -> list[PendingFile]:
+        columns = [file for file, _ in self.columns.values()]
+        return [self.tokens, *columns, *self.beside, *self._records, self.index]
 
     def files(self, *, durable: bool) -> list[PendingFile]:
         """Returns all files in the order in which they appear, the index last."""
-        if self.manifest is not None and self._record is None:
-            self._record = open_pending(manifest_path(self.prefix), durable=durable)
-            self._record.write(self.manifest)
-        chosen = (self.tokens, *self.sidecars.values(), *self.beside, self._record, self.index)
-        return [file for file in chosen if file is not None]
+        if not self._records:
+            records = {columns_path(self.prefix): self._description, manifest_path(self.prefix): self.manifest}
+            for path, data in records.items():
+                if data is not None:
+                    self._records.append(open_pending(path, durable=durable))
+                    self._records[-1].write(data)
+        return self._files()
 
     def seal(self, *, durable: bool = True) -> None:
         """Closes all files, which are complete, under hidden names."""
@@ -84,9 +100,8 @@ class PendingDataset:
 
     def discard(self) -> None:
         """Gives all of it up; harmless when repeated, and once it is published."""
-        for file in (self.tokens, *self.sidecars.values(), *self.beside, self._record, self.index):
-            if file is not None:
-                file.discard()
+        for file in self._files():
+            file.discard()
 
     def names(self) -> list[str]:
         """Returns the paths of all files that a dataset of this prefix may have; its tokens may lie elsewhere."""
@@ -143,19 +158,10 @@ def is_published(pending: PendingDataset) -> bool:
     """Whether a dataset with the same bytes is there already, the manifest aside, which also says who wrote it."""
     if (path := existing_path(pending.prefix)) is None:
         return False
-    files = (pending.index, pending.tokens, pending.sidecars.get("roles"))
-    if not all(file is None or (exists(file.path) and is_same_file(file)) for file in files):
+    if not all(exists(file.path) and is_same_file(file) for file in (pending.index, pending.tokens)):
         raise exists_error(path)
-    return True
-
-
-def has_same_sidecars(pending: PendingDataset) -> bool:
-    """Whether what lies beside a dataset is what would be published with it, and no more."""
-    for name in SIDECARS:
-        file, is_there = pending.sidecars.get(name), exists(sidecar_path(pending.prefix, name))
-        if is_there != (file is not None) or (file is not None and not is_same_file(file)):
-            return False
-    return True
+    there = columns_there(pending.prefix)
+    return all(there.get(name) == facts for name, (_, facts) in pending.columns.items())
 
 
 def should_seal(num_datasets: int) -> bool:

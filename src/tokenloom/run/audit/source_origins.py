@@ -27,7 +27,7 @@ from tokenloom.storage.settings import ObjectStorageSettings
 
 Int64s = NDArray[np.int64]
 
-HINT = "`tokenloom preprocess` writes PREFIX.origins beside each pair; of other pairs nobody knows what was read"
+HINT = "`tokenloom preprocess` writes PREFIX.origins.npy beside each pair; of other pairs nobody knows what was read"
 """How origins come to be."""
 
 
@@ -146,21 +146,21 @@ class SourceOrigins:
         with self._opening:
             if pair not in self._opened:
                 prefix = self._pairs.prefixes[pair]
-                origins = read_origins(prefix, object_storage=self._object_storage)
-                self._opened[pair] = None if origins is None else self._numbered(prefix, origins)
+                opened = IndexedDataset(prefix, object_storage=self._object_storage)
+                origins = read_origins(opened)
+                self._opened[pair] = None if origins is None else self._numbered(opened, origins)
                 if origins is None:
                     self.missing.append(prefix)
             return self._opened[pair]
 
-    def _numbered(self, prefix: str, origins: Origins) -> _PairOrigins:
+    def _numbered(self, pair: IndexedDataset, origins: Origins) -> _PairOrigins:
         numbers = []
         for file in origins.files:
             if file not in self._numbers:
                 self._numbers[file] = len(self.files)
                 self.files.append(file)
             numbers.append(self._numbers[file])
-        boundaries = IndexedDataset(prefix, object_storage=self._object_storage).document_indices
-        return _PairOrigins(origins, np.array([*numbers, -1], dtype=np.int32), boundaries)
+        return _PairOrigins(origins, np.array([*numbers, -1], dtype=np.int32), pair.document_indices)
 
 
 def _path_like(path: str, paths: Sequence[str], missing: Sequence[str]) -> str:

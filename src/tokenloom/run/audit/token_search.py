@@ -2,7 +2,7 @@
 
 How a text is cut into tokens depends, at its ends, on what stands around it. So the ids in its midst are looked for
 that are the same whatever that is, and what is found is decoded with its neighbourhood and compared with the text.
-Whole texts are found by the hashes beside pairs: `PREFIX.hashes`.
+Whole texts are found by the hashes beside pairs: `PREFIX.hashes.npy`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
+from tokenloom.indexed.columns import open_column
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.sidecars import read_document_hashes
 from tokenloom.inputs.records import Texts
 from tokenloom.numbers import quoted
 from tokenloom.preprocess.selection import hash_documents
@@ -110,17 +110,20 @@ def find_whole_texts(
     wanted = hash_documents([Texts(texts=list(dict.fromkeys(texts)))], len(set(texts)))
     found, missing, pairs = [], [], list(_pairs(lock))
     for source, first, prefix in pairs:
-        hashes = read_document_hashes(prefix, is_checked=True, object_storage=object_storage)
+        opened = IndexedDataset(prefix, object_storage=object_storage)
+        hashes = open_column(opened, "hashes")
         if hashes is None:
             missing.append(prefix)
-        elif len(entries := _where(hashes, wanted)):
-            boundaries = IndexedDataset(prefix, object_storage=object_storage).document_indices
+            continue
+        hashes.verify()
+        if len(entries := _where(hashes.data, wanted)):
+            boundaries = opened.document_indices
             for entry in entries.tolist():
                 begin, end = boundaries[entry : entry + 2].tolist()
                 found += [(source, first + row) for row in range(begin, end)]
     if len(missing) == len(pairs):
         message = f"expected pairs with hashes of their documents, found none among {len(pairs)}"
-        raise ConfigError(message, hint="`tokenloom preprocess --document-hashes` writes PREFIX.hashes")
+        raise ConfigError(message, hint="`tokenloom preprocess --document-hashes` writes PREFIX.hashes.npy")
     return found, missing
 
 

@@ -1,8 +1,9 @@
-"""Origins and hashes of pairs that are joined, cut and catalogued."""
+"""Columns of pairs that are joined, cut and catalogued."""
 
 from __future__ import annotations
 
 import os
+import re
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ from tests.indexed.origins import add_hashes, add_origins, files_of, hashes_besi
 from tests.indexed.pairs import write_pair
 from tests.indexed.writing.pairs import part
 
-from tokenloom import IndexedDatasetBuilder, build_catalogue, merge_datasets, write_concatenated
-from tokenloom.errors import OutputExistsError
-from tokenloom.indexed.manifests import read_manifest
+from tokenloom import IndexedDataset, IndexedDatasetBuilder, build_catalogue, merge_datasets, write_concatenated
+from tokenloom.errors import ConfigError, OutputExistsError
+from tokenloom.indexed.columns import add_column, open_column, remove_column
 from tokenloom.indexed.origins import Origins, read_origins
 from tokenloom.indexed.verify import verify_dataset
 
@@ -46,9 +47,6 @@ def test_origins_and_hashes_are_joined(tmp_path, pairs, way):
     first, second = (f"{prefix}.jsonl" for prefix in pairs)
     assert origins_beside(output) == [(first, 2), (first, 3), (first, 4), (second, 2)]
     assert hashes_beside(output) == hashes
-    facts = read_manifest(output).pair
-    assert facts.origins is not None
-    assert facts.hashes is not None
     assert verify_dataset(output).ok
 
 
@@ -70,7 +68,7 @@ def test_what_lies_beside_a_pair_that_a_builder_appends_is_left_there(tmp_path, 
         builder.finalize(f"{tmp_path}/all.idx")
     assert (origins_beside(f"{tmp_path}/all"), hashes_beside(f"{tmp_path}/all")) == (None, None)
     assert caplog.messages == [
-        f"the ['origins', 'hashes'] of `{pairs[0]}` are not appended with it: `merge_datasets` joins them"
+        f"columns ['hashes', 'origins'] of `{pairs[0]}` are not appended with it: `merge_datasets` joins them"
     ]
 
 
@@ -86,11 +84,19 @@ def test_pieces_of_a_wanted_size_have_the_origins_of_their_documents(tmp_path):
 
 
 def test_what_is_kept_of_parts_is_as_with_lists(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr("tokenloom.indexed.writing.concatenate._ROWS", 50)  # read at once
-    parts, origins, hashes = [], [], []
+    monkeypatch.setattr("tokenloom.indexed.writing.joined_columns._ROWS_AT_ONCE", 50)
+    monkeypatch.setattr("tokenloom.indexed.writing.kept_documents._BLOCK_ROWS", 70)
+    parts, origins, hashes, weights, qualities = [], [], [], [], []
     for name in "abc":
         count = int(rng.integers(1, 400))
-        prefix = write_pair(tmp_path / name, [[[1]]] * count)
+        corpus = [[[1] * size for size in rng.integers(0, 9, rng.integers(0, 3))] for _ in range(count)]
+        prefix = write_pair(tmp_path / name, corpus)
+        ends = np.cumsum([0, *(sum(map(len, document)) for document in corpus)])
+        weight = rng.random((int(ends[-1]), 2), dtype=np.float32)
+        add_column(prefix, "weight", [weight], dtype=np.float32)
+        rows = np.cumsum([0, *map(len, corpus)])
+        quality = rng.integers(0, 99, int(rows[-1]))
+        add_column(prefix, "quality", [quality], dtype=np.int16, kind="sequence")
         runs = np.concatenate([random_runs(rng, count, 2), runs_of([(0, 1, count)])])
         whole = Origins.from_runs(files_of("both.jsonl", f"{prefix}.jsonl"), [runs])
         cut = Origins.from_runs(whole.files, whole.pieces(range(count)))
@@ -104,9 +110,35 @@ def test_what_is_kept_of_parts_is_as_with_lists(tmp_path, rng, monkeypatch):
         beside = origins_beside(prefix) or [None] * count
         origins += [beside[number] for number in chosen]
         hashes += [mine[number] for number in chosen]
+        weights += [each for number in chosen for each in weight[ends[number] : ends[number + 1]].tolist()]
+        qualities += [each for number in chosen for each in quality[rows[number] : rows[number + 1]].tolist()]
     write_concatenated(parts, f"{tmp_path}/all")
     assert origins_beside(f"{tmp_path}/all") == origins
     assert hashes_beside(f"{tmp_path}/all") == hashes
+    joined = IndexedDataset(f"{tmp_path}/all")
+    assert open_column(joined, "weight").data.tolist() == weights
+    assert open_column(joined, "quality").data.tolist() == qualities
+    assert verify_dataset(joined.path_prefix).ok
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "`{b}` has no column `w`, but `{a}` has"),
+        ({"dtype": "float32"}, "column `w` of `{b}` is float32[] per token of tokens, padding 0, that of `{a}` is"),
+        ({"of": "label"}, "column `w` of `{b}` is uint8[] per token of labels, padding 0, that of `{a}` is"),
+    ],
+)
+def test_a_column_per_token_is_never_dropped_silently(tmp_path, pairs, way, options, message):
+    for prefix, changes in zip(pairs, ({}, options), strict=True):
+        if changes or prefix == pairs[0]:
+            rows = np.zeros(IndexedDataset(prefix).num_tokens)
+            add_column(prefix, "w", [rows], **{"dtype": "uint8", **changes})
+    expected = re.escape(message.format(a=pairs[0], b=pairs[1]))
+    with pytest.raises(ConfigError, match=expected):
+        join(pairs, f"{tmp_path}/all", way)
+    assert not os.path.exists(f"{tmp_path}/all.idx")
 
 
 @pytest.mark.parametrize("join_all", [merge_datasets, build_catalogue])
@@ -123,6 +155,6 @@ def test_a_result_of_other_origins_is_another_one(tmp_path, pairs, join_all):
     assert read_origins(output).num_known == 3
     join_all(pairs, output, notice=notices.append)
     assert len(notices) == 2
-    os.unlink(f"{pairs[0]}.origins")
+    remove_column(pairs[0], "origins")
     join_all(pairs, output, overwrite=True)
     assert read_origins(output) is None

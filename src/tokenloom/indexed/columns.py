@@ -1,0 +1,528 @@
+"""Columns: NumPy arrays beside a pair, a row per token, sequence or document, or runs of documents.
+
+`PREFIX.NAME.npy` holds a column, `PREFIX.columns.json` what each of them is, and of which pair; FORMAT.md has the
+bytes. Readers that do not know columns read the pair as before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, StorageError
+from tokenloom.indexed.checksums import FileTally, start_crc32_of, start_of
+from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import Header, column_path, columns_path, idx_path
+from tokenloom.indexed.manifests import index_start_crc32, read_if_there
+from tokenloom.kernels import Watch, crc32
+from tokenloom.numbers import check_count
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.atomic import PendingFile, storage_errors, write_at
+from tokenloom.storage.extents import extents_of
+from tokenloom.storage.json_files import MAY_BE_MISSING, Crc32, UnusableJsonError, from_members, members_of, parse_json
+from tokenloom.storage.local import ByteSource, map_file, sampled_hash
+from tokenloom.storage.objects import RemoteFile, local_copy
+from tokenloom.storage.publishing import FileGroup, OutputLock, exists_error, publish_together, recover
+from tokenloom.storage.resolve import exists, is_missing, open_pending, remove
+from tokenloom.storage.settings import ObjectStorageSettings
+
+FORMAT = "tokenloom columns"
+VERSION = 1
+
+Kind = Literal["token", "sequence", "document", "runs"]
+"""What the rows of a column are aligned with; those of "runs" are int64: first document, file, first record."""
+
+_NAME = re.compile("[A-Za-z][A-Za-z0-9_-]{0,63}")
+_MOST_BYTES = 1 << 29
+"""More is refused as a description: room for some millions of input files."""
+_MOST_HEADER_BYTES = 1 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnFacts:
+    """What a column is.
+
+    Attributes:
+        kind: what its rows are aligned with, see `Kind`.
+        dtype: name of a NumPy dtype: booleans, integers or floats.
+        shape: its rows, and the values of a row where it has several.
+        num_bytes, crc32: size and CRC-32 of the file.
+        of: whether values belong to a token as it is read ("token") or as it is predicted ("label").
+        padding: the value at positions without a token.
+        made_by: what made it; None if that is not known.
+        about: further facts, values of JSON: the tokenizer of roles, the input files of origins.
+    """
+
+    kind: Kind
+    dtype: str
+    shape: tuple[int, ...]
+    num_bytes: int
+    crc32: Crc32
+    of: Literal["token", "label"] = "token"
+    padding: float = 0
+    made_by: str | None = field(default=None, metadata=MAY_BE_MISSING)
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        for name, value, choices in (("kind", self.kind, get_args(Kind)), ("of", self.of, ("token", "label"))):
+            if value not in choices:
+                message = f"expected {name} out of {', '.join(choices)}, found {value!r}"
+                raise ConfigError(message)
+        checked_dtype(self.dtype)
+        object.__setattr__(self, "padding", float(self.padding))
+        check_count("num_bytes of the column", self.num_bytes)
+        for size in self.shape:
+            check_count("a size of the column", size)
+        if len(self.shape) not in (1, 2) or (self.kind == "runs" and (self.dtype, self.shape[1:]) != ("int64", (3,))):
+            message = f"expected rows of one or several values, of runs int64[…, 3], found {self.dtype}{[*self.shape]}"
+            raise ConfigError(message)
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """What must be equal for columns to become one."""
+        about = {} if self.kind == "runs" else dict(self.about)
+        return (self.kind, self.dtype, self.shape[1:], self.of, self.padding, about)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    """`PREFIX.columns.json`.
+
+    Attributes:
+        index_start_crc32: that of the pair, see `PairFacts`.
+        pair: SHA-256 over the hashes of pieces of `.idx` and `.bin`, in hex.
+        columns: the columns, by name.
+    """
+
+    format: str = FORMAT
+    version: int = VERSION
+    index_start_crc32: Crc32
+    pair: str
+    columns: Mapping[str, ColumnFacts]
+
+
+def checked_dtype(dtype: Any) -> np.dtype[Any]:
+    """Returns the dtype of a column; `ConfigError` for one that columns do not have."""
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = np.dtype(object)
+    if found.kind not in "biuf" or found.itemsize > 8 or found.name != np.dtype(found.name).name:
+        message = f"expected booleans, integers or floats of at most 8 bytes as dtype of a column, found {dtype!r}"
+        raise ConfigError(message)
+    native: np.dtype[Any] = found.newbyteorder("=")
+    return native
+
+
+def checked_name(name: str) -> str:
+    """Returns the name of a column; `ConfigError` for one that is no part of a file name everywhere."""
+    if not _NAME.fullmatch(name):
+        message = f"expected a column name of letters, digits, `_` and `-` that begins with a letter, found {name!r}"
+        raise ConfigError(message)
+    return name
+
+
+# --- reading --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Column:
+    """A column that is open: its file was compared with its description in O(1). Not picklable: owners open it again.
+
+    Attributes:
+        path: its path.
+        facts: what it is.
+        data: its values, mapped: dtype[rows] or dtype[rows, k].
+        remote: the object that holds it, as it was when it was opened; None for a local file.
+    """
+
+    path: str
+    facts: ColumnFacts
+    data: NDArray[Any]
+    remote: RemoteFile | None
+    _bytes: NDArray[np.uint8]
+    _watch: Watch
+
+    def check(self) -> None:
+        """Makes sure that what was read is what the file held when it was opened; costs nothing."""
+        self._watch.check()
+
+    def verify(self) -> None:
+        """Compares all of the file with its checksum.
+
+        Raises:
+            DatasetFormatError: it holds something else.
+        """
+        found = crc32(self._bytes)
+        self.check()
+        if found != self.facts.crc32:
+            raise self.damaged(expected=f"CRC-32 {self.facts.crc32:08x}", found=f"{found:08x}")
+
+    def damaged(self, *, expected: str, found: object) -> DatasetFormatError:
+        """Returns the error for values that are not as they should be."""
+        return _damaged(self.path, expected=expected, found=found)
+
+
+def _damaged(path: str, *, expected: str, found: object) -> DatasetFormatError:
+    message = f"`{path}`: expected {expected}, found {found}"
+    hint = "the file is damaged, or belongs to other data; write it again, or remove the column to do without"
+    return DatasetFormatError(message, hint=hint)
+
+
+def has_column(pair: IndexedDataset, name: str) -> bool:
+    """Whether a column lies beside a pair; one look, which does not open it."""
+    return exists(column_path(pair.path_prefix, name), settings=pair.object_storage)
+
+
+def read_columns(pair: IndexedDataset) -> Mapping[str, ColumnFacts]:
+    """Returns what lies beside a pair, by name; nothing if there are no columns.
+
+    Raises:
+        DatasetFormatError: the description is damaged, or was written for another pair.
+        StorageError: a store denies access, or does not answer.
+    """
+    record = _read_record(pair)
+    return {} if record is None else record.columns
+
+
+def columns_there(prefix: str) -> Mapping[str, ColumnFacts]:
+    """Returns the columns that lie under a prefix, of whichever pair; nothing of a description that is damaged."""
+    with suppress(DatasetFormatError):
+        return {} if (record := _parsed_record(prefix, None)) is None else record.columns
+    return {}
+
+
+def _read_record(pair: IndexedDataset) -> _Record | None:
+    record = _parsed_record(pair.path_prefix, pair.object_storage)
+    start = index_start_crc32(pair.index.header, pair.index.sequence_lengths)
+    if record is not None and record.index_start_crc32 != start:
+        raise _foreign(columns_path(pair.path_prefix))
+    return record
+
+
+def _parsed_record(prefix: str, settings: ObjectStorageSettings | None) -> _Record | None:
+    path = columns_path(prefix)
+    data = read_if_there(path, _MOST_BYTES + 1, settings)
+    if data is None and recover(path):  # a process died while it replaced a column
+        data = read_if_there(path, _MOST_BYTES + 1, settings)
+    if data is None:
+        return None
+    try:
+        top = parse_json(data, most_bytes=_MOST_BYTES)
+        if type(top) is not dict or (top.get("format"), top.get("version")) != (FORMAT, VERSION):
+            raise _damaged(path, expected=f"`format` {FORMAT!r} and `version` {VERSION}", found="others")
+        return from_members(_Record, top)
+    except UnusableJsonError as error:
+        raise _damaged(path, expected="columns", found=str(error).removeprefix(": ")) from error
+
+
+def _foreign(path: str) -> DatasetFormatError:
+    message = f"`{path}` was written for another pair than the one that is there"
+    return DatasetFormatError(message, hint="if the data were replaced on purpose, remove it; else write them again")
+
+
+def open_column(pair: IndexedDataset, name: str, *, remote: RemoteFile | None = None) -> Column | None:
+    """Returns a column beside a pair, mapped; None if there is none. One in object storage comes as a local copy.
+
+    Args:
+        pair: the pair.
+        name: name of the column.
+        remote: the object that holds it, where it was opened before; else what is there now.
+
+    Raises:
+        DatasetNotFoundError: the file is missing, or nothing describes it.
+        DatasetFormatError: it is not what its description says, or belongs to another pair.
+        StorageError: a store denies access, or does not answer.
+    """
+    record, path = _read_record(pair), column_path(pair.path_prefix, checked_name(name))
+    if record is None or name not in record.columns:
+        if not has_column(pair, name):
+            return None
+        message = f"`{columns_path(pair.path_prefix)}` does not describe `{path}`"
+        raise DatasetNotFoundError(message, hint="copy both files with the pair, or add the column again")
+    facts = record.columns[name]
+    try:
+        if pair.is_remote:
+            remote = remote or RemoteFile(path, pair.object_storage)
+            data = map_file(local_copy(remote))
+        else:
+            data = pair.map_beside(path)
+    except StorageError as error:
+        if not is_missing(error):
+            raise
+        message = f"no file `{path}`, which `{columns_path(pair.path_prefix)}` describes"
+        raise DatasetNotFoundError(message, hint="copy it with the pair, or remove the column") from error
+    _check_rows(name, facts, pair.index.header, pair.num_tokens, path=path)
+    if facts.kind == "token" and record.pair != _pair_hash(pair.index_source(), pair.byte_source):
+        raise _foreign(path)
+    values = _values(path, data, facts)
+    return Column(path, facts, values, remote, data, Watch([data]))
+
+
+def _values(path: str, data: NDArray[np.uint8], facts: ColumnFacts) -> NDArray[Any]:
+    """Returns the array in a `.npy` file, which must be as its description says."""
+    if len(data) != facts.num_bytes:
+        raise _damaged(path, expected=f"{facts.num_bytes} bytes", found=len(data))
+    stream = io.BytesIO(data[:_MOST_HEADER_BYTES].tobytes())
+    try:
+        np.lib.format.read_magic(stream)
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    except ValueError as error:  # of another version, the header is none
+        raise _damaged(path, expected="a NumPy file of version 1.0", found="something else") from error
+    expected, itemsize = np.dtype(facts.dtype), np.dtype(facts.dtype).itemsize
+    begin, size = stream.tell(), int(np.prod(facts.shape, dtype=np.float64)) * itemsize
+    if (shape, is_fortran, dtype) != (facts.shape, False, expected) or begin + size != len(data):
+        order = " in Fortran order" if is_fortran else ""
+        raise _damaged(path, expected=f"{facts.dtype}{[*facts.shape]}", found=f"{dtype}{[*shape]}{order}")
+    values: NDArray[Any] = data[begin:].view(expected).reshape(facts.shape)
+    return values
+
+
+def _check_rows(name: str, facts: ColumnFacts, header: Header, num_tokens: int, *, path: str) -> None:
+    """Checks that a column has a row for each of what its kind says."""
+    rows = {"token": num_tokens, "sequence": header.num_sequences, "document": header.num_boundaries - 1}
+    if facts.kind != "runs" and facts.shape[0] != rows[facts.kind]:
+        message = f"`{path}`: column `{name}` has {facts.shape[0]} rows, but the pair has "
+        message += f"{rows[facts.kind]} {facts.kind}s"
+        raise DatasetFormatError(message, hint="a column has one row for each; make it again")
+
+
+def _pair_hash(index: ByteSource, tokens: ByteSource) -> str:
+    """Returns a hash of pieces of both files."""
+    samples = [sampled_hash(source) for source in (index, tokens)]
+    return hashlib.sha256(" ".join(samples).encode()).hexdigest()
+
+
+# --- writing --------------------------------------------------------------------------------------------------
+
+WrittenColumn = tuple[PendingFile, ColumnFacts]
+"""The file of a column, written and without its name yet, and what it is."""
+
+
+class ColumnWriter:
+    """Writes a column, block by block, under a hidden name. Not safe from several threads.
+
+    Args:
+        prefix: prefix of the pair.
+        name: name of the column.
+        kind, of, padding, made_by, about: see `ColumnFacts`.
+        dtype: dtype of its values; integers that do not fit are an error.
+        durable: whether the file survives a loss of power once it is published.
+    """
+
+    def __init__(
+        self,
+        prefix: str,
+        name: str,
+        *,
+        kind: Kind,
+        dtype: Any,
+        of: Literal["token", "label"] = "token",
+        padding: float = 0,
+        made_by: str | None = None,
+        about: Mapping[str, Any] | None = None,
+        durable: bool = True,
+    ) -> None:
+        self.about: Mapping[str, Any] = about or {}
+        self._dtype = checked_dtype(dtype)
+        self._name = checked_name(name)
+        self._facts: dict[str, Any] = {
+            "kind": kind,
+            "dtype": self._dtype.name,
+            "of": of,
+            "padding": padding,
+            "made_by": made_by,
+        }
+        self._tally = FileTally()
+        self._width: tuple[int, ...] | None = (3,) if kind == "runs" else None
+        self.num_rows: int = 0
+        self._file = open_pending(column_path(prefix, name), durable=durable)
+        self._file.write(self._header())
+
+    def append(self, rows: NDArray[Any]) -> None:
+        """Appends rows: any[count] or any[count, k], the same k each time.
+
+        Raises:
+            ConfigError: they are of another shape, or hold integers that do not fit the dtype.
+        """
+        if self._width is None:
+            self._width = rows.shape[1:]
+        if rows.ndim not in (1, 2) or rows.shape[1:] != self._width:
+            message = f"column `{self._name}`: expected rows of shape {[*self._width]}, found {[*rows.shape[1:]]}"
+            raise ConfigError(message)
+        values = np.ascontiguousarray(rows, dtype=self._dtype)
+        if self._dtype.kind in "biu" and rows.dtype != self._dtype and not np.array_equal(values, rows):
+            wrong = rows[(values != rows)].ravel()[0]
+            message = f"column `{self._name}`: {wrong} does not fit {self._dtype.name}"
+            raise ConfigError(message, hint="choose a wider dtype")
+        data = values.reshape(-1).view(np.uint8).data
+        self._file.write(data)
+        self._tally.add(data)
+        self.num_rows += len(rows)
+
+    def finish(self) -> WrittenColumn:
+        """Returns the file, which is complete, and what it is."""
+        header, whole = self._header(), FileTally()
+        with storage_errors("write", self._file.path):
+            self._file.stream.flush()
+            write_at(self._file.stream.fileno(), memoryview(header), 0)
+        self._file.sync()
+        whole.add(header)
+        whole.add_part(self._tally.checksum())
+        sizes: dict[str, Any] = {"num_bytes": whole.num_bytes, "crc32": whole.crc32, "shape": self._shape}
+        return self._file, ColumnFacts(**self._facts, **sizes, about=self.about)
+
+    def discard(self) -> None:
+        """Gives the column up; harmless when repeated, and once it is published."""
+        self._file.discard()
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return (self.num_rows, *(self._width or ()))
+
+    def _header(self) -> bytes:
+        """Returns the header of the file, which has the same size for any number of rows."""
+        stream = io.BytesIO()
+        members = {"descr": self._dtype.str, "fortran_order": False, "shape": self._shape}
+        np.lib.format.write_array_header_1_0(stream, members)
+        return stream.getvalue()
+
+
+def written_column(writer: ColumnWriter, blocks: Iterable[NDArray[Any]]) -> WrittenColumn:
+    """Returns a column of some blocks, written; gives it up if that fails."""
+    try:
+        for block in blocks:
+            writer.append(block)
+        return writer.finish()
+    except BaseException:
+        writer.discard()
+        raise
+
+
+def describe_columns(prefix: str, columns: Mapping[str, ColumnFacts], index: ByteSource, tokens: ByteSource) -> bytes:
+    """Returns `PREFIX.columns.json` for a pair whose files are complete.
+
+    Raises:
+        DatasetFormatError: a column does not have the rows of the pair.
+    """
+    header, _ = start_of(index)
+    num_tokens = extents_of(tokens).num_held_bytes // header.dtype.itemsize
+    for name, facts in columns.items():
+        _check_rows(name, facts, header, num_tokens, path=column_path(prefix, name))
+    record = _Record(index_start_crc32=start_crc32_of(index), pair=_pair_hash(index, tokens), columns=columns)
+    return _record_bytes(record, prefix)
+
+
+def _record_bytes(record: _Record, prefix: str) -> bytes:
+    data = json.dumps(members_of(record), indent=1, allow_nan=False).encode() + b"\n"
+    if len(data) > _MOST_BYTES:
+        message = f"the columns of `{prefix}` need a description of {len(data)} bytes, at most {_MOST_BYTES} are read"
+        raise ConfigError(message, hint="make several pairs of so many files")
+    return data
+
+
+def add_column(
+    path_prefix: str | os.PathLike[str],
+    name: str,
+    blocks: Iterable[NDArray[Any]],
+    *,
+    dtype: Any,
+    kind: Kind = "token",
+    of: Literal["token", "label"] = "token",
+    padding: float = 0,
+    made_by: str | None = None,
+    overwrite: bool = False,
+    object_storage: ObjectStorageSettings | None = None,
+) -> ColumnFacts:
+    """Writes a column beside a pair that is there, in bounded memory; it appears whole, or not at all.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from tokenloom import IndexedDatasetBuilder
+        >>> prefix = f"{tempfile.mkdtemp()}/corpus"
+        >>> with IndexedDatasetBuilder(f"{prefix}.bin") as builder:
+        ...     builder.add_document([5, 6, 7], [3])
+        ...     builder.finalize(f"{prefix}.idx")
+        >>> add_column(prefix, "weight", [np.array([0.5, 1.0, 1.0])], dtype="float16").shape
+        (3,)
+
+    Args:
+        path_prefix: the path or address of the pair without `.bin` or `.idx`.
+        name: name of the column: letters, digits, `_` and `-`.
+        blocks: its rows, block by block: any[count] or any[count, k].
+        dtype: dtype of its values.
+        kind: what its rows are aligned with: "token", "sequence" or "document".
+        of, padding, made_by: see `ColumnFacts`.
+        overwrite: whether a column of this name may be replaced.
+        object_storage: how to read and write data in object storage.
+
+    Raises:
+        ConfigError: the name, the dtype or a block is not one of a column.
+        DatasetNotFoundError, DatasetFormatError: there is no such pair, or it has another number of rows.
+        OutputExistsError: there is such a column, and no `overwrite`.
+        OutputBusyError: another process writes the pair.
+        StorageError: reading or writing fails; everything is as it was.
+    """
+    pair = IndexedDataset(path_prefix, object_storage=object_storage)
+    if kind == "runs":
+        message = "expected kind token, sequence or document, found 'runs', which only preprocessing writes"
+        raise ConfigError(message)
+    path = column_path(pair.path_prefix, checked_name(name))
+    with OutputLock(idx_path(pair.path_prefix)):
+        record = _read_record(pair)
+        known = {} if record is None else dict(record.columns)
+        if name in known and not overwrite:
+            raise exists_error(path)
+        writer = ColumnWriter(pair.path_prefix, name, kind=kind, dtype=dtype, of=of, padding=padding, made_by=made_by)
+        written = written_column(writer, blocks)
+        publish_columns(pair, {**known, name: written[1]}, [written[0]])
+    return written[1]
+
+
+def remove_column(
+    path_prefix: str | os.PathLike[str], name: str, *, object_storage: ObjectStorageSettings | None = None
+) -> None:
+    """Removes a column beside a pair.
+
+    Raises:
+        DatasetNotFoundError: there is no such pair, or no such column.
+    """
+    pair = IndexedDataset(path_prefix, object_storage=object_storage)
+    with OutputLock(idx_path(pair.path_prefix)):
+        columns = dict(read_columns(pair))
+        if columns.pop(name, None) is None:
+            message = f"`{pair.path_prefix}` has no column `{name}`"
+            raise DatasetNotFoundError(message, hint=f"it has {', '.join(sorted(columns)) or 'none'}")
+        if columns:
+            publish_columns(pair, columns, [])
+        else:
+            remove(columns_path(pair.path_prefix), settings=object_storage)
+        remove(column_path(pair.path_prefix, name), settings=object_storage)
+
+
+def publish_columns(pair: IndexedDataset, columns: Mapping[str, ColumnFacts], files: Sequence[PendingFile]) -> None:
+    """Makes files of columns appear beside a pair that is there, with a description of all its columns."""
+    path = columns_path(pair.path_prefix)
+    with ExitStack() as stack:
+        for file in files:
+            stack.callback(file.discard)
+        description = open_pending(path)
+        stack.callback(description.discard)
+        description.write(describe_columns(pair.path_prefix, columns, pair.index_source(), pair.byte_source))
+        if is_remote(path):
+            for file in (*files, description):
+                file.publish()
+        else:
+            publish_together([FileGroup(key=path, files=[*files, description], names=[])], replace=True)

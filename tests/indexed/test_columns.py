@@ -1,0 +1,228 @@
+"""Columns beside a pair: literal bytes, bad input, and files that do not belong."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.indexed.columns import read_hashes
+from tests.indexed.pairs import write_pair
+
+from tokenloom import IndexedDataset
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, OutputExistsError, TokenloomError
+from tokenloom.indexed.columns import add_column, open_column, read_columns, remove_column
+from tokenloom.indexed.manifests import index_start_crc32
+from tokenloom.indexed.verify import verify_dataset
+
+CORPUS = [[[1, 2, 3], [4]], [], [[5, 6]]]
+"""Six tokens in three sequences and three documents."""
+
+
+@pytest.fixture
+def prefix(tmp_path) -> str:
+    return str(write_pair(tmp_path / "pair", CORPUS))
+
+
+def opened(prefix: str, name: str) -> np.ndarray:
+    column = open_column(IndexedDataset(prefix), name)
+    assert column is not None
+    return column.data
+
+
+def test_the_bytes_are_those_of_the_format(prefix):
+    blocks = [np.array([0.5, 1.0]), np.array([2.0, 0.25, 0.0, 1.0])]
+    add_column(prefix, "weight", blocks, dtype="float16", of="label", padding=1, made_by="a test")
+    data = Path(f"{prefix}.weight.npy").read_bytes()
+    header = b"{'descr': '<f2', 'fortran_order': False, 'shape': (6,), }"
+    assert data[:10] == b"\x93NUMPY\x01\x00\x76\x00"
+    assert data[10:128] == header.ljust(117) + b"\n"
+    assert data[128:] == np.array([0.5, 1, 2, 0.25, 0, 1], dtype="<f2").tobytes()
+    index = IndexedDataset(prefix).index
+    found = json.loads(Path(f"{prefix}.columns.json").read_bytes())
+    assert len(found.pop("pair")) == 64
+    assert found == {
+        "format": "tokenloom columns",
+        "version": 1,
+        "index_start_crc32": f"{index_start_crc32(index.header, index.sequence_lengths):08x}",
+        "columns": {
+            "weight": {
+                "kind": "token",
+                "dtype": "float16",
+                "shape": [6],
+                "num_bytes": len(data),
+                "crc32": f"{zlib.crc32(data):08x}",
+                "of": "label",
+                "padding": 1.0,
+                "made_by": "a test",
+                "about": {},
+            }
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "rows"),
+    [
+        ("token", "float32", np.arange(6) / 7),
+        ("token", "uint16", np.arange(18).reshape(6, 3)),
+        ("sequence", "bool", np.array([True, False, True])),
+        ("document", "int64", np.array([-1, 2**62, 0])),
+        ("document", "float64", np.zeros((3, 0))),
+    ],
+)
+def test_numpy_and_we_read_what_was_added(prefix, kind, dtype, rows):
+    add_column(prefix, "x", [rows[:1], rows[1:]], dtype=dtype, kind=kind)
+    for found in (opened(prefix, "x"), np.load(f"{prefix}.x.npy", allow_pickle=False)):
+        assert found.dtype == dtype
+        assert np.array_equal(found, rows.astype(dtype))
+    assert verify_dataset(prefix).ok
+
+
+def test_a_column_is_replaced_or_removed_when_that_is_asked_for(prefix):
+    add_column(prefix, "a", [np.zeros(6)], dtype="uint8")
+    add_column(prefix, "b", [np.ones(6)], dtype="uint8")
+    with pytest.raises(OutputExistsError, match=r"pair\.a\.npy` exists"):
+        add_column(prefix, "a", [np.ones(6)], dtype="uint8")
+    assert opened(prefix, "a").tolist() == [0] * 6
+    add_column(prefix, "a", [np.full(6, 7)], dtype="int32", overwrite=True)
+    assert opened(prefix, "a").tolist() == [7] * 6
+    remove_column(prefix, "a")
+    assert [*read_columns(IndexedDataset(prefix))] == ["b"]
+    with pytest.raises(DatasetNotFoundError, match="has no column `a`\nhint: it has b"):
+        remove_column(prefix, "a")
+    remove_column(prefix, "b")
+    assert sorted(os.listdir(os.path.dirname(prefix))) == ["pair.bin", "pair.idx"]
+
+
+@pytest.mark.parametrize(
+    ("options", "blocks", "message"),
+    [
+        ({}, [np.zeros(5)], r"column `x` has 5 rows, but the pair has 6 tokens"),
+        ({"kind": "document"}, [np.zeros(6)], r"column `x` has 6 rows, but the pair has 3 documents"),
+        ({}, [np.zeros(3), np.zeros((3, 2))], r"column `x`: expected rows of shape \[\], found \[2\]"),
+        ({"dtype": "uint8"}, [np.array([1, 2, 300, 4, 5, 6])], "column `x`: 300 does not fit uint8"),
+        ({"dtype": "uint8"}, [np.array([0.5] * 6)], r"column `x`: 0\.5 does not fit uint8"),
+        ({"dtype": object}, [np.zeros(6)], "as dtype of a column, found <class 'object'>"),
+        ({"dtype": "U4"}, [np.zeros(6)], "as dtype of a column, found 'U4'"),
+        ({"kind": "word"}, [np.zeros(6)], "expected kind out of token, sequence, document, runs, found 'word'"),
+        ({"kind": "runs"}, [np.zeros((1, 3))], "found 'runs', which only preprocessing writes"),
+        ({"name": "a/b"}, [np.zeros(6)], "that begins with a letter, found 'a/b'"),
+        ({"name": ""}, [np.zeros(6)], "that begins with a letter, found ''"),
+    ],
+)
+def test_what_is_no_column_is_refused_and_leaves_nothing(prefix, options, blocks, message):
+    with pytest.raises(TokenloomError, match=message):
+        add_column(prefix, **{"name": "x", "dtype": "float32", "blocks": blocks, **options})
+    assert sorted(os.listdir(os.path.dirname(prefix))) == ["pair.bin", "pair.idx"]
+
+
+def npy(values: Any, **options: Any) -> Callable[[Path], None]:
+    return lambda path: np.save(path, np.asarray(values, **options))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (npy([0.0] * 5, dtype="float32"), r"expected 152 bytes, found 148"),
+        (npy([0] * 6, dtype="int32"), r"expected float32\[6\], found int32\[6\]"),
+        (npy([[0.0]] * 6, dtype="float32"), r"expected float32\[6\], found float32\[6, 1\]"),
+        (lambda path: path.write_bytes(b"\0" * 152), "expected a NumPy file of version 1.0, found something else"),
+        (lambda path: path.write_bytes(path.read_bytes()[:20]), "expected 152 bytes, found 20"),
+        (lambda path: path.unlink(), r"no file `.*pair\.x\.npy`, which `.*pair\.columns\.json` describes"),
+    ],
+)
+def test_a_file_that_is_not_as_described_is_refused(prefix, change, message):
+    add_column(prefix, "x", [np.zeros(6)], dtype="float32")
+    change(Path(f"{prefix}.x.npy"))
+    with pytest.raises((DatasetFormatError, DatasetNotFoundError), match=message):
+        open_column(IndexedDataset(prefix), "x")
+    assert len(verify_dataset(prefix).problems) == 1
+
+
+def test_fortran_order_is_refused(prefix):
+    add_column(prefix, "x", [np.zeros((6, 2))], dtype="float32")
+    np.save(f"{prefix}.x.npy", np.asfortranarray(np.zeros((6, 2), dtype=np.float32)))
+    with pytest.raises(DatasetFormatError, match=r"expected float32\[6, 2\], found float32\[6, 2\] in Fortran order"):
+        open_column(IndexedDataset(prefix), "x")
+
+
+def test_a_changed_value_is_found_by_reading_all(prefix):
+    add_column(prefix, "x", [np.zeros(6)], dtype="uint8")
+    np.save(f"{prefix}.x.npy", np.array([0, 0, 0, 0, 0, 1], dtype=np.uint8))
+    column = open_column(IndexedDataset(prefix), "x")
+    with pytest.raises(DatasetFormatError, match=r"pair\.x\.npy`: expected CRC-32 "):
+        column.verify()
+    assert "expected CRC-32" in verify_dataset(prefix).problems[0]
+
+
+def test_columns_of_another_pair_are_refused(prefix, tmp_path):
+    add_column(prefix, "x", [np.zeros(6)], dtype="uint8")
+    for name, corpus, message in (
+        ("longer", [[[1, 2, 3], [4]], [], [[5, 6, 7]]], "was written for another pair"),
+        ("as-long", [[[1, 2, 3], [4]], [], [[5, 9]]], "was written for another pair"),
+    ):
+        other = write_pair(tmp_path / name, corpus)
+        for suffix in ("x.npy", "columns.json"):
+            Path(f"{other}.{suffix}").write_bytes(Path(f"{prefix}.{suffix}").read_bytes())
+        with pytest.raises(DatasetFormatError, match=message):
+            open_column(IndexedDataset(other), "x")
+
+
+def test_a_column_that_nothing_describes_is_named(prefix):
+    np.save(f"{prefix}.x.npy", np.zeros(6))
+    with pytest.raises(DatasetNotFoundError, match=r"pair\.columns\.json` does not describe `.*pair\.x\.npy`"):
+        open_column(IndexedDataset(prefix), "x")
+    assert open_column(IndexedDataset(prefix), "y") is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, "expected `format` 'tokenloom columns' and `version` 1, found others"),
+        ({"columns": []}, "expected columns, found expected `columns` to be an object"),
+        ({"index_start_crc32": "00000000"}, "was written for another pair"),
+    ],
+)
+def test_a_damaged_description_is_refused(prefix, change, message):
+    add_column(prefix, "x", [np.zeros(6)], dtype="uint8")
+    path = Path(f"{prefix}.columns.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(DatasetFormatError, match=message):
+        read_columns(IndexedDataset(prefix))
+    assert len(verify_dataset(prefix).problems) == 1
+
+
+def test_verifying_names_the_first_value_that_is_no_number(prefix):
+    add_column(prefix, "x", [np.array([0, 0, 0, 0, 0, np.nan])], dtype="float32")
+    expected = f"`{prefix}.x.npy`: expected numbers, found NaN at token 1 of document 2"
+    assert verify_dataset(prefix).problems == (expected,)
+    add_column(prefix, "y", [np.array([0, np.nan, 0])], dtype="float32", kind="document")
+    assert verify_dataset(prefix).problems[1].endswith("found NaN for document 1")
+
+
+def test_a_pair_that_is_replaced_loses_its_columns(prefix):
+    add_column(prefix, "x", [np.zeros(6)], dtype="uint8")
+    write_pair(prefix, [[[1]]])
+    assert sorted(os.listdir(os.path.dirname(prefix))) == ["pair.bin", "pair.idx"]
+
+
+def test_hashes_are_a_column(prefix):
+    hashes = np.array([[1, 2], [3, 4], [5, 2**64 - 1]], dtype=np.uint64)
+    add_column(prefix, "hashes", [hashes], dtype=np.uint64, kind="document")
+    assert np.array_equal(read_hashes(prefix), hashes)
+
+
+def test_a_failed_writer_leaves_nothing(prefix):
+    def blocks():
+        yield np.zeros(3)
+        raise ConfigError("the teacher is out")
+
+    with pytest.raises(ConfigError, match="the teacher is out"):
+        add_column(prefix, "x", blocks(), dtype="float32")
+    assert sorted(os.listdir(os.path.dirname(prefix))) == ["pair.bin", "pair.idx"]
