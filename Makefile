@@ -93,7 +93,7 @@ bench: $(STAMP) $(RETRO_PEER)/.installed
 sanitize: $(STAMP)
 	sanitize/run $(TESTS)
 
-# Fuzzes each of the targets in fuzz/targets for so long: `make fuzz FUZZ_SECONDS=600 TARGETS="idx roles"`.
+# Fuzzes each of the targets in fuzz/targets for so long: `make fuzz FUZZ_SECONDS=600 TARGETS="idx columns"`.
 FUZZ_SECONDS ?= 60
 fuzz: $(STAMP)
 	fuzz/prepare

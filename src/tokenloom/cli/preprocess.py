@@ -385,7 +385,7 @@ def _shortened(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions(TokenizerOptions, JobOptions, JsonOption):
-    """Tokenize conversations into PREFIX.bin, PREFIX.idx and PREFIX.roles.npy, which says what of them the assistant said.
+    """Tokenize conversations into PREFIX.bin, PREFIX.idx and PREFIX.roles.npy, which tells prompts from answers.
     What was interrupted goes on where it was when the same command runs again; on several machines that share the
     folder, all take part.
 

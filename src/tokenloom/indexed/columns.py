@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from tokenize import TokenError
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -110,6 +111,11 @@ class _Record:
     index_start_crc32: Crc32
     pair: str
     columns: Mapping[str, ColumnFacts]
+
+    def __post_init__(self) -> None:
+        """Checks the names."""
+        for name in self.columns:
+            checked_name(name)
 
 
 def checked_dtype(dtype: Any) -> np.dtype[Any]:
@@ -278,7 +284,7 @@ def _values(path: str, data: NDArray[np.uint8], facts: ColumnFacts) -> NDArray[A
     try:
         np.lib.format.read_magic(stream)
         shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    except ValueError as error:  # of another version, the header is none
+    except (ValueError, SyntaxError, TokenError) as error:  # of another version, the header is none
         raise _damaged(path, expected="a NumPy file of version 1.0", found="something else") from error
     expected, itemsize = np.dtype(facts.dtype), np.dtype(facts.dtype).itemsize
     begin, size = stream.tell(), int(np.prod(facts.shape, dtype=np.float64)) * itemsize
