@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from tokenize import TokenError
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -46,7 +45,6 @@ Kind = Literal["token", "sequence", "document", "runs"]
 _NAME = re.compile("[A-Za-z][A-Za-z0-9_-]{0,63}")
 _MOST_BYTES = 1 << 29
 """More is refused as a description: room for some millions of input files."""
-_MOST_HEADER_BYTES = 1 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,19 +278,20 @@ def _values(path: str, data: NDArray[np.uint8], facts: ColumnFacts) -> NDArray[A
     """Returns the array in a `.npy` file, which must be as its description says."""
     if len(data) != facts.num_bytes:
         raise _damaged(path, expected=f"{facts.num_bytes} bytes", found=len(data))
-    stream = io.BytesIO(data[:_MOST_HEADER_BYTES].tobytes())
-    try:
-        np.lib.format.read_magic(stream)
-        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    except (ValueError, SyntaxError, TokenError) as error:  # of another version, the header is none
-        raise _damaged(path, expected="a NumPy file of version 1.0", found="something else") from error
-    expected, itemsize = np.dtype(facts.dtype), np.dtype(facts.dtype).itemsize
-    begin, size = stream.tell(), int(np.prod(facts.shape, dtype=np.float64)) * itemsize
-    if (shape, is_fortran, dtype) != (facts.shape, False, expected) or begin + size != len(data):
-        order = " in Fortran order" if is_fortran else ""
-        raise _damaged(path, expected=f"{facts.dtype}{[*facts.shape]}", found=f"{dtype}{[*shape]}{order}")
+    expected, header = np.dtype(facts.dtype), npy_header(np.dtype(facts.dtype), facts.shape)
+    begin, size = len(header), int(np.prod(facts.shape, dtype=np.float64)) * expected.itemsize
+    if data[:begin].tobytes() != header or begin + size != len(data):
+        form = f"{facts.dtype}{[*facts.shape]} in C order"
+        raise _damaged(path, expected=f"a NumPy file of {form}", found="another header")
     values: NDArray[Any] = data[begin:].view(expected).reshape(facts.shape)
     return values
+
+
+def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """Returns the header of a NumPy file of version 1.0; it has the same size for any number of rows."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": dtype.str, "fortran_order": False, "shape": shape})
+    return stream.getvalue()
 
 
 def _check_rows(name: str, facts: ColumnFacts, header: Header, num_tokens: int, *, path: str) -> None:
@@ -354,7 +353,7 @@ class ColumnWriter:
         self._width: tuple[int, ...] | None = (3,) if kind == "runs" else None
         self.num_rows: int = 0
         self._file = open_pending(column_path(prefix, name), durable=durable)
-        self._file.write(self._header())
+        self._file.write(npy_header(self._dtype, self._shape))
 
     def append(self, rows: NDArray[Any]) -> None:
         """Appends rows: any[count] or any[count, k], the same k each time.
@@ -379,7 +378,7 @@ class ColumnWriter:
 
     def finish(self) -> WrittenColumn:
         """Returns the file, which is complete, and what it is."""
-        header, whole = self._header(), FileTally()
+        header, whole = npy_header(self._dtype, self._shape), FileTally()
         with storage_errors("write", self._file.path):
             self._file.stream.flush()
             write_at(self._file.stream.fileno(), memoryview(header), 0)
@@ -396,13 +395,6 @@ class ColumnWriter:
     @property
     def _shape(self) -> tuple[int, ...]:
         return (self.num_rows, *(self._width or ()))
-
-    def _header(self) -> bytes:
-        """Returns the header of the file, which has the same size for any number of rows."""
-        stream = io.BytesIO()
-        members = {"descr": self._dtype.str, "fortran_order": False, "shape": self._shape}
-        np.lib.format.write_array_header_1_0(stream, members)
-        return stream.getvalue()
 
 
 def written_column(writer: ColumnWriter, blocks: Iterable[NDArray[Any]]) -> WrittenColumn:
