@@ -140,21 +140,20 @@ def _mappings(source: Bytes) -> None:
 
 
 def _roles(source: Bytes) -> None:
-    offsets, stops = _exact(source.array(np.int64, most=6)), _exact(source.array(np.int32, most=_MOST))
-    kinds = _exact(np.resize(np.frombuffer(source.take(len(stops)), dtype=np.uint8), len(stops)))
-    parts = kernels.RoleParts(offsets, stops, kinds)
+    parts = kernels.RoleParts(_exact(source.array(np.uint8, most=_MOST)))
     train_on = source.integer(0, 2)
-    sequences, available = (_exact(source.array(np.int64, most=3)) for _ in range(2))
+    places, available = _exact(source.array(np.int64, most=6)), _exact(source.array(np.int64, most=3))
     with suppress(*_REFUSALS):
-        parts.count_trained(sequences, available, train_on, np.zeros(len(sequences), dtype=np.int64))
+        places = places[: len(places) // 2 * 2].reshape(-1, 2)
+        parts.count_trained(places, available, train_on, np.zeros(len(available), dtype=np.int64))
     rows, length = source.integer(0, 2), source.integer(0, 20)
-    segments = source.array(np.int64, most=12)
+    segments = source.array(np.int64, most=15)
     row_offsets = _exact(source.array(np.int64, most=3))
     matrices = [np.zeros((rows, length), dtype=dtype) for dtype in (np.int64, np.int64, np.float32, np.int64)]
     parts.fill(
         np.arange(source.integer(0, 40), dtype=np.int32),
         4,
-        _exact(segments[: len(segments) // 4 * 4].reshape(-1, 4)),
+        _exact(segments[: len(segments) // 5 * 5].reshape(-1, 5)),
         row_offsets,
         train_on,
         0,

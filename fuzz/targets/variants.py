@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tests.indexed.columns import roles_of
 from tests.reference import blend, chat, gpt, json_texts, packs, sentences, windows
 from tests.reference.level_packing import LevelPacking
 
@@ -255,13 +256,9 @@ def _conversations(source: Bytes) -> tuple[Callable[[Any], Any], Any]:
 
     def run(native: Any) -> Any:
         starts, _ = native.next_fit(np.array(slots, dtype=np.int32), capacity, 3, (-1, 0))
-        roles = native.RoleParts(
-            np.array([0, len(parts)]),
-            np.array([part[1] for part in parts], dtype=np.int32),
-            np.array([part[2] for part in parts], dtype=np.uint8),
-        )
+        roles = native.RoleParts(roles_of(parts, total))
         counts = np.zeros(1, dtype=np.int64)
-        roles.count_trained(np.zeros(1, dtype=np.int64), np.array([min(available, total)]), train_on, counts)
+        roles.count_trained(np.array([[0, total]]), np.array([min(available, total)]), train_on, counts)
         return starts.tolist(), counts.tolist()
 
     name = ("answers", "last_answer", "everything")[train_on]
