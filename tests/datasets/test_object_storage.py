@@ -93,5 +93,5 @@ def test_roles_of_a_bucket_are_checked(bucket, prefix, tmp_path):
         read_roles(IndexedDataset(other))
     bucket.put("data/other.roles.npy", roles)
     bucket.put("data/other.columns.json", Path(f"{prefix}.columns.json").read_bytes())
-    with pytest.raises(DatasetFormatError, match=r"other\.columns\.json` was written for another pair"):
+    with pytest.raises(DatasetFormatError, match=r"other\.roles\.npy` was written for another pair"):
         read_roles(IndexedDataset(other))

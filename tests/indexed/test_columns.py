@@ -226,3 +226,26 @@ def test_a_failed_writer_leaves_nothing(prefix):
     with pytest.raises(ConfigError, match="the teacher is out"):
         add_column(prefix, "x", blocks(), dtype="float32")
     assert sorted(os.listdir(os.path.dirname(prefix))) == ["pair.bin", "pair.idx"]
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_a_death_while_a_column_is_replaced_leaves_the_old_or_the_new(prefix, step):
+    add_column(prefix, "x", [np.zeros(6)], dtype="uint8")
+    child = os.fork()
+    if child == 0:
+        steps, replace = iter(range(100)), os.replace
+
+        def dying(source, target):
+            if next(steps) == step:
+                os._exit(0)
+            replace(source, target)
+
+        os.replace = dying
+        add_column(prefix, "x", [np.full(6, 7)], dtype="float32", overwrite=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert opened(prefix, "x").tolist() in ([0] * 6, [7] * 6)
+    assert verify_dataset(prefix).ok
+    add_column(prefix, "x", [np.ones(6)], dtype="uint8", overwrite=True)
+    names = [name for name in os.listdir(os.path.dirname(prefix)) if not name.endswith(".tmp")]
+    assert sorted(names) == ["pair.bin", "pair.columns.json", "pair.idx", "pair.x.npy"]

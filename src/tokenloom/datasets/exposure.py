@@ -113,9 +113,7 @@ class TakenConversations:
         lengths = self.data.sequence_lengths[rows].astype(np.int64)
         segments = self.segments(sequences)
         available = np.ascontiguousarray(segments[:, 2])
-        trained = np.empty(len(sequences), dtype=np.int64)
-        roles = self.data.roles
-        roles.parts.count_trained(roles.places(sequences), available, self.train_on, trained)
+        trained = self._count_trained(sequences, available)
         empty = segments[:, 1] < 1
         too_long = (lengths > available) & ~empty & (config.long_conversations == "drop")
         untrainable = (trained == 0) & ~empty & ~too_long & (config.untrainable_conversations == "drop")
@@ -128,6 +126,18 @@ class TakenConversations:
             too_long=too_long,
             untrainable=untrainable,
         )
+
+    def _count_trained(self, sequences: Int64s, available: Int64s) -> Int64s:
+        """Returns how many of the first tokens of each have loss: int64[count]."""
+        places, trained = np.empty((len(sequences), 2), dtype=np.int64), np.empty(len(sequences), dtype=np.int64)
+        self._place(sequences, places)
+        self.data.roles.parts.count_trained(places, np.ascontiguousarray(available), self.train_on, trained)
+        return trained
+
+    def _place(self, sequences: Int64s, places: Int64s) -> None:
+        """Says where the roles of each begin, and of how many tokens they are: int64[count, 2] and more."""
+        places[:, 0] = self.data.roles.starts(sequences)
+        places[:, 1] = self.data.sequence_lengths[sequences]
 
     def segments(self, sequences: Int64s) -> Int64s:
         """Returns (sequence, inputs, tokens, slots) of what a sample takes of each: int64[count, 4]."""
@@ -148,10 +158,7 @@ class TakenConversations:
         shares = np.empty((len(sequences), 5), dtype=np.int64)
         shares[:, 0] = self.data.sequence_lengths[sequences]
         shares[:, 1:4] = self.segments(sequences)[:, 1:]
-        trained = np.empty(len(sequences), dtype=np.int64)
-        roles, available = self.data.roles, np.ascontiguousarray(shares[:, 2])
-        roles.parts.count_trained(roles.places(sequences), available, self.train_on, trained)
-        shares[:, 4] = trained
+        shares[:, 4] = self._count_trained(sequences, shares[:, 2])
         return shares
 
     def fill(
@@ -179,11 +186,13 @@ class TakenConversations:
             segments[denied, 1:3] = 0
             chosen, available = sequences[~denied], available[~denied]
         text = self._read_spans(self.data, chosen, np.zeros_like(chosen), available)
-        roles = self.data.roles
-        roles.parts.fill(
+        placed = np.empty((len(sequences), 5), dtype=np.int64)
+        self._place(sequences, placed)
+        placed[:, 2:] = segments[:, 1:]
+        self.data.roles.parts.fill(
             text,
             _dtype_code(text.dtype),
-            np.hstack([roles.places(sequences), segments[:, 1:]]),
+            placed,
             row_offsets,
             self.train_on,
             fill_id,

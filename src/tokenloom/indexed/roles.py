@@ -52,20 +52,15 @@ class SequenceRoles:
         self.remote: RemoteFile | None = None if column is None else column.remote
         self.parts: RoleParts = RoleParts(values)
 
-    def places(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns where the bytes of sequences lie: their first tokens, and their lengths, int64[count, 2].
-
-        Zeros for plain text, whose parts nobody stores.
-        """
-        found = np.zeros((len(sequences), 2), dtype=np.int64)
-        if self._pair is not None and self._column is not None:
-            found[:, 0] = self._pair.first_tokens(sequences)
-            found[:, 1] = self._pair.sequence_lengths[sequences]
-        return found
+    def starts(self, sequences: NDArray[np.int64]) -> NDArray[np.int64] | int:
+        """Returns where the bytes of sequences begin: int64[count]; 0 for plain text, whose parts nobody stores."""
+        return 0 if self._pair is None else self._pair.first_tokens(sequences)
 
     def of(self, sequence: int) -> list[tuple[int, int, PartKind]]:
         """Returns the parts of a sequence: (start, stop, kind), in tokens from its start."""
-        first, length = self.places(np.array([sequence]))[0].tolist()
+        if self._pair is None:
+            return []
+        first, length = int(self._pair.first_tokens(np.array([sequence]))[0]), int(self._pair.sequence_lengths[sequence])
         values = np.array(self._values[first : first + length])
         if self._column is not None:
             self._column.check()
