@@ -30,10 +30,10 @@ inline void fill_document_ids(Boundaries bounds, std::int32_t* ids) {
 // row of blocks has how many there are, and all columns: those blocks first, then the others, both rising, as torch's
 // FlexAttention has them.
 struct BlockLists {
-  std::int32_t* num_partial;   // [blocks]
-  std::int32_t* partial;       // [blocks, blocks]
-  std::int32_t* num_full;      // [blocks]
-  std::int32_t* full;          // [blocks, blocks]
+  std::int32_t* num_partial = nullptr;  // [blocks]
+  std::int32_t* partial = nullptr;      // [blocks, blocks]
+  std::int32_t* num_full = nullptr;     // [blocks]
+  std::int32_t* full = nullptr;         // [blocks, blocks]
 };
 
 // Where what each token sees ends: behind itself, or behind the tokens of its document up to the first one with loss,
@@ -107,5 +107,28 @@ TOKENLOOM_CLONES inline void fill_block_lists(Boundaries bounds, std::int64_t bl
     count_up(at, full_stop, num_blocks, has_room);
   }
 }
+
+// What many samples have, row after row; null where it is not wanted.
+struct AttentionRows {
+  std::int64_t length = 0;
+  std::int64_t block = 1;
+  std::int64_t window = 0;
+  std::int32_t* document_ids = nullptr;  // [rows, length]
+  std::int32_t* stops = nullptr;         // [rows, length]
+  BlockLists blocks{};                   // of each row
+
+  std::int64_t num_blocks() const { return (length + block - 1) / block; }
+
+  // Fills a row by its boundaries, which rise; and stops by its loss mask, if one is given: otherwise they are read.
+  void fill(std::int64_t row, Boundaries bounds, const float* loss_mask = nullptr) const {
+    if (document_ids != nullptr) fill_document_ids(bounds, document_ids + row * length);
+    std::int32_t* row_stops = stops == nullptr ? nullptr : stops + row * length;
+    if (loss_mask != nullptr) fill_seen_stops(bounds, loss_mask, row_stops);
+    if (blocks.partial == nullptr) return;
+    const std::int64_t at = row * num_blocks(), list_at = at * num_blocks();
+    fill_block_lists(bounds, block, window, row_stops,
+                     {blocks.num_partial + at, blocks.partial + list_at, blocks.num_full + at, blocks.full + list_at});
+  }
+};
 
 }  // namespace tokenloom

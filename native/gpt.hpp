@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "attention.hpp"
 #include "clones.hpp"
 #include "sample_digest.hpp"
 #include "spans.hpp"
@@ -51,6 +52,7 @@ template <typename Integer>
 struct GptRows {
   GptRow<Integer> first;
   std::int64_t sequence_length;
+  AttentionRows attention{};
 
   GptRow<Integer> operator[](std::int64_t index) const {
     const std::int64_t at = index * sequence_length;
@@ -266,12 +268,15 @@ void finish_row(const Token* text, std::int64_t filled, std::span<const Span> sp
 
 template <typename Token, typename Integer>
 void finish_gpt_row(const Token* text, std::int64_t filled, std::span<const Span> spans, const GptOptions& options,
-                    std::vector<std::int64_t>& run_starts, const GptRow<Integer>& row) {
+                    std::vector<std::int64_t>& run_starts, const GptRows<Integer>& out, std::int64_t index) {
+  const GptRow<Integer> row = out[index];
   if (DeniedTokens::among(spans)) [[unlikely]] {
     finish_row(text, filled, spans, options, DeniedTokens(spans), run_starts, row);
   } else {
     finish_row(text, filled, spans, options, NoneDenied(), run_starts, row);
   }
+  if (row.cu_seqlens != nullptr)
+    out.attention.fill(index, {row.cu_seqlens, static_cast<std::size_t>(options.sequence_length) + 1});
 }
 
 // The bytes of a .bin file that is mapped into memory, and where each sequence starts in it.
@@ -323,18 +328,18 @@ void fill_gpt_rows(const SpanSource& reader, Tokens& source, std::span<const std
   for (std::size_t i = 0; i < positions.size(); ++i) {
     spans.clear();
     reader.append_spans(positions[i], options.inter_document_masking, spans);
-    const GptRow<Integer> row = out[rows.empty() ? static_cast<std::int64_t>(i) : rows[i]];
+    const std::int64_t row = rows.empty() ? static_cast<std::int64_t>(i) : rows[i];
     if (spans.size() == 1 && spans[0].length <= capacity && spans[0].sequence >= 0) {
       // Most samples of long documents are one run of bytes: no copy before the widening one.
       const std::uint8_t* begin = source.at(spans[0]);
       if (reinterpret_cast<std::uintptr_t>(begin) % alignof(Token) == 0) {
         finish_gpt_row(reinterpret_cast<const Token*>(begin), spans[0].length, std::span<const Span>(spans), options,
-                       run_starts, row);
+                       run_starts, out, row);
         continue;
       }
     }
     const std::int64_t filled = gather<Token>(source, spans, capacity, text.get());
-    finish_gpt_row<Token>(text.get(), filled, spans, options, run_starts, row);
+    finish_gpt_row<Token>(text.get(), filled, spans, options, run_starts, out, row);
   }
 }
 

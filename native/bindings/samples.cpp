@@ -1,5 +1,6 @@
 // Samples, straight from mapped bytes.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
 
 #include <cstdlib>
 #include <exception>
@@ -8,6 +9,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -92,31 +94,56 @@ class MappedSamples {
   Watch watch_;
 };
 
+// Arrays of any shape whose rows follow each other.
+using Int32s = nb::ndarray<std::int32_t, nb::c_contig, nb::device::cpu>;
+// Of each row how many blocks see something, which, how many see all, and which.
+using BlockArrays = std::optional<std::tuple<Int32s, Int32s, Int32s, Int32s>>;
+
+// Puts arrays into `out`; false if they do not have as many rows.
+bool set_attention(AttentionRows& out, std::int64_t num_rows, const std::optional<Int32s>& document_ids,
+                   const BlockArrays& blocks) {
+  const auto fits = [&](const Int32s& array, std::int64_t width) {
+    return static_cast<std::int64_t>(array.size()) == num_rows * width;
+  };
+  if (document_ids) out.document_ids = document_ids->data();
+  if (!blocks) return !document_ids || fits(*document_ids, out.length);
+  const auto& [num_partial, partial, num_full, full] = *blocks;
+  out.blocks = {num_partial.data(), partial.data(), num_full.data(), full.data()};
+  const std::int64_t count = out.num_blocks();
+  return (!document_ids || fits(*document_ids, out.length)) && fits(num_partial, count) && fits(num_full, count) &&
+         fits(partial, count * count) && fits(full, count * count);
+}
+
 class GptFiller {
  public:
   GptFiller(std::int64_t sequence_length, std::int64_t extra, std::int64_t pad_id, std::int64_t eod_id,
             bool reset_position_ids, bool reset_attention_mask, bool eod_mask_loss, bool inter_document_masking,
-            bool folds_last_token)
-      : options_{sequence_length,      extra,         pad_id,                 eod_id,          reset_position_ids,
+            bool folds_last_token, std::int64_t attention_block, std::int64_t attention_window)
+      : attention_block_(attention_block),
+        attention_window_(attention_window),
+        options_{sequence_length,      extra,         pad_id,                 eod_id,          reset_position_ids,
                  reset_attention_mask, eod_mask_loss, inter_document_masking, folds_last_token} {
     if (sequence_length < 1 || sequence_length > std::numeric_limits<std::int32_t>::max())
       throw nb::value_error("sequence_length must be in [1, 2147483647]");
     if (extra != 0 && extra != 1) throw nb::value_error("extra must be 0 or 1");
+    if (attention_block < 1 || attention_window < 0) throw nb::value_error("expected blocks of one token or more");
   }
 
   // Arrays of any shape whose rows follow each other, [rows, S] or [S]; which integers they hold is seen when called.
   using Integers = nb::ndarray<nb::c_contig, nb::device::cpu>;
   using LossMask = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
   using AttentionMask = std::optional<nb::ndarray<bool, nb::c_contig, nb::device::cpu>>;
-  using Boundaries = std::optional<nb::ndarray<std::int32_t, nb::c_contig, nb::device::cpu>>;
+  using Boundaries = std::optional<Int32s>;
   using Digests = std::optional<Matrix<std::uint64_t>>;
 
   // One sample into arrays of one row.
   void fill_one(const MappedSamples& source, std::int64_t position, const Integers& tokens, const Integers& labels,
                 const LossMask& loss_mask, const Integers& position_ids, const AttentionMask& attention_mask,
-                const Boundaries& cu_seqlens, const Boundaries& max_seqlen) const {
+                const Boundaries& cu_seqlens, const Boundaries& max_seqlen, const Boundaries& document_ids,
+                const BlockArrays& blocks) const {
     const Digests none;
-    const Outputs outputs{tokens, labels, loss_mask, position_ids, attention_mask, cu_seqlens, max_seqlen, none};
+    const Outputs outputs{tokens,     labels,       loss_mask, position_ids, attention_mask, cu_seqlens,
+                          max_seqlen, document_ids, blocks,    none};
     fill_rows(source, {&position, 1}, {}, outputs);
   }
 
@@ -124,9 +151,10 @@ class GptFiller {
   void fill(const MappedSamples& source, const Array<const std::int64_t>& positions,
             const std::optional<Array<const std::int64_t>>& rows, const Integers& tokens, const Integers& labels,
             const LossMask& loss_mask, const Integers& position_ids, const AttentionMask& attention_mask,
-            const Boundaries& cu_seqlens, const Boundaries& max_seqlen, const Digests& digests) const {
-    const Outputs outputs{tokens,         labels,     loss_mask,  position_ids,
-                          attention_mask, cu_seqlens, max_seqlen, digests};
+            const Boundaries& cu_seqlens, const Boundaries& max_seqlen, const Boundaries& document_ids,
+            const BlockArrays& blocks, const Digests& digests) const {
+    const Outputs outputs{tokens,     labels,       loss_mask, position_ids, attention_mask, cu_seqlens,
+                          max_seqlen, document_ids, blocks,    digests};
     fill_rows(source, as_span<const std::int64_t>(positions),
               rows ? as_span<const std::int64_t>(*rows) : std::span<const std::int64_t>(), outputs);
   }
@@ -137,9 +165,10 @@ class GptFiller {
                       const std::optional<Array<const std::int64_t>>& rows, const Integers& tokens,
                       const Integers& labels, const LossMask& loss_mask, const Integers& position_ids,
                       const AttentionMask& attention_mask, const Boundaries& cu_seqlens,
-                      const Boundaries& max_seqlen, const Digests& digests) const {
-    const Outputs outputs{tokens,         labels,     loss_mask,  position_ids,
-                          attention_mask, cu_seqlens, max_seqlen, digests};
+                      const Boundaries& max_seqlen, const Boundaries& document_ids, const BlockArrays& blocks,
+                      const Digests& digests) const {
+    const Outputs outputs{tokens,     labels,       loss_mask, position_ids, attention_mask, cu_seqlens,
+                          max_seqlen, document_ids, blocks,    digests};
     const std::size_t count = text.shape(0);
     const std::int64_t capacity = options_.sequence_length + options_.extra;
     const auto targets = rows ? as_span<const std::int64_t>(*rows) : std::span<const std::int64_t>();
@@ -155,7 +184,7 @@ class GptFiller {
         const std::int64_t filled = read_spans(span_lengths, row_offsets.data()[i], row_offsets.data()[i + 1], spans);
         if (filled < 0 || filled > capacity) throw std::out_of_range("a row's spans hold more tokens than the row");
         finish_gpt_row(text.data() + static_cast<std::int64_t>(i) * capacity, filled, std::span<const Span>(spans),
-                       options_, run_starts, out[targets.empty() ? static_cast<std::int64_t>(i) : targets[i]]);
+                       options_, run_starts, out, targets.empty() ? static_cast<std::int64_t>(i) : targets[i]);
       }
     });
   }
@@ -169,6 +198,8 @@ class GptFiller {
     const AttentionMask& attention_mask;
     const Boundaries& cu_seqlens;
     const Boundaries& max_seqlen;
+    const Boundaries& document_ids;
+    const BlockArrays& blocks;
     const Digests& digests;
   };
 
@@ -213,6 +244,9 @@ class GptFiller {
          out.max_seqlen.has_value() == options_.inter_document_masking;
     if (out.cu_seqlens && out.max_seqlen) ok = ok && fits(*out.cu_seqlens, length + 1) && fits(*out.max_seqlen, 1);
     if (out.digests) ok = ok && fits(*out.digests, 2);
+    ok = ok && (options_.inter_document_masking || !(out.document_ids || out.blocks));
+    AttentionRows attention = attention_of_none();
+    ok = ok && set_attention(attention, static_cast<std::int64_t>(num_rows), out.document_ids, out.blocks);
     ok = ok && (rows.empty() ? count == num_rows : rows.size() == count);
     for (const std::int64_t row : rows) ok = ok && row >= 0 && row < static_cast<std::int64_t>(num_rows);
     if (!ok) throw nb::value_error("an output has the wrong shape, or is missing");
@@ -234,14 +268,22 @@ class GptFiller {
 
   template <typename Integer>
   GptRows<Integer> rows_of(const Outputs& out) const {
+    AttentionRows attention = attention_of_none();
+    set_attention(attention, 0, out.document_ids, out.blocks);
     return {{static_cast<Integer*>(out.tokens.data()), static_cast<Integer*>(out.labels.data()), out.loss_mask.data(),
              static_cast<Integer*>(out.position_ids.data()),
              out.attention_mask ? reinterpret_cast<std::uint8_t*>(out.attention_mask->data()) : nullptr,
              out.cu_seqlens ? out.cu_seqlens->data() : nullptr, out.max_seqlen ? out.max_seqlen->data() : nullptr,
              out.digests ? out.digests->data() : nullptr},
-            options_.sequence_length};
+            options_.sequence_length, attention};
   }
 
+  AttentionRows attention_of_none() const {
+    return {.length = options_.sequence_length, .block = attention_block_, .window = attention_window_};
+  }
+
+  std::int64_t attention_block_;
+  std::int64_t attention_window_;
   GptOptions options_;
 };
 
@@ -277,46 +319,27 @@ void gather_spans(const Array<const std::uint8_t>& bytes, const Array<const std:
   });
 }
 
-// Rows of any shape; those of `rows`, or all, are filled from boundaries of the same rows.
-using Int32s = nb::ndarray<std::int32_t, nb::c_contig, nb::device::cpu>;
-
+// Those of `rows`, or all rows, are filled from boundaries of the same rows.
 void fill_attention(const nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>& cu_seqlens,
                     std::int64_t num_bounds, std::int64_t length, std::int64_t block, std::int64_t window,
-                    const std::optional<Array<const std::int64_t>>& rows, const std::optional<Int32s>& document_ids,
-                    const std::optional<GptFiller::LossMask>& loss_mask, const std::optional<Int32s>& seen_stop,
-                    const std::optional<Int32s>& num_partial, const std::optional<Int32s>& partial,
-                    const std::optional<Int32s>& num_full, const std::optional<Int32s>& full) {
+                    const std::optional<Int32s>& document_ids, const std::optional<GptFiller::LossMask>& loss_mask,
+                    const std::optional<Int32s>& seen_stop, const BlockArrays& blocks) {
   if (num_bounds < 2 || length < 0 || block < 1 || window < 0 || cu_seqlens.size() % static_cast<std::size_t>(num_bounds) != 0)
     throw nb::value_error("expected rows of two boundaries or more, blocks of one token or more");
   const auto num_rows = static_cast<std::int64_t>(cu_seqlens.size()) / num_bounds;
-  const std::int64_t num_blocks = (length + block - 1) / block;
-  const auto fits = [&](const Int32s& array, std::int64_t width) {
-    return static_cast<std::int64_t>(array.size()) == num_rows * width;
-  };
-  bool ok = (!document_ids || fits(*document_ids, length)) && (!seen_stop || fits(*seen_stop, length)) &&
-            (!loss_mask || (seen_stop && loss_mask->size() == seen_stop->size()));
-  if (num_partial) {
-    ok = ok && partial && num_full && full && fits(*num_partial, num_blocks) && fits(*num_full, num_blocks) &&
-         fits(*partial, num_blocks * num_blocks) && fits(*full, num_blocks * num_blocks);
-  }
-  if (!ok) throw nb::value_error("an output has the wrong shape, or is missing");
-  const std::int64_t count = rows ? static_cast<std::int64_t>(rows->size()) : num_rows;
+  AttentionRows out{.length = length, .block = block, .window = window};
+  if (!set_attention(out, num_rows, document_ids, blocks) ||
+      (seen_stop && static_cast<std::int64_t>(seen_stop->size()) != num_rows * length) ||
+      (loss_mask && !(seen_stop && loss_mask->size() == seen_stop->size())))
+    throw nb::value_error("an output has the wrong shape, or is missing");
+  if (seen_stop) out.stops = seen_stop->data();
   const WithoutLock unlocked;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t row = rows ? rows->data()[i] : i;
-    if (row < 0 || row >= num_rows) throw std::out_of_range("a row is not in the batch");
+  for (std::int64_t row = 0; row < num_rows; ++row) {
     const Boundaries bounds(cu_seqlens.data() + row * num_bounds, static_cast<std::size_t>(num_bounds));
     if (!rise(bounds, length))
       throw std::invalid_argument("expected boundaries that rise from 0 to " + std::to_string(length) + " in row " +
                                   std::to_string(row));
-    if (document_ids) fill_document_ids(bounds, document_ids->data() + row * length);
-    std::int32_t* stops = seen_stop ? seen_stop->data() + row * length : nullptr;
-    if (loss_mask) fill_seen_stops(bounds, loss_mask->data() + row * length, stops);
-    if (!num_partial) continue;
-    const std::int64_t at = row * num_blocks;
-    fill_block_lists(bounds, block, window, stops,
-                     {num_partial->data() + at, partial->data() + at * num_blocks, num_full->data() + at,
-                      full->data() + at * num_blocks});
+    out.fill(row, bounds, loss_mask ? loss_mask->data() + row * length : nullptr);
   }
 }
 
@@ -329,27 +352,30 @@ void bind_samples(nb::module_& module) {
       .def(nb::init<const SpanReader&, const TokenSections&>(), "reader"_a, "sections"_a, nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>());
   nb::class_<GptFiller>(module, "GptFiller", "Fills batches of GPT samples.")
-      .def(nb::init<std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, bool, bool, bool, bool>(),
+      .def(nb::init<std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, bool, bool, bool, bool, std::int64_t,
+                    std::int64_t>(),
            nb::kw_only(), "sequence_length"_a, "extra"_a, "pad_id"_a, "eod_id"_a, "reset_position_ids"_a,
-           "reset_attention_mask"_a, "eod_mask_loss"_a, "inter_document_masking"_a, "folds_last_token"_a = false)
+           "reset_attention_mask"_a, "eod_mask_loss"_a, "inter_document_masking"_a, "folds_last_token"_a = false,
+           "attention_block"_a = 128, "attention_window"_a = 0)
       .def("fill_one", &GptFiller::fill_one, "source"_a, "position"_a,
            "tokens"_a.noconvert(), "labels"_a.noconvert(), "loss_mask"_a.noconvert(), "position_ids"_a.noconvert(),
-           "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(), "max_seqlen"_a.noconvert().none())
+           "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(), "max_seqlen"_a.noconvert().none(),
+           "document_ids"_a.noconvert().none() = nb::none(), "blocks"_a.noconvert().none() = nb::none())
       .def("fill", &GptFiller::fill, "source"_a, "positions"_a.noconvert(), "rows"_a.noconvert().none(),
            "tokens"_a.noconvert(), "labels"_a.noconvert(), "loss_mask"_a.noconvert(), "position_ids"_a.noconvert(),
            "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(), "max_seqlen"_a.noconvert().none(),
+           "document_ids"_a.noconvert().none() = nb::none(), "blocks"_a.noconvert().none() = nb::none(),
            "digests"_a.noconvert().none() = nb::none())
       .def("fill_from_text", &GptFiller::fill_from_text, "text"_a.noconvert(), "span_lengths"_a.noconvert(),
            "row_offsets"_a.noconvert(), "rows"_a.noconvert().none(),
            "tokens"_a.noconvert(), "labels"_a.noconvert(), "loss_mask"_a.noconvert(), "position_ids"_a.noconvert(),
            "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(), "max_seqlen"_a.noconvert().none(),
+           "document_ids"_a.noconvert().none() = nb::none(), "blocks"_a.noconvert().none() = nb::none(),
            "digests"_a.noconvert().none() = nb::none());
 
   module.def("fill_attention", &fill_attention, "cu_seqlens"_a.noconvert(), "num_bounds"_a, "length"_a, "block"_a,
-             "window"_a, "rows"_a.noconvert().none(), "document_ids"_a.noconvert().none(), "loss_mask"_a.noconvert().none(),
-              "seen_stop"_a.noconvert().none(), "num_partial"_a.noconvert().none() = nb::none(),
-             "partial"_a.noconvert().none() = nb::none(), "num_full"_a.noconvert().none() = nb::none(),
-             "full"_a.noconvert().none() = nb::none());
+             "window"_a, "document_ids"_a.noconvert().none(), "loss_mask"_a.noconvert().none(),
+             "seen_stop"_a.noconvert().none(), "blocks"_a.noconvert().none());
   module.def("gather_spans", &gather_spans, "bytes"_a.noconvert(), "pointers"_a.noconvert(), "dtype_code"_a,
              "sequences"_a.noconvert(), "starts"_a.noconvert(), "lengths"_a.noconvert(), "out"_a.noconvert(),
              "watch"_a.none() = nb::none());

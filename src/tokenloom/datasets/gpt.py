@@ -39,7 +39,7 @@ from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset, SetLater
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.token_source import check_source, mapped_bytes
-from tokenloom.kernels import GptFiller, MappedSamples, fill_attention
+from tokenloom.kernels import GptFiller, MappedSamples, block_lists
 from tokenloom.order.epochs import EpochPlan, Epochs
 from tokenloom.order.packs import PackEpochs
 from tokenloom.order.policies import ArrayOrder, OrderPolicy
@@ -361,7 +361,6 @@ class GPTDataset(PairSamples):
                 self._sample_filler().fill_one(source, position, *_outputs(sample)[:-1])
             except IndexError as error:
                 raise self._reworded(error) from error
-            self._tell_attention(sample, None)
         if not self._all_filled and "max_seqlen" in sample:
             sample["max_seqlen"] = sample["max_seqlen"][()]
         return sample
@@ -498,6 +497,8 @@ class GPTDataset(PairSamples):
                 eod_mask_loss=bool(config.eod_mask_loss),
                 inter_document_masking=config.inter_document_masking,
                 folds_last_token=config.window_policy == "concat",  # windows that end early, as the reference's
+                attention_block=config.attention_block_size,
+                attention_window=config.attention_window or 0,
             )
         return self._filler
 
@@ -533,13 +534,6 @@ class GPTDataset(PairSamples):
                 self._fill_from_runs(*self._runs(positions), out, rows)
         except (IndexError, OverflowError) as error:
             raise self._reworded(error) from error
-        self._tell_attention(out, rows)
-
-    def _tell_attention(self, out: Sample, rows: Int64s | None) -> None:
-        config = self.config
-        if config.attention not in (None, "cu_seqlens"):
-            size, window = config.attention_block_size, config.attention_window
-            fill_attention(out, length=config.sequence_length, block_size=size, window=window, rows=rows)
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Int64s, Int64s]:
         """Returns the text of a sample and its documents, as the reference does; a class may override it.
@@ -687,5 +681,7 @@ def _outputs(sample: Sample) -> tuple[Any, ...]:
         mask if mask is not None and mask.flags.writeable else None,  # else the constant one
         sample.get("cu_seqlens"),
         sample.get("max_seqlen"),
+        sample.get("document_ids"),
+        block_lists(sample),
         sample.get(TOKEN_DIGESTS),
     )

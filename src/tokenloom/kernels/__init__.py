@@ -38,7 +38,7 @@ from tokenloom.kernels.ngrams import Folding, NgramIndex, TokenBytes
 from tokenloom.kernels.order import LegacyRandom, build_sample_index
 from tokenloom.kernels.packs import add_pieces, count_packs, next_fit, pack_documents, pack_to_levels
 from tokenloom.kernels.permutation import Key, Permutation, Purpose, derive
-from tokenloom.kernels.samples import BLOCK_LISTS, fill_attention, gather_spans, make_masker
+from tokenloom.kernels.samples import BLOCK_LISTS, block_lists, fill_attention, gather_spans, make_masker
 from tokenloom.kernels.storage import NUM_FACTS, Facts, Watch, map_extents, map_file
 from tokenloom.kernels.walks import (
     NOT_KNOWN,
@@ -89,6 +89,7 @@ __all__ = [
     "WindowReader",
     "add_pieces",
     "blending_counts",
+    "block_lists",
     "build_blending_indices",
     "build_blocks_mapping",
     "build_mapping",

@@ -16,6 +16,8 @@ from tokenloom.kernels.storage import Watch
 BLOCK_LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
 """Blocks in which some token sees another, and those in which all see all, as `BlockMask.from_kv_blocks` takes them."""
 
+BlockLists = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
+
 
 def make_masker(
     *,
@@ -51,9 +53,7 @@ def make_masker(
     )
 
 
-def fill_attention(
-    out: Mapping[str, NDArray[Any]], *, length: int, block_size: int, window: int | None, rows: Int64s | None = None
-) -> None:
+def fill_attention(out: Mapping[str, NDArray[Any]], *, length: int, block_size: int, window: int | None) -> None:
     """Fills what samples have beside their boundaries: the document of each token, or the blocks of the mask.
 
     Args:
@@ -64,7 +64,6 @@ def fill_attention(
         length: tokens of a row.
         block_size: tokens of a block.
         window: how many tokens a token sees; None for all of its document before it.
-        rows: int64[count], the rows to fill; None for all.
 
     Raises:
         ValueError: boundaries do not rise from 0 to the end of their row.
@@ -73,7 +72,14 @@ def fill_attention(
     seen_stop = get("seen_stop")
     loss_mask = None if seen_stop is None else get("loss_mask")
     numbers = (bounds.shape[-1], length, block_size, window or 0)
-    _native.fill_attention(bounds, *numbers, rows, get("document_ids"), loss_mask, seen_stop, *map(get, BLOCK_LISTS))
+    _native.fill_attention(bounds, *numbers, get("document_ids"), loss_mask, seen_stop, block_lists(out))
+
+
+def block_lists(sample: Mapping[str, NDArray[Any]]) -> BlockLists | None:
+    """Returns the lists of blocks among arrays, for `fill_attention` and `GptFiller`; None where there are none."""
+    if (first := sample.get("kv_num_blocks")) is None:
+        return None
+    return first, sample["kv_indices"], sample["full_kv_num_blocks"], sample["full_kv_indices"]
 
 
 def gather_spans(
