@@ -279,15 +279,17 @@ void finish_gpt_row(const Token* text, std::int64_t filled, std::span<const Span
     out.attention.fill(index, {row.cu_seqlens, static_cast<std::size_t>(options.sequence_length) + 1});
 }
 
-// The bytes of a .bin file that is mapped into memory, and where each sequence starts in it.
+// The bytes of a .bin file that is mapped into memory, and where each sequence starts in it; or of a column beside it.
 struct MappedTokens {
   const std::uint8_t* bytes = nullptr;
   std::int64_t num_bytes = 0;
-  UnalignedArray<std::int64_t> pointers;  // byte offset of each sequence
+  UnalignedArray<std::int64_t> pointers;  // of each sequence, in units of so many bytes that are `scale` bytes here
   std::int64_t itemsize = 0;
+  std::int64_t unit = 1;
+  std::int64_t scale = 1;
 
   const std::uint8_t* at(const Span& span) const {
-    const std::int64_t pointer = pointers[static_cast<std::size_t>(span.sequence)];
+    const std::int64_t pointer = pointers[static_cast<std::size_t>(span.sequence)] / unit * scale;
     const std::int64_t available = pointer < 0 || pointer > num_bytes ? -1 : (num_bytes - pointer) / itemsize;
     if (span.start > available || span.length > available - span.start)
       throw std::out_of_range("tokens [" + std::to_string(span.start) + ", +" + std::to_string(span.length) +
@@ -316,11 +318,42 @@ std::int64_t gather(Tokens& source, std::span<const Span> spans, std::int64_t ca
   return filled;
 }
 
+// A column of samples: what lies beside the tokens, `width` bytes for each, or beside those that labels are.
+struct ColumnOut {
+  std::uint8_t* rows = nullptr;  // [num_rows, length, width]
+  std::int64_t length = 0;
+  std::int64_t width = 0;
+  std::int64_t shift = 0;  // 1 beside labels
+  const std::uint8_t* padding = nullptr;  // [width]
+
+  // Fills a row from where spans lie; those of denied documents, and what is behind them, are padding.
+  template <typename Source>
+  void fill(std::int64_t row, std::span<const Span> spans, Source& source) const {
+    std::uint8_t* out = rows + row * length * width;
+    std::int64_t place = -shift;
+    for (const Span& span : spans) {
+      const std::int64_t from = std::max<std::int64_t>(0, -place);
+      const std::int64_t to = std::min(span.length, length - place);
+      if (from < to && span.sequence < 0) pad(out, place + from, place + to);
+      if (from < to && span.sequence >= 0)
+        std::memcpy(out + (place + from) * width, source.at(span) + from * width,
+                    static_cast<std::size_t>((to - from) * width));
+      place += span.length;
+    }
+    pad(out, std::max<std::int64_t>(place, 0), length);
+  }
+
+  void pad(std::uint8_t* out, std::int64_t from, std::int64_t to) const {
+    for (std::int64_t i = from; i < to; ++i) std::memcpy(out + i * width, padding, static_cast<std::size_t>(width));
+  }
+};
+
 // Fills the rows of samples straight from mapped bytes: sample i of `positions` into row `rows[i]`, or i if there are no
 // `rows`. Asking for the bytes of later samples ahead was measured to change nothing: it is bandwidth that they wait for.
-template <typename Token, typename Integer, typename Tokens>
+template <typename Token, typename Integer, typename Tokens, typename Columns>
 void fill_gpt_rows(const SpanSource& reader, Tokens& source, std::span<const std::int64_t> positions,
-                   std::span<const std::int64_t> rows, const GptOptions& options, const GptRows<Integer>& out) {
+                   std::span<const std::int64_t> rows, const GptOptions& options, const GptRows<Integer>& out,
+                   Columns& columns) {
   const std::int64_t capacity = options.sequence_length + options.extra;
   const std::unique_ptr<Token[]> text(new Token[static_cast<std::size_t>(capacity)]);
   std::vector<Span> spans;
@@ -329,6 +362,7 @@ void fill_gpt_rows(const SpanSource& reader, Tokens& source, std::span<const std
     spans.clear();
     reader.append_spans(positions[i], options.inter_document_masking, spans);
     const std::int64_t row = rows.empty() ? static_cast<std::int64_t>(i) : rows[i];
+    for (auto& column : columns) column.fill(row, spans);
     if (spans.size() == 1 && spans[0].length <= capacity && spans[0].sequence >= 0) {
       // Most samples of long documents are one run of bytes: no copy before the widening one.
       const std::uint8_t* begin = source.at(spans[0]);

@@ -1,6 +1,8 @@
 // Samples, straight from mapped bytes.
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <cstdlib>
 #include <exception>
@@ -58,13 +60,13 @@ class MappedSamples {
   int dtype_code() const { return dtype_code_; }
 
   // Calls fill(spans, tokens); throws DamagedFile if what was read meanwhile is not what the files hold.
-  template <typename Fill>
-  void read(std::span<const std::int64_t> positions, Fill&& fill) const {
+  template <typename Fill, typename Check>
+  void read(std::span<const std::int64_t> positions, Fill&& fill, Check&& check_more) const {
     if (sections_ == nullptr) {
-      read_checked([&] { fill(reader_.source(), tokens_); }, [&] { check(positions); });
+      read_checked([&] { fill(reader_.source(), tokens_); }, [&] { check(positions), check_more(); });
     } else {
       TokenSections::Cursor tokens(*sections_);
-      read_checked([&] { fill(reader_.source(), tokens); }, [&] { tokens.check(); });
+      read_checked([&] { fill(reader_.source(), tokens); }, [&] { tokens.check(), check_more(); });
     }
   }
 
@@ -93,6 +95,51 @@ class MappedSamples {
   MappedTokens tokens_;
   Watch watch_;
 };
+
+// A column of samples, which keeps what it is read from.
+class SampleColumn {
+ public:
+  SampleColumn(const TokenSections& sections, Array<const std::uint8_t> padding, bool is_label)
+      : sections_(sections), padding_(std::move(padding)), shift_(is_label ? 1 : 0) {
+    if (static_cast<std::int64_t>(padding_.size()) != sections.itemsize())
+      throw nb::value_error("padding must be as wide as the column");
+  }
+
+  const TokenSections& sections() const { return sections_; }
+
+  ColumnOut out(void* rows, std::int64_t length) const {
+    return {static_cast<std::uint8_t*>(rows), length, sections_.itemsize(), shift_, padding_.data()};
+  }
+
+ private:
+  const TokenSections& sections_;  // kept alive by the binding
+  Array<const std::uint8_t> padding_;
+  std::int64_t shift_;
+};
+
+// Arrays of any dtype whose rows follow each other.
+using AnyRows = nb::ndarray<nb::c_contig, nb::device::cpu>;
+// Columns and the arrays that they are put into.
+using ColumnArrays = std::optional<std::vector<std::pair<const SampleColumn*, AnyRows>>>;
+
+// What one call fills a column with.
+struct ColumnCursor {
+  TokenSections::Cursor cursor;
+  ColumnOut out;
+
+  void fill(std::int64_t row, std::span<const Span> spans) { out.fill(row, spans, cursor); }
+};
+
+std::vector<ColumnCursor> cursors_of(const ColumnArrays& columns, std::int64_t num_rows, std::int64_t length) {
+  std::vector<ColumnCursor> found;
+  if (!columns) return found;
+  for (const auto& [column, array] : *columns) {
+    if (static_cast<std::int64_t>(array.nbytes()) != num_rows * length * column->sections().itemsize())
+      throw nb::value_error("a column has the wrong shape");
+    found.push_back({TokenSections::Cursor(column->sections()), column->out(array.data(), length)});
+  }
+  return found;
+}
 
 // Arrays of any shape whose rows follow each other.
 using Int32s = nb::ndarray<std::int32_t, nb::c_contig, nb::device::cpu>;
@@ -142,8 +189,9 @@ class GptFiller {
                 const Boundaries& cu_seqlens, const Boundaries& max_seqlen, const Boundaries& document_ids,
                 const BlockArrays& blocks) const {
     const Digests none;
+    const ColumnArrays no_columns;
     const Outputs outputs{tokens,     labels,       loss_mask, position_ids, attention_mask, cu_seqlens,
-                          max_seqlen, document_ids, blocks,    none};
+                          max_seqlen, document_ids, blocks,    none,         no_columns};
     fill_rows(source, {&position, 1}, {}, outputs);
   }
 
@@ -152,9 +200,9 @@ class GptFiller {
             const std::optional<Array<const std::int64_t>>& rows, const Integers& tokens, const Integers& labels,
             const LossMask& loss_mask, const Integers& position_ids, const AttentionMask& attention_mask,
             const Boundaries& cu_seqlens, const Boundaries& max_seqlen, const Boundaries& document_ids,
-            const BlockArrays& blocks, const Digests& digests) const {
+            const BlockArrays& blocks, const Digests& digests, const ColumnArrays& columns) const {
     const Outputs outputs{tokens,     labels,       loss_mask, position_ids, attention_mask, cu_seqlens,
-                          max_seqlen, document_ids, blocks,    digests};
+                          max_seqlen, document_ids, blocks,    digests,      columns};
     fill_rows(source, as_span<const std::int64_t>(positions),
               rows ? as_span<const std::int64_t>(*rows) : std::span<const std::int64_t>(), outputs);
   }
@@ -167,8 +215,9 @@ class GptFiller {
                       const AttentionMask& attention_mask, const Boundaries& cu_seqlens,
                       const Boundaries& max_seqlen, const Boundaries& document_ids, const BlockArrays& blocks,
                       const Digests& digests) const {
+    const ColumnArrays no_columns;
     const Outputs outputs{tokens,     labels,       loss_mask, position_ids, attention_mask, cu_seqlens,
-                          max_seqlen, document_ids, blocks,    digests};
+                          max_seqlen, document_ids, blocks,    digests,      no_columns};
     const std::size_t count = text.shape(0);
     const std::int64_t capacity = options_.sequence_length + options_.extra;
     const auto targets = rows ? as_span<const std::int64_t>(*rows) : std::span<const std::int64_t>();
@@ -201,18 +250,25 @@ class GptFiller {
     const Boundaries& document_ids;
     const BlockArrays& blocks;
     const Digests& digests;
+    const ColumnArrays& columns;
   };
 
   void fill_rows(const MappedSamples& source, std::span<const std::int64_t> positions,
                  std::span<const std::int64_t> rows, const Outputs& outputs) const {
     check(outputs, positions.size(), rows);
+    const std::int64_t length = options_.sequence_length;
+    std::vector<ColumnCursor> columns =
+        cursors_of(outputs.columns, static_cast<std::int64_t>(outputs.tokens.size()) / length, length);
     with_token_type(source.dtype_code(), [&](auto token) {
       with_integer_type(outputs, [&](auto integer) {
         const GptRows<decltype(integer)> out = rows_of<decltype(integer)>(outputs);
         const WithoutLock unlocked;
-        source.read(positions, [&](const SpanSource& spans, auto& tokens) {
-          fill_gpt_rows<decltype(token)>(spans, tokens, positions, rows, options_, out);
-        });
+        source.read(
+            positions,
+            [&](const SpanSource& spans, auto& tokens) {
+              fill_gpt_rows<decltype(token)>(spans, tokens, positions, rows, options_, out, columns);
+            },
+            [&] { for (const ColumnCursor& column : columns) column.cursor.check(); });
       });
     });
   }
@@ -345,12 +401,51 @@ void fill_attention(const nb::ndarray<const std::int32_t, nb::c_contig, nb::devi
 
 }  // namespace
 
+// Fills rows of a column: row i from spans [row_offsets[i], row_offsets[i + 1]), into row i or row `rows[i]`.
+void fill_column(const SampleColumn& column, const Array<const std::int64_t>& sequences,
+                 const Array<const std::int64_t>& starts, const Array<const std::int64_t>& lengths,
+                 const Array<const std::int64_t>& row_offsets, const std::optional<Array<const std::int64_t>>& rows,
+                 std::int64_t length, const AnyRows& out) {
+  const std::int64_t row_bytes = length * column.sections().itemsize();
+  if (row_offsets.size() < 1 || length < 1 || sequences.size() != starts.size() || sequences.size() != lengths.size())
+    throw nb::value_error("expected as many starts and lengths as sequences, and rows of a token or more");
+  const std::size_t count = row_offsets.size() - 1;
+  const std::int64_t num_rows = static_cast<std::int64_t>(out.nbytes()) / row_bytes;
+  if (num_rows * row_bytes != static_cast<std::int64_t>(out.nbytes()) || (rows && rows->size() != count) ||
+      (!rows && static_cast<std::int64_t>(count) > num_rows))
+    throw nb::value_error("a column has the wrong shape");
+  ColumnCursor cursor{TokenSections::Cursor(column.sections()), column.out(out.data(), length)};
+  const WithoutLock unlocked;
+  std::vector<Span> spans;
+  const auto fill_rows = [&] {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int64_t begin = row_offsets.data()[i];
+      const std::int64_t end = row_offsets.data()[i + 1];
+      const std::int64_t row = rows ? rows->data()[i] : static_cast<std::int64_t>(i);
+      if (begin < 0 || end < begin || end > static_cast<std::int64_t>(sequences.size()) || row < 0 || row >= num_rows)
+        throw std::out_of_range("row_offsets or rows do not fit");
+      spans.clear();
+      for (std::int64_t at = begin; at < end; ++at) {
+        if (starts.data()[at] < 0 || lengths.data()[at] < 0) throw std::out_of_range("a span is below 0");
+        spans.push_back({sequences.data()[at], starts.data()[at], lengths.data()[at]});
+      }
+      cursor.fill(row, spans);
+    }
+  };
+  read_checked(fill_rows, [&] { cursor.cursor.check(); });
+}
+
 void bind_samples(nb::module_& module) {
   nb::class_<MappedSamples>(module, "MappedSamples", "Positions to tokens of a mapped file.")
       .def(nb::init<const SpanReader&, Array<const std::uint8_t>, Array<const std::int64_t>, int>(), "reader"_a,
            "bytes"_a.noconvert(), "pointers"_a.noconvert(), "dtype_code"_a, nb::keep_alive<1, 2>())
       .def(nb::init<const SpanReader&, const TokenSections&>(), "reader"_a, "sections"_a, nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>());
+  nb::class_<SampleColumn>(module, "SampleColumn", "A column of samples.")
+      .def(nb::init<const TokenSections&, Array<const std::uint8_t>, bool>(), "sections"_a, "padding"_a.noconvert(),
+           "is_label"_a, nb::keep_alive<1, 2>())
+      .def("fill", &fill_column, "sequences"_a.noconvert(), "starts"_a.noconvert(), "lengths"_a.noconvert(),
+           "row_offsets"_a.noconvert(), "rows"_a.noconvert().none(), "length"_a, "out"_a.noconvert());
   nb::class_<GptFiller>(module, "GptFiller", "Fills batches of GPT samples.")
       .def(nb::init<std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, bool, bool, bool, bool, std::int64_t,
                     std::int64_t>(),
@@ -365,7 +460,7 @@ void bind_samples(nb::module_& module) {
            "tokens"_a.noconvert(), "labels"_a.noconvert(), "loss_mask"_a.noconvert(), "position_ids"_a.noconvert(),
            "attention_mask"_a.noconvert().none(), "cu_seqlens"_a.noconvert().none(), "max_seqlen"_a.noconvert().none(),
            "document_ids"_a.noconvert().none() = nb::none(), "blocks"_a.noconvert().none() = nb::none(),
-           "digests"_a.noconvert().none() = nb::none())
+           "digests"_a.noconvert().none() = nb::none(), "columns"_a.noconvert().none() = nb::none())
       .def("fill_from_text", &GptFiller::fill_from_text, "text"_a.noconvert(), "span_lengths"_a.noconvert(),
            "row_offsets"_a.noconvert(), "rows"_a.noconvert().none(),
            "tokens"_a.noconvert(), "labels"_a.noconvert(), "loss_mask"_a.noconvert(), "position_ids"_a.noconvert(),

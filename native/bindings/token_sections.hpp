@@ -1,4 +1,4 @@
-// The tokens of several mapped files whose sequences are numbered one after the other; each is given when it is needed.
+// The tokens of several mapped files, or a column beside them, whose sequences are numbered one after the other; each is given when it is needed.
 #pragma once
 
 #include <algorithm>
@@ -26,6 +26,17 @@ class TokenSections {
     with_token_type(dtype_code, [&](auto zero) { itemsize_ = sizeof(zero); });
   }
 
+  // The same of a column of so many bytes for each token; pointers count `unit` bytes for a token.
+  TokenSections(const std::vector<std::int64_t>& firsts, std::int64_t width, std::int64_t unit)
+      : TokenSections(firsts, 1) {
+    if (width < 1 || unit < 1) throw nb::value_error("expected a width and a unit of at least one byte");
+    itemsize_ = width;
+    unit_ = unit;
+    scale_ = width;
+  }
+
+  std::int64_t itemsize() const { return itemsize_; }
+
   TokenSections(const TokenSections&) = delete;
   TokenSections& operator=(const TokenSections&) = delete;
 
@@ -42,7 +53,7 @@ class TokenSections {
     section.bytes = std::move(bytes);
     section.pointers = std::move(pointers);
     section.tokens = {section.bytes.data(), static_cast<std::int64_t>(section.bytes.size()),
-                      as_unaligned(section.pointers), itemsize_};
+                      as_unaligned(section.pointers), itemsize_, unit_, scale_};
     section.watch.add(section.pointers.data(), section.pointers.nbytes());
     section.watch.add(section.bytes.data(), section.bytes.size());
     section.is_open.store(true, std::memory_order_release);
@@ -92,6 +103,8 @@ class TokenSections {
   std::vector<std::int64_t> firsts_;
   int dtype_code_;
   std::int64_t itemsize_ = 0;
+  std::int64_t unit_ = 1;
+  std::int64_t scale_ = 1;
   std::vector<std::unique_ptr<Opened>> sections_;
 };
 

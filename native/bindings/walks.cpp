@@ -223,6 +223,8 @@ void bind_walks(nb::module_& module) {
       .def("is_open", &SourceDocuments::is_open, "number"_a);
   nb::class_<TokenSections>(module, "TokenSections", "The tokens of several mapped files.")
       .def(nb::init<const std::vector<std::int64_t>&, int>(), "firsts"_a, "dtype_code"_a)
+      .def(nb::init<const std::vector<std::int64_t>&, std::int64_t, std::int64_t>(), "firsts"_a, nb::kw_only(),
+           "width"_a, "unit"_a)
       .def("open", &TokenSections::open, "number"_a, "bytes"_a.noconvert(), "pointers"_a.noconvert());
   bind_reader<WalkReader>(module, "WalkReader", "Windows of a source, whose order is computed.")
       .def(

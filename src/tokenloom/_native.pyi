@@ -126,7 +126,11 @@ class SourceDocuments:
 class TokenSections:
     """The tokens of several mapped files."""
 
+    @overload
     def __init__(self, firsts: Sequence[int], dtype_code: int) -> None: ...
+
+    @overload
+    def __init__(self, firsts: Sequence[int], *, width: int, unit: int) -> None: ...
 
     def open(self, number: int, bytes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], pointers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
@@ -159,6 +163,13 @@ class MappedSamples:
     @overload
     def __init__(self, reader: SpanReader, sections: TokenSections) -> None: ...
 
+class SampleColumn:
+    """A column of samples."""
+
+    def __init__(self, sections: TokenSections, padding: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], is_label: bool) -> None: ...
+
+    def fill(self, sequences: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, length: int, out: Annotated[NDArray[Any], dict(order='C', device='cpu')]) -> None: ...
+
 class GptFiller:
     """Fills batches of GPT samples."""
 
@@ -166,7 +177,7 @@ class GptFiller:
 
     def fill_one(self, source: MappedSamples, position: int, tokens: Annotated[NDArray[Any], dict(order='C', device='cpu')], labels: Annotated[NDArray[Any], dict(order='C', device='cpu')], loss_mask: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], position_ids: Annotated[NDArray[Any], dict(order='C', device='cpu')], attention_mask: Annotated[NDArray[numpy.bool_], dict(order='C', device='cpu')] | None, cu_seqlens: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')] | None, max_seqlen: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')] | None, document_ids: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')] | None = None, blocks: tuple[Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')], Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')], Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')], Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')]] | None = None) -> None: ...
 
-    def fill(self, source: MappedSamples, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, tokens: Annotated[NDArray[Any], dict(order='C', device='cpu')], labels: Annotated[NDArray[Any], dict(order='C', device='cpu')], loss_mask: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], position_ids: Annotated[NDArray[Any], dict(order='C', device='cpu')], attention_mask: Annotated[NDArray[numpy.bool_], dict(order='C', device='cpu')] | None, cu_seqlens: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')] | None, max_seqlen: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')] | None, document_ids: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')] | None = None, blocks: tuple[Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')], Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')], Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')], Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')]] | None = None, digests: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu')] | None = None) -> None: ...
+    def fill(self, source: MappedSamples, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, tokens: Annotated[NDArray[Any], dict(order='C', device='cpu')], labels: Annotated[NDArray[Any], dict(order='C', device='cpu')], loss_mask: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], position_ids: Annotated[NDArray[Any], dict(order='C', device='cpu')], attention_mask: Annotated[NDArray[numpy.bool_], dict(order='C', device='cpu')] | None, cu_seqlens: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')] | None, max_seqlen: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')] | None, document_ids: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')] | None = None, blocks: tuple[Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')], Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')], Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')], Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')]] | None = None, digests: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu')] | None = None, columns: Sequence[tuple[SampleColumn, Annotated[NDArray[Any], dict(order='C', device='cpu')]]] | None = None) -> None: ...
 
     def fill_from_text(self, text: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu', writable=False)], span_lengths: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], row_offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, tokens: Annotated[NDArray[Any], dict(order='C', device='cpu')], labels: Annotated[NDArray[Any], dict(order='C', device='cpu')], loss_mask: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu')], position_ids: Annotated[NDArray[Any], dict(order='C', device='cpu')], attention_mask: Annotated[NDArray[numpy.bool_], dict(order='C', device='cpu')] | None, cu_seqlens: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')] | None, max_seqlen: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')] | None, document_ids: Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')] | None = None, blocks: tuple[Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')], Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')], Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')], Annotated[NDArray[numpy.int32], dict(order='C', device='cpu')]] | None = None, digests: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu')] | None = None) -> None: ...
 

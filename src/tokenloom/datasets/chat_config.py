@@ -117,8 +117,9 @@ class VarlenDatasetConfig(SFTDatasetConfig):
             "attention": "a packing scheduler says where they begin; see `block_mask_arrays`",
             "most_conversations": "a packing scheduler limits them: `max_num_seqs`",
         }
+        hints["columns"] = "packs of a scheduler do not carry them yet"
         for name, hint in hints.items():
-            if (found := getattr(self, name)) is not None:
+            if (found := getattr(self, name) or None) is not None:
                 message = f"expected no `{name}` for samples of one conversation each, found {found!r}"
                 raise ConfigError(message, hint=hint)
 

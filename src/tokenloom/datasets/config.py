@@ -13,6 +13,7 @@ from tokenloom.datasets.attention import ATTENTION, Attention, check_window
 from tokenloom.datasets.blends import Blend, BlendLike, checked_blend, warn_of_duplicates
 from tokenloom.datasets.splits import Split, SplitMatrix, parse_and_normalize_split, split_matrix, split_text
 from tokenloom.errors import ConfigError
+from tokenloom.indexed.columns import checked_name
 from tokenloom.indexed.layout import DType
 from tokenloom.numbers import checked_integer, checked_number
 from tokenloom.order.block_shuffle import BlockShuffle
@@ -25,6 +26,9 @@ from tokenloom.tokenizers.load import as_tokenizer
 
 VerifyMode = Literal["quick", "full"]
 _USUAL_STORAGE = ObjectStorageSettings()
+
+SAMPLE_NAMES = ("tokens", "labels", "loss_mask", "position_ids", "attention_mask", "cu_seqlens", "max_seqlen")
+"""Arrays of samples whose names no column can have."""
 
 
 _HEADING = "Attributes:"
@@ -252,6 +256,18 @@ def _check_kind(name: str, value: object, kind: type) -> None:
         raise ConfigError(message, hint=f"such as `{name}={kind.__name__}(…)`")
 
 
+def checked_columns(names: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of columns; `ConfigError` for one that a sample has already, or that is none."""
+    if isinstance(names, str):
+        message = f"expected a list of columns, found the text {names!r}"
+        raise ConfigError(message, hint=f"write columns=[{names!r}]")
+    for name in names:
+        if checked_name(name) in SAMPLE_NAMES or list(names).count(name) > 1:
+            message = f"expected columns with names of their own, found {name!r}"
+            raise ConfigError(message, hint=f"samples have {', '.join(SAMPLE_NAMES)} already")
+    return tuple(names)
+
+
 @dataclass
 class GPTDatasetConfig(BlendedMegatronDatasetConfig):
     """What GPT datasets need to know beyond the common settings.
@@ -290,6 +306,8 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
             `flex_block_mask`. All arrays have one shape for all samples.
         attention_block_size: tokens of a block of the mask.
         attention_window: how many tokens a token sees, itself included; None for all of its document before it.
+        columns: columns beside the data that samples have too, each under its name: dtype[S] or dtype[S, k], beside
+            tokens, or beside labels where the column says so. `loss_weight` also multiplies the loss mask.
     """
 
     reset_position_ids: bool | None = False
@@ -313,6 +331,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
     attention: Attention | None = None
     attention_block_size: int = 128
     attention_window: int | None = None
+    columns: Sequence[str] = ()
 
     @property
     def storage_settings(self) -> ObjectStorageSettings:
@@ -350,6 +369,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         super().__post_init__()
         check_local_folder("object_storage_cache_path", self.object_storage_cache_path)
         _check_kind("block_shuffle", self.block_shuffle, BlockShuffle)
+        self.columns = checked_columns(self.columns)
         if self.most_documents is not None:
             checked_integer("most_documents", self.most_documents, at_least=1)
         self.policy_of(Split.train)

@@ -177,6 +177,8 @@ class ConversationSamples(PairSamples):
         if with_boundaries:
             sample["cu_seqlens"] = recycled_empty((count, width + 1), np.int32)
             sample["max_seqlen"] = np.empty(count, dtype=np.int32)
+        columns = self._taken.column_outputs(width)
+        sample |= {each.name: recycled_empty((count, *each.shape), each.dtype) for each in columns}
         self._taken.fill(sequences, row_offsets, fill_id=self._fill_id, out=sample)
         self._check_read()
         config, size = self.config, self.config.attention_block_size

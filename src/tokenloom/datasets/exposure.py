@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets.chat_config import TRAIN_ON, SFTDatasetConfig
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
+from tokenloom.datasets.columns import SampleColumns, weigh_loss
 from tokenloom.datasets.data_match import check_roles_tokenizer
 from tokenloom.datasets.ledger import Count
+from tokenloom.datasets.outputs import Output
 from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError, UntrainableWarning
 from tokenloom.indexed.dataset import IndexedDataset
@@ -74,10 +76,13 @@ class TakenConversations:
     config: SFTDatasetConfig
     reads_ahead: int
     name: str
+    columns: SampleColumns | None = field(init=False)
     _read_spans: ReadSpans = field(init=False)
 
     def __post_init__(self) -> None:
         """Finds out how the data are read."""
+        names, source = self.config.columns, getattr(self.data, "pair", self.data)
+        object.__setattr__(self, "columns", SampleColumns(source, names, shifts=False) if names else None)
         object.__setattr__(self, "_read_spans", span_reader(self.data, whole=True))
 
     @property
@@ -203,6 +208,14 @@ class TakenConversations:
             out.get("cu_seqlens"),
             out.get("max_seqlen"),
         )
+
+        if self.columns is not None:
+            self.columns.fill_slots(segments, row_offsets, out)
+            weigh_loss(out, None)
+
+    def column_outputs(self, length: int) -> list[Output]:
+        """Returns the columns of a sample of so many tokens."""
+        return [] if self.columns is None else self.columns.outputs(length)
 
     def check(self) -> None:
         """Makes sure that what was read of lengths is what their file held."""
@@ -370,6 +383,10 @@ class TakenOfPairs:
                 for name, array in part.items():
                     out[name][rows] = array
             taken.check()
+
+    def column_outputs(self, length: int) -> list[Output]:
+        """Returns the columns of a sample of so many tokens; opens the first pair."""
+        return self._taken(0, self.data.open(0)).column_outputs(length) if self.config.columns else []
 
     def check(self) -> None:
         """Does nothing: lengths are checked where they are read."""

@@ -47,6 +47,9 @@ class GPTFIMDatasetConfig(GPTDatasetConfig):
     def __post_init__(self) -> None:
         """Checks the settings."""
         super().__post_init__()
+        if self.columns:
+            message = f"expected no `columns` for documents that are rearranged, found {', '.join(self.columns)}"
+            raise ConfigError(message, hint="rearranged documents have other tokens than those columns lie beside")
         _check_rate("fim_rate", self.fim_rate)
         _check_rate("fim_spm_rate", self.fim_spm_rate)
         if self.fim_split_sample is not None or self.fim_fragment_rate is not None:

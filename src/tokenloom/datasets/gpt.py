@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from tokenloom.datasets.attention import attention_outputs
 from tokenloom.datasets.base import MegatronDataset
+from tokenloom.datasets.columns import SampleColumns, weigh_loss
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.data_match import check_eod, check_kind, check_tokenizer
 from tokenloom.datasets.ledger import SlotCounts, TextCounts, count_spans
@@ -121,6 +122,14 @@ class GPTDataset(PairSamples):
         else:
             self._plan()
 
+    @cached_property
+    def _columns(self) -> SampleColumns | None:
+        """The columns of samples; None without."""
+        if self.config.columns and QUERY in self._overrides.found:
+            message = f"expected a class that leaves texts alone, for `columns`, found `{type(self).__name__}.{QUERY}`"
+            raise ConfigError(message, hint="override `sample` or `__getitem__` instead")
+        return SampleColumns(self.dataset, self.config.columns) if self.config.columns else None
+
     @property
     def _opens_later(self) -> bool:
         """Whether nothing of the data is opened, checked or planned before the length or a sample is asked for.
@@ -146,6 +155,7 @@ class GPTDataset(PairSamples):
         documents = self.documents
         num_tokens = documents.count_tokens()
         self._check_sum(num_tokens)
+        _ = self._columns  # what is wrong with them is said now
         policy = config.policy_of(index_split)
         self.epochs = policy.epochs(num_tokens, documents.length_blocks())
         self.epoch_plan = self._plan_epochs()
@@ -173,6 +183,7 @@ class GPTDataset(PairSamples):
         MegatronDataset.__init__(dataset, low_level, name, range(0), None, Split.train, config)
         dataset._check_pair()
         dataset._prepare_filling()
+        _ = dataset._columns
         dataset.order = order
         return dataset
 
@@ -328,7 +339,7 @@ class GPTDataset(PairSamples):
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         state.update(_filler=None, _mapped=None, _mapped_of=None)
-        for name in ("layout", "_single_arrays", "_all_filled", "_is_text"):
+        for name in ("_columns", "layout", "_single_arrays", "_all_filled", "_is_text"):
             state.pop(name, None)
         return state
 
@@ -354,7 +365,7 @@ class GPTDataset(PairSamples):
             name: empty(shape, dtype) if constant is None else constant
             for name, shape, dtype, constant in self._single_arrays
         } or self.layout.allocate((), integers=INTEGERS[0], empty=empty)
-        if (source := self._mapped_samples()) is None:
+        if (source := self._mapped_samples()) is None or self._columns is not None:
             self._fill(np.array([position], dtype=np.int64), sample)
         else:
             try:
@@ -459,6 +470,7 @@ class GPTDataset(PairSamples):
             outputs.append(Output(name="cu_seqlens", shape=(length + 1,), dtype=int32))
             outputs.append(Output(name="max_seqlen", shape=(), dtype=int32))
             outputs += attention_outputs(config.attention, length=length, block_size=config.attention_block_size)
+        outputs += [] if self._columns is None else self._columns.outputs(length)
         return BatchLayout(tuple(outputs))
 
     @cached_property
@@ -529,11 +541,19 @@ class GPTDataset(PairSamples):
         """Fills rows from mapped bytes in one call, or from tokens that are read span by span."""
         try:
             if (source := self._mapped_samples()) is not None:
-                self._sample_filler().fill(source, positions, rows, *_outputs(out))
+                columns: dict[str, Any] = {}
+                if self._columns is not None:
+                    columns["columns"] = self._columns.arrays(out)
+                self._sample_filler().fill(source, positions, rows, *_outputs(out), **columns)
             else:
                 self._fill_from_runs(*self._runs(positions), out, rows)
+                if self._columns is not None:
+                    spans = self.order.spans(positions, keep_empty=False)
+                    self._columns.fill(spans, out, rows, self.config.sequence_length)
         except (IndexError, OverflowError) as error:
             raise self._reworded(error) from error
+        if self._columns is not None:
+            weigh_loss(out, rows)
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Int64s, Int64s]:
         """Returns the text of a sample and its documents, as the reference does; a class may override it.

@@ -61,6 +61,7 @@ class JoinedPairs:
         self._firsts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(np.array(counts, dtype=np.int64))])
         self._opened: dict[int, IndexedDataset] = {}
         self._listeners: list[tuple[SourceDocuments, Lengths]] = []
+        self._receivers: list[Callable[[int, IndexedDataset], None]] = []
         self.sections: TokenSections | None = None
         """The tokens of those that are open, for kernels; None where tokens are not mapped."""
         if mmap and not any(is_remote(pair.prefix) for pair in self.pairs):
@@ -93,6 +94,13 @@ class JoinedPairs:
             for number, pair in self._opened.items():
                 self._tell(documents, told, number, pair)
 
+    def on_open(self, receive: Callable[[int, IndexedDataset], None]) -> None:
+        """Has pairs given to a function with their numbers, those that are open and those to come."""
+        with READING_LOCK:
+            self._receivers.append(receive)
+            for number, pair in self._opened.items():
+                receive(number, pair)
+
     def open(self, number: int) -> IndexedDataset:
         """Returns a pair, which is opened if it is not yet."""
         if (pair := self._opened.get(number)) is not None:
@@ -103,6 +111,8 @@ class JoinedPairs:
         with READING_LOCK:
             if (known := self._opened.get(number)) is not None:  # by another thread
                 return known
+            for receive in self._receivers:
+                receive(number, pair)
             for documents, lengths in self._listeners:
                 self._tell(documents, lengths, number, pair)
             if self.sections is not None:

@@ -60,7 +60,10 @@ class SequenceRoles:
         """Returns the parts of a sequence: (start, stop, kind), in tokens from its start."""
         if self._pair is None:
             return []
-        first, length = int(self._pair.first_tokens(np.array([sequence]))[0]), int(self._pair.sequence_lengths[sequence])
+        first, length = (
+            int(self._pair.first_tokens(np.array([sequence]))[0]),
+            int(self._pair.sequence_lengths[sequence]),
+        )
         values = np.array(self._values[first : first + length])
         if self._column is not None:
             self._column.check()
