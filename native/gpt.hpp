@@ -283,15 +283,17 @@ void finish_gpt_row(const Token* text, std::int64_t filled, std::span<const Span
 struct MappedTokens {
   const std::uint8_t* bytes = nullptr;
   std::int64_t num_bytes = 0;
-  UnalignedArray<std::int64_t> pointers;  // of each sequence, in units of so many bytes that are `scale` bytes here
+  UnalignedArray<std::int64_t> pointers;  // of each sequence, in units of 2 to the `unit_bits` bytes
   std::int64_t itemsize = 0;
-  std::int64_t unit = 1;
-  std::int64_t scale = 1;
+  int unit_bits = 0;
+  std::int64_t scale = 1;  // bytes of such a unit here
 
   const std::uint8_t* at(const Span& span) const {
-    const std::int64_t pointer = pointers[static_cast<std::size_t>(span.sequence)] / unit * scale;
-    const std::int64_t available = pointer < 0 || pointer > num_bytes ? -1 : (num_bytes - pointer) / itemsize;
-    if (span.start > available || span.length > available - span.start)
+    const std::int64_t units = pointers[static_cast<std::size_t>(span.sequence)] >> unit_bits;
+    const auto pointer = static_cast<std::int64_t>(static_cast<std::uint64_t>(units) * static_cast<std::uint64_t>(scale));
+    // What is mapped has less than 2 to the 47 bytes, and an item less than 2 to the 16: nothing overflows.
+    if (pointer < 0 || pointer > num_bytes || span.start > num_bytes || span.length > num_bytes ||
+        (span.start + span.length) * itemsize > num_bytes - pointer)
       throw std::out_of_range("tokens [" + std::to_string(span.start) + ", +" + std::to_string(span.length) +
                               ") of sequence " + std::to_string(span.sequence) + ", which starts at byte " +
                               std::to_string(pointer) + ", leave the file of " + std::to_string(num_bytes) + " bytes");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -29,13 +30,16 @@ class TokenSections {
   // The same of a column of so many bytes for each token; pointers count `unit` bytes for a token.
   TokenSections(const std::vector<std::int64_t>& firsts, std::int64_t width, std::int64_t unit)
       : TokenSections(firsts, 1) {
-    if (width < 1 || unit < 1) throw nb::value_error("expected a width and a unit of at least one byte");
+    if (width < 1 || width > kMostWidth || unit < 1 || !std::has_single_bit(static_cast<std::uint64_t>(unit)))
+      throw nb::value_error("expected a width of at least a byte, and a unit that is a power of 2");
     itemsize_ = width;
-    unit_ = unit;
+    unit_bits_ = std::countr_zero(static_cast<std::uint64_t>(unit));
     scale_ = width;
   }
 
   std::int64_t itemsize() const { return itemsize_; }
+
+  static constexpr std::int64_t kMostWidth = 1 << 15;
 
   TokenSections(const TokenSections&) = delete;
   TokenSections& operator=(const TokenSections&) = delete;
@@ -53,7 +57,7 @@ class TokenSections {
     section.bytes = std::move(bytes);
     section.pointers = std::move(pointers);
     section.tokens = {section.bytes.data(), static_cast<std::int64_t>(section.bytes.size()),
-                      as_unaligned(section.pointers), itemsize_, unit_, scale_};
+                      as_unaligned(section.pointers), itemsize_, unit_bits_, scale_};
     section.watch.add(section.pointers.data(), section.pointers.nbytes());
     section.watch.add(section.bytes.data(), section.bytes.size());
     section.is_open.store(true, std::memory_order_release);
@@ -103,7 +107,7 @@ class TokenSections {
   std::vector<std::int64_t> firsts_;
   int dtype_code_;
   std::int64_t itemsize_ = 0;
-  std::int64_t unit_ = 1;
+  int unit_bits_ = 0;
   std::int64_t scale_ = 1;
   std::vector<std::unique_ptr<Opened>> sections_;
 };

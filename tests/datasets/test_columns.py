@@ -116,6 +116,7 @@ def test_a_blend_has_the_columns_of_its_datasets(tmp_path, rng):
     ("columns", "message"),
     [
         (("other",), r"`.*a` has no column `other`, which `columns` names\nhint: add it: `tokenloom column add"),
+        (("wide",), "column `wide` has 40000 bytes per token, samples take 1 to 32768"),
         (("quality",), "column `quality` of `.*a` has a row per document, not per token"),
         ("place", "expected a list of columns, found the text 'place'\nhint: write columns=\\['place'\\]"),
         (("tokens",), "expected columns with names of their own, found 'tokens'"),
@@ -125,6 +126,7 @@ def test_a_blend_has_the_columns_of_its_datasets(tmp_path, rng):
 )
 def test_columns_that_cannot_be_are_named(tmp_path, columns, message):
     prefix = write_places(tmp_path / "a", [20, 30])
+    add_column(prefix, "wide", [np.zeros((50, 5000))], dtype=np.float64)
     add_column(prefix, "quality", [np.zeros(2)], dtype=np.float32, kind="document")
     with pytest.raises(ConfigError, match=message):
         make_dataset(prefix, in_memory=True, sequence_length=LENGTH, columns=columns)

@@ -20,6 +20,8 @@ from tokenloom.order.windows import SpanBatch
 
 Int64s = NDArray[np.int64]
 
+_MOST_WIDTH = 1 << 15
+
 LOSS_WEIGHT = "loss_weight"
 """Name of the column that multiplies the loss mask."""
 
@@ -105,14 +107,14 @@ def weigh_loss(out: Sample, rows: Int64s | None) -> None:
 def _chosen(source: Any, name: str, *, shifts: bool) -> _Chosen:
     if isinstance(source, IndexedDataset):
         column = _opened(source, name)
-        sections = _sections([len(source)], column.facts, source.dtype.itemsize)
+        sections = _sections(name, [len(source)], column.facts, source.dtype.itemsize)
         _open(sections, 0, source, column)
         return _Chosen(column.facts, np.dtype(column.facts.dtype), _native(sections, column.facts, shifts=shifts))
     if not isinstance(source, JoinedPairs):
         message = f"expected a pair with column `{name}`, found {type(source).__name__}"
         raise ConfigError(message, hint="columns lie beside pairs; classes of your own add arrays in `sample`")
     facts = _opened(source.open(0), name).facts
-    sections = _sections([pair.num_sequences for pair in source.pairs], facts, source.dtype.itemsize)
+    sections = _sections(name, [pair.num_sequences for pair in source.pairs], facts, source.dtype.itemsize)
 
     def give(number: int, pair: IndexedDataset) -> None:
         column = _opened(pair, name)
@@ -136,8 +138,11 @@ def _opened(pair: IndexedDataset, name: str) -> Column:
     return column
 
 
-def _sections(counts: Sequence[int], facts: ColumnFacts, itemsize: int) -> TokenSections:
+def _sections(name: str, counts: Sequence[int], facts: ColumnFacts, itemsize: int) -> TokenSections:
     width = int(np.prod(facts.shape[1:])) * np.dtype(facts.dtype).itemsize
+    if not 0 < width <= _MOST_WIDTH:
+        message = f"column `{name}` has {width} bytes per token, samples take 1 to {_MOST_WIDTH}"
+        raise ConfigError(message, hint="keep fewer values, or narrower ones")
     return TokenSections([0, *np.cumsum(counts).tolist()], width=width, unit=itemsize)
 
 
