@@ -21,6 +21,7 @@ LIBRARIES = {
     "docs/guides/multi-node.md": ["torch"],
     "docs/guides/object-storage.md": ["torch"],
     "docs/guides/sft-and-packing.md": ["torch"],
+    "docs/guides/values-beside-tokens.md": ["torch"],
     "docs/guides/retrieval.md": ["torch", "h5py", "faiss", "wordllama"],
     "docs/megatron-hooks.md": ["torch"],
     "docs/testing-your-own.md": ["torch"],
