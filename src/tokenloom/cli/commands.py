@@ -15,6 +15,7 @@ COMMANDS: Groups = {
         "retro": "find neighbors of samples to train with retrieval",
         "merge": "join datasets into one",
         "catalogue": "make many datasets one without copying tokens",
+        "column": "add weights, masks or other values beside tokens",
         "export": "write documents or samples as Parquet or Arrow",
     },
     "look at data": {
