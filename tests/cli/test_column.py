@@ -43,22 +43,23 @@ def test_a_column_is_added_shown_and_removed(capsys, tmp_path, prefix):
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "message"),
+    ("words", "message"),
     [
-        (["add", "{prefix}", "w"], 2, "`add` takes a prefix, the name of a column and a .npy file"),
-        (["info", "{prefix}", "w"], 2, "`info` takes a prefix"),
-        (["add", "{prefix}", "w", "{folder}/other.npy"], 1, "cannot read `{folder}/other.npy` as a NumPy file"),
-        (["add", "{prefix}", "w", "{prefix}.bin"], 1, "cannot read `{prefix}.bin` as a NumPy file"),
-        (
-            ["add", "{prefix}", "w", "{folder}/values.npy", "--kind", "document"],
-            1,
-            "has 3 rows, but the pair has 2 doc",
-        ),
-        (["remove", "{prefix}", "w"], 1, "`{prefix}` has no column `w`"),
+        (["add", "{prefix}", "w", "{folder}/other.npy"], "cannot read `{folder}/other.npy` as a NumPy file"),
+        (["add", "{prefix}", "w", "{prefix}.bin"], "cannot read `{prefix}.bin` as a NumPy file"),
+        (["add", "{prefix}", "w", "{folder}/values.npy", "--kind", "document"], "3 rows, but the pair has 2 documents"),
+        (["remove", "{prefix}", "w"], "`{prefix}` has no column `w`"),
     ],
 )
-def test_mistakes_are_named(capsys, tmp_path, prefix, words, status, message):
+def test_mistakes_are_named(capsys, tmp_path, prefix, words, message):
     names = {"prefix": prefix, "folder": tmp_path}
-    found, _, err = run(capsys, "column", *(word.format(**names) for word in words))
-    assert found == status
+    status, _, err = run(capsys, "column", *(word.format(**names) for word in words))
+    assert status == 1
     assert message.format(**names) in err
+
+
+@pytest.mark.parametrize(("words", "needs"), [(["add", "w"], "a .npy file"), (["info", "w"], "takes a prefix")])
+def test_missing_and_surplus_words_are_wrong_usage(capsys, prefix, words, needs):
+    with pytest.raises(SystemExit, match="2"):
+        run(capsys, "column", words[0], prefix, *words[1:])
+    assert needs in capsys.readouterr().err
