@@ -13,7 +13,6 @@ import tokenloom
 
 LAYERS = [
     "errors",
-    "callers",
     "forks",
     "machine",
     "registry",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import types
 import warnings
 
 import numpy as np
@@ -44,6 +45,7 @@ from tokenloom.loading.samplers import (
     MegatronPretrainingSampler,
 )
 from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.overrides import level_outside
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.known_lengths import wrap_dataset
 from tokenloom.packing.schedulers import wrap_data_iterator
@@ -622,3 +624,22 @@ def test_a_sampler_may_choose_its_part_of_a_chunk_and_its_length():
     assert MegatronPretrainingSampler(10, 0, 2, 1, 2).get_start_end_idx() == (2, 4)
     counted = type("Counted", (MegatronFullValidationSampler,), {"__len__": lambda self: 1})
     assert list(counted(3, 0, 2)) == [[0], [2]]
+
+
+WITHIN = """
+from tokenloom.overrides import level_outside
+def level(): return level_outside()
+def deeper(function): return function()
+"""
+
+
+def test_calls_of_this_package_are_counted_up_to_the_first_line_outside():
+    module = types.ModuleType("tokenloom.somewhere")
+    exec(WITHIN, module.__dict__)
+    assert level_outside() == 1
+    assert module.level() == 2
+    assert module.deeper(module.level) == 3
+    assert module.deeper(lambda: module.level()) == 2
+    other = types.ModuleType("tokenloomish")  # a name that only begins like ours
+    exec(WITHIN, other.__dict__)
+    assert other.level() == 1

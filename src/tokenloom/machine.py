@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 
-_DESCRIPTORS = "/proc/self/fd"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -58,15 +57,9 @@ def process_start(process: int) -> str | None:
     return None if state in b"ZXx" else fields[18].decode()  # its parent may not have waited for it yet
 
 
-@functools.cache
-def has_descriptor_paths() -> bool:
-    """Whether `descriptor_path` leads anywhere."""
-    return os.path.isdir(_DESCRIPTORS)
-
-
 def descriptor_path(descriptor: int) -> str:
     """Returns a path that leads to an open file of this process; opened by it, a file is read from its beginning."""
-    return f"{_DESCRIPTORS}/{descriptor}"
+    return f"/proc/self/fd/{descriptor}"
 
 
 def own_memory_bytes() -> int:

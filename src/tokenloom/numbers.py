@@ -3,6 +3,8 @@
 A number is written in ASCII digits with at most one dot, a sign and an exponent where they make sense. What else Python
 takes for one (`nan`, `inf`, `1_000`, digits of other scripts) is refused, since nobody means it, and so is what double
 precision cannot hold.
+
+All raise a `ConfigError`: its message goes on from `where`, which says what is read, or is about the setting `name`.
 """
 
 from __future__ import annotations
@@ -88,13 +90,6 @@ def parse_number(text: str, where: str) -> float:
     Example:
         >>> parse_number("0.25", "share")
         0.25
-
-    Args:
-        text: the text, without blanks around it.
-        where: what is read, for the message, which goes on with what is wrong.
-
-    Raises:
-        ConfigError: it is none, or double precision cannot hold it.
     """
     if not _NUMBER.fullmatch(text):
         message = f"{where} is {'empty' if not text else 'no number'}"
@@ -110,16 +105,7 @@ def parse_number(text: str, where: str) -> float:
 
 
 def parse_integer(text: str, where: str, *, at_least: int | None = None) -> int:
-    """Returns the whole number that a text is.
-
-    Args:
-        text: the text, without blanks around it.
-        where: what is read, for the message, which goes on with what is wrong.
-        at_least: the smallest that is taken; None for any.
-
-    Raises:
-        ConfigError: it is none, less than `at_least`, or does not fit 64 bits.
-    """
+    """Returns the whole number of 64 bits that a text is, from `at_least` on if that is given."""
     if not _INTEGER.fullmatch(text):
         message = f"{where} is {'empty' if not text else 'no whole number'}"
         raise ConfigError(message, hint=_spelling_hint(text))
@@ -136,15 +122,11 @@ def parse_integer(text: str, where: str, *, at_least: int | None = None) -> int:
 def parse_bytes(text: str) -> int:
     """Returns the bytes that a text stands for: whole, from 1 on; a fraction of one is cut off.
 
+    Units are KB, MB, GB, TB (powers of 1000) and KiB, MiB, GiB, TiB (of 1024).
+
     Example:
         >>> parse_bytes("1.5 GiB")
         1610612736
-
-    Args:
-        text: a number, and KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of 1024).
-
-    Raises:
-        ConfigError: it is none, less than one byte, or does not fit 64 bits.
     """
     found = _BYTES.fullmatch(text)
     count = 0 if found is None else int(Decimal(found[1]) * _UNITS[found[2]])
@@ -166,11 +148,7 @@ def bytes_text(num_bytes: int) -> str:
 
 
 def parse_percentage(text: str, where: str) -> float:
-    """Returns the share that a percentage such as `0.1%` is, from 0 to 1.
-
-    Raises:
-        ConfigError: it is none, or not from 0% to 100%.
-    """
+    """Returns the share that a percentage such as `0.1%` is, from 0 to 1."""
     if not text.endswith("%"):
         message = f"{where} is no percentage such as 0.1%"
         raise ConfigError(message)
@@ -184,10 +162,8 @@ def parse_percentage(text: str, where: str) -> float:
 def number_or_none(text: str, where: str) -> float | None:
     """Returns the number that a text is, None for one that nobody would take for a number, such as a path.
 
-    NaN and infinity are numbers here, for the check of the range to refuse.
-
-    Raises:
-        ConfigError: Python takes it for a number and `parse_number` does not, so that it may be meant as either.
+    NaN and infinity are numbers here, for the check of the range to refuse. What Python takes for a number and
+    `parse_number` does not is refused, since it may be meant as either.
     """
     stripped = text.strip()
     if _NUMBER.fullmatch(stripped):
@@ -216,17 +192,9 @@ def finite_or_none(value: object) -> float | None:
 def checked_integer(
     name: str, value: object, *, at_least: int | None = None, below: int | None = None, hint: str | None = None
 ) -> int:
-    """Returns the value as an int, of whatever integer type it was.
+    """Returns the value as an int in [at_least, below), of whatever integer type it was.
 
-    Args:
-        name: name of the setting.
-        value: value of the setting.
-        at_least: the smallest that is taken; None for any.
-        below: more than the largest that is taken; None for any.
-        hint: what to do where it is too small.
-
-    Raises:
-        ConfigError: it is no integer (as texts, floats, True and False are none), too small or too large.
+    Texts, floats, True and False are no integers. `hint` says what to do where it is too small.
     """
     try:
         number = operator.index(value)  # type: ignore[arg-type]  # which it finds out
@@ -245,31 +213,16 @@ def checked_integer(
 
 
 def check_count(name: str, value: object) -> None:
-    """Checks that a number of things is one that can be recorded: an int, of no other type, from 0 on, in 63 bits.
-
-    Args:
-        name: what the message calls it.
-        value: the number.
-
-    Raises:
-        ConfigError: it is not.
-    """
+    """Checks that a number of things is one that can be recorded: an int, of no other type, from 0 on, in 63 bits."""
     if type(value) is not int or not 0 <= value <= _LARGEST:
         message = f"expected {name} to be an integer from 0 on, found {value!r}"
         raise ConfigError(message)
 
 
 def checked_number(name: str, value: object, *, at_least: float | None = None, above: float | None = None) -> float:
-    """Returns the value as a float, of whatever type of number it was.
+    """Returns the value as a finite float of at least `at_least` and above `above`, of whatever type of number it was.
 
-    Args:
-        name: name of the setting.
-        value: value of the setting.
-        at_least: the smallest that is taken; None for any.
-        above: less than all that are taken; None for any.
-
-    Raises:
-        ConfigError: it is no number (as texts, True and False are none), NaN, infinite or too small.
+    Texts, True and False are no numbers.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         message = f"expected a number as {name}, found {value!r}"

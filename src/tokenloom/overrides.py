@@ -1,4 +1,4 @@
-"""Which methods of an object are of a user's own class: asked once, when the object is made or unpickled.
+"""What is ours and what is a user's: methods of an object, asked once, when it is made or unpickled; and callers.
 
 A fast method gives by one call what a hook would give one by one. A class that overrides the hook and inherits the
 fast method has changed the former only, so the latter must not be used. A class that overrides both, the fast method
@@ -74,22 +74,14 @@ class Overrides:
         return None
 
     def refuse_alone(self, method: str, *hooks: str) -> None:
-        """Raises if a fast method is overridden, but none of its hooks, which would show other data.
-
-        Raises:
-            ConfigError: so it is.
-        """
+        """Raises a `ConfigError` if a fast method is overridden, but none of its hooks, which would show other data."""
         if method in self.found and self.found.keys().isdisjoint(hooks):
             _, owner = self.found[method]
             message = f"`{owner}` overrides `{method}`, but not `{hooks[0]}`, which would show other data"
             raise ConfigError(message, hint=f"override `{hooks[0]}`, or both")
 
     def refuse_uncalled(self, hooks: Mapping[str, Uncalled]) -> None:
-        """Raises if a hook is overridden that nothing calls.
-
-        Raises:
-            ConfigError: one is.
-        """
+        """Raises a `ConfigError` if a hook is overridden that nothing calls."""
         for name, hook in hooks.items():
             if name in self.found and self.found.keys().isdisjoint(hook.unless):
                 message = f"`{self.found[name][1]}` overrides `{name}`, which tokenloom does not call"
@@ -139,3 +131,17 @@ def is_ours(value: Any, owner: type = FunctionType) -> bool:
     else:
         module = owner.__module__
     return module == _PACKAGE or str(module).startswith(f"{_PACKAGE}.")
+
+
+def level_outside() -> int:
+    """Returns how many calls lie between the caller and the first line outside of this package: a `stacklevel`.
+
+    What `contextlib` calls on the way counts as ours.
+    """
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in (
+        _PACKAGE,
+        "contextlib",
+    ):
+        level, frame = level + 1, frame.f_back
+    return level

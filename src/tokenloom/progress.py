@@ -158,9 +158,7 @@ def also_told(advance: Task, told: Callable[[int], None] | None) -> Callable[[in
 def waiting_for(what: str, *, setting: str | None = None) -> Iterator[Wait]:
     """Says what is waited for, where the `with` block lasts longer than 5 s and no task advances meanwhile.
 
-    Args:
-        what: what is waited for: "an answer of `http://localhost:9000`", "`data.lock`, held by process 12".
-        setting: what names it, or bounds the wait, such as "AWS_ENDPOINT_URL names it".
+    That is such as "`data.lock`, held by process 12". `setting` names it, or bounds the wait: "AWS_REGION names it".
     """
     opened = Wait(what, setting)
     _board.open(opened)
@@ -174,10 +172,8 @@ def waiting_for(what: str, *, setting: str | None = None) -> Iterator[Wait]:
 def if_stopped(words: Callable[[], str]) -> Iterator[None]:
     """Adds what is done, and how to go on, to a Ctrl-C or another signal that ends the `with` block, as a note.
 
-    Of several around each other the innermost knows most: the others add nothing.
-
-    Args:
-        words: returns them: "6 of 11 shards are done: run the same command again to go on".
+    Of several around each other the innermost knows most: the others add nothing. `words` returns the like of "6 of 11
+    shards are done: run the same command again to go on".
     """
     try:
         yield
@@ -198,55 +194,14 @@ def reporting_to(reporter: Reporter) -> Iterator[None]:
         _board.reporter = before
 
 
-class WaitLines:
-    """Which waits are worth a line now: after 5 s, and then every 30 s, each thing once however many wait for it.
-
-    Args:
-        silent_seconds, seconds_between_lines: those times.
-    """
-
-    def __init__(
-        self, *, silent_seconds: float = SILENT_SECONDS, seconds_between_lines: float = SECONDS_BETWEEN_LINES
-    ) -> None:
-        self._silent_seconds = silent_seconds
-        self._seconds_between_lines = seconds_between_lines
-        self._due: dict[str, float] = {}
-        self._advances: WeakKeyDictionary[Task, tuple[int, float]] = WeakKeyDictionary()
-
-    def lines(self, tasks: Sequence[Task], waits: Sequence[Wait], now: float) -> list[str]:
-        """Returns what to say; nothing while a task advances: what waits then is not what all wait for."""
-        last_advance = max((self._last_advance(each, now) for each in tasks), default=-float("inf"))
-        oldest: dict[str, Wait] = {}
-        for wait in waits:
-            oldest.setdefault(wait.what, wait)
-        self._due = {what: due for what, due in self._due.items() if what in oldest}
-        if now - last_advance < self._silent_seconds:
-            return []
-        lines = []
-        for what, wait in oldest.items():
-            seconds = now - wait.started
-            if seconds >= self._silent_seconds and now >= self._due.get(what, now):
-                self._due[what] = now + self._seconds_between_lines
-                lines.append(wait.line(seconds))
-        return lines
-
-    def _last_advance(self, task: Task, now: float) -> float:
-        """Returns when a task was first seen to be where it is; minus infinity if it never left its beginning."""
-        done = task.amounts().done
-        seen, at = self._advances.get(task, (task.before.done, -float("inf")))
-        if seen != done:
-            at = now
-        self._advances[task] = done, at
-        return at
-
-
 class LineReporter:
     """Says lines: of the outermost task one every 30 s, and one at its end if it took that long; of waits.
 
+    Each wait is told after 5 s, and then every 30 s, once however many wait for the same; not while a task advances,
+    since what waits then is not what all wait for.
+
     Args:
         say, warn: take a line of how far work is, and one of a wait.
-        seconds_between_lines: how often how far.
-        silent_seconds: how long a wait is no news.
         clock: the monotonic clock.
     """
 
@@ -255,42 +210,58 @@ class LineReporter:
         say: Callable[[str], object],
         warn: Callable[[str], object],
         *,
-        seconds_between_lines: float = SECONDS_BETWEEN_LINES,
-        silent_seconds: float = SILENT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.seconds_between_looks: float = min(0.4, silent_seconds / 5, seconds_between_lines / 5)
+        self.seconds_between_looks: float = 0.4
         self._say, self._warn = say, warn
-        self._seconds_between_lines = seconds_between_lines
         self._clock = clock
-        self._waits = WaitLines(silent_seconds=silent_seconds, seconds_between_lines=seconds_between_lines)
         self._paces: WeakKeyDictionary[Task, Pace] = WeakKeyDictionary()
+        self._advances: WeakKeyDictionary[Task, tuple[int, float]] = WeakKeyDictionary()
         self._due: WeakKeyDictionary[Task, float] = WeakKeyDictionary()
+        self._waits_due: dict[str, float] = {}
 
     def look(self, tasks: Sequence[Task], waits: Sequence[Wait]) -> None:
         now = self._clock()
-        if tasks:
-            self._look_at(tasks[0], tasks[1:], now)
-        for line in self._waits.lines(tasks, waits, now):
-            self._warn(line)
-
-    def end(self, task: Task, *, is_complete: bool) -> None:
-        seconds = self._clock() - task.started
-        if is_complete and task in self._due and seconds >= self._seconds_between_lines:
-            self._say(end_line(task.description, task.amounts(), seconds, before=task.before))
-
-    def _look_at(self, task: Task, inner: Sequence[Task], now: float) -> None:
+        self._look_at_waits(tasks, waits, now)
+        if not tasks:
+            return
+        task, *inner = tasks
         amounts = task.amounts()
         pace = self._paces.setdefault(task, Pace(task.started, task.before))
         pace.add(now, amounts)
-        if now >= self._due.setdefault(task, task.started + self._seconds_between_lines):
-            self._due[task] = now + self._seconds_between_lines
-            self._say(plain_line(task.description, amounts, pace.speed(), inner=inner_words(inner)))
+        if self._is_due(task, now):
+            last = plain_line(inner[-1].description, inner[-1].amounts()) if inner else ""
+            self._say(plain_line(task.description, amounts, pace.speed(), inner=last))
 
+    def end(self, task: Task, *, is_complete: bool) -> None:
+        seconds = self._clock() - task.started
+        if is_complete and task in self._due and seconds >= SECONDS_BETWEEN_LINES:
+            self._say(end_line(task.description, task.amounts(), seconds, before=task.before))
 
-def inner_words(tasks: Sequence[Task]) -> str:
-    """Returns the tasks within another one in a few words: how far the last that was opened is."""
-    return plain_line(tasks[-1].description, tasks[-1].amounts()) if tasks else ""
+    def _is_due(self, task: Task, now: float) -> bool:
+        due = self._due.setdefault(task, task.started + SECONDS_BETWEEN_LINES)
+        if now >= due:
+            self._due[task] = now + SECONDS_BETWEEN_LINES
+        return now >= due
+
+    def _look_at_waits(self, tasks: Sequence[Task], waits: Sequence[Wait], now: float) -> None:
+        last_advance = max((self._last_advance(each, now) for each in tasks), default=-float("inf"))
+        oldest: dict[str, Wait] = {}
+        for wait in waits:
+            oldest.setdefault(wait.what, wait)
+        self._waits_due = {what: due for what, due in self._waits_due.items() if what in oldest}
+        for wait in oldest.values() if now - last_advance >= SILENT_SECONDS else ():
+            seconds = now - wait.started
+            if seconds >= SILENT_SECONDS and now >= self._waits_due.get(wait.what, now):
+                self._waits_due[wait.what] = now + SECONDS_BETWEEN_LINES
+                self._warn(wait.line(seconds))
+
+    def _last_advance(self, task: Task, now: float) -> float:
+        """Returns when a task was first seen to be where it is; minus infinity if it never left its beginning."""
+        done = task.amounts().done
+        seen, at = self._advances.get(task, (task.before.done, -float("inf")))
+        self._advances[task] = done, at if seen == done else now
+        return self._advances[task][1]
 
 
 class _Board:

@@ -54,16 +54,7 @@ def check_types(settings: object) -> None:
 
 
 def checked_path(name: str, path: object, *, example: str | None = None) -> str:
-    """Returns a path as a text.
-
-    Args:
-        name: name of the argument.
-        path: a text, or an object that stands for a path.
-        example: what to say as a hint.
-
-    Raises:
-        ConfigError: it is neither.
-    """
+    """Returns a path, a text or an object that stands for one, as a text; refuses all else, with an example as hint."""
     if isinstance(path, (str, os.PathLike)) and isinstance(text := os.fspath(path), str):
         return text
     message = f"expected a path as `{name}`, found {path!r}"
@@ -71,16 +62,7 @@ def checked_path(name: str, path: object, *, example: str | None = None) -> str:
 
 
 def checked_paths(name: str, paths: object, *, example: str | None = None) -> list[str]:
-    """Returns a list of paths as texts.
-
-    Args:
-        name: name of the argument.
-        paths: paths, and not one of them: a text would be taken for a path per letter.
-        example: what to say as a hint.
-
-    Raises:
-        ConfigError: it is no list, or holds something else.
-    """
+    """Returns a list of paths as texts; refuses one path, since a text would be taken for a path per letter."""
     if isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable):
         message = f"expected a list of paths as `{name}`, found {paths!r}"
         raise ConfigError(message, hint=f"write [{paths!r}]" if isinstance(paths, (str, os.PathLike)) else example)
@@ -88,11 +70,7 @@ def checked_paths(name: str, paths: object, *, example: str | None = None) -> li
 
 
 def checked_output_prefix(name: str, path: object) -> str:
-    """Returns the prefix of an output, which must end with a name: without one, files would have names like `.bin`.
-
-    Raises:
-        ConfigError: it is no path, or ends without a name.
-    """
+    """Returns the prefix of an output, which must end with a name: without one, files would have names like `.bin`."""
     text = checked_path(name, path, example="such as `data/corpus`")
     if os.path.basename(text) in ("", ".", ".."):
         message = f"expected a path that ends with a name as `{name}`, found {text!r}"
@@ -101,15 +79,7 @@ def checked_output_prefix(name: str, path: object) -> str:
 
 
 def check_local_folder(name: str, path: str | os.PathLike[str] | None) -> None:
-    """Checks that a folder is one of this machine: an address would become a folder named `s3:`.
-
-    Args:
-        name: name of the setting.
-        path: path that is given; None for none.
-
-    Raises:
-        ConfigError: it is an address, or empty.
-    """
+    """Checks that a folder is one of this machine, or None: an address would become a folder named `s3:`."""
     if path is None:
         return
     text = os.fspath(path)

@@ -113,7 +113,7 @@ def run(options):
         sys.stdin.readline()
         print("clean", flush=True)
 run.__annotations__ = {"options": datasets.InfoOptions}
-datasets.COMMANDS["info"] = run
+datasets.info = run
 sys.exit(cli.main(["info", "x"]))
 """
 

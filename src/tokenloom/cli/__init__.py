@@ -1,4 +1,4 @@
-"""The command line: one module per command, each with `Options` and `run`. No logic lives here."""
+"""The command line: a module per group of commands, each a function of its options. No logic lives here."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from tokenloom.cli.commands import COMMANDS
 from tokenloom.cli.parser import CommandParser
-from tokenloom.cli.stopping import StoppedBySignal, drop_output, flush_output, say, signals_raised, with_notes
-from tokenloom.errors import ConfigError, MissingExtraError, TokenloomError
+from tokenloom.cli.stopping import StoppedBySignal, drop_output, flush_output, say, signals_raised
+from tokenloom.errors import TokenloomError
 from tokenloom.storage.secrets import admit
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -30,11 +30,7 @@ class ShowVersion(argparse.Action):
 
 
 def build_parser(names: Iterable[str] | None = None) -> CommandParser:
-    """Returns the parser of the command line.
-
-    Args:
-        names: commands whose modules are imported at once; None for all. The others are when they are asked for.
-    """
+    """Returns the parser of the command line, with the modules of some commands imported, or of all."""
     parser = CommandParser(prog="tokenloom", description="The data pipeline that feeds large-language-model training.")
     parser.add_argument("-V", "--version", action=ShowVersion, nargs=0, help="print the version and stop")
     parser.add_commands(COMMANDS, module=f"{__name__}.{{}}")
@@ -51,37 +47,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 is success, 1 a reported problem, 2 wrong usage, 130 interrupted, 143 and 129 stopped by SIGTERM and SIGHUP, and
     141 that nobody read the output any more.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    parser, status = CommandParser(prog="tokenloom"), 1
     try:
-        words = [_admitted(word) for word in words]
-        options = build_parser(()).parse_args(words)
-    except (ConfigError, MissingExtraError) as error:
-        return _refused(error, CommandParser(prog="tokenloom"))
-    except SystemExit:  # after printing help
-        _is_output_written()
-        raise
-    from tokenloom.cli.hints import warnings_in_options  # help needs none of these
-    from tokenloom.cli.progress_display import progress_shown
+        options = build_parser(()).parse_args([_admitted(word) for word in words])
+        from tokenloom.cli.messages import progress_shown, warnings_in_options  # help needs none of these
 
-    try:
-        with signals_raised(), warnings_in_options(options.parser), progress_shown():
-            status: int = options.run(options)
+        parser = options.parser
+        with signals_raised(), warnings_in_options(parser), progress_shown():
+            status = options.run(options)
             flush_output()
     except TokenloomError as error:
-        status = _refused(error, options.parser)
-    except StoppedBySignal as stopped:
-        say(with_notes(f"stopped by {stopped.name}", stopped))
-        status = stopped.exit_status
+        from tokenloom.cli.messages import error_lines
+
+        say(error_lines(error, parser))
+        status = 1
     except KeyboardInterrupt as stopped:
-        say(with_notes("interrupted", stopped))
-        status = 130
+        say("; ".join([str(stopped) or "interrupted", *getattr(stopped, "__notes__", ())]))  # what is left, as noted
+        status = stopped.exit_status if isinstance(stopped, StoppedBySignal) else 130
     except BrokenPipeError:  # the reader of our output has seen enough, as `head` does
         status = 128 + signal.SIGPIPE
+    except SystemExit:  # after printing help, or what was wrong
+        _is_output_written()
+        raise
     except OSError as error:
         if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
             raise
         drop_output()
-        return _output_failed(error)
+        say(f"error: cannot write the output: {error.strerror}")
+        return 1
     return status if _is_output_written() else max(status, 1)
 
 
@@ -93,25 +87,14 @@ def _admitted(word: str) -> str:
     return admit(word)
 
 
-def _refused(error: TokenloomError, parser: CommandParser) -> int:
-    from tokenloom.cli.hints import error_lines
-
-    say(error_lines(error, parser))
-    return 1
-
-
 def _is_output_written() -> bool:
     """Hands on what was printed; whether that was possible. What is left is dropped."""
     try:
         flush_output()
-    except BrokenPipeError:
-        drop_output()
     except OSError as error:
         drop_output()
-        return not _output_failed(error)
+        if isinstance(error, BrokenPipeError):
+            return True
+        say(f"error: cannot write the output: {error.strerror}")
+        return False
     return True
-
-
-def _output_failed(error: OSError) -> int:
-    say(f"error: cannot write the output: {error.strerror}")
-    return 1

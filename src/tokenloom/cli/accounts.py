@@ -8,18 +8,16 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any
 
-from tokenloom.cli.options import JsonOption, Position, UsageError, Written
+from tokenloom.cli.options import JsonOption, Position, Written, refuse_usage
 from tokenloom.cli.output import Answer
 from tokenloom.cli.run_options import EXHAUSTED, BatchSizes, RunPath, folded, largest, lock_at, row_line, stage_of
-from tokenloom.cli.values import date
-from tokenloom.errors import ConfigError
+from tokenloom.cli.values import date, refuse
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
 from tokenloom.rendering.words import counted, name_of, short
 from tokenloom.run.audit.ledger import LEFT, NEVER, SLOTS, WITHOUT, LedgerRow, RunLedger, columns_of, summed
 from tokenloom.run.changes import RunDifferences, SharedSource, differences
-from tokenloom.run.dataset import Place
 from tokenloom.run.lock import RunLock
-from tokenloom.run.plan import Pace, PlannedReading, PlannedSegment, PlannedSource, RunPlan
+from tokenloom.run.plan import Pace, PlannedReading, PlannedSegment, RunPlan
 from tokenloom.run.run import Run
 from tokenloom.setting_types import Number
 
@@ -51,11 +49,16 @@ class PlanOptions(RunPath, BatchSizes):
     all: bool = False
 
 
-def plan(options: PlanOptions) -> Answer:
+def run_plan(options: PlanOptions) -> Answer:
     """Returns the plan."""
     opened = Run.open(options.run_path)
     found, marks = opened.plan(), _Marks(options, opened.lock)
-    record = {"run": opened.identity, "cut_short": opened.lock.cut_short, **_described(found, marks)}
+    told = found.as_json()
+    for each, name in [*((each, "start") for each in told["segments"]), *((each, "position") for each in told["caps"])]:
+        each.update(marks.known(each[name]))
+    if found.num_samples is not None:
+        told["end"] = {"position": found.num_samples, **marks.known(found.num_samples)}
+    record = {"run": opened.identity, "cut_short": opened.lock.cut_short, **told}
     return Answer(record, _plan_lines(options, opened, found, marks), 0 if opened.lock.cut_short is None else 1)
 
 
@@ -68,7 +71,14 @@ def _plan_lines(options: PlanOptions, opened: Run, found: RunPlan, marks: _Marks
     for segment in found.segments:
         yield from _segment_lines(segment, marks, most)
     yield ""
-    yield from _sources_lines(found.sources, most)
+    yield row_line(_SOURCES, _SOURCES)
+    shown, rest = largest(found.sources, lambda source: source.seen_tokens, most)
+    counts = attrgetter("offered_tokens", "seen_tokens", "unseen_tokens", "uncovered_tokens")
+    for source in shown:
+        yield row_line((source.name, f"{source.num_passes:,}", *map(short, counts(source))), _SOURCES)
+    if rest:
+        sums = map(sum, zip(*map(counts, rest), strict=True))
+        yield row_line((f"{len(rest):,} others", "", *map(short, sums)), _SOURCES)
     for cap in found.caps:
         if cap.position is not None:
             passes = counted(cap.max_passes, "pass")
@@ -80,53 +90,35 @@ def _plan_lines(options: PlanOptions, opened: Run, found: RunPlan, marks: _Marks
 
 
 class _Marks:
-    """Positions in words: with step and date where these are known."""
+    """Positions with step and date, where these are known."""
 
     def __init__(self, options: PlanOptions, lock: RunLock) -> None:
         self._lock = lock
         self._sizes: BatchSizeSchedule | None = options.batch_sizes(lock)
         self._pace: Pace | None = None
-        if options.tokens_per_second is None and options.start is not None:
-            message = "expected --tokens-per-second beside --start, found none"
-            raise ConfigError(message)
-        if options.tokens_per_second is not None:
-            if not options.tokens_per_second > 0:
-                message = f"expected --tokens-per-second above 0, found {options.tokens_per_second}"
-                raise ConfigError(message)
-            self._pace = Pace(tokens_per_second=options.tokens_per_second, start=options.start, begin=lock.consumed)
+        if (speed := options.tokens_per_second) is None and options.start is not None:
+            refuse("expected --tokens-per-second beside --start, found none")
+        if speed is not None:
+            if not speed > 0:
+                refuse(f"expected --tokens-per-second above 0, found {speed}")
+            self._pace = Pace(tokens_per_second=speed, start=options.start, begin=lock.consumed)
+
+    def known(self, position: int | None) -> dict[str, Any]:
+        """Returns what is known of a position beside its number, for JSON."""
+        found: dict[str, Any] = {}
+        if position is not None and self._sizes is not None:
+            found["step"] = self._sizes.step_of_position(position)
+        if position is not None and self._pace is not None:
+            found["seconds"] = self._pace.seconds_to(self._lock, position)
+            if self._pace.start is not None:
+                found["date"] = self._pace.date_of(self._lock, position).isoformat()
+        return found
 
     def of(self, position: int) -> str:
         """Returns a position in words."""
-        known = []
-        if self._sizes is not None:
-            known.append(f"step {self._sizes.step_of_position(position):,}")
-        if self._pace is not None:
-            known.append(self._pace.words(self._lock, position))
-        return f"{position:,}" + (f" ({', '.join(known)})" if known else "")
-
-    def members(self, position: int | None) -> dict[str, Any]:
-        """Returns what is known of a position beside its number, for JSON."""
-        if position is None:
-            return {}
-        known: dict[str, Any] = {}
-        if self._sizes is not None:
-            known["step"] = self._sizes.step_of_position(position)
-        if self._pace is not None:
-            known["seconds"] = self._pace.seconds_to(self._lock, position)
-            if self._pace.start is not None:
-                known["date"] = self._pace.date_of(self._lock, position).isoformat()
-        return known
-
-
-def _described(plan: RunPlan, marks: _Marks) -> dict[str, Any]:
-    told = plan.as_json()
-    for segment in told["segments"]:
-        segment.update(marks.members(segment["start"]))
-    for cap in told["caps"]:
-        cap.update(marks.members(cap["position"]))
-    if plan.num_samples is not None:
-        told["end"] = {"position": plan.num_samples, **marks.members(plan.num_samples)}
-    return told
+        words = [f"{name} {number:,}" for name, number in self.known(position).items() if name == "step"]
+        words += [] if self._pace is None else [self._pace.words(self._lock, position)]
+        return f"{position:,}" + (f" ({', '.join(words)})" if words else "")
 
 
 def _segment_lines(segment: PlannedSegment, marks: _Marks, most: int | None) -> Iterator[str]:
@@ -144,7 +136,7 @@ def _segment_lines(segment: PlannedSegment, marks: _Marks, most: int | None) -> 
         many = (f"{len(rest):,} others", f"{share:.3%}")
         yield row_line((*many, "" if segment.num_samples is None else short(samples), "", "", ""), _READINGS)
     for reading in shown:
-        if reading.pass_ends and marks.members(reading.pass_ends[0]):
+        if reading.pass_ends and marks.known(reading.pass_ends[0]):
             yield f"  {name_of(reading.source, width=_NAME)}: a pass ends at {marks.of(reading.pass_ends[0])}"
 
 
@@ -161,17 +153,6 @@ def _reading(reading: PlannedReading) -> Iterator[str]:
     ends = f"{reading.pass_ends[0]:,}" if reading.pass_ends else ""
     more = None if reading.num_pass_ends is None else reading.num_pass_ends - 1
     yield ends + (f" +{more:,}" if more is not None and more > 0 else " …" if more is None and ends else "")
-
-
-def _sources_lines(sources: Sequence[PlannedSource], most: int | None) -> Iterator[str]:
-    yield row_line(_SOURCES, _SOURCES)
-    shown, rest = largest(sources, lambda source: source.seen_tokens, most)
-    counts = attrgetter("offered_tokens", "seen_tokens", "unseen_tokens", "uncovered_tokens")
-    for source in shown:
-        yield row_line((source.name, f"{source.num_passes:,}", *map(short, counts(source))), _SOURCES)
-    if rest:
-        sums = map(sum, zip(*map(counts, rest), strict=True))
-        yield row_line((f"{len(rest):,} others", "", *map(short, sums)), _SOURCES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,8 +179,7 @@ def ledger(options: LedgerOptions) -> Answer:
     opened = Run.open(options.run_path)
     position = options.position_of(options.until_position, opened.lock)
     if position is None and opened.num_samples is None:
-        message = "a run without an end needs --until-step or --until-position"
-        raise UsageError(message)
+        refuse_usage("a run without an end needs --until-step or --until-position")
     found = opened.ledger(until=position, reads_data=not options.no_reading)
     lines = _ledger_lines(options.run_path, found, None if options.all else _MOST_ROWS)
     return Answer({"run": opened.identity, **found.as_json()}, lines, 1 if found.balance else 0)
@@ -268,7 +248,7 @@ class DiffOptions(JsonOption):
     all: bool = False
 
 
-def diff(options: DiffOptions) -> Answer:
+def run_diff(options: DiffOptions) -> Answer:
     """Returns how they differ; 1 if they do."""
     found = differences(lock_at(options.before), lock_at(options.after), until=options.until_position)
     lines = _diff_lines(found, None if options.all else _MOST_ROWS)
@@ -285,7 +265,11 @@ def _diff_lines(found: RunDifferences, most: int | None) -> Iterator[str]:
         same = f"the first {found.position:,} positions are the same; " if found.position else ""
         yield f"{same}position {found.position:,} is"
         for label, place, end in zip("AB", (found.before, found.after), found.ends, strict=True):
-            yield f"  {label}: {_place(place, found.position, end)}"
+            what = "behind the end" if end is not None and found.position >= end else "another sample"
+            if place is not None:
+                what = f"{stage_of(place.stage)}, source {name_of(place.source)}, pass {place.pass_number}: "
+                what += f"sample {place.window:,} of walk {place.walk}"
+            yield f"  {label}: {what}"
         if found.reason is not None and (found.before == found.after):
             yield folded(found.reason, "  ", "      ")
     for changed in found.settings[:most]:
@@ -296,15 +280,6 @@ def _diff_lines(found: RunDifferences, most: int | None) -> Iterator[str]:
         yield from _shared_lines(found.sources, most)
     elif found.stop is None:
         yield "neither run has an end: --until-position N tells what they have in common"
-
-
-def _place(place: Place | None, position: int, end: int | None) -> str:
-    if place is None:
-        return "behind the end" if end is not None and position >= end else "another sample"
-    return (
-        f"{stage_of(place.stage)}, source {name_of(place.source)}, pass {place.pass_number}: "
-        f"sample {place.window:,} of walk {place.walk}"
-    )
 
 
 def _shared_lines(sources: tuple[SharedSource, ...], most: int | None) -> Iterator[str]:
@@ -321,6 +296,3 @@ def _shared_lines(sources: tuple[SharedSource, ...], most: int | None) -> Iterat
             yield f"  data of {name_of(source.name)} are in B as {', '.join(map(name_of, others[:3]))}"
     if rest:
         yield f"  … and {len(rest):,} others; --all shows them"
-
-
-COMMANDS = {"run plan": plan, "ledger": ledger, "run diff": diff}

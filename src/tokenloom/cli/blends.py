@@ -8,19 +8,21 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.blending.plan import BuildPlan, SplitPlan, plan_build
-from tokenloom.cli.hints import hint_in_options
-from tokenloom.cli.options import JsonOption, Position, UsageError, WithoutEffect, Written
+from tokenloom.cli.messages import hint_in_options
+from tokenloom.cli.options import JsonOption, Position, WithoutEffect, Written, refuse_usage
 from tokenloom.cli.output import Answer, members, table
 from tokenloom.cli.parser import CommandParser, did_you_mean
 from tokenloom.cli.preprocess import TokenizerOptions
 from tokenloom.cli.run_options import CACHE, BatchSizes, DataOptions, RunOptions, RunPath
 from tokenloom.cli.stopping import say
+from tokenloom.cli.values import refuse
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
@@ -50,6 +52,31 @@ from tokenloom.storage.statistics import SourceStatistics
 
 _MIXTURE = Written(group="whether ranks will see the mixture of the blend")
 
+_EVAL_ITERS = 100
+_COUNTS = (
+    *("train_iters", "eval_iters", "eval_interval", "global_batch_size", "micro_batch_size"),
+    *("step_batch_size_schedule", "phase_transition_iterations"),
+)
+"""CacheOptions that say that samples are to be counted as the trainer does."""
+
+_HIDDEN = Written(is_hidden=True)
+_KINDS: dict[str, tuple[type[MegatronDataset], type[BlendedMegatronDatasetConfig]]] = {
+    "gpt": (GPTDataset, GPTDatasetConfig),
+    "fim": (GPTFIMDataset, GPTFIMDatasetConfig),
+    "bert": (BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig),
+    "t5": (T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig),
+    "sft": (SFTDataset, SFTDatasetConfig),
+    "varlen": (VarlenDataset, VarlenDatasetConfig),
+}
+_FIM = {"fim_rate": 0.0, "fim_spm_rate": 0.0, "fim_extra_tokens": {"prefix": 0, "middle": 1, "suffix": 2}}
+"""What the configuration asks for, and no index depends on."""
+
+_MEGABYTE = 1e6
+_OBJECT_STORAGE = Written(
+    group="object storage",
+    fields={"cache_path": Written(names=("--object-storage-cache-path",), metavar="FOLDER")},
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(RunOptions, JsonOption):
@@ -67,11 +94,13 @@ class PlanOptions(RunOptions, JsonOption):
     data_parallel_size: Annotated[Count | None, _MIXTURE] = None
 
 
-def plan_blend(options: PlanOptions, parser: CommandParser) -> Answer:
+def plan(options: PlanOptions, parser: CommandParser) -> Answer:
     """Returns the plan; says its problems."""
     # The seed decides which samples come first, not how many there are.
     config = BlendedMegatronDatasetConfig(random_seed=0, **options.run_settings())
     plan = plan_build(config, options.wanted_sizes(), policy=options.window_policy)
+    if (options.micro_batch_size is None) != (options.data_parallel_size is None):
+        refuse("--micro-batch-size and --data-parallel-size belong together, found one")
     found = [_resonance(split, options) for split in plan.splits]
     for name, resonance in zip(Split, found, strict=True):
         if resonance is not None:
@@ -87,18 +116,13 @@ def plan_blend(options: PlanOptions, parser: CommandParser) -> Answer:
 
 def _resonance(split: SplitPlan | None, options: PlanOptions) -> Resonance | None:
     """Returns how ranks will see other mixtures than that of a split; None if they do not, or are not known."""
-    micro_batch_size, data_parallel_size = options.micro_batch_size, options.data_parallel_size
-    if (micro_batch_size is None) != (data_parallel_size is None):
-        message = "--micro-batch-size and --data-parallel-size belong together, found one"
-        raise ConfigError(message)
-    if split is None or split.kind not in ("weighted", "proportional"):
-        return None
-    if micro_batch_size is None or data_parallel_size is None:
+    size, num_ranks = options.micro_batch_size, options.data_parallel_size
+    if split is None or split.kind not in ("weighted", "proportional") or size is None or num_ranks is None:
         return None
     return resonance_of_weights(
         [dataset.share if dataset.weight is None else dataset.weight for dataset in split.datasets],
-        micro_batch_size=micro_batch_size,
-        data_parallel_size=data_parallel_size,
+        micro_batch_size=size,
+        data_parallel_size=num_ranks,
         names=[dataset.name for dataset in split.datasets],
         num_samples=split.num_samples,
     )
@@ -108,10 +132,11 @@ def _plan_lines(plan: BuildPlan) -> Iterator[str]:
     splits = [split for split in plan.splits if split is not None]
     for split in splits:
         yield from _split_lines(split)
-    samples = sum(split.num_samples for split in splits)
+    num_datasets, samples = sum(len(split.datasets) for split in splits), sum(split.num_samples for split in splits)
+    length = plan.sequence_length
     yield (
-        f"{sum(len(split.datasets) for split in splits):,} datasets, {sum(split.num_tokens for split in splits):,} "
-        f"tokens; {samples:,} samples of {plan.sequence_length:,} tokens, {samples * plan.sequence_length:,} in all"
+        f"{num_datasets:,} datasets, {sum(split.num_tokens for split in splits):,} tokens; "
+        f"{samples:,} samples of {length:,} tokens, {samples * length:,} in all"
     )
 
 
@@ -131,8 +156,7 @@ def _split_lines(plan: SplitPlan) -> Iterator[str]:
         )
         for number, dataset in enumerate(plan.datasets)
     ]
-    owed = sum(dataset.num_samples_owed for dataset in plan.datasets)
-    built = sum(dataset.num_samples_built for dataset in plan.datasets)
+    owed, built = (sum(map(attrgetter(f"num_samples_{what}"), plan.datasets)) for what in ("owed", "built"))
     rows.append(("total", f"{plan.num_tokens:,}", "", "", f"{owed:,}", "", f"{built:,}", "", ""))
     columns = ("dataset", "tokens", "weight", "share", "samples owed", "epochs", "samples built", "of epochs", "")
     yield from table(columns, rows, title=f"{plan.split.name}: {plan.num_samples:,} samples ({plan.kind})")
@@ -151,16 +175,6 @@ def _split_lines(plan: SplitPlan) -> Iterator[str]:
     if packed:
         headings = ("dataset", "packs", "fill", "documents per pack", "padding tokens", "documents cut")
         yield from table(headings, packed, title=f"{plan.split.name}: an epoch, packed by best fit")
-
-
-_EVAL_ITERS = 100
-_COUNTS = (
-    *("train_iters", "eval_iters", "eval_interval", "global_batch_size", "micro_batch_size"),
-    *("step_batch_size_schedule", "phase_transition_iterations"),
-)
-"""CacheOptions that say that samples are to be counted as the trainer does."""
-
-_HIDDEN = Written(is_hidden=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,8 +258,7 @@ class TrainerOptions(RunOptions):
     def trainer_settings(self) -> dict[str, Any]:
         """Returns the settings of a configuration that these options name."""
         if self.mock_data:
-            message = "--mock-data makes up samples, which have no indices"
-            raise ConfigError(message, hint="name data with --data-path")
+            refuse("--mock-data makes up samples, which have no indices", hint="name data with --data-path")
         from tokenloom.megatron.args import sequences_from_args
 
         names = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss", "object_storage_cache_path")
@@ -255,26 +268,11 @@ class TrainerOptions(RunOptions):
         return settings
 
 
-_KINDS: dict[str, tuple[type[MegatronDataset], type[BlendedMegatronDatasetConfig]]] = {
-    "gpt": (GPTDataset, GPTDatasetConfig),
-    "fim": (GPTFIMDataset, GPTFIMDatasetConfig),
-    "bert": (BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig),
-    "t5": (T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig),
-    "sft": (SFTDataset, SFTDatasetConfig),
-    "varlen": (VarlenDataset, VarlenDatasetConfig),
-}
-_FIM = {"fim_rate": 0.0, "fim_spm_rate": 0.0, "fim_extra_tokens": {"prefix": 0, "middle": 1, "suffix": 2}}
-"""What the configuration asks for, and no index depends on."""
-
-_KEPT = "indices that are complete are kept: run the same command again to go on"
-
-
 def _setting(text: str) -> tuple[str, Any]:
     """Returns the name and the value of NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
-        message = f"expected NAME=VALUE, found {text!r}"
-        raise ConfigError(message)
+        refuse(f"expected NAME=VALUE, found {text!r}")
     try:
         return name, parse_json(value)
     except ValueError:
@@ -318,8 +316,7 @@ class CacheOptions(TrainerOptions, TokenizerOptions, JsonOption):
         named = ((self.dataset, True), ("sft", self.sft), ("fim", self.fim_data))
         kinds = sorted({name for name, is_named in named if name is not None and is_named})
         if len(kinds) > 1:
-            message = f"expected one kind of dataset, found {' and '.join(kinds)}"
-            raise UsageError(message)
+            refuse_usage(f"expected one kind of dataset, found {' and '.join(kinds)}")
         return kinds[0] if kinds else "gpt"
 
 
@@ -344,16 +341,16 @@ def prepare_cache(options: CacheOptions) -> Answer:
             message = f"{config_class.__name__} has no setting `{name}`"
             raise ConfigError(message, hint=did_you_mean(name, [each for each, settable in known.items() if settable]))
     config = config_class(**settings)
-    with if_stopped(lambda: _KEPT):
+    with if_stopped(lambda: "indices that are complete are kept: run the same command again to go on"):
         built = BlendedMegatronDatasetBuilder(dataset_class, sizes, lambda: True, config).build()
-    problems: list[str] = []
-    datasets = []
-    for split, entry in zip(Split, built, strict=True):
-        for dataset in entry if isinstance(entry, list) else [entry]:
-            if dataset is None:
-                continue
-            datasets.append({"split": split.name, "kind": type(dataset).__name__, "num_samples": len(dataset)})
-            problems += dataset.verify_indices() if options.verify else []
+    parts = [
+        (split.name, dataset)
+        for split, entry in zip(Split, built, strict=True)
+        for dataset in (entry if isinstance(entry, list) else [entry])
+        if dataset is not None
+    ]
+    datasets = [{"split": split, "kind": type(each).__name__, "num_samples": len(each)} for split, each in parts]
+    problems = [problem for _, each in parts for problem in each.verify_indices()] if options.verify else []
     if (verification := verification_of(config)) is not None:
         verification.wait()
     is_verified, length = options.verify and not problems, config.sequence_length
@@ -390,7 +387,7 @@ class CountOptions(DataOptions, JsonOption):
     overwrite: bool = False
 
 
-def record_counts(options: CountOptions) -> int | Answer:
+def sequences_per_dataset(options: CountOptions) -> int | Answer:
     """Writes the JSON; or prints it."""
     settings = options.data_settings()
     blends = [settings.get("blend"), *settings.get("blend_per_split", [])]
@@ -403,15 +400,6 @@ def record_counts(options: CountOptions) -> int | Answer:
     record = {"path": options.output, "num_datasets": len(prefixes), "written": is_new}
     said = "" if is_new else ", nothing to do: it says so already"
     return Answer(record, f"{options.output}: {len(prefixes)} datasets{said}")
-
-
-_MEGABYTE = 1e6
-
-
-_OBJECT_STORAGE = Written(
-    group="object storage",
-    fields={"cache_path": Written(names=("--object-storage-cache-path",), metavar="FOLDER")},
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -468,8 +456,7 @@ def stream(options: StreamOptions) -> Answer:
     datasets = BlendedMegatronDatasetBuilder(GPTDataset, options.wanted_sizes(), lambda: True, config).build()
     dataset = datasets[Split[options.split_name].value]
     if dataset is None or isinstance(dataset, list):
-        message = f"expected one dataset for {options.split_name}, found {'several' if dataset else 'none'}"
-        raise ConfigError(message)
+        refuse(f"expected one dataset for {options.split_name}, found {'several' if dataset else 'none'}")
     sampler = MegatronPretrainingSampler(len(dataset), options.consumed_samples, options.micro_batch_size, 0, 1)
     loader = build_dataloader(dataset, sampler, num_workers=options.num_workers)
     record, words = _read_batches(loader, options.batches, micro_batch_size=options.micro_batch_size, where=",")
@@ -487,36 +474,31 @@ def _read_batches(loader: Any, most: int | None, *, micro_batch_size: int, where
             advance.tell(num_batches, total=most, num_tokens=num_tokens)
     seconds = time.perf_counter() - started
     record = {"num_batches": num_batches, "num_samples": num_batches * micro_batch_size, "num_tokens": num_tokens}
-    storage = {source: _storage_record(entry) for source, entry in loader_statistics(loader).items()}
+    storage = {
+        source: {name if name == "wait_seconds" else f"num_{name}": value for name, value in members(entry).items()}
+        for source, entry in loader_statistics(loader).items()
+    }
     return {**record, "seconds": seconds, "storage": storage}, (
         f"{num_batches:,} batches of {micro_batch_size} samples{where} {num_tokens:,} tokens in {seconds:.2f} s: "
         f"{num_batches / seconds:,.1f} batches/s, {num_tokens / seconds:,.0f} tokens/s"
     )
 
 
-def _storage_record(entry: SourceStatistics) -> dict[str, float]:
-    """Returns what was fetched of an object, and how long readers waited, for JSON."""
-    return {name if name == "wait_seconds" else f"num_{name}": value for name, value in members(entry).items()}
-
-
 def _statistics_lines(statistics: dict[str, SourceStatistics]) -> Iterator[str]:
     """Yields what was fetched of each object, and how long readers waited."""
     if not statistics:
         return
-    total = sum(statistics.values(), start=SourceStatistics())
+    total = {"total": sum(statistics.values(), start=SourceStatistics())} if len(statistics) > 1 else {}
     rows = [
         (
             source,
-            f"{entry.bytes_used / _MEGABYTE:,.2f}",
-            f"{entry.bytes_fetched / _MEGABYTE:,.2f}",
+            *(f"{num_bytes / _MEGABYTE:,.2f}" for num_bytes in (entry.bytes_used, entry.bytes_fetched)),
             f"{entry.amplification:.2f}",
-            f"{entry.requests:,}",
-            f"{entry.hits:,}",
-            f"{entry.waits:,}",
+            *(f"{count:,}" for count in (entry.requests, entry.hits, entry.waits)),
             f"{entry.wait_seconds:.2f}",
             f"{entry.retries:,}",
         )
-        for source, entry in (*statistics.items(), *([("total", total)] if len(statistics) > 1 else []))
+        for source, entry in (statistics | total).items()
     ]
     columns = ("source", "MB used", "MB fetched", "ratio", "requests", "hits", "waits", "seconds waited", "retries")
     yield from table(columns, rows)
@@ -542,7 +524,7 @@ class RunStreamOptions(RunPath, BatchSizes):
     holdout: bool = False
 
 
-def stream_run(options: RunStreamOptions) -> Answer:
+def run_stream(options: RunStreamOptions) -> Answer:
     """Reads; returns throughput and waits."""
     opened = Run.open(options.run_path)
     start = options.position_of(options.position, opened.lock) or 0
@@ -550,20 +532,10 @@ def stream_run(options: RunStreamOptions) -> Answer:
     size = options.micro_batch_size
     if start + size > len(dataset):
         found = f"{max(0, len(dataset) - start)} samples there"
-        message = f"expected a batch of {size} samples from position {start} on, found {found}"
-        raise ConfigError(message)
+        refuse(f"expected a batch of {size} samples from position {start} on, found {found}")
     loader = ThreadLoader(dataset, MegatronPretrainingSampler(len(dataset), start, size, 0, 1))
     where = f" from position {start:,} on:"
     record, words = _read_batches(loader, options.batches, micro_batch_size=size, where=where)
     wait = {"wait_seconds": loader.wait.total_seconds, "longest_wait_seconds": loader.wait.longest_seconds}
     words += "; waited {wait_seconds:.2f} s in all, {longest_wait_seconds:.3f} s for the slowest batch".format(**wait)
     return Answer({"position": start, **record, **wait}, [words, *_statistics_lines(loader_statistics(loader))])
-
-
-COMMANDS = {
-    "plan": plan_blend,
-    "prepare-cache": prepare_cache,
-    "sequences-per-dataset": record_counts,
-    "stream": stream,
-    "run stream": stream_run,
-}

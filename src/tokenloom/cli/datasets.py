@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from tokenloom.adapters.arrow_files import PART_BYTES, ROW_GROUP_BYTES, export_documents, export_samples
-from tokenloom.cli.options import JsonOption, UsageError, Written, arguments_of
-from tokenloom.cli.output import Answer, bar, facts_lines, members, print_json, print_lines, table
+from tokenloom.cli.options import JsonOption, Written, arguments_of, refuse_usage
+from tokenloom.cli.output import Answer, facts_lines, members, table
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
 from tokenloom.indexed.columns import has_column
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.lengths import DatasetStatistics
 from tokenloom.indexed.manifests import Manifest, SpecialToken, manifest_document, manifest_of
-from tokenloom.indexed.origins import Origins, read_origins
+from tokenloom.indexed.origins import read_origins
 from tokenloom.indexed.prefixes import expand_prefixes, prefixes_in, prefixes_listed
 from tokenloom.indexed.verify import VerifyReport, check_index, verify_dataset
 from tokenloom.indexed.writing.concatenate import build_catalogue, merge_datasets
@@ -44,26 +45,23 @@ class InfoOptions(JsonOption):
 
 def info(options: InfoOptions) -> Iterator[Answer]:
     """Yields the numbers of `IndexedDataset.statistics()` for each dataset, and what its manifest says."""
-    for prefix in _pairs_of(options.prefixes):
-        dataset = IndexedDataset(prefix, multimodal=options.multimodal)
-        check_index(dataset)
-        statistics, manifest = dataset.statistics(), manifest_of(dataset)
-        origins, hashes = read_origins(dataset), has_column(dataset, "hashes")
-        known = None
-        if origins is not None:
-            known = {"num_input_files": len(origins.files), "num_known_documents": origins.num_known}
-        beside = {
-            "origins": known,
-            "hashes": hashes,
-            "manifest": None if manifest is None else manifest_document(manifest),
-        }
-        words = {
-            "origins": "none" if origins is None else _origins_words(origins),
-            "hashes of texts": "of all documents" if hashes else "none",
-        }
-        yield Answer(
-            {"prefix": prefix, **members(statistics), **beside}, _tables_of(prefix, statistics, words, manifest)
-        )
+    for target in options.prefixes:
+        for prefix in prefixes_in(target) if os.path.isdir(target) else (target,):
+            dataset = IndexedDataset(prefix, multimodal=options.multimodal)
+            check_index(dataset)
+            statistics, manifest = dataset.statistics(), manifest_of(dataset)
+            origins, hashes = read_origins(dataset), has_column(dataset, "hashes")
+            known, told = None, "none"
+            if origins is not None:
+                known = {"num_input_files": len(origins.files), "num_known_documents": origins.num_known}
+                is_all = origins.num_known == origins.num_documents
+                told = (
+                    f"of {'all' if is_all else f'{origins.num_known:,}'} documents, input files: {len(origins.files):,}"
+                )
+            document = None if manifest is None else manifest_document(manifest)
+            record = {"prefix": prefix, **members(statistics), "origins": known, "hashes": hashes, "manifest": document}
+            words = {"origins": told, "hashes of texts": "of all documents" if hashes else "none"}
+            yield Answer(record, _tables_of(prefix, statistics, words, manifest))
 
 
 def _tables_of(
@@ -77,23 +75,12 @@ def _tables_of(
         yield from table(("made by", ""), _manifest_rows(manifest))
     if statistics.histogram:
         most = max(count for _, _, count in statistics.histogram)
+        block = "█" if (sys.stdout.encoding or "ascii").lower().startswith("utf") else "#"
         bars = [
-            (f"{start:,} to {stop - 1:,}", f"{count:,}", bar(count / most))
+            (f"{start:,} to {stop - 1:,}", f"{count:,}", (block * round(30 * count / most)).ljust(30))
             for start, stop, count in statistics.histogram
         ]
         yield from table(("tokens", "sequences", ""), bars)
-
-
-def _pairs_of(targets: Sequence[str]) -> Iterator[str]:
-    """Yields prefixes; of a folder those in it."""
-    for target in targets:
-        yield from prefixes_in(target) if os.path.isdir(target) else (target,)
-
-
-def _origins_words(origins: Origins) -> str:
-    known = origins.num_known
-    documents = "all documents" if known == origins.num_documents else f"{known:,} documents"
-    return f"of {documents}, input files: {len(origins.files):,}"
 
 
 def _manifest_rows(manifest: Manifest) -> list[tuple[str, str]]:
@@ -138,8 +125,8 @@ class VerifyOptions(JsonOption):
     vocab_size: Count | None = None
 
 
-def verify(options: VerifyOptions) -> int:
-    """Prints one line per dataset and one per problem; 1 if there was any."""
+def verify(options: VerifyOptions) -> Iterator[Answer]:
+    """Yields one line per dataset and one per problem; 1 if there was any."""
     found = []
     for prefix in options.prefixes:
         try:
@@ -148,11 +135,10 @@ def verify(options: VerifyOptions) -> int:
             report = VerifyReport(num_tokens=0, smallest_token=None, largest_token=None, problems=(str(error),))
         found.append({"prefix": prefix, "ok": report.ok, **members(report)})
         if not options.json:
-            print_lines(_verified(prefix, report))
-    sound = all(each["ok"] for each in found)
+            yield Answer(None, _verified(prefix, report), 0 if report.ok else 1)
     if options.json:
-        print_json({"ok": sound, "datasets": found})
-    return 0 if sound else 1
+        sound = all(each["ok"] for each in found)
+        yield Answer({"ok": sound, "datasets": found}, (), 0 if sound else 1)
 
 
 def _verified(prefix: str, report: VerifyReport) -> Iterator[str]:
@@ -186,10 +172,8 @@ class DatasetOptions:
     multimodal: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses datasets that are named in several ways, or not at all."""
         if sum(map(bool, (self.prefixes, self.input, self.list))) != 1:
-            message = "name either datasets or a folder with --input, or a file with --list"
-            raise UsageError(message)
+            refuse_usage("name either datasets or a folder with --input, or a file with --list")
 
     def chosen(self) -> Sequence[str]:
         """Returns the datasets that the options name."""
@@ -198,29 +182,21 @@ class DatasetOptions:
         return expand_prefixes(prefixes_listed(self.list) if self.list else self.prefixes)
 
 
-def result_of(dataset: IndexedDataset) -> dict[str, Any]:
-    """Returns what a dataset holds that was written, for JSON."""
-    origins = read_origins(dataset)
-    return {
+def _made(dataset: IndexedDataset) -> tuple[dict[str, Any], str]:
+    """Returns what a dataset holds that was written, for JSON and in words."""
+    origins, count = read_origins(dataset), dataset.num_documents
+    known = None if origins is None else origins.num_known
+    record = {
         "prefix": dataset.path_prefix,
-        "num_known_origins": None if origins is None else origins.num_known,
+        "num_known_origins": known,
         "num_sequences": len(dataset),
         "num_bytes": dataset.extents.num_held_bytes,
         "dtype": dataset.dtype.name,
         **members(dataset, "num_documents", "num_tokens"),
     }
-
-
-def _held(dataset: IndexedDataset) -> str:
-    """Returns what a dataset holds that was written, and of how many documents the origin is known, if of any."""
-    words = ""
-    if (origins := read_origins(dataset)) is not None:
-        known = origins.num_known
-        words = f" ({'all' if known == origins.num_documents else known} with their origin)"
-    return (
-        f"{dataset.num_documents} documents{words}, {len(dataset)} sequences, {dataset.num_tokens} tokens, "
-        f"{dataset.dtype.name}"
-    )
+    words = "" if known is None else f" ({'all' if known == count else known} with their origin)"
+    sizes = f"{len(dataset)} sequences, {dataset.num_tokens} tokens, {dataset.dtype.name}"
+    return record, f"{count} documents{words}, {sizes}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,15 +224,15 @@ def merge(options: MergeOptions) -> Answer:
     started = time.perf_counter()
     merged = merge_datasets(**arguments_of(options, merge_datasets, prefixes=prefixes, notice=notices.append))
     seconds = time.perf_counter() - started
-    datasets = [merged] if isinstance(merged, IndexedDataset) else merged
-    lines = [*(f"{dataset.path_prefix}: {_held(dataset)}" for dataset in datasets), *notices]
+    datasets = [_made(each) for each in ([merged] if isinstance(merged, IndexedDataset) else merged)]
+    lines = [*(f"{made['prefix']}: {words}" for made, words in datasets), *notices]
     if len(notices) != len(datasets):
         lines.append(
             f"{len(prefixes)} datasets, {total:,} bytes of tokens in {seconds:.1f} s, "
             f"{total / 1e6 / seconds:,.0f} MB/s{', compared with the inputs' if options.verify else ''}"
         )
     record = {"num_inputs": len(prefixes), "num_input_bytes": total, "seconds": seconds, "verified": options.verify}
-    return Answer(record | {"notices": notices, "datasets": [result_of(dataset) for dataset in datasets]}, lines)
+    return Answer(record | {"notices": notices, "datasets": [made for made, _ in datasets]}, lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,11 +256,9 @@ def catalogue(options: CatalogueOptions) -> Answer:
     started = time.perf_counter()
     dataset = build_catalogue(**arguments_of(options, build_catalogue, prefixes=prefixes, notice=notices.append))
     seconds, num_pairs = time.perf_counter() - started, len(dataset.sections)
-    written = f"{dataset.path_prefix}: {num_pairs} pairs, {_held(dataset)}"
-    return Answer(
-        {**result_of(dataset), "num_pairs": num_pairs, "seconds": seconds, "notices": notices},
-        [*notices, f"{written}, {dataset.extents.num_held_bytes:,} bytes of tokens in {seconds:.1f} s"],
-    )
+    record, words = _made(dataset)
+    made = f"{record['prefix']}: {num_pairs} pairs, {words}, {record['num_bytes']:,} bytes of tokens in {seconds:.1f} s"
+    return Answer({**record, "num_pairs": num_pairs, "seconds": seconds, "notices": notices}, [*notices, made])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,8 +300,7 @@ def export(options: ExportOptions) -> Answer:
     if options.sequence_length is None and not options.data.endswith(".toml"):
         for name in ("num_samples", "seed"):
             if getattr(options, name) is not None:
-                message = f"`--{name.replace('_', '-')}` is of samples: name their `--sequence-length`, too"
-                raise UsageError(message)
+                refuse_usage(f"`--{name.replace('_', '-')}` is of samples: name their `--sequence-length`, too")
         what = "documents"
         report = export_documents(
             **arguments_of(options, export_documents, prefix=options.data, compression=compression)
@@ -340,6 +313,3 @@ def export(options: ExportOptions) -> Answer:
     files = report.paths[0] if len(report.paths) == 1 else f"{report.paths[0]} and {len(report.paths) - 1} more files"
     written = f"{files}: {report.num_rows:,} {what}, {report.num_tokens:,} tokens, {report.num_bytes:,} bytes"
     return Answer({"what": what, **members(report)}, written)
-
-
-COMMANDS = {"info": info, "verify": verify, "merge": merge, "catalogue": catalogue, "export": export}

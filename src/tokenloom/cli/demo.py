@@ -5,22 +5,24 @@ Text → tokenizer → `.bin`/`.idx` → train, valid, test → batches. Nothing
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 from tokenloom.cli.options import JsonOption, Written
-from tokenloom.cli.output import look_of, members, print_json, print_lines
+from tokenloom.cli.output import Answer, look_of, members
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.errors import ConfigError, InputError
+from tokenloom.errors import ConfigError
 from tokenloom.inspect.shown import shown_lines, shown_sample
 from tokenloom.loading.from_data import load
 from tokenloom.loading.thread_loader import ThreadLoader
@@ -39,6 +41,10 @@ _FILL_IN_THE_MIDDLE = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
 _END_OF_DOCUMENT = "<|endoftext|>"
 _TRAINING_BYTES = 4 << 20  # of text for the tokenizer: enough for a small vocabulary, a second or two of work
 _LEAST_SECONDS = 1.0
+_OPTIONAL = {
+    "gigatoken": "gigatoken is not installed: tokenizing is slower (tokenloom[tokenizers])",
+    "torch": "torch is not installed: batches are NumPy arrays (tokenloom[torch])",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,38 +67,48 @@ class Options(JsonOption):
     micro_batch_size: Count = 8
 
 
-def run(options: Options) -> int:
-    """Walks the path and prints what happens."""
-    missing = _missing_parts()
-    tell: Callable[[str], None] = (lambda _: None) if options.json else print
-    for sentence in missing:
-        tell(sentence)
+def run(options: Options) -> Answer:
+    """Walks the path; returns what happens, as it happens."""
+    record: dict[str, Any] = {}
+    lines = _steps(options, record)
+    if options.json:
+        deque(lines, maxlen=0)
+    return Answer(record, lines)
+
+
+def _steps(options: Options, record: dict[str, Any]) -> Iterator[str]:
+    for module in ("tokenizers", "orjson"):  # before anything is written
+        require(module, extra="preprocess")
+    yield from (missing := [words for module, words in _OPTIONAL.items() if find_spec(module) is None])
     folder = options.output
-    corpus, prefix = os.path.join(folder, "stdlib.jsonl"), os.path.join(folder, "stdlib")
+    corpus, prefix, path = (os.path.join(folder, name) for name in ("stdlib.jsonl", "stdlib", "tokenizer.json"))
     with storage_errors("create", folder):
         os.makedirs(folder, exist_ok=True)
 
-    tell("1. Text: the sources of Python's standard library, as JSON lines")
-    num_bytes = _write_corpus(corpus)
-    tell(f"   {corpus}: {num_bytes / 1e6:.1f} MB of text")
+    yield "1. Text: the sources of Python's standard library, as JSON lines"
+    num_bytes = 0
+    with PendingFile(corpus) as file:
+        for name, text in _source_texts():
+            num_bytes += len(text.encode())
+            file.write(json.dumps({"name": name, "text": text}).encode() + b"\n")
+    yield f"   {corpus}: {num_bytes / 1e6:.1f} MB of text"
 
-    tell(f"2. Tokenizer: byte-level BPE with {options.vocab_size:,} ids, trained on some of it")
-    path = os.path.join(folder, "tokenizer.json")
+    yield f"2. Tokenizer: byte-level BPE with {options.vocab_size:,} ids, trained on some of it"
     tokenizer = train_tokenizer(path, vocab_size=options.vocab_size)
-    tell(f"   {path}")
+    yield f"   {path}"
 
-    tell("3. Preprocess: text to .bin/.idx")
+    yield "3. Preprocess: text to .bin/.idx"
     summary = preprocess_corpus(
         corpus, prefix, tokenizer, CorpusSettings(append_eod=True), restart=True, overwrite=True
     )
     data = f"{prefix}_text_document"
-    tell(f"   {data}.bin/.idx")
-    tell(
+    yield f"   {data}.bin/.idx"
+    yield (
         f"   {summary.num_documents:,} documents, {summary.num_tokens:,} tokens of {summary.dtype}, "
         f"{num_bytes / 1e6 / summary.seconds:.0f} MB/s with {summary.engine.split()[0]}"
     )
 
-    tell("4. Datasets: shuffled samples of fixed length, split by document")
+    yield "4. Datasets: shuffled samples of fixed length, split by document"
     datasets: list[GPTDataset] = load(
         data,
         sequence_length=options.sequence_length,
@@ -101,70 +117,43 @@ def run(options: Options) -> int:
         path_to_cache=os.path.join(folder, "cache"),
         inter_document_masking=True,
     )
-    if not len(datasets[0]):
+    train = datasets[0]
+    if not len(train):
         message = f"expected at least one sample of {options.sequence_length} tokens for training, found none"
         raise ConfigError(message, hint="give a smaller `sequence_length`")
-    for dataset in datasets:
-        tell(f"   {dataset.index_split.name}: {len(dataset):,} samples of {options.sequence_length:,} tokens")
-    train = datasets[0]
+    num_samples = {dataset.index_split.name: len(dataset) for dataset in datasets}
+    for name, count in num_samples.items():
+        yield f"   {name}: {count:,} samples of {options.sequence_length:,} tokens"
 
     number = next((number for number in range(len(train)) if len(train.spans(number)) > 1), 0)
-    tell(f"5. What a training step sees: sample {number}, decoded, with its documents\n")
-    if not options.json:
-        print_lines(shown_lines(shown_sample(train, number, tokenizer), look_of(most_tokens=_MOST_TOKENS)))
+    yield f"5. What a training step sees: sample {number}, decoded, with its documents\n"
+    yield from shown_lines(shown_sample(train, number, tokenizer), look_of(most_tokens=_MOST_TOKENS))
 
-    tell(f"\n6. Batches of {options.micro_batch_size} samples, by ThreadLoader")
+    yield f"\n6. Batches of {options.micro_batch_size} samples, by ThreadLoader"
     report = _stream(train, options.micro_batch_size)
     kind = "torch tensors, its import included" if report["tensors"] == "torch" else "NumPy arrays"
-    tell(f"   start-up:  {report['startup_seconds']:.2f} s to the first batch of {kind}")
-    tell(
+    yield f"   start-up:  {report['startup_seconds']:.2f} s to the first batch of {kind}"
+    yield (
         f"   streaming: {report['num_tokens'] / report['seconds']:,.0f} tokens/s, "
         f"{report['num_batches']:,} batches in {report['seconds']:.2f} s"
     )
-    if options.json:
-        record = {"prefix": data, "num_text_bytes": num_bytes, "tokenizer": path, "stream": report, "missing": missing}
-        num_samples = {dataset.index_split.name: len(dataset) for dataset in datasets}
-        record |= {"preprocess_seconds": summary.seconds, "num_samples": num_samples}
-        print_json(record | members(summary, "num_documents", "num_tokens"))
-        return 0
-    folder = f"{os.path.relpath(os.path.dirname(sys.executable))}/"
-    program = f"{'' if shutil.which('tokenloom') else folder}tokenloom"
-    print("\nLook further:")
-    for words in (f"info {data}", f"verify {data}", f"show {data} --sample {number}"):
-        print(f"   {program} {words}")
-    return 0
-
-
-def _missing_parts() -> list[str]:
-    """Says, a sentence each, what is not installed and what that changes: before anything is written."""
-    for module in ("tokenizers", "orjson"):
-        require(module, extra="preprocess")
-    sentences = {
-        "gigatoken": "gigatoken is not installed: tokenizing is slower (tokenloom[tokenizers])",
-        "torch": "torch is not installed: batches are NumPy arrays (tokenloom[torch])",
-    }
-    return [sentence for module, sentence in sentences.items() if find_spec(module) is None]
+    record |= {"prefix": data, "num_text_bytes": num_bytes, "tokenizer": path, "stream": report, "missing": missing}
+    record |= {"preprocess_seconds": summary.seconds, "num_samples": num_samples}
+    record |= members(summary, "num_documents", "num_tokens")
+    program = (
+        "tokenloom" if shutil.which("tokenloom") else f"{os.path.relpath(os.path.dirname(sys.executable))}/tokenloom"
+    )
+    yield "\nLook further:"
+    yield from (f"   {program} {words} {data}" for words in ("info", "verify"))
+    yield f"   {program} show {data} --sample {number}"
 
 
 def _source_texts() -> Iterator[tuple[str, str]]:
     """Yields (name, text) of every module of the standard library, sorted by name."""
     root = sysconfig.get_paths()["stdlib"]
-    paths = [path for path in sorted(Path(root).rglob("*.py")) if "site-packages" not in path.parts]
-    if not paths:
-        message = f"expected Python sources below `{root}`, found none"
-        raise InputError(message)
-    for path in paths:
-        yield str(path.relative_to(root)), path.read_text(encoding="utf-8", errors="replace")
-
-
-def _write_corpus(path: str) -> int:
-    """Writes the sources as JSON lines, one module per line; returns the bytes of text."""
-    num_bytes = 0
-    with PendingFile(path) as file:
-        for name, text in _source_texts():
-            num_bytes += len(text.encode())
-            file.write(json.dumps({"name": name, "text": text}).encode() + b"\n")
-    return num_bytes
+    for path in sorted(Path(root).rglob("*.py")):
+        if "site-packages" not in path.parts:
+            yield str(path.relative_to(root)), path.read_text(encoding="utf-8", errors="replace")
 
 
 def train_tokenizer(path: str, *, vocab_size: int) -> TextTokenizer:
@@ -186,12 +175,11 @@ def train_tokenizer(path: str, *, vocab_size: int) -> TextTokenizer:
 
 
 def _some_texts() -> Iterator[str]:
-    taken = 0
-    for number, (_, text) in enumerate(_source_texts()):
-        if number % 4 == 0:  # spread over the library
-            taken += len(text)
-            yield text
-        if taken > _TRAINING_BYTES:
+    num_taken = 0
+    for _, text in itertools.islice(_source_texts(), 0, None, 4):  # spread over the library
+        num_taken += len(text)
+        yield text
+        if num_taken > _TRAINING_BYTES:
             return
 
 

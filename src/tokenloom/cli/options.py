@@ -1,7 +1,7 @@
 """Options from dataclasses: a field is an option, its type says what may be written, its docstring what it is for.
 
-A command is a module with a class `Options`, and a function `run` that takes one. The settings of the rooms below are
-such dataclasses already, and a command nests them in its own:
+A command is a function that takes one of such a class. The settings of the rooms below are such dataclasses already,
+and a command nests them in its own:
 
     @dataclass(frozen=True, kw_only=True)
     class Options:
@@ -25,9 +25,9 @@ import re
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from tokenloom.cli.values import byte_count, count, number, signed_number, whole_number
 from tokenloom.errors import ConfigError
@@ -58,6 +58,11 @@ class Step(int):
 
 class UsageError(Exception):
     """Options do not go together; it ends the command with status 2, as what cannot be parsed does."""
+
+
+def refuse_usage(message: str) -> NoReturn:
+    """Raises `UsageError`."""
+    raise UsageError(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +122,7 @@ _OF_TYPES: dict[Any, Written] = {
 """How values are written, by what their type is annotated with, or by the type; see `tokenloom.setting_types`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Option:
+class _Option(NamedTuple):
     """A field that is an option, or a value by its place."""
 
     name: str
@@ -129,53 +133,51 @@ class _Option:
     written: Written
     group: str | None
 
-    @property
-    def is_nested(self) -> bool:
-        """Whether it is a class of options itself, and not a value that one text stands for."""
-        return is_dataclass(self.type) and self.written.parse is None
 
-
-def declare(parser: Any, kind: type[Any], *, written: Written | None = None) -> None:
+def declare(
+    parser: Any, kind: type[OptionsT], written: Written = Written()
+) -> Callable[[argparse.Namespace], OptionsT]:
     """Declares the fields of a dataclass as options, those of nested classes too.
 
     The fields of a class with a `GROUP` stand in the group of that title. A command needs one `ONE_OF` each of the
     options that it names, and takes at most one of those of `EITHER`. `WITHOUT_EFFECT` are options that are taken, and
     change nothing; help does not show them, and `without_effect` of what is parsed tells of them.
 
-    Args:
-        parser: the `CommandParser` of the command.
-        kind: the class.
-        written: how its fields are written, where it is nested.
+    Returns what makes the dataclass of what was parsed, or raises a `ConfigError` where that refuses a value.
     """
     groups: dict[str, Any] = {}
     exclusive: dict[tuple[str, ...], list[Any]] = {}
+    members: dict[str, Callable[[argparse.Namespace], Any]] = {}
     for owner in kind.__mro__:
         exclusive |= {names: [] for names in vars(owner).get("EITHER", ())}
-    for each in _options_of(kind, written or Written()):
-        if each.is_nested:
-            declare(parser, each.type, written=each.written)
+    for each in _options_of(kind, written):
+        if is_dataclass(each.type) and each.written.parse is None:  # no value that one text stands for
+            members[each.name] = declare(parser, each.type, each.written)  # type: ignore[arg-type]  # a class
             continue
+        members[each.name] = partial(_value_of, each.name)
         if each.group is not None and each.group not in groups:
             groups[each.group] = parser.add_argument_group(each.group)
         place = parser if each.group is None else groups[each.group]
-        for names, made in exclusive.items():
-            if each.name in names:
+        for together, made in exclusive.items():
+            if each.name in together:
                 made[:] = made or [place.add_mutually_exclusive_group()]
                 [place] = made
         has_step = "position" in each.marks
         place = place.add_mutually_exclusive_group() if has_step else place
-        _declare_one(place, _names_of(each), _argument_of(each))
+        shown = f"--{'no-' if each.default is True else ''}{each.name.replace('_', '-')}"
+        names = (each.name,) if each.written.is_positional else each.written.names or (shown,)
+        place.add_argument(*names, **_argument_of(each))
         if has_step:
-            names = (f"--{each.name.rpartition('_')[0] or 'at'}-step",)
-            given = {"dest": each.name, "metavar": "N", "type": option(lambda text: Step(whole_number(text)))}
-            _declare_one(place, names, {**given, "help": "the same, as a step from 0 on"})
+            given = {"metavar": "N", "type": option(lambda text: Step(whole_number(text)))}
+            name = f"--{each.name.rpartition('_')[0] or 'at'}-step"
+            place.add_argument(name, dest=each.name, help="the same, as a step from 0 on", **given)
     for owner in kind.__mro__:
-        for words, names in vars(owner).get("ONE_OF", {}).items():
-            parser.require_any(*names, words=words)
+        parser.one_of |= vars(owner).get("ONE_OF", {})
         for reason, options in vars(owner).get("WITHOUT_EFFECT", {}).items():
             for name, _, values in (each.partition("=") for each in options.split()):
                 given = {"nargs": _NUM_VALUES[values], "const": reason, "help": argparse.SUPPRESS}
-                _declare_one(parser, (name,), {"action": _TakeWithoutEffect, **given})
+                parser.add_argument(name, action=_TakeWithoutEffect, **given)
+    return lambda options: kind(**{name: member(options) for name, member in members.items()})
 
 
 class _TakeWithoutEffect(argparse.Action):
@@ -184,34 +186,15 @@ class _TakeWithoutEffect(argparse.Action):
         namespace.without_effect = (*before, f"{option_string} has no effect here: {self.const}")
 
 
-def read(options: argparse.Namespace, kind: type[OptionsT], *, written: Written | None = None) -> OptionsT:
-    """Returns a dataclass of what was parsed.
-
-    Args:
-        options: what was parsed with what `declare` declared.
-        kind: the class.
-        written: as it was declared.
-
-    Raises:
-        ConfigError: the class refuses a value.
-    """
-    values = {}
-    for each in _options_of(kind, written or Written()):
-        if each.is_nested:
-            values[each.name] = read(options, each.type, written=each.written)
-        else:
-            found = getattr(options, each.name)
-            values[each.name] = tuple(found) if isinstance(found, list) else found
-    return kind(**values)
+def _value_of(name: str, options: argparse.Namespace) -> Any:
+    found = getattr(options, name)
+    return tuple(found) if isinstance(found, list) else found
 
 
 def arguments_of(options: object, function: Callable[..., Any], **others: Any) -> dict[str, Any]:
     """Returns the options that are called like parameters of a function, or fields of a class, as its arguments.
 
-    Args:
-        options: an object of a class of options.
-        function: what is to be called.
-        others: arguments that no option is, and those in the place of one.
+    `others` are arguments that no option is, and those in the place of one.
     """
     names = inspect.signature(function).parameters
     return {name: value for name, value in vars(options).items() if name in names} | others
@@ -245,17 +228,6 @@ def _taken_apart(hint: Any) -> tuple[Any, tuple[Any, ...]]:
             return hint, marks
 
 
-def _declare_one(parser: Any, names: tuple[str, ...], given: dict[str, Any]) -> None:
-    parser.add_argument(*names, **given)
-
-
-def _names_of(each: _Option) -> tuple[str, ...]:
-    shown = each.name.replace("_", "-")
-    if each.written.is_positional:
-        return (each.name,)
-    return each.written.names or (f"--no-{shown}" if each.default is True else f"--{shown}",)
-
-
 def _argument_of(each: _Option) -> dict[str, Any]:
     """Returns what argparse is to know of an option."""
     ours, type_, marks = each.written, each.type, each.marks
@@ -284,7 +256,7 @@ def _argument_of(each: _Option) -> dict[str, Any]:
     if ours.metavar or choices is None:
         given["metavar"] = ours.metavar or known.metavar or each.name.rpartition("_")[2].upper()
     if each.default not in (MISSING, None, (), "", {}) and help_ is not argparse.SUPPRESS and "(default" not in help_:
-        show = ours.show or known.show or str
+        show = known.show or str
         value = " ".join(map(show, each.default)) if isinstance(each.default, tuple) else show(each.default)
         help_ = f"{help_} (default {value})"
     return given | {"choices": choices, "help": help_ if help_ is argparse.SUPPRESS else help_.replace("%", "%%")}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -79,29 +78,26 @@ def json_text(value: Any) -> str:
     arrays numbers and lists, fractions numbers, dates text as in ISO 8601. What no JSON number can be (NaN and the
     infinities) becomes null.
     """
-    return json.dumps(_plain(value), allow_nan=False)
+    text = json.dumps(value, default=_plain)
+    return json.dumps(json.loads(text, parse_constant=lambda _: None)) if "NaN" in text or "Infinity" in text else text
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value of what `json` knows."""
+    """Returns what `json` does not know as what it does."""
     if isinstance(value, Enum):
         return value.name
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, float | Fraction):
-        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Fraction):
+        return float(value)
     if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return dict(value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, datetime):
         return value.isoformat()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _plain(members(value))
+        return members(value)
     if hasattr(value, "tolist"):  # NumPy's, which most commands have no need to import
-        return _plain(value.tolist())
+        return value.tolist()
     message = f"expected something that JSON can tell, found {type(value).__name__}"
     raise TypeError(message)
 
@@ -198,12 +194,6 @@ def blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) ->
 
 def _indented(text: str, width: int) -> Iterator[str]:
     yield from (f"  {line}" for line in lines_of(text, max(2, width - 2)))
-
-
-def bar(share: float) -> str:
-    """Returns a bar for a share in [0, 1], 30 columns wide, in characters that stdout can show."""
-    encoding = (sys.stdout.encoding or "ascii").lower()
-    return (("█" if encoding.startswith("utf") else "#") * round(30 * share)).ljust(30)
 
 
 @dataclass(frozen=True, kw_only=True)

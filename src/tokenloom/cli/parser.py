@@ -7,9 +7,10 @@ before what is missing, since it is often the same.
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
 
@@ -45,48 +46,44 @@ class CommandParser(argparse.ArgumentParser):
 
     An abbreviation would change its meaning with the next option that begins like it, and `--overwrit` is a typing
     error that would replace data.
+
+    Attributes:
+        groups: its commands.
+        one_of: arguments of which one is needed, as attributes of what is parsed, by what is said to be missing.
     """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, allow_abbrev=False, exit_on_error=False)
         self.groups: Groups = {}
+        self.one_of: dict[str, tuple[str, ...]] = {}
+        self._helps: dict[str, str] = {}
         self._module = ""
-        self._alternatives: list[tuple[str, tuple[str, ...]]] = []
+        self._words: Sequence[str] = ()
         self._parsed = argparse.Namespace()
         self.set_defaults(parser=self)
 
     def add_commands(self, groups: Groups, *, module: str) -> None:
-        """Declares commands, whose modules are imported when they are asked for.
-
-        Args:
-            groups: the commands.
-            module: name of the module of a command, with `{}` for that of the command.
-        """
+        """Declares commands. The module of each, `module` with its name for `{}`, is imported when it is asked for."""
         self.groups, self._module = groups, module
+        self._helps = {name: text for commands in groups.values() for name, text in commands.items()}
         self._commands = self.add_subparsers(metavar="COMMAND", required=True, parser_class=CommandParser)
 
     def add_parser(self, name: str, **settings: Any) -> CommandParser:
         """Returns the parser of a command, which its module calls for; its help is what the groups say."""
-        return self._commands.add_parser(name, help=self._helps()[name], **settings)
+        return self._commands.add_parser(name, help=self._helps[name], **settings)
 
     def add_command(self, name: str, run: Callable[..., Found]) -> CommandParser:
-        """Returns the parser of a command whose options are the fields of a dataclass; see `tokenloom.cli.options`.
-
-        Args:
-            name: the command.
-            run: called with `options` of the class that it names, whose docstring is the description, and with `parser`
-                if it takes that; returns what it found, or the exit status.
-        """
-        from tokenloom.cli.options import UsageError, declare, description_of, read
+        """Returns the parser of a command: a function of `options`, a dataclass whose fields are its options, and of
+        `parser` if it takes that; see `tokenloom.cli.options`."""
+        from tokenloom.cli.options import UsageError, declare, description_of
         from tokenloom.cli.output import print_answers
         from tokenloom.cli.stopping import say
 
         hints = get_type_hints(run)
-        kind = hints["options"]
 
         def read_and_run(options: argparse.Namespace) -> int:
             try:
-                given = read(options, kind)
+                given = read(options)
                 for note in vars(options).get("without_effect", ()):
                     say(note)
                 found = run(given, parser) if "parser" in hints else run(given)
@@ -94,15 +91,16 @@ class CommandParser(argparse.ArgumentParser):
             except UsageError as error:
                 parser.error(str(error))
 
-        parser = self.add_parser(name, description=description_of(kind))
-        declare(parser, kind)
+        parser = self.add_parser(name, description=description_of(hints["options"]))
+        read = declare(parser, hints["options"])
         parser.set_defaults(run=read_and_run)
         return parser
 
     def load(self, names: Iterable[str]) -> None:
-        """Imports the modules of commands.
+        """Imports the modules of commands, each of which has the function of its command.
 
-        `COMMANDS` of one has the function of a command, `add_parser` declares it, or it is `run`.
+        It is called `run`, or, in a module of several, as all that is typed for it: `run_lock`. A module that has
+        `add_parser` declares its commands by that.
         """
         for name in names:
             if name in self._commands.choices:
@@ -110,44 +108,33 @@ class CommandParser(argparse.ArgumentParser):
             whole = f"{self.prog} {name}".partition(" ")[2]
             path = self._module.format(MODULES.get(whole, name))
             module: Any = satellite_module(name) if name in SATELLITES else import_module(path)
-            if whole in vars(module).get("COMMANDS", ()):
-                self.add_command(name, module.COMMANDS[whole])
-            elif hasattr(module, "add_parser"):
+            if hasattr(module, "add_parser"):
                 module.add_parser(self)
             else:
-                self.add_command(name, module.run)
+                self.add_command(name, getattr(module, "run", None) or getattr(module, re.sub("[ -]", "_", whole)))
 
     def load_all(self) -> None:
         """Imports the modules of all commands, and of those that these have."""
-        self.load(self._helps())
+        self.load(self._helps)
         for parser in self._commands.choices.values():
             if parser.groups:
                 parser.load_all()
 
-    def require_any(self, *names: str, words: str) -> None:
-        """Requires a value for one of several arguments.
-
-        Args:
-            names: the arguments, as attributes of what is parsed.
-            words: what is said to be missing.
-        """
-        self._alternatives.append((words, names))
-
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Returns what words say, and the words that are left: none, since that is a mistake here."""
-        words = sys.argv[1:] if args is None else list(args)
+        self._words = sys.argv[1:] if args is None else list(args)
         self._parsed = argparse.Namespace() if namespace is None else namespace
         if self.groups:
-            self._load_first(words)
+            self._load_first()
         else:
-            self._refuse_unknown(words)
+            self._refuse_unknown(self._words)
         try:
-            parsed, left = super().parse_known_args(words, self._parsed)
+            parsed, left = super().parse_known_args(self._words, self._parsed)
         except argparse.ArgumentError as error:
-            self._refuse(error, words)
+            self._refuse(error)
         if left:
             self.error(f"expected no further value, found {_quoted(left)}")
-        if missing := list(self._missing()):
+        if missing := self._missing():
             self.error(f"missing: {', '.join(missing)}")
         return parsed, left
 
@@ -158,9 +145,11 @@ class CommandParser(argparse.ArgumentParser):
         if message.startswith(_REQUIRED):
             missing = [self._usage_of(name) for name in message.removeprefix(_REQUIRED).split(", ")]
             message = f"missing: {', '.join(dict.fromkeys([*missing, *self._missing()]))}"
+        for theirs, ours in _WORDS:
+            message = re.sub(theirs, ours, message)
         what = "commands" if self.groups else "options"
         first = "" if hint is None else f"{hint} " if hint.endswith("?") else f"{hint}; "
-        say(f"error: {_in_our_words(message)}\nhint: {first}`{self.prog} --help` shows all {what}")
+        say(f"error: {message}\nhint: {first}`{self.prog} --help` shows all {what}")
         self.exit(2)
 
     def format_help(self) -> str:
@@ -181,63 +170,53 @@ class CommandParser(argparse.ArgumentParser):
         formatter.add_text(f"`{self.prog} COMMAND --help` shows the options of a command.")
         return formatter.format_help()
 
-    def _helps(self) -> dict[str, str]:
-        return {name: text for commands in self.groups.values() for name, text in commands.items()}
-
-    def _load_first(self, words: Sequence[str]) -> None:
+    def _load_first(self) -> None:
         """Imports the command that words begin with; refuses one that is not there."""
-        if not words:
+        if not self._words:
             self.error("expected a command, found none")
-        name, known = words[0], self._helps()
-        if name in known:
+        name = self._words[0]
+        if name in self._helps:
             self.load([name])
         elif name.startswith("-"):
-            self._refuse_unknown(words[:1])
+            self._refuse_unknown([name])
         else:
-            self.error(f"unknown command `{name}`", hint=did_you_mean(name, known))
+            self.error(f"unknown command `{name}`", hint=did_you_mean(name, self._helps))
 
-    def _refuse_unknown(self, words: Sequence[str]) -> None:
+    def _refuse_unknown(self, words: Iterable[str]) -> None:
         """Refuses options that are not there, before anything is said of what they leave missing."""
-        unknown = dict.fromkeys(word.partition("=")[0] for word in self._option_words(words) if not self._knows(word))
-        if not unknown:
-            return
-        shown = [name for action in self._actions if action.help != argparse.SUPPRESS for name in action.option_strings]
-        message = f"unknown option{'s' if len(unknown) > 1 else ''} {_quoted(unknown)}"
-        self.error(message, hint=did_you_mean(unknown, shown))
-
-    def _option_words(self, words: Sequence[str]) -> Iterator[str]:
-        """Yields the words that argparse takes for options, as far as their form tells."""
-        for word in words:
-            if word == "--":
-                return
+        known, unknown = self._option_string_actions, dict[str, None]()
+        for word in itertools.takewhile(lambda word: word != "--", words):
+            name = word.partition("=")[0]
+            # A value, as argparse sees it.
             is_value = len(word) < 2 or re.fullmatch(r"-\d+|-\d*\.\d+", word) or (" " in word and "=" not in word)
-            if word.startswith("-") and not is_value:
-                yield word
-
-    def _knows(self, word: str) -> bool:
-        known = self._option_string_actions
-        return word in known or word.partition("=")[0] in known or (word[1] != "-" and word[:2] in known)
+            is_known = word in known or name in known or (word[1:2] != "-" and word[:2] in known)
+            if word.startswith("-") and not is_value and not is_known:
+                unknown[name] = None
+        if unknown:
+            actions = [action for action in self._actions if action.help != argparse.SUPPRESS]
+            shown = [name for action in actions for name in action.option_strings]
+            message = f"unknown option{'s' if len(unknown) > 1 else ''} {_quoted(unknown)}"
+            self.error(message, hint=did_you_mean(unknown, shown))
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            choices = list(map(str, action.choices))
-            error = argparse.ArgumentError(action, f"expected {one_of(choices)}, found {value!r}")
-            error.hint = did_you_mean(str(value), choices)  # type: ignore[attr-defined]  # of our own
-            raise error
+            *others, last = map(str, action.choices)
+            expected = f"{', '.join(others)} or {last}" if others else last
+            error = argparse.ArgumentError(action, f"expected {expected}, found {value!r}")
+            self._refuse(error, hint=did_you_mean(str(value), [*others, last]))
 
-    def _refuse(self, error: argparse.ArgumentError, words: Sequence[str]) -> NoReturn:
+    def _refuse(self, error: argparse.ArgumentError, *, hint: str | None = None) -> NoReturn:
         """Says what is wrong with an argument, which is called as the user called it."""
         if error.argument_name is None:
             self.error(error.message)
         names = error.argument_name.split("/")
-        typed = {word.partition("=")[0] for word in words}
+        typed = {word.partition("=")[0] for word in self._words}
         name = next((name for name in names if name in typed), _long(names))
-        self.error(f"`{name}`: {error.message}", hint=getattr(error, "hint", None))
+        self.error(f"`{name}`: {error.message}", hint=hint)
 
-    def _missing(self) -> Iterator[str]:
-        for words, names in self._alternatives:
-            if all(getattr(self._parsed, name, None) in (None, [], ()) for name in names):
-                yield words
+    def _missing(self) -> list[str]:
+        given = {name for name, value in vars(self._parsed).items() if value not in (None, [], ())}
+        return [words for words, names in self.one_of.items() if given.isdisjoint(names)]
 
     def _usage_of(self, name: str) -> str:
         """Returns an argument as it is to be typed: `--output-prefix PREFIX`."""
@@ -249,11 +228,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def did_you_mean(words: str | Iterable[str], known: Iterable[str]) -> str | None:
-    """Returns a question for what may have been meant; None if nothing is near.
-
-    Args:
-        words: what was typed, or several such.
-        known: what there is.
+    """Returns a question for what may have been meant by a word or several; None if nothing is near.
 
     Example:
         >>> did_you_mean("--tokeniser", ["--tokenizer", "--tokenizer-type", "--workers"])
@@ -272,19 +247,11 @@ def _near(word: str, names: list[str]) -> list[str]:
     likeness = {name: SequenceMatcher(None, word, name).ratio() for name in names}
     best = max(likeness.values(), default=0.0)
     if best < _LEAST_LIKENESS:
-        return [name for name in names if len(word) >= _SHORTEST_BEGINNING and name.startswith(word)][:_MOST_GUESSES]
-    ranked = sorted(names, key=lambda name: -likeness[name])
-    return [name for name in ranked if likeness[name] >= max(best - _LIKE_THE_BEST, _LEAST_LIKENESS)][:_MOST_GUESSES]
-
-
-def one_of(names: Sequence[str]) -> str:
-    """Returns names as a choice.
-
-    Example:
-        >>> one_of(["a", "b", "c"])
-        'a, b or c'
-    """
-    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+        near = [name for name in names if len(word) >= _SHORTEST_BEGINNING and name.startswith(word)]
+    else:
+        ranked = sorted(names, key=lambda name: -likeness[name])
+        near = [name for name in ranked if likeness[name] >= max(best - _LIKE_THE_BEST, _LEAST_LIKENESS)]
+    return near[:_MOST_GUESSES]
 
 
 def _quoted(names: Iterable[str]) -> str:
@@ -293,9 +260,3 @@ def _quoted(names: Iterable[str]) -> str:
 
 def _long(names: Sequence[str]) -> str:
     return next((name for name in names if name.startswith("--")), names[0])
-
-
-def _in_our_words(message: str) -> str:
-    for theirs, ours in _WORDS:
-        message = re.sub(theirs, ours, message)
-    return message

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
-from tokenloom.cli.options import JsonOption, OneOf, UsageError, WithoutEffect, Written, arguments_of
+from tokenloom.cli.options import JsonOption, OneOf, WithoutEffect, Written, arguments_of, refuse_usage
 from tokenloom.cli.output import Answer, facts_lines, members
-from tokenloom.cli.values import shares
+from tokenloom.cli.values import refuse, shares
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.formats import FORMATS
 from tokenloom.preprocess.settings import BadRecordBudget, ChatSettings, CorpusSettings, JobSettings, MultimodalSettings
@@ -17,7 +17,7 @@ from tokenloom.setting_types import Count, Number
 from tokenloom.tokenizers.kinds import KINDS
 
 if TYPE_CHECKING:
-    from tokenloom.preprocess.preview import CorpusPreview, DocumentPreview
+    from tokenloom.preprocess.preview import CorpusPreview
     from tokenloom.preprocess.sharded import Runner
     from tokenloom.preprocess.summary import CorpusSummary
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
@@ -26,6 +26,9 @@ _TEMPLATED = ("HuggingFaceTokenizer", "GPT2BPETokenizer", "GPT2BPE", "BertWordPi
 """Types whose texts the reference puts into the tokenizer's own template, unless it is told not to."""
 
 _LANGUAGE = "english"
+
+SettingsT = TypeVar("SettingsT", bound=JobSettings)
+_SHOWN_CHARACTERS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,19 +106,9 @@ class ReferencePreprocessing:
     dataset_impl: Literal["mmap"] | None = None
 
     def __post_init__(self) -> None:
-        """Refuses other languages."""
         if self.lang != _LANGUAGE:
             message = f"expected sentences in {_LANGUAGE}, found --lang {self.lang}"
             raise ConfigError(message, hint="split them before, a sentence of a list under each key")
-
-
-def format_of(names: Sequence[str]) -> str | None:
-    """Returns JSON lines for files whose names tell no other format: what Megatron's tool takes any file for."""
-    from tokenloom.inputs.find import formats_by_name
-
-    by_name = [formats_by_name(name) for name in names]
-    told = {formats[0] for formats in by_name if len(formats) == 1}
-    return "jsonl" if told <= {"jsonl"} and not any(map(os.path.isdir, names)) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,31 +137,23 @@ class TokenizerOptions(ReferenceTokenizer):
     eod_token: str | None = None
 
     def load_tokenizer(self, *, bos_token: str | None = None) -> TextTokenizer:
-        """Returns the tokenizer that the options name.
-
-        Args:
-            bos_token: token that begins a document, where the tokenizer does not say.
-        """
+        """Returns the tokenizer that the options name; `bos_token` begins a document, where that does not say."""
         from tokenloom.tokenizers.load import load_tokenizer
 
-        if self.tokenizer_type is None and self.tokenizer_model is None:
+        if self.tokenizer is not None and (self.tokenizer_type or self.tokenizer_model):
+            other = "--tokenizer-type" if self.tokenizer_type else "--tokenizer-model"
+            refuse(f"--tokenizer and {other} both name one", hint="leave one out")
+        if self.tokenizer_type is None:
             for name in ("vocab_file", "merge_file", "vocab_size"):
                 if getattr(self, name) is not None:
-                    message = f"expected --tokenizer-type with --{name.replace('_', '-')}, found none"
-                    raise ConfigError(message)
+                    refuse(f"expected --tokenizer-type with --{name.replace('_', '-')}, found none")
             return load_tokenizer(
-                self.tokenizer,
+                self.tokenizer or self.tokenizer_model,
                 kind=self.tokenizer_kind,
                 eod_token=self.eod_token,
                 bos_token=bos_token,
                 pattern=self.tiktoken_pattern,
             )
-        if self.tokenizer is not None:
-            other = "--tokenizer-type" if self.tokenizer_type else "--tokenizer-model"
-            message = f"--tokenizer and {other} both name one"
-            raise ConfigError(message, hint="leave one out")
-        if self.tokenizer_type is None:
-            return load_tokenizer(self.tokenizer_model, kind=self.tokenizer_kind, eod_token=self.eod_token)
         from tokenloom.megatron.installation import reference_version
         from tokenloom.tokenizers.reference_types import ReferenceTokenizerOptions, load_reference_tokenizer
 
@@ -201,17 +186,12 @@ class RunnerOptions:
 
     def job_arguments(self, function: Callable[..., Any], **others: Any) -> dict[str, Any]:
         """Returns the options as arguments of a function that does a job; see `arguments_of`."""
-        return arguments_of(self, function, **{"runner": self._runner(), **others})
+        runner: Runner | None = None
+        if self.runner == "ray":
+            from tokenloom.preprocess.ray_runner import RayRunner
 
-    def _runner(self) -> Runner | None:
-        if self.runner == "local":
-            return None
-        from tokenloom.preprocess.ray_runner import RayRunner
-
-        return RayRunner(address=self.ray_address, num_workers=self.num_workers or 1)
-
-
-SettingsT = TypeVar("SettingsT", bound=JobSettings)
+            runner = RayRunner(address=self.ray_address, num_workers=self.num_workers or 1)
+        return arguments_of(self, function, **{"runner": runner, **others})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,23 +235,16 @@ class JobOptions(RunnerOptions):
         if not self.skip_bad_lines:
             return settings
         if settings.bad_records != BadRecordBudget():
-            message = "expected `--max-bad-records` or `--skip-bad-lines`, which sets any number aside, got both"
-            raise ConfigError(message)
+            refuse("expected `--max-bad-records` or `--skip-bad-lines`, which sets any number aside, got both")
         return replace(settings, bad_records=BadRecordBudget(most=None))
 
 
 def written(**fields: Written) -> Written:
-    """Returns how the settings of a job are written.
-
-    Args:
-        fields: how those are that only some jobs have.
-    """
+    """Returns how the settings of a job are written; `fields` are those that only some jobs have."""
     origins = Written(help="write no PREFIX.origins.npy, which says of which file and record each document is")
     bad_records = Written(names=("--max-bad-records",), metavar="N|P%", parse=BadRecordBudget.parse)
     return Written(without=("block_bytes",), fields={"bad_records": bad_records, "origins": origins, **fields})
 
-
-_SHOWN_CHARACTERS = 200
 
 _SETTINGS = written(
     keys=Written(names=("--json-keys",), metavar="KEY"),
@@ -309,7 +282,7 @@ class TextOptions(TokenizerOptions, JobOptions, ReferencePreprocessing, JsonOpti
     dry_run: Count | None = None
 
 
-def texts(options: TextOptions) -> Answer:
+def preprocess(options: TextOptions) -> Answer:
     """Tokenizes; returns the summary."""
     from tokenloom.preprocess.preview import preview_corpus
     from tokenloom.preprocess.text import preprocess_corpus
@@ -330,35 +303,34 @@ def _settled(options: TextOptions) -> TextOptions:
     if options.has_template:
         settings = replace(settings, template_tokens=True)
     if options.inputs and options.named_inputs:
-        message = "--input and inputs without an option both name inputs"
-        raise ConfigError(message, hint=both)
-    if options.named_inputs:
-        settings = replace(settings, input_format=settings.input_format or format_of(options.named_inputs))
-    num_processes, num_workers = options.num_processes, options.num_workers
+        refuse("--input and inputs without an option both name inputs", hint=both)
+    if options.named_inputs and settings.input_format is None and not any(map(os.path.isdir, options.named_inputs)):
+        from tokenloom.inputs.find import formats_by_name
+
+        told = {formats[0] for formats in map(formats_by_name, options.named_inputs) if len(formats) == 1}
+        if told <= {"jsonl"}:  # what Megatron's tool takes any file for, and no name tells another format
+            settings = replace(settings, input_format="jsonl")
     if options.partitions is not None:
-        if num_processes is not None:
-            message = "--partitions and --processes both say how many processes"
-            raise ConfigError(message, hint=both)
-        num_processes = options.partitions
-        num_workers = None if num_workers is None else max(1, num_workers // num_processes)
-    return replace(
-        options,
-        settings=settings,
-        inputs=options.inputs or options.named_inputs,
-        num_processes=num_processes,
-        num_workers=num_workers,
-    )
+        if options.num_processes is not None:
+            refuse("--partitions and --processes both say how many processes", hint=both)
+        num_workers = None if options.num_workers is None else max(1, options.num_workers // options.partitions)
+        options = replace(options, num_processes=options.partitions, num_workers=num_workers)
+    return replace(options, settings=settings, inputs=options.inputs or options.named_inputs)
 
 
 def _preview_lines(preview: CorpusPreview) -> Iterator[str]:
+    half = _SHOWN_CHARACTERS // 2
     for document in preview.documents:
-        density = ""
+        counts = f"{document.num_text_bytes:,} bytes, {document.num_tokens:,} tokens"
         if document.num_tokens:
-            density = f", {document.num_text_bytes / document.num_tokens:.2f} bytes per token"
-        counts = f"{document.num_text_bytes:,} bytes, {document.num_tokens:,} tokens{density}"
+            counts += f", {document.num_text_bytes / document.num_tokens:.2f} bytes per token"
         yield f"{document.path}, {document.key!r}: {counts}"
-        yield f"  ids:  {_ids_in_words(document)}"
-        yield f"  text: {_shortened(document.text)!r}"
+        num_more = document.num_tokens - len(document.first_ids)
+        last = document.last_ids[-num_more:] if num_more > 0 else ()
+        gap = ["…"] if num_more > len(last) else []
+        yield f"  ids:  {' '.join(map(str, (*document.first_ids, *gap, *last)))}"
+        text = document.text
+        yield f"  text: {(text if len(text) <= _SHOWN_CHARACTERS else f'{text[:half]} … {text[-half:]}')!r}"
         if document.is_doubled:
             yield "  its text already spells out a token that is added"
         if not document.is_exact:
@@ -368,19 +340,6 @@ def _preview_lines(preview: CorpusPreview) -> Iterator[str]:
     yield f"\nengine {preview.engine}: {preview.engine_reason}"
     yield f"input: {preview.num_files:,} files, {preview.num_bytes:,} bytes; {preview.num_ignored:,} others ignored"
     yield f"tokens would be stored as {preview.dtype}, in {preview.num_shards:,} shards; nothing was written"
-
-
-def _ids_in_words(document: DocumentPreview) -> str:
-    shown = list(map(str, document.first_ids))
-    if document.num_tokens > len(document.first_ids):
-        rest = document.last_ids[-(document.num_tokens - len(document.first_ids)) :]
-        shown += ([] if len(rest) < len(document.last_ids) else ["…"]) + list(map(str, rest))
-    return " ".join(shown)
-
-
-def _shortened(text: str) -> str:
-    half = _SHOWN_CHARACTERS // 2
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:half]} … {text[-half:]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -402,20 +361,18 @@ class ChatOptions(TokenizerOptions, JobOptions, JsonOption):
     settings: Annotated[ChatSettings, written()] = field(default_factory=ChatSettings)
 
     def __post_init__(self) -> None:
-        """Refuses two inputs."""
         if self.input_path and self.named_input:
-            message = "expected INPUT or `--input`, found both"
-            raise UsageError(message)
+            refuse_usage("expected INPUT or `--input`, found both")
 
 
-def chat(options: ChatOptions) -> Answer:
+def preprocess_chat(options: ChatOptions) -> Answer:
     """Tokenizes; returns the summary."""
-    from tokenloom.preprocess.chat import preprocess_chat
+    from tokenloom.preprocess import chat
 
     path, settings = options.input_path or options.named_input, options.settled(options.settings)
     tokenizer = options.load_tokenizer()
-    summary = preprocess_chat(
-        **options.job_arguments(preprocess_chat, input_path=path, tokenizer=tokenizer, settings=settings)
+    summary = chat.preprocess_chat(
+        **options.job_arguments(chat.preprocess_chat, input_path=path, tokenizer=tokenizer, settings=settings)
     )
     return options.answer(summary)
 
@@ -460,36 +417,28 @@ class MultimodalOptions(TokenizerOptions, JobOptions, ReferenceMultimodal, JsonO
         """The one input."""
         names = [*self.inputs, *([self.named_input] if self.named_input else [])]
         if len(names) != 1:
-            message = f"expected one INPUT, or one --input, found {len(names)}"
-            raise UsageError(message)
+            refuse_usage(f"expected one INPUT, or one --input, found {len(names)}")
         return names[0]
 
 
-def multimodal(options: MultimodalOptions) -> Answer:
+def preprocess_multimodal(options: MultimodalOptions) -> Answer:
     """Writes the dataset; returns the summary."""
-    from tokenloom.preprocess.multimodal import preprocess_multimodal, write_image_records
-
-    tokenizer, named, settings = options.load_tokenizer(), options.input, options.settled(options.settings)
-    _refuse_template(options, tokenizer)
-    if options.input_image is not None:
-        records = f"{options.output_prefix}.pairs.jsonl"
-        write_image_records(
-            named, options.input_image, records, image_key=settings.image_key, overwrite=options.overwrite
-        )
-        named = records
-    summary = preprocess_multimodal(
-        **options.job_arguments(preprocess_multimodal, input_path=named, tokenizer=tokenizer, settings=settings)
-    )
-    return options.answer(summary)
-
-
-def _refuse_template(options: MultimodalOptions, tokenizer: TextTokenizer) -> None:
-    """Refuses a tokenizer whose template has tokens, which nothing puts around texts here."""
+    from tokenloom.preprocess import multimodal
     from tokenloom.preprocess.blocks import TemplateTokens
 
+    tokenizer, named, settings = options.load_tokenizer(), options.input, options.settled(options.settings)
     if options.has_template and TemplateTokens.of(tokenizer) != TemplateTokens():
         message = f"the template of `{tokenizer.path}` puts special tokens around texts, which this command does not"
         raise ConfigError(message, hint="leave them out with --tokenizer-hf-no-include-special-tokens")
-
-
-COMMANDS = {"preprocess": texts, "preprocess-chat": chat, "preprocess-multimodal": multimodal}
+    if options.input_image is not None:
+        records = f"{options.output_prefix}.pairs.jsonl"
+        multimodal.write_image_records(
+            named, options.input_image, records, image_key=settings.image_key, overwrite=options.overwrite
+        )
+        named = records
+    summary = multimodal.preprocess_multimodal(
+        **options.job_arguments(
+            multimodal.preprocess_multimodal, input_path=named, tokenizer=tokenizer, settings=settings
+        )
+    )
+    return options.answer(summary)

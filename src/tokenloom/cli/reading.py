@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -13,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.cli.options import Either, JsonOption, OneOf, Position, UsageError, Written
+from tokenloom.cli.options import Either, JsonOption, OneOf, Position, UsageError, Written, refuse_usage
 from tokenloom.cli.output import Answer, LookOptions, look_of, members, print_json, print_lines
 from tokenloom.cli.run_options import (
     NO_STEPS,
@@ -27,20 +26,20 @@ from tokenloom.cli.run_options import (
     stage_of,
 )
 from tokenloom.cli.stopping import say
-from tokenloom.cli.values import ids, ranges, split_weights
+from tokenloom.cli.values import ids, ranges, refuse, split_weights
 from tokenloom.datasets.chat_config import SFTDatasetConfig
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split, split_indices
-from tokenloom.errors import ConfigError, DatasetNotFoundError, TokenizerError
+from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.inspect.shown import OpenPair, Shown, shown_document, shown_lines, shown_sample
 from tokenloom.loading.batch_sizes import Topology
 from tokenloom.loading.digest import RangeDigest, Share, digest_of_positions, name_of_run
 from tokenloom.loading.from_data import tokenizer_of_data
 from tokenloom.rendering.words import counted, name_of, printable
-from tokenloom.run.amend import Amendment, Denied, Documents, deny_documents
+from tokenloom.run.amend import Amendment, Documents, deny_documents
 from tokenloom.run.audit.source_origins import (
     SourceOrigins,
     input_problem,
@@ -59,6 +58,36 @@ from tokenloom.run.run import Run
 from tokenloom.setting_types import Count, Number
 from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
+
+Row = dict[str, Any]
+_HEADING = f"{'slot':>8} {'document':>12} {'start':>9} {'length':>8}  origin"
+_ORIGIN_WIDTH = WIDTH - _HEADING.index("origin")
+_Ranges = tuple[Sequence[range], ...]
+_AT_ONCE = 4096
+"""Positions: a million spans of long samples at most."""
+
+_ASKED = "what is asked: numbers, ranges such as 100:200, lists of these"
+_TOLD = "what is told of each span"
+Places = dict[tuple[int, int], list[tuple[int, int] | None]]
+"""By source and document the stretches of tokens that are asked for, as start and length; None for all of it."""
+
+HEADING = f"{'position':>11} {'step':>9} {'rank':>4} {'pass':>4} {'start':>9} {'length':>6}  document"
+_MOST_LINES = 1000
+_MOST_HELD_OUT = 20
+_DOCUMENTS_AT_ONCE = 1000
+"""Documents whose occurrences are looked for together."""
+
+_SOUGHT = "what is looked for (one or more of these)"
+_WHERE = "where (default: in the whole run)"
+_NEEDED = "what is needed for that"
+_MOST_SHOWN = 10
+_OF_THESE = {
+    "already_denied": "denied already",
+    "held_out": "held out, so never trained on; padding in what is held out, too",
+}
+_DENIED = "what is denied (one or more of these)"
+_PRINTED = "what is printed"
+_SHARE = "a rank's share of the positions (default: all)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,37 +130,31 @@ class ShowOptions(SampleOptions, LookOptions, JsonOption):
     path_to_cache: Annotated[str | None, Written(metavar="FOLDER")] = None
 
     def __post_init__(self) -> None:
-        """Refuses options that do not go together."""
         if (self.run_path is None) == (self.prefix is None):
-            message = "name a PREFIX or --run, one of both"
-            raise UsageError(message)
+            refuse_usage("name a PREFIX or --run, one of both")
         if (self.run_path is None) != (self.position is None):
-            message = "--run and --position belong together"
-            raise UsageError(message)
+            refuse_usage("--run and --position belong together")
         if self.holdout and self.run_path is None:
-            message = "--holdout is about positions of a run"
-            raise UsageError(message)
+            refuse_usage("--holdout is about positions of a run")
 
 
 def show(options: ShowOptions) -> int | Answer:
     """Returns what is asked for, a heading per document."""
     try:
-        shown = _of_pair(options) if options.run_path is None else _of_run(options)
+        shown = _of_pair(options) if options.run_path is None else _of_run(options.run_path, options)
     except IndexError as error:
         say(f"error: {error}")
         return 1
     return Answer(shown, shown_lines(shown, look_of(options, ids=options.ids)))
 
 
-def _of_run(options: ShowOptions) -> Shown:
-    assert options.run_path is not None  # looked at before
-    assert options.position is not None
-    opened = Run.open(options.run_path)
+def _of_run(path: str, options: ShowOptions) -> Shown:
+    assert options.position is not None  # looked at before
+    opened = Run.open(path)
     tokenizer = _tokenizer_of(opened, options.tokenizer)
-    dataset = opened.holdout() if options.holdout else opened.dataset()
-    name = f"position {options.position:,} of {'what is held out' if options.holdout else 'the run'}"
+    dataset, what = (opened.holdout(), "what is held out") if options.holdout else (opened.dataset(), "the run")
     shown = shown_sample(dataset, options.position, tokenizer, run=None if options.holdout else opened)
-    return dataclasses.replace(shown, heading=name)
+    return dataclasses.replace(shown, heading=f"position {options.position:,} of {what}")
 
 
 def _tokenizer_of(opened: Run, named: str | None) -> TextTokenizer | None:
@@ -181,17 +204,10 @@ def _samples(options: ShowOptions, pair: OpenPair, tokenizer: Any) -> GPTDataset
     )
     assert config.split_matrix is not None
     if (bounds := config.split_matrix[split.value]) is None:
-        message = f"the split {options.split!r} leaves nothing for {split.name}"
-        raise ConfigError(message)
+        refuse(f"the split {options.split!r} leaves nothing for {split.name}")
     data: Any = dataset_class.build_low_level_dataset(pair.prefix, config)
     indices = split_indices(bounds, dataset_class.numel_low_level_dataset(data))
     return dataset_class(data, pair.prefix, indices, options.num_samples, split, config)
-
-
-Row = dict[str, Any]
-
-_HEADING = f"{'slot':>8} {'document':>12} {'start':>9} {'length':>8}  origin"
-_ORIGIN_WIDTH = WIDTH - _HEADING.index("origin")
 
 
 def _check_inputs(table: SpanTable, origins: SourceOrigins, problems: dict[int, str | None]) -> None:
@@ -257,16 +273,6 @@ def _origin_of(row: Row) -> str:
     return before + (name if len(name) <= room else f"…{name[len(name) - room + 1 :]}") + number
 
 
-_Ranges = tuple[Sequence[range], ...]
-
-_AT_ONCE = 4096
-"""Positions: a million spans of long samples at most."""
-
-
-_ASKED = "what is asked: numbers, ranges such as 100:200, lists of these"
-_TOLD = "what is told of each span"
-
-
 @dataclass(frozen=True, kw_only=True)
 class TraceOptions(RunPath, Dealing):
     """Print what stands at steps or positions of a run: the spans of documents that each sample is made of, with source
@@ -307,16 +313,13 @@ class TraceOptions(RunPath, Dealing):
     path_to_cache: Annotated[str | None, Written(metavar="FOLDER", group=_TOLD)] = None
 
     def __post_init__(self) -> None:
-        """Refuses options that do not go together."""
         super().__post_init__()
         if self.step and not self.has_batch_sizes:
             raise UsageError(NO_STEPS)
         if (self.rank or self.micro_batch is not None) and self.micro_batch_size is None:
-            message = "--rank and --micro-batch need --micro-batch-size and --data-parallel-size"
-            raise UsageError(message)
+            refuse_usage("--rank and --micro-batch need --micro-batch-size and --data-parallel-size")
         if self.holdout and (self.step or self.has_batch_sizes):
-            message = "--holdout is about positions: what is held out has no steps"
-            raise UsageError(message)
+            refuse_usage("--holdout is about positions: what is held out has no steps")
 
 
 def trace(options: TraceOptions) -> int:
@@ -354,8 +357,7 @@ def _asked(options: TraceOptions, topology: Topology | None, end: int) -> Iterat
     """Yields the positions that are asked for, some thousand at a time."""
     ranks, num_ranks = _flat(options.rank), options.data_parallel_size
     if ranks and num_ranks and (largest := max(each.stop for each in ranks) - 1) >= num_ranks:
-        message = f"expected ranks below {num_ranks}, as --data-parallel-size says, found {largest}"
-        raise ConfigError(message)
+        refuse(f"expected ranks below {num_ranks}, as --data-parallel-size says, found {largest}")
     for start, stop in _stretches(options, topology, end):
         for begin in range(start, stop, _AT_ONCE):
             chosen = np.arange(begin, min(begin + _AT_ONCE, stop), dtype=np.int64)
@@ -372,8 +374,7 @@ def _stretches(options: TraceOptions, topology: Topology | None, end: int) -> It
         asked = _flat(options.position)
         if (last := max(each.stop for each in asked)) > end:
             what = "what is held out" if options.holdout else "the run"
-            message = f"expected positions below {end:,}, where {what} ends, found {last - 1:,}"
-            raise ConfigError(message)
+            refuse(f"expected positions below {end:,}, where {what} ends, found {last - 1:,}")
         yield from ((each.start, each.stop) for each in asked)
         return
     assert topology is not None  # a step has batch sizes
@@ -393,21 +394,6 @@ def _stretches(options: TraceOptions, topology: Topology | None, end: int) -> It
 
 def _flat(given: Sequence[Sequence[range]]) -> list[range]:
     return [each for part in given for each in part]
-
-
-Places = dict[tuple[int, int], list[tuple[int, int] | None]]
-"""By source and document the stretches of tokens that are asked for, as start and length; None for all of it."""
-
-HEADING = f"{'position':>11} {'step':>9} {'rank':>4} {'pass':>4} {'start':>9} {'length':>6}  document"
-_MOST_LINES = 1000
-_MOST_HELD_OUT = 20
-_DOCUMENTS_AT_ONCE = 1000
-"""Documents whose occurrences are looked for together."""
-
-
-_SOUGHT = "what is looked for (one or more of these)"
-_WHERE = "where (default: in the whole run)"
-_NEEDED = "what is needed for that"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -444,8 +430,8 @@ class WhenOptions(RunPath, Dealing):
     path_to_cache: Annotated[str | None, Written(metavar="FOLDER", group=_NEEDED)] = None
 
 
-def when(options: WhenOptions) -> int:
-    """Looks for documents, and prints where they are read."""
+def when(options: WhenOptions) -> Iterator[Answer]:
+    """Looks for documents; yields where they are read."""
     opened = Run.open(options.run_path, path_to_cache=options.path_to_cache)
     topology = options.topology(opened.lock)
     stop = options.position_of(options.until_position, opened.lock)
@@ -454,19 +440,18 @@ def when(options: WhenOptions) -> int:
         raise ConfigError(message, hint="give --until-position or --until-step")
     places = _places_of(options, opened)
     origins = SourceOrigins(opened.lock)
-    tables = (_with_steps(table.with_origins(origins), topology) for table in _tables(opened, places, stop))
-    rows = itertools.chain.from_iterable(_rows(table, places, opened) for table in tables)
+    rows = _rows(opened, places, stop, origins, topology)
     if not options.json:
         where = "" if stop is None else f" before position {stop:,}"
-        print_lines(itertools.chain([f"run {opened.identity}"], _about(opened, places), _occurrence_lines(rows, where)))
-        return 0
+        lines = itertools.chain([f"run {opened.identity}"], _about(opened, places), _occurrence_lines(rows, where))
+        yield Answer(None, lines)
+        return
     is_read = False
     for row in rows:
-        print_json(row)
+        yield Answer(row, ())
         is_read = True
     if origins.missing and (options.record or is_read):
         say(origins_missing(origins.missing))
-    return 0
 
 
 def _occurrence_lines(rows: Iterable[Row], where: str) -> Iterator[str]:
@@ -510,14 +495,18 @@ def _places_of(options: WhenOptions, opened: Run) -> Places:
     return places
 
 
-def _whole_texts(path: str, opened: Run) -> list[tuple[int, int]]:
+def _text_of(path: str) -> str:
     try:
         with open(path, encoding="utf-8", newline="") as stream:
-            text = stream.read()
+            return stream.read()
     except (OSError, UnicodeDecodeError) as error:
         reason = error if isinstance(error, UnicodeDecodeError) else error.strerror
         message = f"`{path}`: expected a text in UTF-8, which cannot be read: {reason}"
         raise ConfigError(message) from error
+
+
+def _whole_texts(path: str, opened: Run) -> list[tuple[int, int]]:
+    text = _text_of(path)
     texts = [text, text.removesuffix("\n"), text.removesuffix("\r\n"), f"{text}\n"]
     try:
         found, missing = find_whole_texts(opened.lock, texts)
@@ -529,13 +518,6 @@ def _whole_texts(path: str, opened: Run) -> list[tuple[int, int]]:
     return found
 
 
-def _tables(opened: Run, places: Places, stop: int | None) -> Iterator[SpanTable]:
-    """Yields where documents are read: in one table if they are few, else some documents at a time."""
-    documents = sorted(places)
-    for first in range(0, len(documents), _DOCUMENTS_AT_ONCE):
-        yield opened.occurrences(_by_source(documents[first : first + _DOCUMENTS_AT_ONCE]), stop=stop)
-
-
 def _by_source(places: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for source, document in places:
@@ -543,18 +525,20 @@ def _by_source(places: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
     return found
 
 
-def _rows(table: SpanTable, places: Places, opened: Run) -> Iterator[Row]:
+def _rows(
+    opened: Run, places: Places, stop: int | None, origins: SourceOrigins, topology: Topology | None
+) -> Iterator[Row]:
     """Yields the spans that hold something of what is looked for, once for each of these."""
-    consumed = opened.lock.consumed
-    for source, row in zip(table.sources.tolist(), table.rows(), strict=True):
-        seen = row["position"] < consumed if consumed else None
-        for place in places[source, row["document"]]:
-            if place is None:
-                yield row | {"match": None, "num_matched": None, "seen": seen}
-                continue
-            start, length = place
-            if row["start"] < start + length and start < row["start"] + row["length"]:
-                yield row | {"match": start, "num_matched": length, "seen": seen}
+    consumed, documents = opened.lock.consumed, sorted(places)
+    for first in range(0, len(documents), _DOCUMENTS_AT_ONCE):
+        table = opened.occurrences(_by_source(documents[first : first + _DOCUMENTS_AT_ONCE]), stop=stop)
+        table = _with_steps(table.with_origins(origins), topology)
+        for source, row in zip(table.sources.tolist(), table.rows(), strict=True):
+            seen = row["position"] < consumed if consumed else None
+            for place in places[source, row["document"]]:
+                start, length = place or (None, None)
+                if place is None or (row["start"] < sum(place) and place[0] < row["start"] + row["length"]):
+                    yield row | {"match": start, "num_matched": length, "seen": seen}
 
 
 def _about(opened: Run, places: Places) -> Iterator[str]:
@@ -573,22 +557,11 @@ def _about(opened: Run, places: Places) -> Iterator[str]:
 def _line_of(row: Row) -> str:
     """Returns a span as a line below `HEADING`."""
     columns = (("position", 11), ("step", 9), ("rank", 4), ("pass", 4), ("start", 9), ("length", 6))
-    numbers = " ".join(_number(row[name], width) for name, width in columns)
+    numbers = " ".join(f"{'-' if row[name] is None else format(row[name], ','):>{width}}" for name, width in columns)
     what = "" if row["seen"] is None else "seen" if row["seen"] else "to come"
     document = str(row["document"])
     name = f"{name_of(row['source'], width=19 - len(document))}:{document}"
     return f"{numbers}  {name:<20} {'denied' if row['denied'] else what}".rstrip()
-
-
-def _number(value: int | None, width: int) -> str:
-    return f"{'-' if value is None else format(value, ','):>{width}}"
-
-
-_MOST_SHOWN = 10
-
-
-_DENIED = "what is denied (one or more of these)"
-_PRINTED = "what is printed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -644,16 +617,21 @@ def deny(options: DenyOptions) -> Answer:
     denied = deny_documents(
         options.run_path, denial, until=until, since_start=options.since_start, write=not options.dry_run
     )
-    unknown = denied.amended.locked.unknown_pairs
+    locked = denied.amended.locked
+
+    def names_of(documents: Documents) -> list[str]:
+        known = locked.lock.sources
+        return [f"{known[source].name}:{number}" for source, chosen in documents.items() for number in chosen.tolist()]
+
     record = {
         "path": options.run_path,
         "written": not options.dry_run,
         **members(denial, "position", "reason"),
-        "documents": _names(denied, denied.documents),
-        "already_denied": _names(denied, denied.again),
-        "held_out": _names(denied, denied.held_out),
+        "documents": names_of(denied.documents),
+        "already_denied": names_of(denied.again),
+        "held_out": names_of(denied.held_out),
         "no_document": denied.empty_records,
-        "unknown_pairs": unknown,
+        "unknown_pairs": locked.unknown_pairs,
         "listed_until": denied.stop,
         "num_positions": len(np.unique(denied.changed.positions)),
         "num_tokens": int(denied.changed.lengths.sum()),
@@ -663,83 +641,56 @@ def deny(options: DenyOptions) -> Answer:
         "order_without_denials": dict(zip(("before", "after"), denied.order_digests, strict=True)),
         "diff": difference(options.run_path, denied.amended),
     }
-    if unknown:
-        say(records_may_be_elsewhere(unknown))
-    lines = itertools.chain(record["diff"], [""], _denial_lines(denied, position, topology, dry_run=options.dry_run))
+    if locked.unknown_pairs:
+        say(records_may_be_elsewhere(locked.unknown_pairs))
+    lines = _denial_lines(record, is_all=denied.stop == locked.lock.num_samples, is_same=denied.nothing_else_moved)
     return Answer(record, lines, 0 if denied.nothing_else_moved else 1)
 
 
-def _denial_lines(denied: Denied, position: int, topology: Topology | None, *, dry_run: bool) -> Iterator[str]:
-    what = "to be denied" if dry_run else "denied"
-    yield f"{what} from position {position:,} on: {_count(denied.documents)}"
-    for what, documents in (
-        ("denied already", denied.again),
-        ("held out, so never trained on; padding in what is held out, too", denied.held_out),
-    ):
-        if documents:
-            yield _wrapped(f"of these {_count(documents)} {what}: {_some(_names(denied, documents))}")
-    if denied.empty_records:
-        yield _wrapped(
-            f"{counted(len(denied.empty_records), 'record')} gave no document, or went into other data: "
-            f"{_some(list(denied.empty_records))}"
-        )
-    is_all = denied.stop == denied.amended.locked.lock.num_samples
-    where = "" if is_all else f" before position {denied.stop:,}"
-    yield f"\n{_changes(denied.changed, topology)} {'would become' if dry_run else 'become'} padding{where}"
-    yield from _table_lines(denied.changed, topology)
-    if denied.seen is not None:
-        yield f"\nbefore that, {_changes(denied.seen, topology)} were trained on, or are about to be"
-        yield from _table_lines(denied.seen, topology)
-    before, after = denied.digests
-    yield f"\norder before position {position:,}: digest {before[:16]} before, {after[:16]} after"
-    before, after = denied.order_digests
-    yield f"without denials, up to position {denied.stop:,}: {before[:16]} before, {after[:16]} after"
-    yield "nothing else moves" if denied.nothing_else_moved else "SOMETHING ELSE MOVES: the digests differ"
+def _denial_lines(record: Mapping[str, Any], *, is_all: bool, is_same: bool) -> Iterator[str]:
+    position, stop, is_written = record["position"], record["listed_until"], record["written"]
+    yield from (*record["diff"], "")
+    documents = counted(len(record["documents"]), "document")
+    yield f"{'denied' if is_written else 'to be denied'} from position {position:,} on: {documents}"
+    for name, what in _OF_THESE.items():
+        if found := record[name]:
+            yield folded(f"of these {counted(len(found), 'document')} {what}: {_some(found)}")
+    if found := record["no_document"]:
+        what = f"{counted(len(found), 'record')} gave no document, or went into other data"
+        yield folded(f"{what}: {_some(found)}")
+    where = "" if is_all else f" before position {stop:,}"
+    yield f"\n{_amount(record['changed'])} {'become' if is_written else 'would become'} padding{where}"
+    yield from _first_spans(record["changed"])
+    if record["seen"] is not None:
+        yield f"\nbefore that, {_amount(record['seen'])} were trained on, or are about to be"
+        yield from _first_spans(record["seen"])
+    both = "{before:.16} before, {after:.16} after"
+    yield f"\norder before position {position:,}: digest {both.format(**record['digest'])}"
+    yield f"without denials, up to position {stop:,}: {both.format(**record['order_without_denials'])}"
+    yield "nothing else moves" if is_same else "SOMETHING ELSE MOVES: the digests differ"
 
 
-def _changes(table: SpanTable, topology: Topology | None) -> str:
-    """Returns how much there is in a table."""
-    words = f"{counted(int(table.lengths.sum()), 'token')} in {counted(len(np.unique(table.positions)), 'position')}"
-    if topology is None or not len(table):
-        return words
-    steps = np.unique(topology.steps(table.positions))
-    return f"{words} of {counted(len(steps), 'step')}"
+def _amount(rows: Sequence[Row]) -> str:
+    positions, steps = ({row[name] for row in rows} - {None} for name in ("position", "step"))
+    words = f"{counted(sum(row['length'] for row in rows), 'token')} in {counted(len(positions), 'position')}"
+    return f"{words} of {counted(len(steps), 'step')}" if steps else words
 
 
-def _table_lines(table: SpanTable, topology: Topology | None) -> Iterator[str]:
-    if len(table):
+def _first_spans(rows: Sequence[Row]) -> Iterator[str]:
+    if rows:
         yield HEADING
-    for row in _with_steps(table.take(np.arange(min(len(table), _MOST_SHOWN))), topology).rows():
-        yield _line_of({**row, "seen": None, "denied": False})
-    if len(table) > _MOST_SHOWN:
-        yield f"… and {len(table) - _MOST_SHOWN:,} more spans; --json prints all"
+    yield from (_line_of({**row, "seen": None, "denied": False}) for row in rows[:_MOST_SHOWN])
+    if len(rows) > _MOST_SHOWN:
+        yield f"… and {len(rows) - _MOST_SHOWN:,} more spans; --json prints all"
 
 
 def _with_steps(table: SpanTable, topology: Topology | None) -> SpanTable:
     return table if topology is None else table.with_steps(topology)
 
 
-def _names(denied: Denied, documents: Documents) -> list[str]:
-    sources = denied.amended.locked.lock.sources
-    return [
-        f"{sources[source].name}:{document}" for source, chosen in documents.items() for document in chosen.tolist()
-    ]
-
-
-def _count(documents: Documents) -> str:
-    return counted(sum(len(chosen) for chosen in documents.values()), "document")
-
-
-def _some(names: list[str]) -> str:
+def _some(names: Sequence[str]) -> str:
     more = len(names) - _MOST_SHOWN
     return ", ".join(names[:_MOST_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-
-
-_SHARE = "a rank's share of the positions (default: all)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -776,14 +727,12 @@ class ReplayOptions(RunPath, BatchSizes):
     def share(self) -> Share | None:
         """The share of a rank; None if all is read."""
         rank, size, micro_batch_size = self.rank, self.data_parallel_size, self.micro_batch_size
-        if rank is None and size is None and micro_batch_size is None:
-            return None
         if rank is None or size is None or micro_batch_size is None:
-            message = "--rank, --data-parallel-size and --micro-batch-size go together"
-            raise UsageError(message)
+            if (rank, size, micro_batch_size) == (None, None, None):
+                return None
+            refuse_usage("--rank, --data-parallel-size and --micro-batch-size go together")
         if rank >= size:
-            message = f"--rank has to be below --data-parallel-size, {size}"
-            raise UsageError(message)
+            refuse_usage(f"--rank has to be below --data-parallel-size, {size}")
         return Share(rank=rank, size=size, micro_batch_size=micro_batch_size)
 
 
@@ -821,20 +770,17 @@ def _wanted(options: ReplayOptions, opened: Run, name: str) -> tuple[list[RangeD
     stop = options.position_of(options.to_position, opened.lock)
     share = options.share
     if options.expect_file is not None:
-        given = [_parsed(text, name) for text in _lines(options.expect_file)]
+        given = _digests_in(options.expect_file, name)
         if (start, stop, share) != (None, None, None):
-            message = "--expect-file says itself which positions to read"
-            raise UsageError(message)
+            refuse_usage("--expect-file says itself which positions to read")
         return given, [each.digest.hexdigest() for each in given]
     if options.expect is None or re.fullmatch("[0-9a-f]{32}", options.expect):
         start = 0 if start is None else start
         stop = opened.num_samples if stop is None else stop
         if stop is None:
-            message = "a run without an end needs --to-position or --to-step"
-            raise UsageError(message)
+            refuse_usage("a run without an end needs --to-position or --to-step")
         if start > stop:
-            message = f"expected a range of positions, found {start}-{stop}"
-            raise ConfigError(message)
+            refuse(f"expected a range of positions, found {start}-{stop}")
         return [RangeDigest(run=name, start=start, stop=stop, share=share)], [options.expect]
     expected = _parsed(options.expect, name)
     asked = (expected.start if start is None else start, expected.stop if stop is None else stop)
@@ -843,8 +789,7 @@ def _wanted(options: ReplayOptions, opened: Run, name: str) -> tuple[list[RangeD
         raise ConfigError(message + f"{expected.start}-{expected.stop}")
     if share is not None and share != expected.share:
         found = "all ranks" if expected.share is None else str(expected.share)
-        message = f"expected the digest of the share {share} of a rank, found one of {found}"
-        raise ConfigError(message)
+        refuse(f"expected the digest of the share {share} of a rank, found one of {found}")
     return [expected], [expected.digest.hexdigest()]
 
 
@@ -857,17 +802,8 @@ def _parsed(text: str, name: str) -> RangeDigest:
     return found
 
 
-def _lines(path: str) -> Sequence[str]:
-    try:
-        with open(path, encoding="utf-8") as stream:
-            found = [line.strip() for line in stream if line.strip()]
-    except FileNotFoundError as error:
-        message = f"expected a file of digests at `{path}`, found no such file"
-        raise DatasetNotFoundError(message) from error
+def _digests_in(path: str, name: str) -> list[RangeDigest]:
+    found = [_parsed(line.strip(), name) for line in _text_of(path).splitlines() if line.strip()]
     if not found:
-        message = f"expected a digest per line in `{path}`, found none"
-        raise ConfigError(message)
+        refuse(f"expected a digest per line in `{path}`, found none")
     return found
-
-
-COMMANDS = {"show": show, "trace": trace, "when": when, "deny": deny, "replay": replay}

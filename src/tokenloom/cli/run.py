@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar
@@ -12,13 +12,13 @@ from tokenloom.cli.options import Either, JsonOption, OneOf, Position, Written, 
 from tokenloom.cli.output import Answer, members
 from tokenloom.cli.run_options import EXHAUSTED, BatchSizes, RunPath, difference, folded, largest, lock_at, stage_of
 from tokenloom.cli.stopping import say
-from tokenloom.cli.values import named_data, share, token_count, weights
+from tokenloom.cli.values import named_data, refuse, share, token_count, weights
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.run_arguments import TakenArguments, read_arguments, take_arguments
 from tokenloom.rendering.words import counted, name_of, short
 from tokenloom.run.amend import Amendment, RunDraft, amend_run, draft_text, weighted_entries
 from tokenloom.run.audit.source_origins import records_may_be_elsewhere
-from tokenloom.run.changes import lock_changes
+from tokenloom.run.changes import LockChanges, lock_changes
 from tokenloom.run.digest import order_digest, run_identity
 from tokenloom.run.lock import LockedSegment, RunLock, lock_path, read_lock, read_lock_if_there
 from tokenloom.run.locking import DROPS, LockedRun, lock_run
@@ -30,6 +30,11 @@ from tokenloom.storage.resolve import open_pending
 
 _DEFAULT_LENGTH = 4096
 _SAID = "what the run says; before what an arguments file says"
+
+_MOST_LINES = 20
+_MOST_NAMED = 4
+_STAGE = "a new stage, in place of what is left of the one that it cuts short"
+_DATA = "data"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +74,12 @@ class InitOptions(JsonOption):
     holdout: Annotated[Fraction | None, Written(metavar="SHARE", parse=share, group=_SAID)] = None
 
 
-def init(options: InitOptions) -> Answer:
+def run_init(options: InitOptions) -> Answer:
     """Writes the file; says what was not taken over."""
     taken = TakenArguments() if options.args_file is None else take_arguments(read_arguments(options.args_file))
     entries = options.data_path or options.folders or taken.entries
     if not entries:
-        message = f"`{options.args_file}`: expected `--data-path`, found none"
-        raise ConfigError(message, hint="give `--data-path` yourself")
+        refuse(f"`{options.args_file}`: expected `--data-path`, found none", hint="give `--data-path` yourself")
     data, weights = weighted_entries(entries)
     is_sized = options.tokens is not None or options.samples is not None
     others = {
@@ -104,10 +108,6 @@ def init(options: InitOptions) -> Answer:
     )
 
 
-_MOST_LINES = 20
-_MOST_NAMED = 4
-
-
 @dataclass(frozen=True, kw_only=True)
 class LockOptions(RunPath, BatchSizes):
     """Write run.lock beside run.toml: which data the run reads, from headers and manifests alone. Says what has
@@ -129,86 +129,82 @@ class LockOptions(RunPath, BatchSizes):
     dry_run: bool = False
 
 
-def lock_data(options: LockOptions) -> Answer:
+def run_lock(options: LockOptions) -> Answer:
     """Locks; returns what that changed."""
     path = lock_path(options.run_path)
     consumed = options.position_of(options.consumed_samples, read_lock_if_there(path))
     locked = lock_run(options.run_path, consumed=consumed, drop=options.drop, write=not options.dry_run)
-    head = {"path": path, "written": not options.dry_run}
-    return Answer(head | _described(locked), _locked_lines(locked, head), _status_of(locked.lock))
+    return _answer(locked, {"path": path, "written": not options.dry_run})
 
 
-def _status_of(lock: RunLock) -> int:
-    """Returns the exit status for a lock: 1 if the run ends before its stages do, which is said."""
-    if lock.early_end is None:
-        return 0
-    say(f"warning: {lock.early_end}")
-    return 1
+def _answer(
+    locked: LockedRun, head: dict[str, Any], *, position: int | None = None, above: Sequence[str] = ()
+) -> Answer:
+    """Returns what locking came to, and that nothing changed before a position, or of what was consumed.
 
-
-def _described(locked: LockedRun, *, position: int | None = None) -> dict[str, Any]:
-    """Returns what locking came to, for JSON; the digest is of a position, or of what was consumed."""
-    lock, changes = locked.lock, None
-    if locked.old is not None:
-        found = lock_changes(locked.old, lock)
-        changes = {
+    The status is 1 if the run ends before its stages do, which is said.
+    """
+    lock, changes = locked.lock, None if locked.old is None else lock_changes(locked.old, locked.lock)
+    kept = lock.consumed if position is None else position
+    told = None
+    if changes is not None:
+        told = {
             "new_pairs": [
                 {"source": data.name, **members(pair, "prefix", "num_tokens", "since")}
-                for data in found.new_data
+                for data in changes.new_data
                 for pair in data.pairs
             ],
-            "new_sources": found.new_sources,
-            "new_segments": [_segment(lock, segment) for segment in found.new_segments],
-            "settings": found.others,
-            **members(found, "gone", "num_denied"),
+            "new_sources": changes.new_sources,
+            "new_segments": [_segment(lock, segment) for segment in changes.new_segments],
+            "settings": changes.others,
+            **members(changes, "gone", "num_denied"),
         }
-    return {
-        "digest": order_digest(lock, lock.consumed if position is None else position),
+    record = {
+        **head,
+        "digest": order_digest(lock, kept),
         "num_sources": len(lock.sources),
         "num_pairs": sum(len(source.pairs) for source in lock.sources),
-        "num_tokens": _num_tokens(lock),
+        "num_tokens": sum(pair.num_tokens for source in lock.sources for pair in source.pairs),
         "segments": [_segment(lock, segment) for segment in lock.segments],
-        "changes": changes,
+        "changes": told,
         "stopped": locked.is_stopped,
         "no_document": locked.empty_records,
         **members(lock, "consumed", "num_samples", "cut_short"),
         **members(locked, "exhausted", "unknown_pairs", "dropped", "moved"),
     }
+    if lock.early_end is not None:
+        say(f"warning: {lock.early_end}")
+
+    def lines() -> Iterator[str]:
+        yield from above
+        data = f"{counted(record['num_sources'], 'source')}, {counted(record['num_pairs'], 'pair')}"
+        samples = "samples without end" if lock.num_samples is None else counted(lock.num_samples, "sample")
+        what = f"{'wrote' if head['written'] else 'would write'} {head['path']}"
+        yield f"{what}: {data}, {short(record['num_tokens'])} tokens; {samples}"
+        if locked.old is None:
+            yield from _first_lines(_segment_line(lock, segment) for segment in lock.segments)
+        for each in locked.exhausted:
+            follows = EXHAUSTED[each.on_exhausted]
+            yield f"  {name_of(each.source)} has been read `max_passes` times at position {each.position:,}: {follows}"
+        yield from _first_lines(f"{name}, which is denied, gave no document" for name in locked.empty_records)
+        if locked.unknown_pairs:
+            say(records_may_be_elsewhere(locked.unknown_pairs))
+        if locked.old is None or changes is None:
+            return
+        yield from _change_lines(locked.old, lock, changes, locked.dropped)
+        if (moved := locked.moved) is not None:
+            yield f"  first position that moved: {moved.position:,}"
+            yield f"    was     {moved.before}\n    is now  {moved.after}"
+        else:
+            yield "  no position moved"
+        if kept:
+            said = "consumed" if position is None else "unchanged"
+            yield f"  {said}: {kept:,} positions, as they were: digest {record['digest'][:16]}"
+
+    return Answer(record, lines(), 0 if lock.early_end is None else 1)
 
 
-def _locked_lines(locked: LockedRun, head: Mapping[str, Any], *, position: int | None = None) -> Iterator[str]:
-    """Yields what locking came to, what changed, and that nothing did before a position, or of what was consumed."""
-    lock = locked.lock
-    pairs = sum(len(source.pairs) for source in lock.sources)
-    end = lock.num_samples
-    yield (
-        f"{'wrote' if head['written'] else 'would write'} {head['path']}: {counted(len(lock.sources), 'source')}, "
-        f"{counted(pairs, 'pair')}, {short(_num_tokens(lock))} tokens; "
-        f"{'samples without end' if end is None else counted(end, 'sample')}"
-    )
-    if locked.old is None:
-        yield from _first_lines(_segment_line(lock, segment) for segment in lock.segments)
-    for each in locked.exhausted:
-        follows = EXHAUSTED[each.on_exhausted]
-        yield f"  {name_of(each.source)} has been read `max_passes` times at position {each.position:,}: {follows}"
-    yield from _first_lines(f"{name}, which is denied, gave no document" for name in locked.empty_records)
-    if locked.unknown_pairs:
-        say(records_may_be_elsewhere(locked.unknown_pairs))
-    if locked.old is None:
-        return
-    yield from _change_lines(locked.old, lock, locked.dropped)
-    if (moved := locked.moved) is not None:
-        yield f"  first position that moved: {moved.position:,}"
-        yield f"    was     {moved.before}\n    is now  {moved.after}"
-    else:
-        yield "  no position moved"
-    if kept := lock.consumed if position is None else position:
-        said = "consumed" if position is None else "unchanged"
-        yield f"  {said}: {kept:,} positions, as they were: digest {order_digest(lock, kept)[:16]}"
-
-
-def _change_lines(old: RunLock, lock: RunLock, dropped: Sequence[str]) -> Iterator[str]:
-    changes = lock_changes(old, lock)
+def _change_lines(old: RunLock, lock: RunLock, changes: LockChanges, dropped: Sequence[str]) -> Iterator[str]:
     stages = {segment.stage for segment in old.segments}
     yield from _first_lines(f"dropped: {name}, which was denied" for name in dropped)
     if lock.consumed < old.consumed:
@@ -234,11 +230,10 @@ def _change_lines(old: RunLock, lock: RunLock, dropped: Sequence[str]) -> Iterat
 
 def _first_lines(lines: Iterable[str]) -> Iterator[str]:
     """Yields the first lines, and how many there are more."""
-    for number, line in enumerate(lines := list(lines)):
-        if number == _MOST_LINES:
-            yield f"  … and {len(lines) - number:,} more; --json prints all"
-            return
-        yield f"  {line}"
+    found = list(lines)
+    yield from (f"  {line}" for line in found[:_MOST_LINES])
+    if len(found) > _MOST_LINES:
+        yield f"  … and {len(found) - _MOST_LINES:,} more; --json prints all"
 
 
 def _segment_line(lock: RunLock, segment: LockedSegment) -> str:
@@ -257,14 +252,6 @@ def _segment_line(lock: RunLock, segment: LockedSegment) -> str:
 def _segment(lock: RunLock, segment: LockedSegment) -> dict[str, Any]:
     weights = {lock.sources[source].name: weight for source, weight in segment.weights}
     return {**members(segment, "stage", "start", "num_samples", "sequence_length"), "weights": weights}
-
-
-def _num_tokens(lock: RunLock) -> int:
-    return sum(pair.num_tokens for source in lock.sources for pair in source.pairs)
-
-
-_STAGE = "a new stage, in place of what is left of the one that it cuts short"
-_DATA = "data"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,7 +291,7 @@ class AmendOptions(RunPath, BatchSizes):
     dry_run: bool = False
 
 
-def amend(options: AmendOptions) -> Answer:
+def run_amend(options: AmendOptions) -> Answer:
     """Amends; returns the edit and what it means."""
     lock = read_lock(lock_path(options.run_path))
     position = options.position_of(options.at_position, lock)
@@ -319,11 +306,7 @@ def amend(options: AmendOptions) -> Answer:
     )
     diff = difference(options.run_path, amended, after=f"from position {position} on")
     head = {"path": lock_path(options.run_path), "written": not options.dry_run, "position": position, "diff": diff}
-    return Answer(
-        head | _described(amended.locked, position=position),
-        [*diff, *([""] if diff else []), *_locked_lines(amended.locked, head, position=position)],
-        _status_of(amended.locked.lock),
-    )
+    return _answer(amended.locked, head, position=position, above=[*diff, *([""] if diff else [])])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,7 +322,7 @@ class CheckOptions(RunPath):
     full: bool = False
 
 
-def check(options: CheckOptions) -> Answer:
+def run_check(options: CheckOptions) -> Answer:
     """Returns what is wrong, and 1 if anything is."""
     opened = Run.open(options.run_path)
     lock = opened.lock
@@ -408,13 +391,3 @@ def run_digest(options: DigestOptions) -> Answer:
     digest = opened.digest(position)
     record = {"position": position, "digest": digest, "run": opened.identity}
     return Answer(record, f"{digest}  {options.run_path} before position {position:,}")
-
-
-COMMANDS = {
-    "run init": init,
-    "run lock": lock_data,
-    "run amend": amend,
-    "run check": check,
-    "run id": run_id,
-    "run digest": run_digest,
-}

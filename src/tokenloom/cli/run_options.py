@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from tokenloom.blending.spec import BlendSettings, parse_blend
-from tokenloom.cli.options import Either, JsonOption, OneOf, Step, UsageError, Written, arguments_of
-from tokenloom.cli.values import size, sizes, split_weights
+from tokenloom.cli.options import Either, JsonOption, OneOf, Step, UsageError, Written, arguments_of, refuse_usage
+from tokenloom.cli.values import refuse, size, sizes, split_weights
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.splits import Split
-from tokenloom.errors import ConfigError
 from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
 from tokenloom.order.policies import policy_names
 from tokenloom.rendering.words import name_of
@@ -31,6 +30,15 @@ CACHE = Written(names=("--path-to-cache", "--data-cache-path"), metavar="FOLDER"
 
 _WHOLE = ("data_path", "data_args_path", "per_split_data_args_path")
 _SINGLE = tuple(f"{split.name}_data_path" for split in Split)
+
+RowT = TypeVar("RowT")
+WIDTH = 80
+"""Columns that texts and tables for people keep to."""
+
+EXHAUSTED = {"stop": "the run stops there", "renormalise": "others are read on", "repeat": "it is read on"}
+"""What follows where a source has been read `max_passes` times."""
+
+NO_STEPS = "a step needs --global-batch-size or --batch-size-schedule"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +64,8 @@ class DataOptions:
     test_data_path: _Entries = None
 
     def __post_init__(self) -> None:
-        """Refuses data that are named in several ways."""
         if any(getattr(self, name) for name in _WHOLE) and any(getattr(self, name) for name in _SINGLE):
-            message = "data of single splits, and of all of them: name data in one of these ways"
-            raise UsageError(message)
+            refuse_usage("data of single splits, and of all of them: name data in one of these ways")
 
     def data_settings(self) -> BlendSettings:
         """Returns the setting of a configuration that names these data."""
@@ -116,8 +122,7 @@ class SizeOptions:
         if self.sizes is None:
             return single
         if any(size is not None for size in single):
-            message = "--sizes and the samples of single splits exclude each other, found both"
-            raise ConfigError(message)
+            refuse("--sizes and the samples of single splits exclude each other, found both")
         return list(self.sizes)
 
 
@@ -148,8 +153,7 @@ class RunOptions(WindowOptions, SizeOptions, DataOptions):
         """Returns the samples wanted from train, valid and test."""
         wanted = super().wanted_sizes()
         if self.full_validation and wanted[1] is not None:
-            message = f"--full-validation and a size for valid exclude each other, found {wanted[1]}"
-            raise ConfigError(message)
+            refuse(f"--full-validation and a size for valid exclude each other, found {wanted[1]}")
         return wanted
 
     def run_settings(self) -> dict[str, Any]:
@@ -157,17 +161,6 @@ class RunOptions(WindowOptions, SizeOptions, DataOptions):
         data = self.data_settings()
         split = self.split or (None if "blend_per_split" in data else "969,30,1")
         return arguments_of(self, BlendedMegatronDatasetConfig, split=split, **data)
-
-
-RowT = TypeVar("RowT")
-
-WIDTH = 80
-"""Columns that texts and tables for people keep to."""
-
-EXHAUSTED = {"stop": "the run stops there", "renormalise": "others are read on", "repeat": "it is read on"}
-"""What follows where a source has been read `max_passes` times."""
-
-NO_STEPS = "a step needs --global-batch-size or --batch-size-schedule"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,11 +197,7 @@ class BatchSizes:
         return self.global_batch_size is not None or self.batch_size_schedule is not None
 
     def batch_sizes(self, lock: RunLock | None) -> BatchSizeSchedule | None:
-        """Returns the batch sizes that the options tell; None if they tell none.
-
-        Args:
-            lock: of the run; None where nothing is known of its lengths.
-        """
+        """Returns the batch sizes that the options tell, if any; without a lock, nothing is known of lengths."""
         if self.batch_size_schedule is not None:
             lengths = [(segment.start, segment.sequence_length) for segment in lock.segments] if lock else []
             return BatchSizeSchedule.parse(self.batch_size_schedule, sequence_length=lengths or None)
@@ -238,13 +227,10 @@ class Dealing(BatchSizes):
     data_parallel_size: Annotated[Count | None, Written(metavar="D")] = None
 
     def __post_init__(self) -> None:
-        """Refuses ranks that are told by half, or without batch sizes."""
         if (self.micro_batch_size is None) != (self.data_parallel_size is None):
-            message = "--micro-batch-size and --data-parallel-size belong together"
-            raise UsageError(message)
+            refuse_usage("--micro-batch-size and --data-parallel-size belong together")
         if self.micro_batch_size is not None and not self.has_batch_sizes:
-            message = "ranks need --global-batch-size or --batch-size-schedule"
-            raise UsageError(message)
+            refuse_usage("ranks need --global-batch-size or --batch-size-schedule")
 
     def topology(self, lock: RunLock) -> Topology | None:
         """Returns how positions are dealt; None if the options do not tell."""
@@ -287,4 +273,4 @@ def row_line(cells: Iterable[str], columns: Mapping[str, int], *, indent: str = 
 
 def folded(text: str, first: str = "", others: str = "  ") -> str:
     """Returns a text as lines of `WIDTH` columns, the first and the others behind an indent."""
-    return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=others)
+    return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=others, break_on_hyphens=False)

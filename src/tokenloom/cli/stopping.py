@@ -23,8 +23,7 @@ class StoppedBySignal(KeyboardInterrupt):
     """What a signal raises in the main thread; whatever cleans up after Ctrl-C cleans up after it too."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.name = signal.Signals(number).name
+        super().__init__(f"stopped by {signal.Signals(number).name}")
         self.exit_status: int = 128 + number
 
 
@@ -63,11 +62,6 @@ def say(message: str) -> None:
     hold, if that is still there: a closed terminal is not."""
     with suppress(OSError, ValueError):
         print(printable(redacted(message)), file=sys.stderr)
-
-
-def with_notes(words: str, stop: KeyboardInterrupt) -> str:
-    """Returns the words for a stop, with what is done and how to go on, as whoever was stopped noted it."""
-    return "; ".join([words, *getattr(stop, "__notes__", ())])
 
 
 def flush_output() -> None:

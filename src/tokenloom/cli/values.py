@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
+from typing import NoReturn
 
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import items_of, number_or_none, parse_bytes, parse_integer, parse_number, quoted
@@ -16,13 +18,17 @@ _SPLITS = ("train", "valid", "test")
 _BOTH_SPLITS = "write weights such as 98,1,1, or shares such as train=0.98,valid=0.01,test=0.01"
 
 
+def refuse(message: str, *, hint: str | None = None) -> NoReturn:
+    """Raises the error of a value that is wrong, or contradicts another; the command ends with status 1."""
+    raise ConfigError(message, hint=hint)
+
+
 def _integer(text: str, *, at_least: int | None) -> int:
     try:
-        return parse_integer(text.strip(), quoted(text), at_least=at_least)
+        return parse_integer(text.strip(), "", at_least=at_least)
     except ConfigError as error:
-        expected = "expected a whole number" if at_least is None else f"expected a number from {at_least} on"
-        message = f"{expected}, found {quoted(text)}"
-        raise ConfigError(message, hint=error.hint) from None
+        expected = "a whole number" if at_least is None else f"a number from {at_least} on"
+        refuse(f"expected {expected}, found {quoted(text)}", hint=error.hint)
 
 
 count: partial[int] = partial(_integer, at_least=1)
@@ -61,9 +67,14 @@ def _size(text: str, where: str) -> int | None:
 
 def shares(text: str) -> dict[str, float]:
     """Returns shares by name, of `train=0.99,valid=0.01`, or of weights of train, valid and test such as `98,1,1`."""
-    if "=" in text:
-        return _named_shares(text)
-    return {name: share for name, share in zip(_SPLITS, _shares_of_weights(text), strict=True) if share}
+    if "=" not in text:
+        return {name: share for name, share in zip(_SPLITS, _shares_of_weights(text), strict=True) if share}
+    named = {}
+    for name, value, where in _named(text, "a split", "share", hint=_BOTH_SPLITS):
+        named[name] = parse_number(value, where)
+        if not 0 < named[name] <= 1:
+            refuse(f"{where} is not above 0 and at most 1", hint=_BOTH_SPLITS)
+    return named
 
 
 def split_weights(text: str) -> str:
@@ -71,7 +82,7 @@ def split_weights(text: str) -> str:
     if "=" not in text:
         _shares_of_weights(text)  # which says what is wrong
         return text
-    named = _named_shares(text)
+    named = shares(text)
     if not (set(named) <= set(_SPLITS) and math.isclose(sum(named.values()), 1)):
         message = f"expected shares of train, valid and test that add up to 1, found {quoted(text)}"
         raise ConfigError(message, hint=_BOTH_SPLITS)
@@ -87,19 +98,19 @@ def _shares_of_weights(text: str) -> list[float]:
         raise ConfigError(error.message, hint=_BOTH_SPLITS) from None
 
 
-def _named_shares(text: str) -> dict[str, float]:
-    named: dict[str, float] = {}
+def _named(
+    text: str, what: str, value: str, *, expected: str = "", hint: str | None = None
+) -> Iterator[tuple[str, str, str]]:
+    """Yields name, value and place of each item of NAME=VALUE,…: none without both, and no name twice."""
+    names = set()
     for item in items_of(text):
-        where = f"{quoted(text)}: {item.place}"
-        name, equals, share = item.text.partition("=")
-        if not equals or not name or name in named:
-            message = f"{where} {'names a split again' if name in named else 'is no name and share'}"
-            raise ConfigError(message, hint=_BOTH_SPLITS)
-        named[name] = parse_number(share, where)
-        if not 0 < named[name] <= 1:
-            message = f"{where} is not above 0 and at most 1"
-            raise ConfigError(message, hint=_BOTH_SPLITS)
-    return named
+        where = f"{expected}{quoted(text)}: {item.place}"
+        name, equals, found = item.text.rpartition("=")
+        name = name.strip()
+        if not equals or not name or name in names:
+            refuse(f"{where} {f'names {what} again' if name in names else f'is no name and {value}'}", hint=hint)
+        names.add(name)
+        yield name, found, where
 
 
 def token_count(text: str) -> int:
@@ -116,27 +127,20 @@ def share(text: str) -> Fraction:
 
 def weights(text: str) -> tuple[tuple[str, Fraction], ...]:
     """Returns weights by name, such as `web=5,code=5`."""
-    named: dict[str, Fraction] = {}
-    for item in items_of(text):
-        where = f"expected names and weights such as web=5,code=5, found {quoted(text)}: {item.place}"
-        name, equals, weight = item.text.rpartition("=")
-        name = name.strip()
-        if not equals or not name or name in named:
-            message = f"{where} {'names a source again' if name in named else 'is no name and weight'}"
-            raise ConfigError(message)
+    named = []
+    expected = "expected names and weights such as web=5,code=5, found "
+    for name, weight, where in _named(text, "a source", "weight", expected=expected):
         if number_or_none(weight, where) is None:
-            message = f"{where} has no number as weight"
-            raise ConfigError(message)
-        named[name] = weight_of(Decimal(weight.strip()), f"the weight of {name!r}")
-    return tuple(named.items())
+            refuse(f"{where} has no number as weight")
+        named.append((name, weight_of(Decimal(weight.strip()), f"the weight of {name!r}")))
+    return tuple(named)
 
 
 def named_data(text: str) -> tuple[str, str]:
     """Returns name and data of a source, such as `books=data/books/*`."""
     name, equals, data = text.partition("=")
     if not equals or not name.strip() or not data.strip():
-        message = f"expected a name and data such as books=data/books/*, found {quoted(text)}"
-        raise ConfigError(message)
+        refuse(f"expected a name and data such as books=data/books/*, found {quoted(text)}")
     return name.strip(), data.strip()
 
 
@@ -161,22 +165,6 @@ def ids(text: str) -> list[int]:
     except ValueError:
         message = f"expected ids such as 17,4,2051, found {text!r}"
         raise ConfigError(message) from None
-
-
-def names(text: str) -> list[str]:
-    """Returns names with commas between them, such as `a,b`."""
-    return [item.text for item in items_of(text)]
-
-
-def words(text: str) -> list[str]:
-    """Returns words as a shell tells them apart, such as `--lr 1`."""
-    import shlex
-
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        message = f"expected words as a shell takes them, found {quoted(text)}: {str(error).lower()}"
-        raise ConfigError(message) from error
 
 
 def date(text: str) -> datetime:

@@ -7,10 +7,10 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tokenloom.callers import level_outside
 from tokenloom.errors import ConfigError, DuplicateDataWarning
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.numbers import finite_or_none, number_or_none, quoted
+from tokenloom.overrides import level_outside
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.secrets import admit, redacted
 

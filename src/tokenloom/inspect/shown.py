@@ -247,11 +247,7 @@ def tokens_of(
     parts: Iterable[str | None] = repeat(None),
     span: int | None = None,
 ) -> list[ShownToken]:
-    """Returns tokens that follow each other in one document; special ones have their spelling as text.
-
-    Raises:
-        ConfigError: the tokenizer cannot decode them.
-    """
+    """Returns tokens that follow each other in one document; special ones have their spelling as text."""
     tokens = []
     texts = [f"{number} " for number in ids] if tokenizer is None else token_texts(ids, tokenizer)
     for number, text, part in zip(ids, texts, parts, strict=False):
@@ -264,14 +260,7 @@ def token_texts(ids: Sequence[int], tokenizer: TextTokenizer) -> list[str]:
     r"""Returns what each token adds to the text, as it stands after the tokens before it.
 
     A character that takes several tokens is the text of the last of them; the others add "". What no tokens complete
-    is shown as the tokenizer decodes broken bytes, as `\ufffd`.
-
-    Args:
-        ids: tokens that follow each other in one document.
-        tokenizer: the tokenizer that made them.
-
-    Raises:
-        ConfigError: the tokenizer cannot decode them.
+    is shown as the tokenizer decodes broken bytes, as `\ufffd`. A tokenizer that cannot decode them is a `ConfigError`.
     """
     texts = [""] * len(ids)
     begin = complete = 0  # each is decoded behind the tokens since the last but one that completed a text
@@ -297,17 +286,9 @@ _REARRANGED = "the tokens are not those of their documents in their order, as fi
 class OpenPair:
     """A pair, and what lies beside it, opened when it is first asked for. Safe from several threads.
 
-    Args:
-        prefix: path of the pair without suffix.
-        object_storage: how to read what lies in object storage.
-
     Attributes:
-        prefix: as it was named.
+        prefix: path of the pair without suffix, as it was named.
         data: the tokens.
-
-    Raises:
-        DatasetNotFoundError, DatasetFormatError: there is no such pair, or it is none; so also when what lies beside it
-            is asked for.
     """
 
     def __init__(self, prefix: str, *, object_storage: ObjectStorageSettings | None = None) -> None:
@@ -375,18 +356,16 @@ class OpenPairs:
 def shown_document(
     pair: OpenPair, document: int, tokenizer: TextTokenizer | None, *, first: int = 0, count: int | None = None
 ) -> Shown:
-    """Returns a document, or some tokens of it; reads no others.
+    """Returns a document, or some tokens of it; reads no others. Without a tokenizer, ids.
 
     Args:
         pair: the pair.
         document: number of the document in the pair; negative ones count from the end.
-        tokenizer: what decodes it; None for ids.
-        first: the first token to show; of an image, all count as one.
-        count: how many; None for the rest.
+        tokenizer: what decodes it.
+        first, count: which tokens, all of them by default; those of an image count as one.
 
     Raises:
         IndexError: there is no such document.
-        ConfigError: the tokenizer cannot decode it.
     """
     if not -pair.data.num_documents <= document < pair.data.num_documents:
         message = f"document {document} of `{pair.prefix}` was asked for, but it has {pair.data.num_documents}"
@@ -458,19 +437,18 @@ def shown_sample(
     pairs: OpenPairs | None = None,
     run: Run | None = None,
 ) -> Shown:
-    """Returns what stands at a position, the extra token for the last label included.
+    """Returns what stands at a position, the extra token for the last label included. Without a tokenizer, ids.
 
     Args:
         dataset: a run's dataset, a blend, or one of our datasets, that gives `tokens`, `labels` and `loss_mask`.
         position: the position.
-        tokenizer: what decodes it; None for ids.
+        tokenizer: what decodes it.
         pairs: where pairs are opened, so that they stay open from one call to the next.
         run: the run of a dataset that does not know it; what is held out does.
 
     Raises:
         IndexError: there is no such position.
-        ConfigError: the samples are of another kind, or the tokenizer cannot decode them.
-        DatasetFormatError, DatasetNotFoundError: the data are not what they were.
+        ConfigError: the samples are of another kind.
     """
     sample = sample_of(dataset, position)
     if not {"tokens", "labels", "loss_mask"} <= sample.keys():

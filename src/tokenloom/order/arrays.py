@@ -17,10 +17,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.callers import level_outside
 from tokenloom.errors import CacheNotWrittenWarning, ChangedFileError, IndexCacheError
 from tokenloom.kernels import Watch
 from tokenloom.order.cache import Arrays, ArraySpec, Identity, IndexCache, IndexCacheWriter, is_small
+from tokenloom.overrides import level_outside
 from tokenloom.progress import task
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from tokenloom.callers import level_outside
 from tokenloom.errors import ShortDatasetWarning
+from tokenloom.overrides import level_outside
 
 _SHOWN = 4
 

@@ -36,11 +36,7 @@ class HasFacts:
 
 
 def card(kind: str, known: Mapping[str, Any]) -> str:
-    """Returns facts as HTML.
-
-    Args:
-        kind: what the object is; the name of its class, as a rule.
-        known: see `HasFacts.facts`.
+    """Returns facts, see `HasFacts.facts`, as HTML; `kind` is the name of the object's class, as a rule.
 
     Example:
         >>> card("Pair", {"tokens": 1024, "dtype": None, "name": "<b>"})

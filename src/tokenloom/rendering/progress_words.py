@@ -83,33 +83,22 @@ def duration(seconds: float) -> str:
 
 
 def plain_line(description: str, amounts: Amounts, speed: Speed = Speed(), *, inner: str = "") -> str:
-    """Returns a line of what is done, what matters most first.
-
-    Args:
-        description: what is done.
-        amounts: how far it is.
-        speed: how fast it is.
-        inner: the part of it that is being done.
+    """Returns a line of what is done, what matters most first; `inner` is the part of it that is being done.
 
     Example:
         >>> of_bytes = Amounts("bytes", 1_200_000_000, 2_800_000_000, 9 * 10**8, ("0 rejected", "shards 4 of 11"))
         >>> plain_line("preprocess", of_bytes, Speed(85e6, 21.4e6))
         'preprocess: 42 % (1.2 of 2.8 GB), 19 s left, 85 MB/s, 21.4M tokens/s, 0 rejected, shards 4 of 11'
     """
-    left = seconds_left(amounts, speed)
-    parts = [_how_far(amounts), "" if left is None else f"{duration(left)} left", *_rates(amounts, speed)]
+    left = ((amounts.total or 0) - amounts.done) / speed.done if speed.done else 0.0
+    told = f"{duration(left)} left" if 0 < left < _LONGEST_SECONDS else ""  # not where that is years
+    parts = [_how_far(amounts), told, *_rates(amounts, speed)]
     parts += [inner, *amounts.notes]
     return f"{description}: {', '.join(filter(None, parts))}"
 
 
 def end_line(description: str, amounts: Amounts, seconds: float, *, before: Amounts) -> str:
-    """Returns the last line of a log: what was done, in which time.
-
-    Args:
-        description: what was done.
-        amounts: how much of it.
-        seconds: how long it took.
-        before: what was done already when it began.
+    """Returns the last line of a log: what was done, in which time; `before` was done already when it began.
 
     Example:
         >>> end_line("merge", Amounts("bytes", 6 * 10**9, 6 * 10**9), 75, before=Amounts("bytes", 0))
@@ -119,14 +108,6 @@ def end_line(description: str, amounts: Amounts, seconds: float, *, before: Amou
     speed = Speed(num_done / seconds, num_tokens / seconds) if seconds > 0 else Speed()
     parts = ["done", f"{_amount(num_done, amounts.unit)} in {duration(seconds)}", *_rates(amounts, speed)]
     return f"{description}: {', '.join([*parts, *amounts.notes])}"
-
-
-def seconds_left(amounts: Amounts, speed: Speed) -> float | None:
-    """Returns how long the rest takes at this speed; None where that is not known, or nothing is left, or is years."""
-    if amounts.total is None or not speed.done or amounts.done >= amounts.total:
-        return None
-    left = (amounts.total - amounts.done) / speed.done
-    return left if left < _LONGEST_SECONDS else None
 
 
 def _how_far(amounts: Amounts) -> str:

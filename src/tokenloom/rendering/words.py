@@ -21,11 +21,7 @@ _LONGEST_NAME = 24
 
 
 def printable(text: str, *, keep: str = "\n\t") -> str:
-    r"""Returns text in which all that has no glyph is written as an escape, such as `\x1b` or `\u202e`.
-
-    Args:
-        text: any text.
-        keep: characters that stay as they are nevertheless.
+    r"""Returns text in which all that has no glyph, but `keep`, is written as an escape, such as `\x1b` or `\u202e`.
 
     Example:
         >>> printable("a\x1b[31mb\u202ec\n", keep="")
@@ -57,10 +53,7 @@ def cell_width(text: str) -> int:
 def lines_of(text: str | Sequence[Piece], width: int, *, colour: bool = False) -> Iterator[str]:
     """Yields a text as lines of at most `width` columns, broken between words where these fit, without blanks at ends.
 
-    Args:
-        text: harmless text, see `printable`.
-        width: columns, at least 2.
-        colour: whether to write styles, as escape sequences.
+    The text is harmless, see `printable`; with `colour` its styles are written, as escape sequences.
 
     Example:
         >>> list(lines_of("one two three", 8))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,8 +13,9 @@ from typing import Annotated
 from tokenloom.cli.options import UsageError, Written
 from tokenloom.cli.output import print_json
 from tokenloom.cli.stopping import say
-from tokenloom.cli.values import count, words
+from tokenloom.cli.values import count, refuse
 from tokenloom.errors import ConformanceError
+from tokenloom.numbers import quoted
 from tokenloom_check.resume import ORDERS, ResumeSettings, verify_resume
 from tokenloom_check.resume_ranks import is_function_name
 from tokenloom_check.resume_readings import FactoryProcesses, Program, Runner
@@ -34,6 +36,14 @@ _TRIED = Written(
         "order": Written(choices=ORDERS),
     },
 )
+
+
+def _words(text: str) -> list[str]:
+    """Returns words as a shell tells them apart, such as `--lr 1`."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        refuse(f"expected words as a shell takes them, found {quoted(text)}: {str(error).lower()}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +70,7 @@ class Options:
     """
 
     loader: Annotated[str, Written(metavar="LOADER", is_positional=True)]
-    arguments: Annotated[Sequence[str], Written(metavar="TEXT", parse=words)] = ()
+    arguments: Annotated[Sequence[str], Written(metavar="TEXT", parse=_words)] = ()
     settings: Annotated[ResumeSettings, _TRIED] = field(default_factory=ResumeSettings)
     samples: Annotated[str, Written(metavar="WAY", group=_COMPARED)] = "auto"
     state_of: Annotated[str | None, Written(metavar="FUNCTION", group=_COMPARED)] = None

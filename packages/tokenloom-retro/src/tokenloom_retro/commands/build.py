@@ -11,13 +11,19 @@ from tokenloom.cli.options import Written
 from tokenloom.cli.output import print_json, print_lines, table
 from tokenloom.cli.preprocess import RunnerOptions, TokenizerOptions
 from tokenloom.cli.run_options import SizeOptions
-from tokenloom.cli.values import names, split_weights
+from tokenloom.cli.values import split_weights
+from tokenloom.numbers import items_of
 from tokenloom_retro.settings import TASKS, RetroBuildSettings, RetroIndexSettings, Task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tokenloom_retro.output import OutputManifest
+
+
+def _tasks(text: str) -> list[str]:
+    return [item.text for item in items_of(text)]
+
 
 _SETTINGS = Written(
     group="chunks, index and neighbors",
@@ -51,7 +57,7 @@ class Options(SizeOptions, TokenizerOptions, RunnerOptions):
     data: Annotated[tuple[str, ...], Written(names=("--data", "--data-path"), metavar="ENTRY")]
     overwrite: bool = False
     embedder: Annotated[str, Written(metavar="NAME")] = "wordllama"
-    tasks: Annotated[Sequence[Task], Written(metavar="TASK,…", parse=names)] = TASKS
+    tasks: Annotated[Sequence[Task], Written(metavar="TASK,…", parse=_tasks)] = TASKS
     settings: Annotated[RetroIndexSettings, _SETTINGS]
     json: bool = False
 

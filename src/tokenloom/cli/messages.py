@@ -1,4 +1,4 @@
-"""What errors and warnings say, in the words of the command line.
+"""What stands on stderr: errors and warnings in the words of the command line, and how far a command is.
 
 The rooms below name settings as Python has them: `` `restart=True` ``, `` `memory_bytes` ``. Here these become options
 of the command that runs. An alternative that it has no option for is left out, if there is another one.
@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import re
+import sys
+import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TextIO
 
+from tokenloom import errors
 from tokenloom.cli.stopping import say
+from tokenloom.progress import LineReporter, Task, reporting_to
 from tokenloom.rendering.words import printable
 from tokenloom.storage.secrets import redacted
 
 if TYPE_CHECKING:
-    from tokenloom.errors import TokenloomError
+    from rich.live import Live
 
 _OTHER_NAMES = {
     "load_tokenizer": "tokenizer",
@@ -62,12 +67,7 @@ def in_options(text: str, parser: argparse.ArgumentParser) -> str:
 
 
 def hint_in_options(hint: str, parser: argparse.ArgumentParser) -> str | None:
-    """Returns a hint for a command; None if all of it is about settings that it has no options for.
-
-    Args:
-        hint: a hint of the rooms below.
-        parser: parser of the command.
-    """
+    """Returns a hint in options of a command; None if all of it is about settings that it has no options for."""
     parts = _ALTERNATIVES.split(hint)
     kept, known = "", _actions_of(parser)
     for between, part in zip(["", *parts[1::2]], parts[::2], strict=True):
@@ -79,10 +79,8 @@ def hint_in_options(hint: str, parser: argparse.ArgumentParser) -> str | None:
     return kept or None
 
 
-def error_lines(error: TokenloomError, parser: argparse.ArgumentParser) -> str:
+def error_lines(error: errors.TokenloomError, parser: argparse.ArgumentParser) -> str:
     """Returns what is said of an error: what is wrong, what to do, and where more stands about errors of its class."""
-    from tokenloom import errors
-
     lines = [f"error: {in_options(error.message, parser)}"]
     hint = None if error.hint is None else hint_in_options(error.hint, parser)
     if _MISSING_KEY.search(error.message) and "keys" in _actions_of(parser):
@@ -133,3 +131,61 @@ def _option_of(parser: argparse.ArgumentParser, setting: str, value: str | None)
     if setting not in _ELSEWHERE and value is not None and "settings" in known:
         return f"`--set {setting}={plain.lower()}`"
     return _ELSEWHERE.get(setting)
+
+
+_SECONDS_BETWEEN_LOOKS = 0.2
+
+
+@contextmanager
+def progress_shown() -> Iterator[None]:
+    """Shows on stderr how far a command is, for as long as the `with` block lasts."""
+    is_animated = False  # on a terminal where a line can change, if this process is not in its background
+    with suppress(ValueError, OSError):  # stderr is closed, or no terminal of this session
+        if sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+            is_animated = os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
+    reporter = TerminalReporter(sys.stderr) if is_animated else LineReporter(say, say)
+    try:
+        with reporting_to(reporter):
+            yield
+    finally:
+        if isinstance(reporter, TerminalReporter):
+            reporter.hide()
+
+
+class TerminalReporter(LineReporter):
+    """Shows the outermost task on a line that changes, as far as it fits; what is printed meanwhile stands above it."""
+
+    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(self._show, say, clock=clock)
+        self.seconds_between_looks = _SECONDS_BETWEEN_LOOKS
+        self._stream = stream
+        self._shown: Task | None = None
+        self._line: Live | None = None
+
+    def end(self, task: Task, *, is_complete: bool) -> None:
+        if task is self._shown:
+            self.hide()
+
+    def hide(self) -> None:
+        """Removes the line."""
+        self._shown = None
+        if self._line is not None:
+            self._line.stop()
+            self._line = None
+
+    def _is_due(self, task: Task, now: float) -> bool:
+        self._shown = task
+        return True
+
+    def _show(self, line: str) -> None:
+        from rich.text import Text
+
+        if self._line is None:
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(file=self._stream)
+            self._line = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+            self._line.start()
+        text = Text(printable(redacted(line), keep=""), no_wrap=True, overflow="ellipsis")
+        self._line.update(text, refresh=True)

@@ -1,0 +1,151 @@
+"""What stands on stderr: errors and warnings in the words of the command line, and how far a command is."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import pty
+import re
+import select
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import TextIO
+
+import pytest
+
+from tokenloom import cli
+from tokenloom.cli.messages import TerminalReporter, error_lines, hint_in_options, warnings_in_options
+from tokenloom.cli.parser import CommandParser
+from tokenloom.errors import ConfigError, IgnoredSettingWarning
+from tokenloom.progress import Task, Wait
+from tokenloom.rendering.progress_words import Amounts
+
+
+def parser_of(*words: str) -> CommandParser:
+    """Returns the parser of a command."""
+    parser = cli.build_parser(())
+    for word in words:
+        parser.load([word])
+        parser = parser._commands.choices[word]
+    return parser
+
+
+REPLACE = "choose another output, or replace it with `overwrite=True`"
+USE = "use that one; `allow_tokenizer_mismatch=True` reads them"
+
+
+@pytest.mark.parametrize(
+    ("command", "hint", "told"),
+    [
+        ("preprocess", "leave out `restart=True` to share it", "leave out `--restart` to share it"),
+        ("preprocess", "name it with `eod_token`", "name it with `--eod-token`"),
+        ("preprocess", "allow more with `memory_bytes`", "allow more with `--memory-bytes`"),
+        ("preprocess", "`data` or `./data_x.jsonl`", "`data` or `./data_x.jsonl`"),
+        ("pack-report", "raise `max_seqlen_per_dp_cp_rank`", "raise `--max-seqlen-per-dp-cp-rank`"),
+        ("info", "open it with `multimodal=True`", "open it with `--multimodal`"),
+        ("info", "read them with `IndexedDataset(prefix, multimodal=True)`", "read them with `--multimodal`"),
+        ("info", "open it with `multimodal=False`", "open it without `--multimodal`"),
+        ("plan", 'such as `split="99,1,0"`', "such as `--split 99,1,0`"),
+        ("plan", "made without `append_eod`", "made without `tokenloom preprocess --append-eod`"),
+        ("prepare-cache", "`mmap_bin_files=False` reads it", "`--no-mmap-bin-files` reads it"),
+        ("merge", REPLACE, "choose another output, or replace it with `--overwrite`"),
+        ("stream", REPLACE, "choose another output"),
+        ("show", f"tokenize again, or {USE}", "tokenize again, or use that one"),
+        ("prepare-cache", USE, "use that one; `--set allow_tokenizer_mismatch=true` reads them"),
+        ("show", "`allow_tokenizer_mismatch=True` reads them", None),
+    ],
+)
+def test_settings_become_options_of_the_command(command, hint, told):
+    assert hint_in_options(hint, parser_of(command)) == told
+
+
+def test_an_error_says_where_more_stands():
+    error = ConfigError("`window_policy` is 3", hint="such as `window_policy=concat`")
+    assert error_lines(error, parser_of("plan")) == (
+        "error: `--window-policy` is 3\nhint: such as `--window-policy concat`\n"
+        "more: docs/troubleshooting.md#configerror"
+    )
+
+
+def test_warnings_have_no_file_and_no_source(capsys):
+    with warnings_in_options(parser_of("plan")):
+        warned = IgnoredSettingWarning("`window_policy` is\x1b[2J ignored")
+        text = warnings.formatwarning(warned, IgnoredSettingWarning, "file.py", 3, "source")
+        logging.getLogger("tokenloom.indexed").warning("`%s` is slow", "path_to_cache")
+        logging.getLogger("tokenloom.indexed").info("not said")
+    assert text == "warning: `--window-policy` is\\x1b[2J ignored\n"
+    assert capsys.readouterr().err == "warning: `path_to_cache` is slow\n"
+
+
+class Terminal:
+    """A terminal, and what was written to it."""
+
+    def __init__(self) -> None:
+        self.master, slave = pty.openpty()
+        self.stream: TextIO = os.fdopen(slave, "w", encoding="utf-8")
+
+    def written(self) -> str:
+        """Returns what was written since the last call."""
+        found = b""
+        while select.select([self.master], [], [], 0)[0]:
+            found += os.read(self.master, 1 << 16)
+        return found.decode().replace("\r\n", "\n")
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    opened = Terminal()
+    yield opened
+    opened.stream.close()
+    os.close(opened.master)
+
+
+def bytes_task(description: str, done: int, total: int | None = None, *notes: str) -> Task:
+    made = Task(description, Amounts("bytes", 0, total))
+    made.tell(done, total=total, notes=notes)
+    return made
+
+
+def shown(text: str) -> list[str]:
+    """Returns what stood on the changing line, one after the other, without what moves the cursor."""
+    lines = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]|\r", "\n", text).split("\n")
+    return [line for line, _ in itertools.groupby(filter(None, lines))]
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_a_line_fits_the_terminal(terminal, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    reporter = TerminalReporter(terminal.stream)
+    job = bytes_task("preprocess", 1_200_000_000, 2_800_000_000, "12 rejected", "shards 4 of 11")
+    job.started -= 60
+    reporter.look([job], [])
+    [text] = shown(terminal.written())
+    reporter.hide()
+    whole = "preprocess: 42 % (1.2 of 2.8 GB), 1 min 20 s left, 20 MB/s, 12 rejected, shards 4 of 11"
+    assert text == (whole if width == 200 else whole[: width - 1] + "…")
+
+
+def test_a_line_changes_in_its_place_and_goes(terminal):
+    reporter = TerminalReporter(terminal.stream, clock=lambda: 0.0)
+    merge = bytes_task("merge", 0)
+    reporter.look([merge], [])
+    merge(1000)
+    reporter.look([merge], [])
+    print("warning: odd", file=sys.stderr)
+    reporter.end(merge, is_complete=True)
+    written = terminal.written()
+    assert shown(written) == ["merge: 0 bytes", "merge: 1 kB", "warning: odd", "merge: 1 kB"]
+    assert written.endswith("\x1b[2K")  # the line is gone
+    reporter.look([], [])
+    assert terminal.written() == ""
+
+
+def test_a_wait_stays_on_the_screen(terminal, capsys):
+    reporter = TerminalReporter(terminal.stream)
+    wait = Wait("an answer of `http://a:secret@b`", "AWS_ENDPOINT_URL names it")
+    wait.started -= 6
+    reporter.look([], [wait])
+    reporter.look([], [wait])
+    assert capsys.readouterr().err == "waiting for an answer of `http://…@b` for 6 s (AWS_ENDPOINT_URL names it)\n"
