@@ -9,7 +9,7 @@ import sys
 import pytest
 from tests.support import write_corpus
 
-from tokenloom.distributed.building import agree, build_together
+from tokenloom.distributed.building import Build, do_together
 from tokenloom.distributed.ranks import current_ranks
 from tokenloom.errors import ConfigError
 
@@ -144,7 +144,9 @@ def test_a_long_cause_is_cut(run):
 
 def test_a_failing_choice_fails_on_all_ranks(run):
     outcomes = run("fail_to_choose")
-    assert all("failed in choosing who builds: ZeroDivisionError: no idea" in message for _, message in outcomes.errors)
+    assert all(
+        "failed in choosing who builds (auto): ZeroDivisionError: no idea" in message for _, message in outcomes.errors
+    )
 
 
 def test_after_a_failure_the_same_ranks_may_try_again(run):
@@ -259,12 +261,12 @@ def test_ranks_with_other_batches_are_named(run):
 def test_without_torch_distributed_work_is_called_and_torch_stays_away(tmp_path):
     code = (
         "import sys\n"
-        "from tokenloom.distributed.building import agree\n"
-        "from tokenloom.distributed.building import build_together\n"
+        "from tokenloom.distributed.building import Build, do_together\n"
         "from tokenloom.distributed.ranks import current_ranks\n"
         "assert current_ranks() is None\n"
-        "agree('the colour', 'blue')\n"
-        "print(build_together(lambda: 'built', folder='nowhere', builders='node'), 'torch' in sys.modules)\n"
+        "do_together('painting', lambda: 'blue')\n"
+        "build = Build(work=lambda: 'built', folder='nowhere', builders='node')\n"
+        "print(build.together(), 'torch' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert (done.stdout, done.stderr) == ("built False\n", "")
@@ -277,15 +279,15 @@ def test_alone_errors_come_as_they_are():
 
     assert current_ranks() is None
     with pytest.raises(KeyError, match="missing"):
-        build_together(work, folder=None)
+        Build(work=work, folder=None).together()
     with pytest.raises(KeyError, match="missing"):
-        agree("the colour", work)
-    assert build_together(work, folder=None, is_built_on_rank=lambda: False) is None
+        do_together("painting", work)
+    assert Build(work=work, folder=None, is_built_on_rank=lambda: False).together() is None
 
 
 def test_builders_are_checked():
     with pytest.raises(ConfigError, match="expected builders to be 'auto', 'rank0' or 'node', found 'all'"):
-        build_together(lambda: 1, folder=None, builders="all")
+        Build(work=lambda: 1, folder=None, builders="all").together()
 
 
 # --- the builder of datasets ------------------------------------------------------------------------------------------

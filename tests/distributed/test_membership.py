@@ -8,7 +8,7 @@ from operator import itemgetter
 import numpy as np
 import pytest
 
-from tokenloom.distributed.building import Do, build_steps
+from tokenloom.distributed.building import Build
 from tokenloom.distributed.meeting import Attempt, error_of, report_of
 from tokenloom.distributed.membership import Membership
 from tokenloom.distributed.ranks import Ranks
@@ -86,19 +86,16 @@ class Simulated:
         self.is_awake = self.is_alive = True
         self.leaves = False
         """Whether its process ends once it has built."""
-        self._steps = build_steps(
-            lambda: world.work(self),
+        self._rounds = Build(
+            work=lambda: world.work(self),
             look=lambda: world.look(self),
-            is_built_on_rank=lambda: True,
             folder="cache",
             builders="rank0",
-            describe=lambda _: {},
-        )
-        self._step, self._busy_until = None, None
+        ).rounds()
+        self._round, self._busy_until = None, None
 
     def start(self):
-        self.member.attend("looking for what is built")
-        self._advance(lambda: next(self._steps))
+        self._advance(lambda: next(self._rounds))
 
     def run(self):
         """Goes on as far as it can without hearing more."""
@@ -113,27 +110,25 @@ class Simulated:
             self.is_alive = False
 
     def _go_on(self):
-        if isinstance(self._step, Do):
-            if self._busy_until is None:
-                self.member.attend(self._step.step)
-                self._busy_until = self.world.now + self.world.seconds_of(self, self._step)
+        if self._busy_until is not None:
             if self.world.now < self._busy_until:
                 return False
-            self._busy_until, attempt = None, Attempt(self._step.call)
-            self._advance(lambda: self._steps.send(attempt))
+            self._busy_until, attempt = None, Attempt(self._round.work)
+            self.member.answer, self.member.decide = None, self._round.decide
+            self.member.report = report_of(self._round.step, self.host, attempt)
             return True
         answer = self.member.verdict if self.member.answer is None else self.member.answer
         if answer is None:
             return False
         if "failure" in answer:
-            self._advance(lambda: self._steps.throw(error_of(answer)))
+            self._advance(lambda: self._rounds.throw(error_of(answer)))
         else:
-            self._advance(lambda: self._steps.send(answer))
+            self._advance(lambda: self._rounds.send(answer))
         return True
 
     def _advance(self, go):
         try:
-            self._step = go()
+            self._round = go()
         except StopIteration as end:
             self.outcome = end.value
             self.member.step = None
@@ -141,10 +136,8 @@ class Simulated:
             self.outcome = error
             self.member.step = None
         else:
-            if not isinstance(self._step, Do):
-                self.member.attend(self._step.step)
-                self.member.answer, self.member.decide = None, self._step.decide
-                self.member.report = report_of(self._step.step, self.host, self._step.record, self._step.attempt)
+            self.member.attend(self._round.step)
+            self._busy_until = self.world.now + self.world.seconds_of(self, self._round)
 
 
 class World:
@@ -166,8 +159,8 @@ class World:
         self.built = True
         return "built"
 
-    def seconds_of(self, rank, step):
-        return self.build_seconds if step.step == "the build" else 0.0
+    def seconds_of(self, rank, each):
+        return self.build_seconds if each.step == "the build" and rank.rank == 0 else 0.0
 
     def run(self, until):
         while self.now < until and any(rank.is_alive and rank.outcome is None for rank in self.ranks):
@@ -342,6 +335,7 @@ def test_a_verdict_counts_although_the_leader_answers_right_after_it():
         each.advance(0.0)
     member.leave("KeyboardInterrupt")
     leader.advance(0.0)
+    member.advance(0.0)
     assert leader.verdict == member.verdict
     assert leader.verdict["message"] == "rank 0 on `a` (pid 0) ended during the build: KeyboardInterrupt"
 
@@ -371,7 +365,7 @@ def test_the_leader_knows_for_whom_it_waits():
     assert (leader.unreported, leader.step) == ([0], "the build")
 
 
-def test_rank_0_is_awaited_until_others_have_read_what_it_has():
+def test_rank_0_takes_an_outcome_when_others_have_read_it():
     zero, one, leader = members(60, 60, 60)
     for member in (zero, one, leader):
         member.attend("the build")
@@ -379,12 +373,23 @@ def test_rank_0_is_awaited_until_others_have_read_what_it_has():
     for member in (zero, one, leader, zero):
         member.report = {"step": "the build"}
         member.advance(0.1)
-    zero.step = None
-    zero.advance(0.2)
-    assert (zero.answer, zero.is_awaited) == ({}, True)
+    assert (zero.answer, leader.answer) == (None, {})
     one.advance(0.2)
-    zero.advance(0.3)
-    assert (one.answer, zero.is_awaited) == ({}, False)
+    zero.advance(0.2)
+    assert (zero.answer, one.answer) == ({}, {})
+
+
+def test_rank_0_does_not_wait_for_ever_for_a_rank_that_reads_no_outcome():
+    zero, one, leader = members(60, 60, 60)
+    for member in (zero, one, leader):
+        member.attend("the build")
+    advance(zero, one, leader)
+    for member in (zero, one, leader, zero):
+        member.report = {"step": "the build"}
+        member.advance(0.1)
+    for now in range(1, 4):
+        zero.advance(float(now))
+    assert (zero.answer, one.answer) == ({}, None)
 
 
 def test_whatever_happens_no_rank_waits_for_ever_and_no_two_ranks_disagree(rng):

@@ -33,5 +33,5 @@ def test_what_is_no_time_or_too_short_is_refused(monkeypatch, text):
 
 @pytest.mark.parametrize("seconds", [0, 0.99, -1, float("inf"), float("nan")])
 def test_a_limit_that_a_busy_rank_would_miss_is_refused(seconds):
-    with pytest.raises(ConfigError, match=r"^expected the seconds of silence to be finite and at least 1\.0, found"):
+    with pytest.raises(ConfigError, match=r"^expected the seconds of silence of at least 1, found"):
         tokenloom.set_rank_silence_seconds(seconds)

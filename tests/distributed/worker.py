@@ -26,8 +26,8 @@ from tests.support import StandInTokenizer, make_config, wait_until
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
 import tokenloom
-from tokenloom.distributed.building import agree, build_together, do_together
-from tokenloom.distributed.meeting import Meeting
+from tokenloom.distributed.building import Build, do_together
+from tokenloom.distributed.meeting import Meeting, Round
 from tokenloom.distributed.ranks import HOST_VARIABLE
 from tokenloom.errors import IndexCacheError, TokenloomError
 from tokenloom.loading.digest import check_same_batches
@@ -65,7 +65,13 @@ class Rank(Member):
         return result.read_text()
 
     def build(self, work: Callable[[], Any] | None = None, **options: Any) -> Any:
-        return build_together(work or self.work, folder=os.fspath(self.folder), **options)
+        return Build(work=work or self.work, folder=os.fspath(self.folder), **options).together()
+
+
+def agree(name: str, value: Any) -> None:
+    do_together(
+        f"comparing {name}", value if callable(value) else lambda: value, compare=lambda found: found, name=name
+    )
 
 
 # --- cases: each runs on every rank, and returns or raises what its test looks at ------------------------------------
@@ -81,7 +87,7 @@ def build_in_memory(me: Rank) -> Any:
         me.wait_for(*(f"working-{rank}" for rank in range(me.world_size)))  # all at the same time
         return me.rank
 
-    return build_together(work, folder=None)
+    return Build(work=work, folder=None).together()
 
 
 def build_on_hosts(me: Rank, hosts: str, folders: str, builders: Any = "auto", wanted: Any = (0, 1, 2, 3)) -> Any:
@@ -580,12 +586,12 @@ def digest_of(train: Any) -> Any:
 def steps_of(call: Callable[[], Any]) -> list[str]:
     """Returns the steps at which all ranks met while datasets were built in a call."""
     steps: list[str] = []
-    report = Meeting.report
+    meet = Meeting.meet
 
-    def noting(self: Any, step: str, *arguments: Any) -> Any:
-        steps.append(step)
-        return report(self, step, *arguments)
+    def noting(self: Any, each: Round) -> Any:
+        steps.append(each.step)
+        return meet(self, each)
 
-    with patch.object(Meeting, "report", noting):
+    with patch.object(Meeting, "meet", noting):
         call()
     return [step for step in steps if not step.startswith("comparing")]

@@ -18,7 +18,7 @@ from tests.reference.packing import round_up, sample
 from tests.support import wait_until
 from torch.distributed.device_mesh import init_device_mesh
 
-from tokenloom.distributed.building import agree
+from tokenloom.distributed.building import do_together
 from tokenloom.errors import InputError
 from tokenloom.packing.batch import get_batch_on_this_rank_for_sequence_packing
 from tokenloom.packing.channels import measure_traffic
@@ -254,7 +254,9 @@ class Cursed(torch.Tensor):
 def break_in(me: Rank, run: Run, mode: str, victim: int, how: str, where: str) -> Any:
     """One rank raises, dies or freezes while it reads, or in the middle of the exchange."""
     if how != "raise":
-        agree("the colour", "blue")  # so that all know the process of the victim, and need not wait for it to come
+        do_together(
+            "painting", lambda: "blue"
+        )  # so that all know the process of the victim, and need not wait for it to come
     groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
 
     frozen: list[bool] = []

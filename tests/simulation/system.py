@@ -53,7 +53,7 @@ class Paths:
         self._system = system
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("join", "split", "dirname", "basename", "relpath", "normpath", "splitext"):
+        if name in ("join", "split", "dirname", "basename", "relpath", "normpath", "samestat", "splitext"):
             return getattr(os.path, name)
         raise AttributeError(f"the simulated os.path has no {name}")
 
@@ -320,6 +320,12 @@ class Stream:
     def __init__(self, system: SimulatedOs, descriptor: int) -> None:
         self._system, self._descriptor, self._buffer = system, descriptor, bytearray()
         self.closed = False
+
+    @property
+    def raw(self) -> Stream:
+        """Itself, without what was not flushed, as a fork closes it."""
+        self._buffer.clear()
+        return self
 
     def fileno(self) -> int:
         return self._descriptor

@@ -139,7 +139,7 @@ def deaths_and_silence_are_not_judged(monkeypatch):
 
 def the_last_outcome_counts(monkeypatch):
     def propose(self, outcome):
-        self._store.set(self._key("outcome", self._round), text := membership.json.dumps(outcome))
+        self.store.set(self._key("outcome", self._round), text := membership.json.dumps(outcome))
         self._take(text)
 
     monkeypatch.setattr(membership.Membership, "_propose", propose)

@@ -38,7 +38,7 @@ def group(folder, text, names=NAMES):
 def publish(folder, text, *, replace=True, names=NAMES):
     one = group(folder, text, names)
     with OutputLock(one.key):
-        publish_together([one], replace=replace, durable=False, locked=[one.key])
+        publish_together([one], replace=replace, locked=[one.key])
 
 
 def test_files_appear_together(tmp_path):
@@ -159,7 +159,7 @@ def test_several_groups_die_together(tmp_path, old, step, opened):
     def publish_all(text):
         groups = [group(folder, text) for folder in folders]
         with OutputLock(groups[0].key):  # the second has none
-            publish_together(groups, replace=True, durable=False, locked=[groups[0].key])
+            publish_together(groups, replace=True, locked=[groups[0].key])
 
     def found():
         keys = [str(folder / "data.idx") for folder in first_opened]
@@ -208,7 +208,7 @@ def test_no_reader_undoes_a_group_without_a_lock_of_its_own(tmp_path, monkeypatc
 
     monkeypatch.setattr(publishing, "_finish", finish)
     with OutputLock(groups[0].key):
-        publish_together(groups, replace=False, durable=False, locked=[groups[0].key])
+        publish_together(groups, replace=False, locked=[groups[0].key])
     assert len(seen) == 2
     assert [contents(folder) for folder in folders] == [whole("new")] * 2
 
@@ -260,7 +260,7 @@ def test_a_death_is_recovered_from_under_another_path(tmp_path, monkeypatch, nam
         names = [file.path for file in files[:-1]]
         with OutputLock(name):
             one = FileGroup(key=name, files=files, names=[*names, name])
-            publish_together([one], replace=True, durable=False, locked=[name])
+            publish_together([one], replace=True, locked=[name])
 
     for number in count(0, step):
         publish_there("old")

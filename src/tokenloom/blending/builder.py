@@ -25,7 +25,7 @@ from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.pair_samples import PairSamples, local_index_folder
 from tokenloom.datasets.protocols import pair_of
 from tokenloom.datasets.splits import Split, split_indices, split_range
-from tokenloom.distributed.building import Builders, Description, build_together
+from tokenloom.distributed.building import Build, Builders, Description
 from tokenloom.errors import ConfigError, OversampledError
 from tokenloom.indexed.manifests import ManifestHead, index_start_crc32
 from tokenloom.order.arrays import NotBuiltError, nothing_is_built
@@ -83,7 +83,7 @@ class BlendedMegatronDatasetBuilder:
             the others are one epoch.
         is_built_on_rank: whether this process needs the datasets; None where every process does.
         config: the settings.
-        builders: who builds under `torch.distributed`, see `build_together`.
+        builders: who builds under `torch.distributed`, see `Build`.
 
     Raises:
         ConfigError: an argument is of another type, weights come without a size, or a subclass overrides what nothing
@@ -138,14 +138,15 @@ class BlendedMegatronDatasetBuilder:
         """
         if self.config.fast_cache_load:  # all caches exist: nothing to wait for
             return self._build() if self.is_built_on_rank() else [None] * len(Split)
-        datasets = build_together(
-            self._check_and_build,
+        build = Build(
+            work=self._check_and_build,
             look=self._look if self._looks_first else None,
             is_built_on_rank=self.is_built_on_rank,
             folder=self._folder(),
             builders=self._who_builds(),
             describe=self._describe,
         )
+        datasets = build.together()
         return [None] * len(Split) if datasets is None else datasets
 
     @property

@@ -14,12 +14,14 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from tokenloom.distributed.membership import Decision, Membership, Record, verdict
-from tokenloom.distributed.ranks import SILENCE_VARIABLE, Ranks, name_rank, name_ranks, rank_silence_seconds
+from tokenloom.distributed.ranks import SILENCE_VARIABLE, Ranks, current_ranks, name_ranks, rank_silence_seconds
 from tokenloom.errors import BuildError, DivergenceError, TokenloomError
 from tokenloom.machine import process_namespace, process_start
 from tokenloom.progress import waiting_for
@@ -30,8 +32,6 @@ T = TypeVar("T")
 _TEXT_CHARACTERS = 2000
 _FAREWELL_SECONDS = 0.5
 """How long a rank that ends waits for others to learn of it."""
-_LONGEST_WAIT_SECONDS = 5.0
-"""How long rank 0 waits for others to read an outcome: no longer even where a call of the store does not return."""
 _NOTE_SECONDS = 1.0
 
 
@@ -41,6 +41,25 @@ class ConsequenceError(BuildError):
 
 class ConnectionLostError(ConsequenceError):
     """A collective failed: some rank of the group died, or gave up and closed its connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a rank does next, and reports to all; what comes of it is an answer, or an error on all ranks alike.
+
+    Attributes:
+        step: says in messages what is done; must be the same on all ranks.
+        work: returns what this rank reports. Its error is reported too, and is the cause of the one that is raised.
+        decide: makes the answers from the reports, by rank, or raises; called on the leading rank only.
+    """
+
+    step: str
+    work: Callable[[], Record]
+    decide: Decision
+
+
+Rounds = Generator[Round, Record, T]
+"""The rounds of a rank one after the other, each sent the answer to the one before."""
 
 
 class Attempt(Generic[T]):
@@ -54,39 +73,14 @@ class Attempt(Generic[T]):
         except Exception as error:  # noqa: BLE001  it is raised again, on every rank
             self.error = error
 
-    @property
-    def record(self) -> Record:
-        """What a report says about it: nothing if it went well."""
-        if self.error is None:
-            return {}
-        error = self.error
-        text = error.message if isinstance(error, TokenloomError) else str(error)
-        hint = error.hint if isinstance(error, TokenloomError) else None
-        return {"error": f"{type(error).__name__}: {text}"[:_TEXT_CHARACTERS], "hint": hint and hint[:500]}
 
-
-def all_well(step: str) -> Decision:
-    """Returns the decision that fails all ranks with the cause of the lowest rank that failed, if any did.
-
-    An error that "follows" from that of another rank counts only where there is no other.
-    """
-
-    def decide(records: list[Record]) -> list[Record]:
-        failed = [rank for rank, record in enumerate(records) if "error" in record]
-        failed = [rank for rank in failed if "follows" not in records[rank]] or failed
-        if failed:
-            first = records[failed[0]]
-            others = f" (and {name_ranks(failed[1:])} as well)" if len(failed) > 1 else ""
-            message = f"{name_rank(failed[0], first['host'])} failed in {step}{others}: {first['error']}"
-            raise BuildError(message, hint=first["hint"])
-        return [{} for _ in records]
-
-    return decide
-
-
-def report_of(step: str, host: str, record: Record, attempt: Attempt[Any] | None) -> Record:
-    """Returns all that a rank reports."""
-    return {"step": step, "host": host, **record, **({} if attempt is None else attempt.record)}
+def report_of(step: str, host: str, attempt: Attempt[Record]) -> Record:
+    """Returns all that a rank reports: what its work returned, or its error."""
+    if (error := attempt.error) is None:
+        return {"step": step, "host": host, **(attempt.result or {})}
+    text, hint = (error.message, error.hint) if isinstance(error, TokenloomError) else (str(error), None)
+    told = {"error": f"{type(error).__name__}: {text}"[:_TEXT_CHARACTERS], "hint": hint and hint[:500]}
+    return {"step": step, "host": host, **told, "follows": isinstance(error, ConsequenceError)}
 
 
 def error_of(answer: Record) -> BuildError | DivergenceError:
@@ -96,22 +90,17 @@ def error_of(answer: Record) -> BuildError | DivergenceError:
 
 
 class Meeting:
-    """The steps of all ranks of a process group; see `meeting_of`.
-
-    Args:
-        ranks: this rank.
-    """
+    """The rounds of all ranks of a process group; see `current_meeting`."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._dist = sys.modules["torch.distributed"]
         self._group = weakref.ref(self._dist.group.WORLD)
-        self._ranks = ranks
         process = _this_process(ranks.host)
         self._member = Membership(
             ranks,
             self._connect,
             process=process,
-            is_gone=lambda other: _has_ended(other, process["namespace"]),
+            is_gone=partial(_has_ended, process["namespace"]),
             nonce=secrets.token_hex(8),
             silence_seconds=rank_silence_seconds(),
             now=time.monotonic(),
@@ -123,6 +112,7 @@ class Meeting:
         self._on_loss: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="tokenloom-ranks", daemon=True)
         self._thread.start()
+        atexit.register(self.close, "its process ended")
         threading.Thread(target=self._watch_store, name="tokenloom-store", daemon=True).start()
 
     @property
@@ -131,23 +121,27 @@ class Meeting:
         group = self._group()
         return group is not None and group is self._dist.group.WORLD
 
-    @contextmanager
-    def attended(self, step: str, *, on_loss: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Takes part in a step, within a `with` statement: others may wait for this rank, and it for them.
+    def take(self, rounds: Rounds[T], *, on_loss: Callable[[], None] = lambda: None) -> T:
+        """Takes the rounds of this rank, and returns their result; others may wait for it meanwhile, and it for them.
 
         Args:
-            step: says in messages what is done.
-            on_loss: called from another thread where the meeting ends before the step does, because a rank is lost.
+            rounds: ends with an error where a round fails.
+            on_loss: called where the meeting ends before the rounds do, because a rank is lost; perhaps from another
+                thread, perhaps twice.
 
         Raises:
-            BuildError: the meeting of these ranks has ended before.
+            BuildError: a rank failed or is lost, in these rounds or before.
         """
         if self._member.verdict is not None:
             raise error_of(self._member.verdict)
         self._on_loss = on_loss
         try:
-            self.begin(step)
-            yield
+            each = next(rounds)
+            while True:
+                each = rounds.send(self.meet(each))
+        except StopIteration as end:
+            result: T = end.value
+            return result
         except (BuildError, DivergenceError):
             raise
         except BaseException as error:  # others must not wait for a rank that was interrupted
@@ -158,39 +152,26 @@ class Meeting:
             if self._member.verdict is not None:
                 on_loss()
             self._member.step = None
-            stop = time.monotonic() + _LONGEST_WAIT_SECONDS
-            while self._member.is_awaited and self._thread.is_alive() and time.monotonic() < stop:
-                self._wait()
 
-    def begin(self, step: str) -> None:
-        """Says what this rank does from now on."""
-        self._member.attend(step)
-        self._wake.set()
-
-    def report(self, step: str, record: Record, decide: Decision, attempt: Attempt[Any] | None = None) -> Record:
-        """Returns the answer to this rank's report, or raises what `decide` raised, on all ranks alike.
-
-        Args:
-            step: must be the same on all ranks.
-            record: what this rank reports.
-            decide: makes the answers from the reports, by rank; called on the leading rank only.
-            attempt: what this rank has done; its error is reported, and is the cause of the error that comes back.
-        """
+    def meet(self, each: Round) -> Record:
+        """Returns the answer to what this rank reports after its work; raises where any rank failed, on all alike."""
         member = self._member
-        member.attend(step)
-        member.answer, member.decide = None, decide
-        member.report = report_of(step, self._ranks.host, record, attempt)
+        member.attend(each.step)
+        self._wake.set()
+        attempt = Attempt(each.work)
+        member.answer, member.decide = None, each.decide
+        member.report = report_of(each.step, member.ranks.host, attempt)
         # Only one rank says for whom all wait: a thousand would say the same.
         waiting = waiting_for("other ranks", setting=f"{SILENCE_VARIABLE} bounds their silence")
         with waiting if member.is_leader else nullcontext() as wait:
-            while member.answer is None and member.verdict is None:
+            while (answer := member.verdict if member.answer is None else member.answer) is None:
                 if wait is not None:
                     wait.note = f"{name_ranks(member.unreported)} at {member.step}"
-                self._wait()
-            answer = member.verdict if member.answer is None else member.answer
-        assert answer is not None
+                self._wake.set()
+                self._changed.wait(_NOTE_SECONDS)
+                self._changed.clear()  # the loop looks for news before it waits again
         if "failure" in answer:
-            raise error_of(answer) from (None if attempt is None else attempt.error)
+            raise error_of(answer) from attempt.error
         return answer
 
     def close(self, reason: str) -> None:
@@ -199,12 +180,6 @@ class Meeting:
         self._wake.set()
         if threading.current_thread() is not self._thread:
             self._thread.join(2 * _FAREWELL_SECONDS)
-
-    def _wait(self) -> None:
-        """Waits until the thread has news, or a little."""
-        self._wake.set()
-        self._changed.wait(_NOTE_SECONDS)
-        self._changed.clear()  # news that comes from now on are not missed: the caller looks before it waits again
 
     def _connect(self) -> Any:
         """Returns the store over a connection of its own: torch's calls may hold the other one for long."""
@@ -219,63 +194,53 @@ class Meeting:
     # --- the threads -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        member = self._member
         try:
-            while self._turn():
-                pass
+            while (
+                member.verdict is None and not self._reason and self.is_current and threading.main_thread().is_alive()
+            ):
+                member.advance(time.monotonic())
+                self._num_turns += 1
+                if member.answer is not None or member.step is None:
+                    self._changed.set()
+                if member.verdict is None:
+                    self._wake.wait(member.pause_seconds)
+                self._wake.clear()
         except Exception as error:
             logger.exception("the meeting of ranks broke")
             self._reason = f"{type(error).__name__}: {error}"
         with suppress(RuntimeError):
             self._part()
         self._end()
-        self._member.disconnect()
-
-    def _turn(self) -> bool:
-        """Goes on as far as possible; returns whether there is to be another turn."""
-        member = self._member
-        member.advance(time.monotonic())
-        self._num_turns += 1
-        if member.answer is not None or member.step is None:
-            self._changed.set()
-        if member.verdict is None and (pause := member.pause_seconds) > 0:
-            self._wake.wait(pause)
-        self._wake.clear()
-        stays = self._reason is None and self.is_current and threading.main_thread().is_alive()
-        return stays and member.verdict is None
+        with suppress(AttributeError):  # it may never have been connected
+            del member.store
 
     def _part(self) -> None:
         """Tells other ranks that this one leaves."""
-        member, stop = self._member, time.monotonic() + (0 if self._member.step is None else _FAREWELL_SECONDS)
+        member = self._member
+        stop = time.monotonic() + (0 if member.step is None else _FAREWELL_SECONDS)
         # A group that ends between steps may have taken the store with it, whose client complains in many lines.
-        is_heard = self.is_current or member.step is not None
-        while member.verdict is None and is_heard:
+        while member.verdict is None and (self.is_current or member.step is not None):
             member.leave(self._reason or "its process or its process group ended")
-            is_heard = time.monotonic() < stop
             member.advance(time.monotonic())
-        self._end()
-        while member.is_awaited:
-            time.sleep(member.pause_seconds)
-            member.advance(time.monotonic())
-        self._changed.set()
+            if time.monotonic() > stop:
+                break
+            time.sleep(_FAREWELL_SECONDS / 50)
 
     def _watch_store(self) -> None:
         """Ends the meeting where a call of the store does not return, as where its host is frozen."""
-        member, stuck_seconds, turns, now = self._member, 0.0, -1, time.monotonic()
+        member, turns, num_stuck = self._member, -1, 0
         while not self._is_over.wait(member.beat_seconds):
-            before, now = now, time.monotonic()
-            elapsed = min(now - before, 2 * member.beat_seconds)
-            stuck_seconds = stuck_seconds + elapsed if turns == self._num_turns else 0.0
+            num_stuck = num_stuck + 1 if turns == self._num_turns else 0
             turns = self._num_turns
-            if stuck_seconds > member.silence_seconds and member.step is not None:
+            if num_stuck * member.beat_seconds > member.silence_seconds and member.step is not None:
                 member.judge_stuck_store()
                 self._end()
 
     def _end(self) -> None:
-        if self._is_over.is_set():
-            return
+        member = self._member
         self._is_over.set()
-        if self._member.verdict is None:
-            self._member.verdict = verdict(f"rank {self._ranks.rank} ended its meetings: {self._reason}")
+        member.verdict = member.verdict or verdict(f"rank {member.rank} ended its meetings: {self._reason}")
         self._changed.set()
         self._on_loss()
 
@@ -288,19 +253,21 @@ def _this_process(host: str) -> Record:
     return process
 
 
-def _has_ended(process: Record, namespace: str | None) -> bool:
+def _has_ended(namespace: str | None, process: Record) -> bool:
     """Whether a process is known to have ended: it must be in this namespace."""
     is_beside = namespace is not None and process["namespace"] == namespace
     return is_beside and process_start(process["pid"]) != process["start"]
 
 
 _meeting: Meeting | None = None
-_inherited: list[Meeting] = []
 
 
-def meeting_of(ranks: Ranks) -> Meeting:
-    """Returns the meeting of the process group of the run, made on first use."""
+def current_meeting() -> Meeting | None:
+    """Returns the meeting of the process group of the run, made on first use; None where this process is alone."""
     global _meeting
+    ranks = current_ranks()
+    if ranks is None or ranks.world_size == 1:
+        return None
     if _meeting is None or not _meeting.is_current:
         if _meeting is not None:
             _meeting.close("its process group ended")
@@ -308,18 +275,10 @@ def meeting_of(ranks: Ranks) -> Meeting:
     return _meeting
 
 
-def _close_meeting() -> None:
-    if _meeting is not None:
-        _meeting.close("its process ended")
-
-
-def _forget_meeting() -> None:
-    """Leaves the meeting to the parent; to end its store here would say in a file that the parent has ended."""
+def _leave_to_parent() -> None:
+    """Forgets the meeting in a fork. `atexit` still has it: to end its store would say in a file that all has ended."""
     global _meeting
-    if _meeting is not None:
-        _inherited.append(_meeting)
-        _meeting = None
+    _meeting = None
 
 
-atexit.register(_close_meeting)
-os.register_at_fork(after_in_child=_forget_meeting)
+os.register_at_fork(after_in_child=_leave_to_parent)

@@ -5,9 +5,9 @@ names; a member joins it once the leader lists the nonce that the member wrote, 
 
 | Key | Written by | Value |
 |---|---|---|
-| `hello/R` | member R, once | its nonce |
+| `hello/R` | member R | its nonce |
 | `session` | the leader | the name of the session, and the nonces of members |
-| `S/rank/R` | rank R, at each beat | its process, its step, the last round that it knows, and the number of the beat |
+| `S/rank/R` | rank R, at each beat | its process, its step, the last round that it knows, and when |
 | `S/reports/N` | all | a line from each rank: its report of round N |
 | `S/outcome/N` | the first who proposes one | the leader's answers, or a verdict, which ends the meetings of all |
 
@@ -24,12 +24,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from operator import itemgetter
 from typing import Any
 
 from tokenloom.distributed.ranks import SILENCE_VARIABLE, Ranks, name_rank, name_ranks
 from tokenloom.errors import BuildError, DivergenceError
+from tokenloom.forks import cached_property
 
 Record = dict[str, Any]
 Decision = Callable[[list[Record]], list[Record]]
@@ -51,12 +52,12 @@ _LONGEST_PAUSE_SECONDS = 0.05
 _LOOKS_PER_SECOND = 4000
 """What the host of the store has to serve while all ranks wait."""
 _LOOK_SECONDS = 0.2
-"""How often a rank in a step looks for lost ranks."""
+"""How often a rank in a step looks for lost ranks; less often where it watches many."""
+_RECORDS_PER_SECOND = 5000
 _READING_SECONDS = 1.0
-"""How long others may take to read an outcome."""
+"""How long rank 0 waits for others to read an outcome."""
 _GRACE_SECONDS = 0.5
 """How long the end of a process may take to show after the end of its connections."""
-
 
 _ABSENT = "?"
 """No value of ours."""
@@ -64,17 +65,13 @@ _ABSENT = "?"
 
 @dataclass(slots=True)
 class _Peer:
-    """Another rank that this one watches, and what it last wrote; None until it came."""
+    """Another rank that this one watches, and what it last wrote; nothing until it came."""
 
     rank: int
     heard: float = 0.0
     """When it was last known to live, in seconds of attention."""
     text: str | None = None
-    record: Record | None = None
-
-    @property
-    def name(self) -> str:
-        return f"rank {self.rank}" if self.record is None else name_process(self.rank, self.record)
+    record: Record = field(default_factory=dict)
 
 
 def name_process(rank: int, process: Record) -> str:
@@ -82,10 +79,11 @@ def name_process(rank: int, process: Record) -> str:
     return f"{name_rank(rank, process['host'])} (pid {process['pid']})"
 
 
+@dataclass(eq=False)
 class Membership:
     """The part of one rank; see the module for how to drive it.
 
-    Args:
+    Attributes:
         ranks: this rank.
         connect: returns the store that all ranks of the group share, as torch has them: its methods may raise
             `RuntimeError`, where it is gone, and are called by `advance` and `leave` alone.
@@ -97,50 +95,40 @@ class Membership:
             not there (frozen, suspended, behind a lock) is not counted as silence of others.
     """
 
-    def __init__(
-        self,
-        ranks: Ranks,
-        connect: Callable[[], Any],
-        *,
-        process: Record,
-        is_gone: Callable[[Record], bool],
-        nonce: str,
-        silence_seconds: float,
-        now: float,
-    ) -> None:
-        self.rank: int = ranks.rank
-        self.size: int = ranks.world_size
+    ranks: Ranks
+    connect: Callable[[], Any]
+    _: KW_ONLY
+    process: Record
+    is_gone: Callable[[Record], bool]
+    nonce: str
+    silence_seconds: float
+    now: float
+    step: str | None = None
+    report: Record | None = None
+    decide: Decision = lambda reports: [{} for _ in reports]
+    answer: Record | None = None
+    verdict: Record | None = None
+
+    def __post_init__(self) -> None:
+        """Finds out whom this rank watches."""
+        self.rank, self.size = self.ranks.rank, self.ranks.world_size
         self.is_leader: bool = self.rank == self.size - 1
-        self.silence_seconds = silence_seconds
-        self.beat_seconds: float = min(_LONGEST_BEAT_SECONDS, silence_seconds / _BEATS_PER_SILENCE)
-        self.step: str | None = None
-        self.report: Record | None = None
-        self.decide: Decision = lambda reports: [{} for _ in reports]
-        self.answer: Record | None = None
-        self.verdict: Record | None = None
-        self.is_awaited: bool = False
-        """Whether others may still have to read the last outcome from a store that ends with this rank."""
-        self._connect = connect
-        self._connected: Any = None
-        self._process = process
-        self._is_gone = is_gone
-        self._nonce = nonce
-        self._session = nonce if self.is_leader else None
-        self._nonces: dict[str, str] = {}
-        self._has_greeted = self._is_entering = self._is_reported = False
-        self._round = 1
-        self._num_swept = self._num_beats = 0
-        self._said: tuple[str, int] | None = None
+        self.beat_seconds: float = min(_LONGEST_BEAT_SECONDS, self.silence_seconds / _BEATS_PER_SILENCE)
         watched = range(self.size) if self.is_leader else (self.rank - 1, self.rank + 1, self.size - 1)
         self._peers = {rank: _Peer(rank) for rank in watched if 0 <= rank < self.size and rank != self.rank}
+        self._session = self.nonce if self.is_leader else None
+        self._nonces: dict[str, str] = {}
+        self._is_entering = self._is_reported = False
+        self._round, self._num_swept = 1, 0
+        self._said: tuple[str, int] | None = None
         self._lost_store: tuple[RuntimeError, float] | None = None
-        self._now = now
-        self._attention = self._next_look = self._next_beat = self._next_refresh = self._round_at = 0.0
+        self._outcome: str | None = None
+        self._attention = self._next_look = self._next_beat = self._round_at = self._read_at = 0.0
 
     @property
     def pause_seconds(self) -> float:
         """How long to wait before `advance` is worth another call."""
-        if self.report is None and not (self.is_awaited and self.step is None):
+        if self.report is None:
             return max(0.0, self._next_look - self._attention)
         longest = max(_LONGEST_PAUSE_SECONDS, self.size / _LOOKS_PER_SECOND)
         return min(max((self._attention - self._round_at) / 8, _SHORTEST_PAUSE_SECONDS), longest)
@@ -148,7 +136,7 @@ class Membership:
     @property
     def unreported(self) -> list[int]:
         """The watched ranks that had not reported in this round when they were last heard."""
-        return [p.rank for p in self._peers.values() if p.record is None or p.record["reported"] < self._round]
+        return [p.rank for p in self._peers.values() if p.record.get("reported", 0) < self._round]
 
     # --- what the rank does ------------------------------------------------------------------------------------------
 
@@ -159,11 +147,11 @@ class Membership:
 
     def advance(self, now: float) -> None:
         """Reads and writes what is due, without waiting."""
-        self._attention += min(max(now - self._now, 0.0), 2 * self.beat_seconds)
-        self._now = now
+        self._attention += min(max(now - self.now, 0.0), 2 * self.beat_seconds)
+        self.now = now
         try:
-            if self.is_awaited and (self.step is None or self.verdict is not None):
-                self._await_readers()
+            if self._outcome is not None:
+                self._take(self._outcome)
             if self.verdict is not None:
                 return
             if self._is_entering:
@@ -172,43 +160,40 @@ class Membership:
                 for peer in self._peers.values():
                     peer.heard = self._attention
             if self._lost_store is not None:
-                self._judge_without_store(*self._lost_store)
+                error, since = self._lost_store
+                if not self._judge_deaths() and self._attention > since + _GRACE_SECONDS:
+                    message = f"{_STORE_HOST} died or ended during {self._during}: {str(error).splitlines()[0]}"
+                    self._give_up(message, "look at the logs of these ranks", [0])
                 return
             if self._enter():
                 self._exchange()
             if self.verdict is None and self._attention >= self._next_look:
                 self._look()
         except RuntimeError as error:
-            self.is_awaited = False
             self._lost_store = self._lost_store or (error, self._attention)
 
     def leave(self, reason: str) -> None:
         """Ends the meetings of all, because this rank ends."""
         if self.verdict is None and not self._judge_deaths():
             when = "before this step" if self.step is None else f"during {self.step}"
-            self._give_up(f"{name_process(self.rank, self._process)} ended {when}: {reason}", _DEAD_HINT, [self.rank])
+            self._give_up(f"{name_process(self.rank, self.process)} ended {when}: {reason}", _DEAD_HINT, [self.rank])
 
     # --- the store ---------------------------------------------------------------------------------------------------
 
-    @property
-    def _store(self) -> Any:
-        if self._connected is None:
-            self._connected = self._connect()
-        return self._connected
-
-    def disconnect(self) -> None:
-        """Ends the connection to the store."""
-        self._connected = None
+    @cached_property
+    def store(self) -> Any:
+        """The store, over a connection that is made on first use; deleting this ends it."""
+        return self.connect()
 
     def _read(self, key: str) -> str | None:
         # Of all calls that read, only this one waits neither for a key nor for a second answer of the store.
-        value: str = self._store.compare_set(key, _ABSENT, _ABSENT).decode()
+        value: str = self.store.compare_set(key, _ABSENT, _ABSENT).decode()
         return None if value == _ABSENT else value
 
     def _read_all(self, keys: list[str]) -> list[str]:
         """Returns the values of some keys; none unless all are there."""
-        is_there = bool(keys) and self._store.check(keys)
-        return [value.decode() for value in self._store.multi_get(keys)] if is_there else []
+        is_there = bool(keys) and self.store.check(keys)
+        return [value.decode() for value in self.store.multi_get(keys)] if is_there else []
 
     # --- the session and its rounds ----------------------------------------------------------------------------------
 
@@ -219,18 +204,16 @@ class Membership:
         """Returns whether this rank is in the session of the group; the leader lists the nonces of those that come."""
         if self.is_leader:
             if self._round == 1:
-                missing = [rank for rank, peer in self._peers.items() if peer.record is None]
+                missing = [rank for rank, peer in self._peers.items() if not peer.record]
                 hellos = {str(rank): self._read(f"hello/{rank}") for rank in missing}
                 nonces = self._nonces | {rank: nonce for rank, nonce in hellos.items() if nonce is not None}
                 if nonces != self._nonces:
                     self._nonces = nonces
-                    self._store.set("session", json.dumps({"name": self._session, "nonces": nonces}))
+                    self.store.set("session", json.dumps({"name": self._session, "nonces": nonces}))
         elif self._session is None:
-            if not self._has_greeted:
-                self._has_greeted = True
-                self._store.set(f"hello/{self.rank}", self._nonce)
+            self.store.set(f"hello/{self.rank}", self.nonce)
             session = json.loads(self._read("session") or "{}")
-            if session.get("nonces", {}).get(str(self.rank)) == self._nonce:
+            if session.get("nonces", {}).get(str(self.rank)) == self.nonce:
                 self._session = session["name"]
         return self._session is not None
 
@@ -238,11 +221,10 @@ class Membership:
         """Reports, and takes the outcome of the round."""
         if self.report is not None and not self._is_reported:
             line = json.dumps([self.rank, self.report]) + "\n"
-            self._store.append(self._key("reports", self._round), line)
+            self.store.append(self._key("reports", self._round), line)
             self._is_reported, self._round_at = True, self._attention
-        lines: list[str] = []
-        if self.is_leader and self._is_reported:
-            lines = (self._read(self._key("reports", self._round)) or "").splitlines()
+        text = self._read(self._key("reports", self._round)) if self.is_leader and self._is_reported else None
+        lines = (text or "").splitlines()
         if len(lines) == self.size:
             reports = [report for _, report in sorted(map(json.loads, lines), key=itemgetter(0))]
             texts = [json.dumps(answer) for answer in decided(reports, self.decide)]
@@ -250,17 +232,21 @@ class Membership:
             self._propose({"answers": [json.loads(text) for text in numbers], "of": [numbers[text] for text in texts]})
         elif (self._is_reported and not self.is_leader) or self._attention >= self._next_look:
             text = self._read(self._key("outcome", self._round))
-            if text is not None:
+            if text is not None and self._outcome is None:
                 self._take(text)
         self._beat()
 
     def _propose(self, outcome: Record) -> None:
-        self._take(self._store.compare_set(self._key("outcome", self._round), "", json.dumps(outcome)).decode())
+        self._take(self.store.compare_set(self._key("outcome", self._round), "", json.dumps(outcome)).decode())
 
     def _take(self, text: str) -> None:
-        """Takes the outcome of this round."""
+        """Takes the outcome of this round; rank 0, with which the store often ends, once others have read it."""
+        if self._outcome is None:
+            self._outcome, self._read_at = text, self._attention
         outcome = json.loads(text)
-        self.is_awaited, self._round_at = self.rank == 0 and self.step is not None, self._attention
+        if self.rank == 0 and self.step is not None and self._is_awaited(outcome):
+            return
+        self._outcome, self._round_at = None, self._attention
         self._is_reported = False
         self._round += 1
         if "verdict" in outcome:
@@ -270,12 +256,15 @@ class Membership:
             self.report = None
             self.answer = outcome["answers"][outcome["of"][self.rank]]
 
-    def _await_readers(self) -> None:
-        """Finds out on rank 0, with which the store may end, whether others have read what it has."""
-        lost = () if self.verdict is None else self.verdict["lost"]
-        found = self._read_all([self._key("rank", rank) for rank in range(self.size) if rank not in lost])
-        is_read = bool(found) and all(json.loads(text)["round"] >= self._round for text in found)
-        self.is_awaited = not is_read and self._attention < self._round_at + _READING_SECONDS
+    def _is_awaited(self, outcome: Record) -> bool:
+        """Whether others have still to read an outcome; not for long."""
+        lost = outcome["verdict"]["lost"] if "verdict" in outcome else []
+        keys = [self._key("rank", rank) for rank in range(1, self.size) if rank not in lost]
+        with suppress(RuntimeError):  # it counts although the store is gone
+            found = self._read_all(keys)
+            is_read = len(found) == len(keys) and all(json.loads(text)["round"] > self._round for text in found)
+            return not is_read and self._attention < self._read_at + _READING_SECONDS
+        return False
 
     # --- signs of life -----------------------------------------------------------------------------------------------
 
@@ -286,36 +275,29 @@ class Membership:
             doing = f"it waited for others in {self.step}" if self._is_reported else f"it was at {self.step}"
         if (doing, self._round) != self._said or self._attention >= self._next_beat:
             self._said, self._next_beat = (doing, self._round), self._attention + self.beat_seconds
-            self._num_beats += 1
             reported = self._round if self._is_reported else self._round - 1
-            record = {"doing": doing, "round": self._round, "reported": reported, "beat": self._num_beats}
-            self._store.set(self._key("rank", self.rank), json.dumps(self._process | record))
+            record = {"doing": doing, "round": self._round, "reported": reported, "beat": self._attention}
+            self.store.set(self._key("rank", self.rank), json.dumps(self.process | record))
 
     def _look(self) -> None:
         """Reads what watched ranks say, and concludes in a step who is lost."""
         is_idle = self.step is None
-        self._next_look = self._attention + (self.beat_seconds / 2 if is_idle else _LOOK_SECONDS)
-        if self._session is not None:
-            while self.is_leader and self._num_swept < self._round - 2:  # keys of rounds that all have left
-                self._num_swept += 1
-                for name in ("reports", "outcome"):
-                    self._store.delete_key(self._key(name, self._num_swept))
-            if not is_idle:
-                self._refresh()
+        busy_seconds = max(_LOOK_SECONDS, len(self._peers) / _RECORDS_PER_SECOND)
+        self._next_look = self._attention + (self.beat_seconds / 2 if is_idle else busy_seconds)
+        while self.is_leader and self._num_swept < self._round - 2:  # keys of rounds that all have left
+            self._num_swept += 1
+            for name in ("reports", "outcome"):
+                self.store.delete_key(self._key(name, self._num_swept))
+        if self._session is not None and not is_idle:
+            lines = {r: self._read(self._key("rank", r)) for r, peer in self._peers.items() if not peer.record}
+            known = [rank for rank in self._peers if rank not in lines]
+            lines |= dict(zip(known, self._read_all([self._key("rank", rank) for rank in known]), strict=False))
+            for rank, text in lines.items():
+                peer = self._peers[rank]
+                if text is not None and text != peer.text:
+                    peer.text, peer.record, peer.heard = text, json.loads(text), self._attention
         if not is_idle and not self._judge_deaths():
             self._judge_silence()
-
-    def _refresh(self) -> None:
-        texts = {r: self._read(self._key("rank", r)) for r, peer in self._peers.items() if peer.record is None}
-        if self._attention >= self._next_refresh:
-            self._next_refresh = self._attention + self.beat_seconds / 2
-            known = [rank for rank in self._peers if rank not in texts]
-            found = self._read_all([self._key("rank", rank) for rank in known])
-            texts |= dict(zip(known, found, strict=False))
-        for rank, text in texts.items():
-            peer = self._peers[rank]
-            if text is not None and text != peer.text:
-                peer.text, peer.record, peer.heard = text, json.loads(text), self._attention
 
     # --- conclusions -------------------------------------------------------------------------------------------------
 
@@ -325,9 +307,9 @@ class Membership:
 
     def _judge_deaths(self) -> bool:
         """Concludes if a watched process has ended; returns whether one has."""
-        gone = [peer for peer in self._peers.values() if peer.record is not None and self._is_gone(peer.record)]
+        gone = [peer for peer in self._peers.values() if peer.record and self.is_gone(peer.record)]
         if gone:
-            names = ", ".join(peer.name for peer in gone)
+            names = ", ".join(name_process(peer.rank, peer.record) for peer in gone)
             self._give_up(f"{names} died or ended during {self._during}", _DEAD_HINT, [peer.rank for peer in gone])
         return bool(gone)
 
@@ -337,20 +319,18 @@ class Membership:
         if max(silences.values() if self.is_leader else [silences[self.size - 1]]) <= self.silence_seconds:
             return
         silent = [peer for rank, peer in self._peers.items() if silences[rank] > self.silence_seconds / 2]
-        if self._session is None:  # which only the leader could give
-            silent = [self._peers[self.size - 1]]
+        silent = silent if self._session else [self._peers[self.size - 1]]  # which alone could give one
         phrases = [
-            f"{peer.name} has been silent for {silences[peer.rank]:.1f} s during {self._during}; when last heard, "
-            f"{peer.record['doing']}"
+            f"{name_process(peer.rank, peer.record)} has been silent for {silences[peer.rank]:.1f} s during "
+            f"{self._during}; when last heard, {peer.record['doing']}"
             for peer in silent
-            if peer.record is not None
+            if peer.record
         ]
-        absent = [peer.rank for peer in silent if peer.record is None]
+        absent = [peer.rank for peer in silent if not peer.record]
         if absent:
-            have = "has" if len(absent) == 1 else "have"
+            come = f"{'has' if len(absent) == 1 else 'have'} not come to {self._during}"
             longest = max(silences[rank] for rank in absent)
-            lack = f"{have} not come to {self._during} within {longest:.1f} s, nor given a sign of life"
-            phrases.append(f"{name_ranks(absent)} {lack}")
+            phrases.append(f"{name_ranks(absent)} {come} within {longest:.1f} s, nor given a sign of life")
         hint = _FROZEN_HINT.format(self.silence_seconds)
         self._give_up("; ".join(phrases[-_LARGEST_NUMBER_SHOWN:]), hint, [peer.rank for peer in silent])
 
@@ -358,12 +338,6 @@ class Membership:
         """Concludes that the store does not answer; for whoever sees that `advance` does not return."""
         message = f"{_STORE_HOST} has not answered for {self.silence_seconds:.1f} s during {self._during}"
         self.verdict = verdict(message, _FROZEN_HINT.format(self.silence_seconds))
-
-    def _judge_without_store(self, error: RuntimeError, since: float) -> None:
-        """Concludes that the store is gone; names the rank that ended, where its process shows that."""
-        if not self._judge_deaths() and self._attention > since + _GRACE_SECONDS:
-            message = f"{_STORE_HOST} died or ended during {self._during}: {str(error).splitlines()[0]}"
-            self._give_up(message, "look at the logs of these ranks", [0])
 
     def _give_up(self, message: str, hint: str, lost: Sequence[int]) -> None:
         """Proposes to end the meetings of all; ends those of this rank where it cannot reach the others."""
@@ -383,19 +357,30 @@ def verdict(message: str, hint: str | None = None, lost: Sequence[int] = ()) -> 
 def decided(reports: list[Record], decide: Decision) -> list[Record]:
     """Returns the answers to the reports of all ranks; a decision to fail is one to each."""
     try:
-        _check_steps(reports)
+        _check(reports)
         return decide(reports)
     except (BuildError, DivergenceError) as error:
         failure = {"failure": type(error).__name__, "message": error.message, "hint": error.hint}
         return [failure] * len(reports)
 
 
-def _check_steps(reports: Sequence[Record]) -> None:
+def _check(reports: list[Record]) -> None:
+    """Fails all ranks that are at different steps, or with the cause of the lowest rank that failed.
+
+    An error that "follows" from that of another rank counts only where there is no other.
+    """
     steps = holders_of([report["step"] for report in reports])
     if len(steps) > 1:
         found = ", ".join(f"{name_ranks(ranks)} at {step!r}" for step, ranks in list(steps.items())[:8])
         message = f"ranks are at different steps: {found}"
         raise DivergenceError(message, hint="all ranks must build the same datasets in the same order")
+    failed = [rank for rank, report in enumerate(reports) if "error" in report]
+    failed = [rank for rank in failed if not reports[rank]["follows"]] or failed
+    if failed:
+        first = reports[failed[0]]
+        others = f" (and {name_ranks(failed[1:])} as well)" if len(failed) > 1 else ""
+        message = f"{name_rank(failed[0], first['host'])} failed in {first['step']}{others}: {first['error']}"
+        raise BuildError(message, hint=first["hint"])
 
 
 def holders_of(values: Sequence[str | None]) -> dict[str, list[int]]:

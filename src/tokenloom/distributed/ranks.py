@@ -5,7 +5,6 @@ torch counts as there only where the program has initialised `torch.distributed`
 
 from __future__ import annotations
 
-import math
 import os
 import socket
 import sys
@@ -13,8 +12,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tokenloom.errors import ConfigError
 from tokenloom.machine import boot_id
+from tokenloom.numbers import checked_number
 
 HOST_VARIABLE = "TOKENLOOM_HOST_IDENTITY"
 """The environment variable that replaces the identity of this host, for tests and for hosts that look alike."""
@@ -42,12 +41,10 @@ def current_ranks() -> Ranks | None:
     dist = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_available() or not dist.is_initialized():
         return None
-    host = os.environ.get(HOST_VARIABLE)
-    if not host:
-        boot = ""
-        with suppress(OSError):  # only Linux has it
-            boot = boot_id()
-        host = f"{socket.gethostname()}/{boot}"
+    host = socket.gethostname()
+    with suppress(OSError):  # only Linux has it
+        host += f"/{boot_id()}"
+    host = os.environ.get(HOST_VARIABLE) or host
     return Ranks(rank=dist.get_rank(), world_size=dist.get_world_size(), host=host)
 
 
@@ -87,7 +84,11 @@ def set_rank_silence_seconds(seconds: float | None) -> None:
         >>> set_rank_silence_seconds(None)
     """
     global _silence_seconds
-    _silence_seconds = None if seconds is None else _checked(seconds, "the seconds of silence")
+    _silence_seconds = (
+        None
+        if seconds is None
+        else checked_number("the seconds of silence", seconds, at_least=_SHORTEST_SILENCE_SECONDS)
+    )
 
 
 def rank_silence_seconds() -> float:
@@ -98,19 +99,7 @@ def rank_silence_seconds() -> float:
     """
     if _silence_seconds is not None:
         return _silence_seconds
-    text = os.environ.get(SILENCE_VARIABLE)
-    if text is None:
-        return _DEFAULT_SILENCE_SECONDS
-    try:
-        seconds = float(text)
-    except ValueError:
-        message = f"expected a number of seconds in `{SILENCE_VARIABLE}`, found {text!r}"
-        raise ConfigError(message) from None
-    return _checked(seconds, f"`{SILENCE_VARIABLE}`")
-
-
-def _checked(seconds: float, name: str) -> float:
-    if not _SHORTEST_SILENCE_SECONDS <= seconds < math.inf:
-        message = f"expected {name} to be finite and at least {_SHORTEST_SILENCE_SECONDS}, found {seconds!r}"
-        raise ConfigError(message, hint="ranks that live are silent for shorter times too")
-    return float(seconds)
+    value: str | float = os.environ.get(SILENCE_VARIABLE, _DEFAULT_SILENCE_SECONDS)
+    with suppress(ValueError):
+        value = float(value)
+    return checked_number(f"`{SILENCE_VARIABLE}`", value, at_least=_SHORTEST_SILENCE_SECONDS)

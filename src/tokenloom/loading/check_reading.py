@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.datasets.protocols import order_of
-from tokenloom.distributed.meeting import Attempt, all_well, meeting_of
+from tokenloom.distributed.meeting import Round, Rounds, current_meeting
 from tokenloom.distributed.membership import Decision, Record
-from tokenloom.distributed.ranks import current_ranks, name_ranks
+from tokenloom.distributed.ranks import name_ranks
 from tokenloom.errors import ConfigError, DivergenceError
 from tokenloom.kernels import DigestSums
 from tokenloom.loading.digest import (
@@ -395,15 +395,10 @@ def _hex(sums: NDArray[np.uint64]) -> str:
 
 def _meet(step: str, work: Callable[[], Record], decide: Decision) -> Record:
     """Returns the answer to what this rank reports, of all ranks; alone, of this one."""
-    ranks = current_ranks()
-    if ranks is None or ranks.world_size == 1:
+    if (meeting := current_meeting()) is None:
         return decide([work()])[0]
 
-    def decide_if_well(records: list[Record]) -> list[Record]:
-        all_well(step)(records)
-        return decide(records)
+    def rounds() -> Rounds[Record]:
+        return (yield Round(step, work, decide))
 
-    meeting = meeting_of(ranks)
-    with meeting.attended(step):
-        attempt = Attempt(work)
-        return meeting.report(step, attempt.result or {}, decide_if_well, attempt)
+    return meeting.take(rounds())

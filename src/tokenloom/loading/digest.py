@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets.protocols import Composed, KnowsLengths, Positions
 from tokenloom.datasets.shortcuts import batch_of, makes_batches, sample_of
-from tokenloom.distributed.building import agree
+from tokenloom.distributed.building import do_together
 from tokenloom.errors import ConfigError
 from tokenloom.kernels import DigestSums, digest_tokens
 from tokenloom.loading.read_ahead import Batch, announce_ahead
@@ -334,8 +334,10 @@ def check_same_batches(dataset: Any, *, num_samples: int = 64, name: str = "the 
         BuildError: a rank failed to read them, or died.
     """
 
-    def digest() -> str:
+    def digest() -> str | None:
+        if dataset is None:
+            return None
         first = digest_of_samples(dataset, range(min(num_samples, len(dataset))))
         return f"{len(dataset)} samples, {first[:16]}"
 
-    agree(name, None if dataset is None else digest)
+    do_together(f"comparing {name}", digest, compare=lambda found: found, name=name)

@@ -11,6 +11,7 @@ import json
 import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal, TypeVar
@@ -37,7 +38,6 @@ from tokenloom.run.toml_file import (
     weight_of,
 )
 from tokenloom.storage.addresses import can_be_path, is_remote, parse_address
-from tokenloom.storage.atomic import identity_at
 from tokenloom.storage.publishing import journal_path, recover
 from tokenloom.storage.secrets import admit
 from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
@@ -488,16 +488,23 @@ def read_locked(path: str) -> RunLock | None:
     key = lock_path(path)
     while True:
         recover(key)
-        before = identity_at(key)
+        before = _identity_at(key)
         try:
             lock = read_lock_if_there(key)
             if lock is not None:
                 _check_unchanged(path, lock)
         except (ConfigError, OSError):
-            if identity_at(key) == before and not os.path.lexists(journal_path(key)):
+            if _identity_at(key) == before and not os.path.lexists(journal_path(key)):
                 raise  # else another process replaced both meanwhile
         else:
             return lock
+
+
+def _identity_at(path: str) -> tuple[int, int] | None:
+    with suppress(FileNotFoundError):
+        found = os.lstat(path)
+        return found.st_ino, found.st_ctime_ns
+    return None
 
 
 def _check_unchanged(path: str, lock: RunLock) -> None:

@@ -13,16 +13,14 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, Self
+from io import BufferedRandom
+from typing import Self
 
 from tokenloom.errors import StorageError, TokenloomError
 
 _LOGGER = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 1 << 20
-
-_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
-"""What filesystems answer that have no hard links, or none between these two places."""
 
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR)
 """What filesystems answer that do not sync folders, and folders that may be written and not be opened."""
@@ -58,29 +56,23 @@ class PendingFile:
         path: where the file will be.
         durable: whether it survives a loss of power once published. Without, it is much cheaper, and after such a loss
             may hold anything: for what can be checked and made again.
-        second_name_of: an existing file, to which this becomes another hard link, instead of a new file.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], *, durable: bool = True, second_name_of: str | None = None
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, durable: bool = True) -> None:
         self.path: str = os.fspath(path)
         self.is_durable = durable
         self._owner = os.getpid()
-        self._stream: IO[bytes] | None = None
+        self._stream: BufferedRandom | None = None
         self._hidden_path: str | None = None
         folder, name = os.path.split(self.path)
         shown = os.path.join(folder, name.removeprefix("."))
         hidden = hidden_path(shown, f"{os.getpid()}-{secrets.token_hex(4)}.tmp")
         with storage_errors("create", self.path):
-            if second_name_of is not None:
-                os.link(second_name_of, hidden)
-            mode = "x+b" if second_name_of is None else "rb"
-            self._stream = open(hidden, mode, buffering=_BUFFER_BYTES)  # noqa: SIM115 - closed later
+            self._stream = open(hidden, "x+b", _BUFFER_BYTES)  # type: ignore[assignment]  # noqa: SIM115 - closed later
         self._hidden_path = hidden
 
     @property
-    def stream(self) -> IO[bytes]:
+    def stream(self) -> BufferedRandom:
         """The open binary stream; writing to it after `seal`, `publish` or `discard` is an error."""
         if self._stream is None:
             raise self._ended()
@@ -142,14 +134,12 @@ class PendingFile:
         """Removes what was written; harmless when repeated, and in a forked child (which does not own it)."""
         stream, self._stream = self._stream, None
         hidden, self._hidden_path = self._hidden_path, None
-        if os.getpid() != self._owner:
-            if stream is not None:
-                _forget(stream)
-            return
+        is_ours = os.getpid() == self._owner
         if stream is not None:
-            with suppress(OSError):
-                stream.close()  # flushing what is left can fail on a full disk; the file goes away anyhow
-        if hidden is not None:
+            with suppress(OSError):  # flushing what is left can fail on a full disk; the file goes away anyhow
+                # What the parent had buffered must not reach the file a second time.
+                (stream if is_ours else stream.raw).close()
+        if hidden is not None and is_ours:
             remove_leftover(hidden)
 
     def __enter__(self) -> Self:
@@ -164,19 +154,6 @@ class PendingFile:
     def __del__(self) -> None:
         if hasattr(self, "_hidden_path"):
             self.discard()
-
-
-def pending_link(source: str, path: str) -> PendingFile | None:
-    """Returns a second name for a local file, to be published; None where the filesystem has no hard links there.
-
-    Once it is published, either name may go.
-    """
-    try:
-        return PendingFile(path, second_name_of=source)
-    except StorageError as error:
-        if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_LINKS:
-            return None
-        raise
 
 
 def publish_bytes(path: str, data: bytes, *, durable: bool = False) -> None:
@@ -199,14 +176,6 @@ def remove_pending(prefixes: Iterable[str], *, process: int | str) -> None:
                 for path in paths:
                     if path.startswith(starts) and re.search(rf"\.{process}-[0-9a-f]{{8}}\.tmp$", path):
                         os.unlink(path)
-
-
-def _forget(stream: IO[bytes]) -> None:
-    """Closes a forked child's copy: what the parent had buffered must not reach the file a second time."""
-    with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), stream.fileno(), inheritable=False)
-    with suppress(OSError):
-        stream.close()
 
 
 def sync_folder(folder: str) -> None:
@@ -241,15 +210,6 @@ def hidden_path(path: str, suffix: str) -> str:
     """Returns a hidden path beside another."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}.{suffix}")
-
-
-def identity_at(path: str) -> tuple[int, int, int] | None:
-    """Returns what tells a file from another that takes its name, perhaps with its inode; None if nothing has it."""
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
 _OPEN: set[int] = set()
@@ -301,8 +261,9 @@ def close_lock(descriptor: int) -> None:
 
 def is_file_at(descriptor: int, path: str) -> bool:
     """Whether an open file still has this name."""
-    own, found = os.fstat(descriptor), identity_at(path)
-    return found is not None and found[:2] == (own.st_dev, own.st_ino)
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    return False
 
 
 def write_at(descriptor: int, data: memoryview, offset: int) -> None:

@@ -105,18 +105,15 @@ class Journal:
         )
 
 
-def publish_together(
-    groups: Sequence[FileGroup], *, replace: bool, durable: bool = True, locked: Collection[str] = ()
-) -> None:
+def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Collection[str] = ()) -> None:
     """Makes the files of all groups appear, and what they replace disappear: all of it or, when that fails, nothing.
 
-    A death leaves all groups old, or all new. A file that appears under one of the names while this runs, by a program
-    that takes no lock, is replaced too.
+    Names survive a loss of power where files do. A death leaves all groups old, or all new. A file that appears under
+    one of the names while this runs, by a program that takes no lock, is replaced too.
 
     Args:
         groups: local ones.
         replace: whether files of these names may be replaced.
-        durable: whether the names survive a loss of power.
         locked: keys of the groups whose locks the caller holds; that of the first is among them. Others are locked
             until their journals, which exclude other writers too, are there.
 
@@ -127,8 +124,9 @@ def publish_together(
     """
     if not groups:
         return
-    files = [file for group in groups for file in group.files]
-    first, gone, old_keys = groups[0].key, list[str](), list[str]()
+    files, old_keys = [file for group in groups for file in group.files], list[str]()
+    durable = any(file.is_durable for file in files)
+    first, gone = groups[0].key, list[str]()
     keys = tuple(group.files[-1].path for group in groups)  # spelled as the files that get their names
     try:
         for file in files:
@@ -145,23 +143,21 @@ def publish_together(
                     _write_journal(Journal(first=first, keys=keys), first, durable=durable)
         new = {file.path: file.readable_path for file in files}
         _check_complete(new, first)
-        old_keys += [key for key in keys if os.path.lexists(key)]
         journal = Journal(first=first, keys=keys, new=new, gone=tuple(gone))
+        old_keys = [key for key in keys if os.path.lexists(key)]
         _write_journal(journal, first, durable=durable)
         _finish(journal, durable=durable)
     except BaseException as error:
-        end = _end_failed(first, keys, old_keys)
-        for file in files:
-            if end == "old":
+        if (end := _end_failed(first, keys, old_keys)) == "old":
+            for file in files:
                 file.discard()
-            else:
-                file.release()
-        if end == "begun":
+        elif end == "begun":
             error.add_note(f"the new files at `{first}` are complete, and get their names when it is next opened")
         if end != "new" or not isinstance(error, OSError):
             raise
-    for file in files:
-        file.release()
+    finally:
+        for file in files:
+            file.release()
 
 
 def _check_complete(new: Mapping[str, str], first: str, *, has_begun: bool = False) -> None:
@@ -208,33 +204,31 @@ def _finish(journal: Journal, *, durable: bool = True) -> None:
     """Gives all new files their names; can be repeated wherever it ended. The caller holds the first group's lock."""
     home = os.path.dirname(journal.first) or "."
     others = other_folders(journal.first, [*journal.new, *journal.gone])
+    between = [home, *others] if others else []
     left = {path: hidden for path, hidden in journal.new.items() if os.path.lexists(hidden)}
+    left_keys = [key for key in journal.keys if key in left]
 
-    def sync(*folders: str) -> None:
+    def sync(folders: Iterable[str]) -> None:
         for folder in folders if durable else ():
             sync_folder(folder)
 
     with storage_errors("replace", journal.first):
         _check_complete(journal.new, journal.first, has_begun=True)
-        if others:
-            sync(home)  # the journal
-        for key in journal.keys:
-            if key in left:
-                remove_file(key)
-        if others:
-            sync(home, *others)  # no old key is left before anything changes in another folder
+        sync(between)  # the journal
+        for key in left_keys:
+            remove_file(key)
+        sync(between)  # no old key is left before anything changes in another folder
         for path in left:
             if path not in journal.keys:
                 os.replace(left[path], path)
         for path in journal.gone:
             remove_file(path)
-        sync(*others)
-        for key in journal.keys:
-            if key in left:
-                os.replace(left[key], key)
-        sync(home, *others)
+        sync(between)
+        for key in left_keys:
+            os.replace(left[key], key)
+        sync([home, *others])
         _remove_journals(journal.keys[1:], journal.first)
-        sync(*other_folders(journal.first, journal.keys))
+        sync(other_folders(journal.first, journal.keys))
         remove_file(journal_path(journal.first))
 
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from tokenloom.errors import OutputBusyError, OutputExistsError, StorageError
 from tokenloom.progress import waiting_for
-from tokenloom.storage.atomic import PendingFile, pending_link, storage_errors
+from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.json_files import (
     MAY_BE_MISSING,
     Crc32,
@@ -215,12 +215,14 @@ class NewOutput:
         path = os.path.join(self._output.folder, name)
         self._checksums[path] = crc32
         make_folder_of(path)
-        if (linked := pending_link(source, path)) is not None:
-            self._files.append(linked)
-            return
         copied = self.file(name)
-        with storage_errors("read", source), open(source, "rb") as stream:
-            shutil.copyfileobj(stream, copied.stream)
+        link = f"{copied.readable_path}.link"
+        try:
+            os.link(source, link)
+            os.replace(link, copied.readable_path)
+        except OSError:  # no hard links there
+            with storage_errors("read", source), open(source, "rb") as stream:
+                shutil.copyfileobj(stream, copied.stream)
 
     def publish(
         self, counts: Mapping[str, int], *, blocks: Sequence[int] = (), overwrite: bool = False

@@ -140,7 +140,7 @@ def publish_datasets(
         for dataset in datasets:
             if is_remote(dataset.index.path):
                 _upload(dataset, overwrite=overwrite)
-        publish_together(groups, replace=overwrite, durable=durable, locked=locked)
+        publish_together(groups, replace=overwrite, locked=locked)
 
 
 def is_same_file(file: PendingFile) -> bool:
