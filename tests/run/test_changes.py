@@ -322,7 +322,7 @@ def test_weights_that_happen_to_give_the_same_so_far_are_refused_all_the_same():
     old = lock([WEB, CODE], [segment(0, 20, [1, 1])])
     new = replace(old, segments=(segment(0, 20, [100, 101]),))
     assert "found position 0 moved" in (text := refused(old, new, 1))
-    assert "mixture {web: 100, code: 101} from position 0 on, in blocks of 1" in text or "sample 0 of" in text
+    assert "from 0 on: web: 100, code: 101, in blocks of 1" in text or "sample 0 of" in text
 
 
 def test_more_than_the_run_has_cannot_have_been_read():

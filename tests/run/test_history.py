@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.run.folders import make_run
 from tests.run.megatrons import LENGTHS, make, opened
 from tests.run.small_runs import lock, random_locks, segment, source
 
@@ -98,8 +97,7 @@ def test_a_source_of_several_pairs_is_one(tmp_path):
 
 def test_passes_are_whole_ones_and_a_part():
     run = run_of([WEB, CODE], [segment(0, 12, [2, 1])])
-    found = [list(run.passes(position).values()) for position in (0, 6, 12)]
-    assert found == [[0, 0], [4 / 8, 2 / 2], [8 / 8, 4 / 2]]
+    assert run.history([0, 6, 12]).passes.tolist() == [[0, 0], [4 / 8, 2 / 2], [8 / 8, 4 / 2]]
 
 
 @given(random_locks(), st.data())
@@ -116,12 +114,3 @@ def test_a_closed_run_reads_the_same_before_its_end(made, data):
         for number, passes in enumerate(planned_passes(made, position)):
             windows = sum(pair.num_tokens - pair.held_tokens for pair in made.sources[number].pairs) - 1
             assert passes == Fraction(int(counts[number]), windows // max(lengths))
-
-
-def test_a_run_tells_passes_by_name(tmp_path):
-    run = make_run(tmp_path)
-    passes = run.passes(600)
-    assert list(passes) == [one.name for one in run.lock.sources]
-    assert run.passes(0) == dict.fromkeys(passes, 0.0)
-    with pytest.raises(ConfigError, match=r"in \[0, 600\] of the run, found 601"):
-        run.passes(601)

@@ -13,12 +13,11 @@ from tests.run.locks import make_lock
 from tokenloom.errors import ConfigError, UntrainableWarning
 from tokenloom.order.packs import best_fit_report
 from tokenloom.run.lock import LockedSegment
-from tokenloom.run.packs import pack_counter
 from tokenloom.run.sources import lock_sources
 
 
 def locked(settings, *, old=None):
-    return lock_sources(settings, old=old, at=0, count_packs=pack_counter(settings, old=old))
+    return lock_sources(settings, old=old, at=0)
 
 
 def set_up(folder, *sources, lengths=(8,), **changes):

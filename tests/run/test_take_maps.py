@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom.run.take_maps import Chain, Leftovers, Merge, Stretch, TakeMap, rest_of
+from tokenloom.run.progress import Chain, Leftovers, Merge, Stretch, TakeMap, rest_of
 
 
 def windows(take_map: TakeMap) -> list[tuple[int, int]]:

@@ -2,10 +2,6 @@
 
 `tomlkit` keeps comments, blank lines and the order of keys. What comes out is read again, and has to say what was
 meant; of a file that is laid out otherwise than edits know, the lines to write by hand are shown.
-
-Of an amendment both files change, or none does: what would be locked is worked out before anything is written. What is
-denied becomes padding without loss; that all else stays where it is, digests show: of the order before the position,
-and of the whole order without its denials.
 """
 
 from __future__ import annotations
@@ -93,7 +89,7 @@ class _Edit:
     def set_samples(self, number: int, stage: StageSettings, *, sets_weights: bool) -> None:
         """Gives a stage its number of samples, in the place of the size that it has, and its weights."""
         shares = stage.weights if sets_weights else None
-        lines = [f"samples = {stage.samples}"] + ([] if shares is None else [f"weights = {_shares(shares)}"])
+        lines = _lines({"samples": stage.samples, "weights": shares and dict(shares)})
         self.lines += lines
         body = self._tables[number].value.body
         added, trailing = _body_of(lines), _take_trailing(body)
@@ -134,7 +130,7 @@ class _Edit:
             trailing = _take_trailing(body)
             body += [*_body_of([line]), *trailing]
         else:  # each source in a table of its own
-            self.append(f"[sources.{as_key(source.name)}]", f"data = {as_text(*source.data)}")
+            self.append(f"[sources.{as_key(source.name)}]", f"data = {_value(*source.data)}")
 
     def append(self, *lines: str) -> None:
         """Appends a table to the file."""
@@ -207,13 +203,11 @@ def stage_lines(stage: StageSettings) -> list[str]:
         tokens = 900_000_000_000
         weights = { web = 8, code = 2.5 }
     """
-    lines = [f"name = {as_text(stage.name)}", f"sequence_length = {stage.sequence_length}"]
-    lines += [] if stage.tokens is None else [f"tokens = {stage.tokens:_}"]
-    lines += [] if stage.samples is None else [f"samples = {stage.samples}"]
-    lines += [] if stage.passes is None else [f"passes = {_shares(stage.passes)}"]
-    lines += [] if stage.weights is None else [f"weights = {_shares(stage.weights)}"]
-    lines += [] if stage.on_exhausted == "stop" else [f"on_exhausted = {as_text(stage.on_exhausted)}"]
-    return lines
+    tokens = () if stage.tokens is None else (f"tokens = {stage.tokens:_}",)
+    first = _lines({"name": stage.name, "sequence_length": stage.sequence_length})
+    shares = {key: each and dict(each) for key, each in (("passes", stage.passes), ("weights", stage.weights))}
+    exhausted = None if stage.on_exhausted == "stop" else stage.on_exhausted
+    return [*first, *tokens, *_lines({"samples": stage.samples, **shares, "on_exhausted": exhausted})]
 
 
 def source_value(source: SourceSettings) -> str:
@@ -223,39 +217,41 @@ def source_value(source: SourceSettings) -> str:
         >>> source_value(SourceSettings(name="web", data=("data/web/*",), holdout=Fraction(1, 1000)))
         '{ data = "data/web/*", holdout = "0.1%" }'
     """
-    data = [as_text(entry) for entry in source.data]
-    keys = [f"data = {data[0]}" if len(data) == 1 else f"data = [{', '.join(data)}]"]
-    keys += [] if source.holdout is None else [f'holdout = "{_decimal(source.holdout * 100)}%"']
-    keys += [] if source.max_passes is None else [f"max_passes = {source.max_passes}"]
-    return f"{{ {', '.join(keys)} }}"
+    data = source.data[0] if len(source.data) == 1 else source.data
+    holdout = None if source.holdout is None else f"{_value(source.holdout * 100)}%"
+    return _value({"data": data, "holdout": holdout, "max_passes": source.max_passes})
 
 
 def denial_lines(denial: DenialSettings) -> list[str]:
     """Returns the lines below `[[denied]]`."""
-    if denial.file is not None:
-        documents = as_text(denial.file)
-    else:
-        documents = f"[{', '.join(as_text(f'{source}:{number}') for source, number in denial.documents)}]"
-    reason = [] if denial.reason is None else [f"reason = {as_text(denial.reason)}"]
-    return [f"documents = {documents}", f"from = {denial.start}", *reason]
+    listed = [f"{source}:{number}" for source, number in denial.documents]
+    documents = listed if denial.file is None else denial.file
+    return _lines({"documents": documents, "from": denial.start, "reason": denial.reason})
 
 
-def _shares(shares: Shares) -> str:
-    """Returns weights or passes as a table of one line."""
-    return f"{{ {', '.join(f'{as_key(name)} = {_decimal(number)}' for name, number in shares)} }}"
+def _lines(members: Mapping[str, object]) -> list[str]:
+    """Returns a line of TOML for each member; none for None."""
+    return [f"{as_key(name)} = {_value(value)}" for name, value in members.items() if value is not None]
 
 
-def _decimal(number: Fraction) -> str:
-    """Returns a number from 0 on, exactly."""
-    decimal = Context(prec=100).divide(Decimal(number.numerator), Decimal(number.denominator))
-    if Fraction(decimal) != number:
-        message = f"expected a number that ends as a decimal, found {number}"
+def _value(value: object) -> str:
+    """Returns a value of TOML in one line; numbers from 0 on as decimals, exactly."""
+    if isinstance(value, str):
+        return as_text(value)
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(_lines(value))} }}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_value, value))}]"
+    if not isinstance(value, Fraction):
+        return str(value)
+    decimal = Context(prec=100).divide(Decimal(value.numerator), Decimal(value.denominator))
+    if Fraction(decimal) != value:
+        message = f"expected a number that ends as a decimal, found {value}"
         raise ConfigError(message, hint="give weights as whole numbers")
     return f"{decimal:f}"
 
 
 _SUFFIX = re.compile(r"_?(?:text_)?(?:document|sentence)$")
-_COMMENT_COLUMN = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,63 +328,58 @@ def draft_text(draft: RunDraft, *, path: str) -> str:
 
 
 def _text(draft: RunDraft, sources: Sequence[SourceSettings], stage: StageSettings, folder: str) -> str:
-    lines = [
-        "# What a training run reads, from its first sample to its last. The order is",
-        "# computed from this file and run.lock, which `tokenloom run lock` writes. Until",
-        "# training begins, change it as you like; then with `tokenloom run amend`, and",
-        "# nothing that was read will move.",
-        "",
-        _commented("order = 1", "version of the order"),
-        _commented(f"seed = {draft.seed}", "of everything random"),
-    ]
-    if (tokenizer := draft.tokenizer) is not None:
-        if os.path.exists(tokenizer) and not any(kind.takes(tokenizer) for kind in TOKENIZER_KINDS.values()):
-            tokenizer = from_folder(tokenizer, folder)
-        lines.append(_commented(f"tokenizer = {as_text(tokenizer)}", "of the data"))
-    lines += [
-        _commented('documents = "shuffled"', '"file": as on disk, one range per sample'),
-        _commented('windows = "concat"', '"best_fit": whole documents, packed'),
-        _commented('mix = "random"', '"even": sources by turns'),
-    ]
-    if draft.settings:
-        lines += ["", "[samples]", *(f"{name} = {str(value).lower()}" for name, value in draft.settings.items())]
-    lines += [
-        "",
-        "# A source is data under one name: a prefix, glob, folder, catalogue, or a list",
-        '# of these, relative to this file. `holdout = "0.1%"` keeps documents for',
-        "# validation, `max_passes = 4` limits how often it is read.",
-        "[sources]",
-        *(f"{as_key(source.name)} = {source_value(source)}" for source in sources),
-        "",
-        "# A stage is a stretch of the run, as long as its `tokens`, `samples` or",
-        "# `passes` say; the last may have none of these, and goes on for ever. Weights",
-        "# are shares of the samples.",
-        "[[stages]]",
-        *stage_lines(stage),
-    ]
-    return "\n".join(lines) + "\n"
+    tokenizer = draft.tokenizer
+    if tokenizer and os.path.exists(tokenizer) and not any(kind.takes(tokenizer) for kind in TOKENIZER_KINDS.values()):
+        tokenizer = from_folder(tokenizer, folder)
+    named = "" if tokenizer is None else f"{f'tokenizer = {_value(tokenizer)}':<24}  # of the data\n"
+    samples = "".join(f"{name} = {str(value).lower()}\n" for name, value in draft.settings.items())
+    return _TEXT.format(
+        seed=f"seed = {draft.seed}",
+        tokenizer=named,
+        samples=f"\n[samples]\n{samples}" if samples else "",
+        sources="\n".join(f"{as_key(source.name)} = {source_value(source)}" for source in sources),
+        stage="\n".join(stage_lines(stage)),
+    )
 
 
-def _commented(line: str, comment: str) -> str:
-    return f"{line:<{_COMMENT_COLUMN}}  # {comment}"
+_TEXT = """\
+# What a training run reads, from its first sample to its last. The order is
+# computed from this file and run.lock, which `tokenloom run lock` writes. Until
+# training begins, change it as you like; then with `tokenloom run amend`, and
+# nothing that was read will move.
+
+order = 1                 # version of the order
+{seed:<24}  # of everything random
+{tokenizer}documents = "shuffled"    # "file": as on disk, one range per sample
+windows = "concat"        # "best_fit": whole documents, packed
+mix = "random"            # "even": sources by turns
+{samples}
+# A source is data under one name: a prefix, glob, folder, catalogue, or a list
+# of these, relative to this file. `holdout = "0.1%"` keeps documents for
+# validation, `max_passes = 4` limits how often it is read.
+[sources]
+{sources}
+
+# A stage is a stretch of the run, as long as its `tokens`, `samples` or
+# `passes` say; the last may have none of these, and goes on for ever. Weights
+# are shares of the samples.
+[[stages]]
+{stage}
+"""
 
 
 def _names(data: Sequence[str]) -> list[str]:
     """Returns a name for each source, of the last part of its path that says something; each another one."""
     names: list[str] = []
-    for name in map(_name, data):
-        numbered = (f"{name}_{number}" for number in count(2))
-        names.append(next(each for each in chain([name], numbered) if each not in names))
+    for entry in data:
+        name = ""
+        for part in reversed(prefix_of(entry.rstrip("/")).split("/")):
+            literal = re.split(r"[*?\[]", part)[0]
+            whole = literal if literal == part else ""
+            name = name or _SUFFIX.sub("", literal).strip("_-. ") or whole.strip("_-. ")
+        numbered = (f"{name or 'data'}_{number}" for number in count(2))
+        names.append(next(each for each in chain([name or "data"], numbered) if each not in names))
     return names
-
-
-def _name(entry: str) -> str:
-    for part in reversed(prefix_of(entry.rstrip("/")).split("/")):
-        literal = re.split(r"[*?\[]", part)[0]
-        name = _SUFFIX.sub("", literal).strip("_-. ") or (literal if literal == part else "").strip("_-. ")
-        if name:
-            return name
-    return "data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -449,18 +440,10 @@ def amend_run(
     reading: Reading | None = None,
     write: bool = True,
 ) -> Amended:
-    """Changes a run from a position on.
-
-    Args:
-        path: path of `run.toml`; its lock lies beside it.
-        amendment: the change.
-        reading: how to read data.
-        write: whether to write both files; else only to see what they would be.
+    """Changes a run from a position on; without `write` only to see what both files would be.
 
     Raises:
-        ConfigError: the change is none, or a position before it would move; both files are as they were.
-        OutputBusyError: somebody else is changing the run; likewise.
-        DatasetNotFoundError, DatasetFormatError, TokenizerError: data are missing, damaged or changed; likewise.
+        ConfigError: the change is none, or a position before it would move. Both files are as they were, as always.
     """
     path = os.fspath(path)
     with OutputLock(lock_path(path)) if write else nullcontext():  # else one of two changes would be lost
@@ -475,20 +458,25 @@ def _amended(path: str, amendment: Amendment, *, reading: Reading | None) -> Ame
     before = read_toml(path)
     settings = parse_run(before, path=path)
     _check(amendment, settings, old)
-    settings = replace(settings, sources=(*settings.sources, *_new_sources(amendment, settings)))
+    added = amendment.sources or {}
+    if known := next((source.name for source in settings.sources if source.name in added), None):
+        message = f"`{settings.path}` has a source {known!r} already"
+        raise ConfigError(message, hint="choose another name")
+    located = {name: (from_folder(data, settings.folder),) for name, data in added.items()}
+    sources = [SourceSettings(name=name, data=data) for name, data in located.items()]
+    settings = replace(settings, sources=(*settings.sources, *sources))
     if amendment.has_stage:
         settings = replace(settings, stages=_with_stage(settings, amendment, old))
     settings = replace(settings, denied=(*settings.denied, *_new_denials(amendment, settings)))
     after, new = rewritten(before, settings)
     locked = lock_run(path, at=amendment.position, settings=new, reading=reading, write=False)
     _check_growth(amendment, locked)
-    amended = Amended(before=before, after=after, locked=locked)
-    if amendment.denies and not _added(amended):
+    if amendment.denies and not _added(locked):
         records = ", ".join(locked.empty_records[:3])
         message = f"expected documents to deny, found none: {records or 'the list is empty'}"
         hint = "records that were blank, bad or duplicates gave no document, or went into other data"
         raise ConfigError(message, hint=hint if records else None)
-    return amended
+    return Amended(before=before, after=after, locked=locked)
 
 
 def _check(amendment: Amendment, settings: RunSettings, old: RunLock) -> None:
@@ -522,14 +510,6 @@ def _check_growth(amendment: Amendment, locked: LockedRun) -> None:
         name, prefix = grown[0]
         message = f"expected no new pairs, found `{prefix}` in `data` of source {name!r}, which the lock does not have"
         raise ConfigError(message, hint="take it up from this position on with --grow, or move it away")
-
-
-def _new_sources(amendment: Amendment, settings: RunSettings) -> Iterator[SourceSettings]:
-    for name, data in (amendment.sources or {}).items():
-        if name in [source.name for source in settings.sources]:
-            message = f"`{settings.path}` has a source {name!r} already"
-            raise ConfigError(message, hint="choose another name")
-        yield SourceSettings(name=name, data=(from_folder(data, settings.folder),))
 
 
 def _new_denials(amendment: Amendment, settings: RunSettings) -> Iterator[DenialSettings]:
@@ -567,6 +547,13 @@ def _with_stage(settings: RunSettings, amendment: Amendment, old: RunLock) -> tu
     else:
         left = None if end is None else end - position
         stages[number] = replace(current, tokens=None, samples=position - start, passes=None, weights=weights)
+    names, given = [source.name for source in settings.sources], dict(amendment.weights)
+    if (unknown := next((name for name in given if name not in names), None)) is not None:
+        message = f"expected weights of sources of the run, found one of {unknown!r}"
+        raise ConfigError(message, hint=did_you_mean(unknown, names) or "add it with `--add-source NAME=DATA`")
+    if given and not any(given.values()):
+        message = "expected a weight above 0, found only 0"
+        raise ConfigError(message)
     length = amendment.sequence_length or current.sequence_length
     tokens, samples = amendment.tokens, amendment.samples
     if tokens is None and samples is None and left is not None:
@@ -577,25 +564,10 @@ def _with_stage(settings: RunSettings, amendment: Amendment, old: RunLock) -> tu
         sequence_length=length,
         tokens=tokens,
         samples=samples,
-        weights=_given_weights(amendment, settings) or weights,
+        weights=tuple((name, given[name]) for name in names if given.get(name)) or weights,
         on_exhausted=current.on_exhausted,
     )
     return (*stages[: number + 1], new, *stages[number + 1 :])
-
-
-def _given_weights(amendment: Amendment, settings: RunSettings) -> Shares:
-    names = [source.name for source in settings.sources]
-    given = dict(amendment.weights)
-    for name in given:
-        if name not in names:
-            message = f"expected weights of sources of the run, found one of {name!r}"
-            hint = did_you_mean(name, names) or "add it with `--add-source NAME=DATA`"
-            raise ConfigError(message, hint=hint)
-    shares = tuple((name, given[name]) for name in names if given.get(name))
-    if given and not shares:
-        message = "expected a weight above 0, found only 0"
-        raise ConfigError(message)
-    return shares
 
 
 AHEAD = 1 << 20
@@ -651,29 +623,25 @@ def deny_documents(
     """Denies documents from a position on: adds a `[[denied]]` to `run.toml`, and locks the run anew.
 
     Args:
-        path: path of `run.toml`; its lock lies beside it.
-        denial: which documents, and from where on.
+        path, denial, reading, write: see `amend_run`.
         until: where the listing of changes ends; None for the end of the run, or a million positions of an endless one.
         since_start: whether to tell where the documents are read before the position.
-        reading: how to read data.
-        write: whether to write both files; else only to see what would change.
 
     Raises:
-        ConfigError: nothing is named, there is no such document or record, records gave no document, nothing would be
-            left of a source that is read on, or the position was consumed; both files are as they were.
-        OutputBusyError, DatasetNotFoundError, DatasetFormatError: see `amend_run`.
+        ConfigError: there is no such document or record, nothing would be left of a source that is read on, or the
+            position was consumed. Both files are as they were, as always.
     """
     if until is not None and until < denial.position:
         message = f"expected to list changes up to position {denial.position} or a later one, found {until}"
         raise ConfigError(message)
     path, reading = os.fspath(path), reading or Reading()
     amended = amend_run(path, denial, reading=reading, write=write)
-    documents = _added(amended)
+    documents = _added(amended.locked)
     old, new = amended.locked.old, amended.locked.lock
     assert old is not None
     run, position = Run(path, new, reading=reading), denial.position
-    stop = (position + AHEAD if run.num_samples is None else run.num_samples) if until is None else until
-    stop = stop if run.num_samples is None else min(stop, run.num_samples)
+    ahead = position + AHEAD if new.num_samples is None else new.end
+    stop = min(ahead if until is None else until, new.end)
     changed = run.occurrences(documents, start=position, stop=stop)
     seen = run.occurrences(documents, stop=position) if since_start else None
     was_denied = np.empty(len(changed), dtype=np.int64)
@@ -694,10 +662,10 @@ def deny_documents(
     )
 
 
-def _added(amended: Amended) -> dict[int, NDArray[np.int64]]:
+def _added(locked: LockedRun) -> dict[int, NDArray[np.int64]]:
     """Returns the documents of the denials that a lock has more than the one before."""
-    assert amended.locked.old is not None
-    added = Counter(amended.locked.lock.denials) - Counter(amended.locked.old.denials)
+    assert locked.old is not None
+    added = Counter(locked.lock.denials) - Counter(locked.old.denials)
     found: dict[int, set[int]] = {}
     for denial in added:
         for source, documents in denial.documents:

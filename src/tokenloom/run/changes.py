@@ -1,9 +1,7 @@
 """How two locks differ: the first position that holds something else, what a new one has, what two runs have in common.
 
-Nothing but the locks is read. What two runs have in common is counted twice over. *Samples in common* are those that
-both read before a position, wherever in the run: one window of one walk, cut alike out of data of the same content. Of
-runs with different seeds, samples or names of a source there are none. *Data in common* are pairs of the same content
-under any name, however they are cut.
+Nothing but the locks is read. What two runs have in common are samples (one window of one walk, cut alike out of data
+of the same content, wherever in the run), and data: pairs of the same content under any name.
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from tokenloom.errors import ConfigError
+from tokenloom.kernels import smallest_weights
 from tokenloom.run.audit.trace import common, num_tokens_of, windows_read
 from tokenloom.run.dataset import Place, place_at
-from tokenloom.run.digest import check_position, content_of, order_digest, ratio_of, run_identity
+from tokenloom.run.digest import check_position, content_of, order_digest, run_identity
 from tokenloom.run.held_out import DeniedDocuments
 from tokenloom.run.lock import MOST_SAMPLES, LockedPair, LockedSegment, LockedSource, RunLock
-from tokenloom.run.progress import MOST_WALKS, mixed_size
-from tokenloom.run.sample_settings import WITHOUT_EFFECT
-from tokenloom.run.take_maps import Int64s
+from tokenloom.run.progress import MOST_WALKS, Int64s, mixed_size
+from tokenloom.run.settings import WITHOUT_EFFECT
 from tokenloom.run.timeline import Timeline
 
 MAKE_SAMPLES = ("order", "seed", "documents", "windows", "dataset", "samples")
@@ -45,12 +43,7 @@ _MOST_COMPARED = 1 << 22
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """The first position at which two locks differ.
-
-    Attributes:
-        position: the position.
-        before, after: what stands there, in words.
-    """
+    """The first position at which two locks differ, and what stands there, in words."""
 
     position: int
     before: str
@@ -65,10 +58,8 @@ def check_past(old: RunLock, new: RunLock, consumed: int) -> None:
     moved = first_moved(old, new, consumed)
     if moved is None:
         return
-    message = (
-        f"expected the {consumed} positions that were read to stay as they are, found position {moved.position} "
-        f"moved: {moved.before} would become {moved.after}"
-    )
+    message = f"expected the {consumed} positions that were read to stay as they are, found position {moved.position} "
+    message += f"moved: {moved.before} would become {moved.after}"
     hint = "undo that change; `tokenloom run amend` changes a run with `order = 1` from a later position on"
     raise ConfigError(message, hint=hint)
 
@@ -83,10 +74,10 @@ def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
     """
     if not stop:
         return None
-    if old.is_megatron or new.is_megatron:
+    if (timelines := _timelines(old, new)) is None:
         return _moved_as_a_whole(old, new)
     check_position(old, stop)
-    before, after = Timeline(old), Timeline(new)
+    before, after = timelines
     common = stop if after.num_samples is None else min(stop, after.num_samples)
     if order_digest(old, common) != order_digest(new, common):
         differs = bisect_left(range(common), 1, key=lambda at: int(order_digest(old, at) != order_digest(new, at)))
@@ -98,6 +89,11 @@ def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
     if common < stop:
         return Moved(position=common, before=_place(before, common), after="the end of the run")
     return None
+
+
+def _timelines(old: RunLock, new: RunLock) -> tuple[Timeline, Timeline] | None:
+    """Returns the orders of two runs; None if one of them is the reference's."""
+    return None if old.is_megatron or new.is_megatron else (Timeline(old), Timeline(new))
 
 
 def _moved_as_a_whole(old: RunLock, new: RunLock) -> Moved | None:
@@ -113,7 +109,7 @@ def stored_order_facts(lock: RunLock) -> dict[str, Any]:
     """Returns all that decides the reference's order of a run, as far as the lock says it, by name."""
     segment = lock.segments[0]
     read = [lock.sources[number] for number, _ in segment.weights]
-    weights = dict(zip([source.name for source in read], ratio_of(segment), strict=True))
+    ratio = smallest_weights(weight for _, weight in segment.weights)
     return {
         "`order`": lock.order_name,
         "`seed`": lock.seed,
@@ -121,7 +117,7 @@ def stored_order_facts(lock: RunLock) -> dict[str, Any]:
         "[samples]": {name: value for name, value in lock.samples.items() if name not in WITHOUT_EFFECT},
         "`sequence_length`": segment.sequence_length,
         "a stage of samples": segment.num_samples,
-        "`weights`": list(weights.items()),
+        "`weights`": [(source.name, weight) for source, weight in zip(read, ratio, strict=True)],
         "data": [[source.name, [content_of(pair) for pair in source.pairs]] for source in read],
     }
 
@@ -175,38 +171,27 @@ class _Samples:
 
 
 def _decided_otherwise(old: RunLock, new: RunLock, position: int) -> Moved:
-    def mixture(lock: RunLock) -> str:
-        segment = next(each for each in reversed(lock.segments) if each.start <= position)
-        weights = ", ".join(f"{lock.sources[source].name}: {weight}" for source, weight in segment.weights[:10])
-        return f"a sample of mixture {{{weights}}} from position {segment.start} on, in blocks of {lock.mixing_block},"
-
-    before, after = mixture(old), mixture(new).removesuffix(",")
-    if before == f"{after},":
-        after += " with other documents denied or other data"
+    before, after = (
+        f"a sample of {_stages(lock)[number]}, in blocks of {lock.mixing_block}"
+        for lock in (old, new)
+        for number in [sum(segment.start <= position for segment in lock.segments) - 1]
+    )
+    after += " with other documents denied or other data" if before == after else ""
     return Moved(position=position, before=before, after=after)
 
 
 def _place(timeline: Timeline, position: int) -> str:
-    found = timeline.locate(np.array([position]))
-    source = int(found.sources[0])
-    walk = timeline.walk_of(source, int(found.walks[0]))
-    return (
-        f"sample {found.windows[0]} of {walk.sequence_length} tokens in walk {walk.number} "
-        f"(pass {walk.pass_number}) through source {timeline.lock.sources[source].name!r}"
-    )
+    place = place_at(timeline, position)
+    walk = f"walk {place.walk} (pass {place.pass_number}) through source {place.source!r}"
+    return f"sample {place.window} of {place.sequence_length} tokens in {walk}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockChanges:
     """How a lock differs from an older one.
 
-    Attributes:
-        new_data: sources with the pairs that were not there.
-        new_sources: names of those of them that are new.
-        gone: names of sources that are not there any more.
-        new_segments: segments that were not there, or were otherwise.
-        num_denied: documents that are denied now and were not.
-        others: settings that differ.
+    Sources with pairs that were not there (of `new_sources` none was), names of sources that are gone, segments that
+    were not there or were otherwise, documents that are denied now and were not, and names of other settings.
     """
 
     new_data: tuple[LockedSource, ...]
@@ -223,30 +208,23 @@ class LockChanges:
 
 def lock_changes(old: RunLock, new: RunLock) -> LockChanges:
     """Returns how a lock differs from an older one."""
-    before = {source.name: source for source in old.sources}
-    names = {source.name for source in new.sources}
-    known = {_facts(old, segment) for segment in old.segments}
-    data = [_new_data(source, before.get(source.name)) for source in new.sources]
+    before = {source.name: Counter(map(_named_content, source.pairs)) for source in old.sources}
+    names, known = {source.name for source in new.sources}, {_facts(old, segment) for segment in old.segments}
+    data = []
+    for source in new.sources:
+        left, added = before.get(source.name, Counter[Hashable]()).copy(), []
+        for pair in source.pairs:
+            left[_named_content(pair)] -= 1
+            added += [pair] if left[_named_content(pair)] < 0 else []
+        data.append(replace(source, pairs=tuple(added)))
     return LockChanges(
         new_data=tuple(found for found in data if found.pairs),
         new_sources=tuple(found.name for found in data if found.pairs and found.name not in before),
         gone=tuple(name for name in before if name not in names),
         new_segments=tuple(segment for segment in new.segments if _facts(new, segment) not in known),
-        num_denied=len(_denied(new) - _denied(old)),
+        num_denied=len(_first_denied(new).keys() - _first_denied(old).keys()),
         others=tuple(name for name in _SETTINGS if _setting(old, name) != _setting(new, name)),
     )
-
-
-def _new_data(source: LockedSource, old: LockedSource | None) -> LockedSource:
-    """Returns a source with its new pairs alone."""
-    left = Counter(() if old is None else map(_named_content, old.pairs))
-    pairs = []
-    for pair in source.pairs:
-        if left[_named_content(pair)]:
-            left[_named_content(pair)] -= 1
-        else:
-            pairs.append(pair)
-    return replace(source, pairs=tuple(pairs))
 
 
 def _facts(lock: RunLock, segment: LockedSegment) -> tuple[object, ...]:
@@ -255,49 +233,36 @@ def _facts(lock: RunLock, segment: LockedSegment) -> tuple[object, ...]:
     return segment.stage, segment.start, *size, segment.sequence_length, weights
 
 
-def _denied(lock: RunLock) -> set[tuple[int, str, int]]:
-    return {
-        (denial.start, lock.sources[source].name, document)
-        for denial in lock.denials
-        for source, documents in denial.documents
-        for document in documents
-    }
-
-
 def dropped_denials(old: RunLock, new: RunLock) -> Iterator[str]:
     """Yields the names of documents that a lock denied, and that the new one denies later or not at all.
 
     A document is known by what its pair holds and its number there, so that a pair may move; where the new lock has no
     such pair, by the name and number that it had. What no source of its name holds any more cannot be read.
     """
-    by_content = {(key, number): start for _, _, key, number, start in _first_denied(new)}
-    by_name = {(name, document): start for name, document, _, _, start in _first_denied(new)}
+    by_name = _first_denied(new)
+    by_content = {(pair, row): start for start, pair, row in by_name.values()}
     contents = {_content(pair) for source in new.sources for pair in source.pairs}
     names = {source.name for source in new.sources}
-    for name, document, key, number, start in _first_denied(old):
-        if key in contents:
-            now = by_content.get((key, number))
-        elif name in names:
-            now = by_name.get((name, document))
-        else:
+    for (name, document), (start, pair, row) in _first_denied(old).items():
+        if pair not in contents and name not in names:
             continue
+        now = by_content.get((pair, row)) if pair in contents else by_name.get((name, document), (None,))[0]
         if now is None or now > start:
             yield f"{name}:{document} from position {start} on"
 
 
-def _first_denied(lock: RunLock) -> Iterator[tuple[str, int, Hashable, int, int]]:
-    """Yields each denied document: name of its source, number, its pair, number there, and from which position on."""
-    seen: set[tuple[int, int]] = set()
+def _first_denied(lock: RunLock) -> dict[tuple[str, int], tuple[int, Hashable, int]]:
+    """Returns, by source and number, from where on documents are denied, what their pairs are known by, and rows."""
+    found: dict[tuple[str, int], tuple[int, Hashable, int]] = {}
     for denial in lock.denials:
-        for source, documents in denial.documents:
-            pairs = lock.sources[source].pairs
-            firsts = list(accumulate((pair.num_documents for pair in pairs), initial=0))
+        for number, documents in denial.documents:
+            source = lock.sources[number]
+            firsts = list(accumulate((pair.num_documents for pair in source.pairs), initial=0))
             for document in documents:
-                if (source, document) not in seen:
-                    seen.add((source, document))
-                    place = bisect_right(firsts, document) - 1
-                    key = _content(pairs[place])
-                    yield lock.sources[source].name, document, key, document - firsts[place], denial.start
+                place = bisect_right(firsts, document) - 1
+                known = denial.start, _content(source.pairs[place]), document - firsts[place]
+                found.setdefault((source.name, document), known)
+    return found
 
 
 def _named_content(pair: LockedPair) -> Hashable:
@@ -379,40 +344,35 @@ class RunDifferences:
 def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunDifferences:
     """Returns how a run differs from another."""
     ends = old.num_samples, new.num_samples
-    longest = max(MOST_SAMPLES if end is None else end for end in ends)
+    longest = max(old.end, new.end)
     if until is not None and until > longest:
         message = f"expected a position up to {longest}, where the longer run ends, found {until}"
         raise ConfigError(message)
-    limit = MOST_SAMPLES if until is None else until
-    stops = [limit if end is None else min(limit, end) for end in ends]
-    moved = first_moved(old, new, min(stops))
-    position = None if moved is None else moved.position
-    reason = None if moved is None else f"{moved.before} → {moved.after}"
-    shared_stop: int | None = min(stops) if until is None else until
-    places: list[Place | None] = [None, None]
-    sources = None
-    if old.is_megatron or new.is_megatron:
-        shared_stop = min(stops)
+    shorter, longer = sorted(min(lock.end, longest if until is None else until) for lock in (old, new))
+    moved, timelines = first_moved(old, new, shorter), _timelines(old, new)
+    position, reason = None, None
+    if moved is not None:
+        position, reason = moved.position, f"{moved.before} → {moved.after}"
+    elif shorter != longer:
+        position = shorter
+    stop = shorter if until is None or timelines is None else until
+    before, after = None, None
+    if timelines is None:
         if moved is not None or ends[0] != ends[1]:
             position, reason = 0, 'with `order = "megatron"` any difference shuffles all samples anew'
-    else:
-        position = min(stops) if moved is None and stops[0] != stops[1] else position
-        timelines = Timeline(old), Timeline(new)
-        both = zip(timelines, (end or MOST_SAMPLES for end in ends), strict=True)
-        if position is not None:
-            places = [place_at(each, position) if position < end else None for each, end in both]
-        shared_stop = None if shared_stop == MOST_SAMPLES else shared_stop
-        sources = None if shared_stop is None else _shared(*timelines, shared_stop)
+    elif position is not None:
+        before, after = (place_at(each, position) if position < each.lock.end else None for each in timelines)
+    has_stop = timelines is None or stop != MOST_SAMPLES
     return RunDifferences(
         runs=(run_identity(old), run_identity(new)),
         ends=ends,
-        stop=shared_stop,
+        stop=stop if has_stop else None,
         position=position,
-        before=places[0],
-        after=places[1],
+        before=before,
+        after=after,
         reason=reason,
         settings=tuple(_changed(old, new)),
-        sources=sources,
+        sources=_shared(*timelines, stop) if timelines is not None and has_stop else None,
     )
 
 
@@ -457,11 +417,10 @@ def _changed(old: RunLock, new: RunLock) -> Iterator[ChangedSetting]:
         gone, added = ([name for name in one if name not in other] for one, other in ((before, after), (after, before)))
         yield ChangedSetting(name="sources", before=_some(gone), after=_some(added))
     for name in before:
-        if name in after and (mine := _contents(before[name])) != (its := _contents(after[name])):
-            words = [_described(before[name]), _described(after[name])]
-            if words[0] == words[1]:
-                words = [_differing(mine, its), _differing(its, mine)]
-            yield ChangedSetting(name=f"data of {name}", before=words[0], after=words[1])
+        if name in after and _contents(before[name]) != _contents(after[name]):
+            one, other = _described(before[name]), _described(after[name])
+            other += " of other content, order or positions" if one == other else ""
+            yield ChangedSetting(name=f"data of {name}", before=one, after=other)
     for name, told in (("stages", _stages), ("denied", _denials)):
         both = zip_longest(told(old), told(new), fillvalue="none")
         if first := next(((one, other) for one, other in both if one != other), None):
@@ -480,7 +439,8 @@ def _stages(lock: RunLock) -> list[str]:
     """Returns the segments in words, with all that decides their positions."""
     told = []
     for segment in lock.segments:
-        weights = zip(segment.weights, ratio_of(segment), strict=True)
+        ratio = smallest_weights(weight for _, weight in segment.weights)
+        weights = zip(segment.weights, ratio, strict=True)
         shares = ", ".join(f"{lock.sources[source].name}: {share}" for (source, _), share in weights)
         size = "without end" if segment.num_samples is None else f"{segment.num_samples} samples"
         mixed = (
@@ -510,12 +470,6 @@ def _contents(source: LockedSource) -> list[tuple[object, ...]]:
 
 def _described(source: LockedSource) -> str:
     held = sum(pair.held_tokens for pair in source.pairs)
-    pairs = f"{len(source.pairs)} pair{'' if len(source.pairs) == 1 else 's'}"
-    return f"{pairs}, {sum(pair.num_tokens for pair in source.pairs):,} tokens" + (
-        f", {held:,} held out" if held else ""
-    )
-
-
-def _differing(content: list[tuple[object, ...]], other: list[tuple[object, ...]]) -> str:
-    differing = Counter(content) - Counter(other)
-    return f"{sum(differing.values())} pairs with other checksums, sizes or positions" if differing else "another order"
+    words = [f"{len(source.pairs)} pair{'' if len(source.pairs) == 1 else 's'}"]
+    words += [f"{sum(pair.num_tokens for pair in source.pairs):,} tokens"] + ([f"{held:,} held out"] if held else [])
+    return ", ".join(words)

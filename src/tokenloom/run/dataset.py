@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,11 +15,7 @@ from numpy.typing import NDArray
 from tokenloom.blending.array_order import number_type
 from tokenloom.blending.composite import Composite, Share, with_dataset_id
 from tokenloom.datasets.ledger import SlotCounts
-from tokenloom.datasets.outputs import (
-    INTEGERS,
-    BatchLayout,
-    recycled_empty,
-)
+from tokenloom.datasets.outputs import INTEGERS, BatchLayout, recycled_empty
 from tokenloom.datasets.pair_samples import positions_and_fillers
 from tokenloom.datasets.protocols import Positions
 from tokenloom.datasets.tensors import Sample, sample_batch
@@ -30,25 +26,18 @@ from tokenloom.kernels import WINDOW_BITS, sample_numbers
 from tokenloom.order.windows import Spans
 from tokenloom.run.digest import order_digest, position_of_state, run_identity
 from tokenloom.run.held_out import DeniedDocuments
-from tokenloom.run.lock import MOST_SAMPLES, RunLock
+from tokenloom.run.lock import RunLock
 from tokenloom.run.members import Member, Reading, SourceData, run_config
-from tokenloom.run.sample_settings import CONVERSATIONS
+from tokenloom.run.settings import CONVERSATIONS
 from tokenloom.run.timeline import Located, Timeline, bounds_of
 from tokenloom.storage.addresses import is_remote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What stands at a position.
+    """What stands at a position: a sample of `sequence_length` tokens.
 
-    Attributes:
-        position: the position.
-        stage: name of its stage.
-        source: name of its source.
-        pass_number: which pass through the source it belongs to, from 0.
-        walk: number of the walk through the source.
-        window: which sample of the walk it is.
-        sequence_length: tokens of the sample.
+    It is number `window` of walk number `walk` through a source, which is of pass `pass_number`; all count from 0.
     """
 
     position: int
@@ -123,8 +112,7 @@ class RunDataset(Composite):
 
     def __len__(self) -> int:
         """The number of samples; 2**60 for a run without an end."""
-        number = self.timeline.num_samples
-        return MOST_SAMPLES if number is None else number
+        return self.lock.end
 
     def __repr__(self) -> str:
         size = "without end" if self.timeline.num_samples is None else f"num_samples={len(self)}"
@@ -134,12 +122,10 @@ class RunDataset(Composite):
         """Returns what the lock says, and what is open; see `HasFacts`."""
         return lock_facts(self.lock) | {"open pairs": self.num_open_pairs}
 
-    # --- where samples come from ------------------------------------------------------------------------------
-
     @property
     def num_open_pairs(self) -> int:
         """How many pairs are open."""
-        return self.groups.num_open_pairs
+        return sum(data.pairs.num_open for data in self.groups.opened.values())
 
     def place(self, idx: int) -> Place:
         """Returns what stands at a position; opens nothing."""
@@ -181,8 +167,6 @@ class RunDataset(Composite):
         [group] = self.groups.of(np.array([0 if idx is None else self._position(idx)], dtype=np.int64))
         return group
 
-    # --- samples ----------------------------------------------------------------------------------------------
-
     def __getitem__(self, idx: int | None) -> Sample:
         """Returns a sample as torch tensors, with `dataset_id` in front; None gives one without loss."""
         group = self._group(idx)
@@ -215,12 +199,10 @@ class RunDataset(Composite):
     def layout(self) -> BatchLayout:
         """The arrays of a sample: those of the dataset of a source, with `dataset_id` in front."""
         if not self.fills_batches:
-            found = f"conversations (dataset = {self.lock.dataset!r})"
-            if self.lock.dataset not in CONVERSATIONS:
-                found = f"samples of {', '.join(map(str, self._lengths))} tokens"
-            message = (
-                f"expected documents as samples of one length, for filling given arrays, found {found} in this run"
-            )
+            found = f"samples of {', '.join(map(str, self._lengths))} tokens"
+            if self.lock.dataset in CONVERSATIONS:
+                found = f"conversations (dataset = {self.lock.dataset!r})"
+            message = f"expected documents as samples of one length, for filling given arrays, found {found}"
             raise ConfigError(message, hint="ask for batches without `out`")
         return self._layouts.get(self._lengths[0]) or self._group(0).call(self._layout_of)
 
@@ -244,10 +226,6 @@ class RunDataset(Composite):
             positions: positions of the samples, in any order, repeats allowed; None for a sample without loss.
             out: the arrays to fill and return, as `allocate_batch` gives them; without them new ones are made.
             digests: uint64[count, 2], where to put a digest of the tokens of each sample; see `DigestsTokens`.
-
-        Raises:
-            IndexError: there is no such sample.
-            ConfigError: `out` cannot take these samples, or they are not of one length.
         """
         known, fillers = self._known(positions)
         groups = self.groups.of(known)
@@ -269,13 +247,15 @@ class RunDataset(Composite):
 
         Of single conversations that is `original_seq_len`, else the sequence length of the stage.
         """
-        return self._lengths_of(positions, padded=False)
+        return self._lengths_of(positions, lambda dataset, numbers: dataset.lengths(numbers))
 
     def padded_lengths(self, positions: NDArray[np.integer[Any]] | None = None) -> NDArray[np.int64]:
         """Returns the same with padding; of single conversations `padded_seq_len`."""
-        return self._lengths_of(positions, padded=True)
+        return self._lengths_of(positions, lambda dataset, numbers: dataset.padded_lengths(numbers))
 
-    def _lengths_of(self, positions: NDArray[np.integer[Any]] | None, *, padded: bool) -> NDArray[np.int64]:
+    def _lengths_of(
+        self, positions: NDArray[np.integer[Any]] | None, question: Callable[[Any, Any], NDArray[np.int64]]
+    ) -> NDArray[np.int64]:
         known, _ = self._known(np.arange(len(self)) if positions is None else positions)
         if self.lock.dataset != "varlen":
             lengths = np.array([segment.sequence_length for segment in self.lock.segments], dtype=np.int64)
@@ -283,9 +263,7 @@ class RunDataset(Composite):
             return found
         answers = np.empty(len(known), dtype=np.int64)
         for rows, group in self.groups_of(known):
-            answers[rows] = group.ask(
-                lambda dataset, numbers: dataset.padded_lengths(numbers) if padded else dataset.lengths(numbers)
-            )
+            answers[rows] = group.ask(question)
         return answers
 
     def _known(self, positions: Positions) -> tuple[NDArray[np.int64], list[int]]:
@@ -306,19 +284,12 @@ class RunDataset(Composite):
         return bool(config.eod_mask_loss) or pad >= 0 or bool(self.lock.samples.get("fim_rate"))
 
     def slot_counts(self, positions: NDArray[np.integer[Any]]) -> dict[int, SlotCounts]:
-        """Returns what became of the slots of samples, by number of the source; reads tokens only where these decide.
-
-        Raises:
-            IndexError: there is no such sample.
-            ConfigError: they are not of one length.
-        """
+        """Returns what became of the slots of samples, by source; reads tokens only where these decide."""
         counts: dict[int, SlotCounts] = {}
         for group in self.groups.of(self._known(positions)[0]):
             found: SlotCounts = group.ask(lambda dataset, numbers: dataset.slot_counts(numbers))
             counts[group.number] = counts.get(group.number, SlotCounts()) + found
         return counts
-
-    # --- reading ahead ----------------------------------------------------------------------------------------
 
     @property
     def remote_paths(self) -> list[str]:
@@ -332,22 +303,12 @@ class RunDataset(Composite):
         for _, group in self.groups_of(known):
             group.ask(lambda dataset, numbers: dataset.will_need(numbers.tolist()))
 
-    # --- what the order is ------------------------------------------------------------------------------------
-
     def order_state(self, position: int) -> dict[str, Any]:
-        """Returns what to keep of a run that has consumed the samples before a position.
-
-        Raises:
-            ConfigError: the run has no such position.
-        """
+        """Returns what to keep of a run that has consumed the samples before a position."""
         return {"run": self._identity, "position": position, "digest": order_digest(self.lock, position)}
 
     def position_of_state(self, state: Mapping[str, Any]) -> int:
-        """Returns the position that a state is of.
-
-        Raises:
-            ConfigError: it is of another run, of a past that was edited since, or lies beyond the end.
-        """
+        """Returns the position that a state is of."""
         return position_of_state(
             state, run=self._identity, num_samples=len(self), digest_at=partial(order_digest, self.lock)
         )
@@ -401,28 +362,20 @@ class SourceGroups:
         self._identity = identity
         self._denied = DeniedDocuments(timeline.lock)
         self._lookups = Lookups(timeline)
-        self._data: dict[int, SourceData] = {}
+        self.opened: dict[int, SourceData] = {}
         self._members: dict[tuple[int, int, int], Member] = {}
-
-    @property
-    def num_open_pairs(self) -> int:
-        """How many pairs are open."""
-        return sum(data.pairs.num_open for data in self._data.values())
 
     def of(self, positions: NDArray[np.int64]) -> list[Share]:
         """Returns the samples of a batch by source, in the order of their numbers."""
         located = self._lookups.at(positions)
         numbers, sources = located.numbers, located.sources.tolist()
-        rows: dict[tuple[int, int], list[int]] = {}
-        if self._denied:
-            for row, key in enumerate(zip(sources, self._denied.levels(positions, sources), strict=True)):
-                rows.setdefault(key, []).append(row)
-        elif sources and sources.count(sources[0]) == len(sources):
+        if not self._denied and sources and sources.count(sources[0]) == len(sources):
             member = self.member(sources[0], located.length, walks=set((numbers >> WINDOW_BITS).tolist()))
             return [Share(sources[0], numbers, None, member.ask)]
-        else:
-            for row, source in enumerate(sources):
-                rows.setdefault((source, 0), []).append(row)
+        levels = self._denied.levels(positions, sources) if self._denied else [0] * len(sources)
+        rows: dict[tuple[int, int], list[int]] = {}
+        for row, key in enumerate(zip(sources, levels, strict=True)):
+            rows.setdefault(key, []).append(row)
         groups = []
         for (source, level), chosen in sorted(rows.items()):
             at = np.array(chosen, dtype=np.int64)
@@ -437,8 +390,8 @@ class SourceGroups:
         if member is not None and walks <= member.walks:
             return member
         with READING_LOCK:
-            if source not in self._data:
-                self._data[source] = SourceData(
+            if source not in self.opened:
+                self.opened[source] = SourceData(
                     self._data_lock,
                     source,
                     self._reading,
@@ -447,7 +400,7 @@ class SourceGroups:
                 )
             if (member := self._members.get((source, length, level))) is None:
                 member = Member(
-                    self._data[source],
+                    self.opened[source],
                     self._timeline.lock,
                     self._configs[length],
                     denied=self._denied.of(source, level),
@@ -468,13 +421,9 @@ _KEPT = 4
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """What stands at some positions.
+    """What stands at some positions: of consecutive ones in [start, stop), if they are.
 
-    Attributes:
-        start, stop: the positions that were looked up, where they are consecutive.
-        length: tokens of a sample.
-        sources: int32[count], number of the source of each.
-        numbers: int64[count], which sample of its source it is: `walk << WINDOW_BITS | window`.
+    Samples of `length` tokens, by int32[count] sources, and int64[count] numbers: `walk << WINDOW_BITS | window`.
     """
 
     start: int
@@ -495,7 +444,7 @@ class Lookups:
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._lengths = sorted({segment.sequence_length for segment in timeline.lock.segments})
-        self._end = MOST_SAMPLES if timeline.num_samples is None else timeline.num_samples
+        self._end = timeline.lock.end
         self._kept: tuple[Samples, ...] = ()
         self._asked = -_NEAR
 
@@ -532,16 +481,12 @@ class Lookups:
     def _length_of(self, found: Located) -> int:
         if len(self._lengths) == 1:
             return self._lengths[0]
-        segments = self._timeline.lock.segments
         numbers: list[int] = np.unique(found.segments).tolist()
-        lengths = {number: segments[number].sequence_length for number in numbers}
-        if len(set(lengths.values())) > 1:
-            first = min(lengths)
-            last = next(number for number in numbers if lengths[number] != lengths[first])
-            message = (
-                f"expected samples of one length in a batch, found {lengths[first]} tokens of stage "
-                f"{segments[first].stage!r} and {lengths[last]} of stage {segments[last].stage!r}, "
-                f"which begins at position {segments[last].start}"
-            )
+        segments = [self._timeline.lock.segments[number] for number in numbers]
+        first = segments[0]
+        if other := next((each for each in segments if each.sequence_length != first.sequence_length), None):
+            message = f"expected samples of one length in a batch, found {first.sequence_length} tokens of stage "
+            message += f"{first.stage!r} and {other.sequence_length} of stage {other.stage!r}, "
+            message += f"which begins at position {other.start}"
             raise ConfigError(message, hint="let stages of another sequence length begin where a batch does")
-        return next(iter(lengths.values()))
+        return first.sequence_length

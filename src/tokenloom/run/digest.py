@@ -1,9 +1,7 @@
 """What decides the positions before a given one, as a hash; and the name of a run that stays while it changes.
 
-Two runs with one digest at a position read the same at all positions before it. What comes later is left out, and so is
-what decides nothing: where files lie, names of stages, caps, the size of a stage beyond the last mixing block that was
-touched, sources and data that were not read yet. So everything that may change while a run goes on leaves the digests
-of its past as they were.
+What comes later is left out, and so is what decides nothing: where files lie, names of stages, caps, the size of a
+stage beyond the last mixing block that was touched, sources and data that were not read yet.
 """
 
 from __future__ import annotations
@@ -11,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from functools import reduce
-from math import gcd
 from typing import Any
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.lock import MOST_SAMPLES, LockedPair, LockedSegment, LockedSource, RunLock
+from tokenloom.kernels import smallest_weights
+from tokenloom.run.lock import LockedPair, LockedSegment, LockedSource, RunLock
 from tokenloom.run.progress import are_packs, mixed_size, planned_size
 
 
@@ -32,10 +29,15 @@ def order_digest(lock: RunLock, position: int) -> str:
     _add(hashed, [[*fixed, dict(lock.samples), _ids(lock)], position])
     for segment in segments:
         read = [lock.sources[source].name for source, _ in segment.weights]
-        _add(hashed, [*_clipped(lock, segment, position), list(zip(read, ratio_of(segment), strict=True))])
+        ratio = smallest_weights(weight for _, weight in segment.weights)
+        _add(hashed, [*_clipped(lock, segment, position), list(zip(read, ratio, strict=True))])
     lengths = {segment.sequence_length for segment in segments} if are_packs(lock) else set()
-    for source, starts in _read_from(segments).items():
-        _add(hashed, _source(lock.sources[source], starts, lengths))
+    starts: dict[int, list[int]] = {}
+    for segment in segments:
+        for source, _ in segment.weights:
+            starts.setdefault(source, []).append(segment.start)
+    for source, read_from in sorted(starts.items()):
+        _add(hashed, _source(lock.sources[source], read_from, lengths))
     names = [source.name for source in lock.sources]
     denials = [
         (denial.start, sorted((names[source], list(documents)) for source, documents in denial.documents))
@@ -73,10 +75,8 @@ def position_of_state(
         message = f"expected a state of one of the {num_samples} positions of this run, found position {position}"
         raise ConfigError(message, hint="the run was made shorter since; add a stage to go on")
     if state["digest"] != (found := digest_at(position)):
-        message = (
-            f"expected the order that was read before position {position}, of digest {state['digest'][:16]}…, "
-            f"found {found[:16]}…{why}"
-        )
+        message = f"expected the order that was read before position {position}, of digest {state['digest'][:16]}…, "
+        message += f"found {found[:16]}…{why}"
         hint = "the lock was edited, or data were replaced, in the part that is consumed; restore `run.lock`"
         raise ConfigError(message, hint=hint)
     return position
@@ -84,17 +84,9 @@ def position_of_state(
 
 def check_position(lock: RunLock, position: int) -> None:
     """Checks that a position is in a run, or just behind it."""
-    stop = lock.num_samples or MOST_SAMPLES
-    if not 0 <= position <= stop:
-        message = f"expected a position in [0, {stop}] of the run, found {position}"
+    if not 0 <= position <= lock.end:
+        message = f"expected a position in [0, {lock.end}] of the run, found {position}"
         raise ConfigError(message, hint="the run has no more samples; lengthen its last stage, or add one")
-
-
-def ratio_of(segment: LockedSegment) -> list[int]:
-    """Returns the weights of a segment as the smallest integers of their ratio."""
-    weights = [weight for _, weight in segment.weights]
-    divisor = reduce(gcd, weights)
-    return [weight // divisor for weight in weights]
 
 
 def _add(hashed: Any, facts: object) -> None:
@@ -124,15 +116,6 @@ def _clipped(lock: RunLock, segment: LockedSegment, position: int) -> tuple[int,
     length = min(lock.mixing_block, mixed_size(segment) - block)
     shared = () if segment.stretch_length is None else (segment.stretch_length, planned_size(segment))
     return segment.start, segment.sequence_length, length, *shared
-
-
-def _read_from(segments: list[LockedSegment]) -> dict[int, list[int]]:
-    """Returns where segments begin that read a source, by its number, rising."""
-    starts: dict[int, list[int]] = {}
-    for segment in segments:
-        for source, _ in segment.weights:
-            starts.setdefault(source, []).append(segment.start)
-    return dict(sorted(starts.items()))
 
 
 def _source(source: LockedSource, starts: list[int], lengths: set[int]) -> list[object]:

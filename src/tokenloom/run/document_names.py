@@ -18,7 +18,7 @@ from tokenloom.run.toml_file import did_you_mean
 from tokenloom.storage.settings import ObjectStorageSettings
 
 if TYPE_CHECKING:  # a start names no documents
-    from tokenloom.run.audit.source_origins import SourceOrigins
+    pass
 
 DocumentName = tuple[str, int]
 """A source and the number of a document in it, from 0; or an input file and a record of it, from 1."""
@@ -95,7 +95,11 @@ def resolve_names(
                 raise ConfigError(message, hint="documents are numbered over the pairs of a source, as in run.lock")
             documents.setdefault(source, set()).add(number)
             continue
-        found = _documents_of(origins, name, number, numbers)
+        try:
+            found = origins.documents_of(name, number)
+        except ConfigError as error:
+            message = f"`{name}:{number}`: {error.message}"
+            raise ConfigError(message, hint=did_you_mean(name, numbers) or error.hint) from error
         of_records.update(found)
         if not found:
             empty.append(f"{name}:{number}")
@@ -107,15 +111,6 @@ def resolve_names(
         empty_records=tuple(empty),
         unknown_pairs=tuple(origins.missing),
     )
-
-
-def _documents_of(origins: SourceOrigins, path: str, record: int, sources: Collection[str]) -> list[tuple[int, int]]:
-    try:
-        return origins.documents_of(path, record)
-    except ConfigError as error:
-        hint = did_you_mean(path, sources) or error.hint
-        message = f"`{path}:{record}`: {error.message}"
-        raise ConfigError(message, hint=hint) from error
 
 
 def _like_file(name: str) -> bool:

@@ -1,6 +1,5 @@
 """Which documents training does not read: those held out, which are a dataset of their own, and those denied.
 
-Whole blocks of documents are held out where a source has many, so that what is left keeps its blocks; else single ones.
 What is held out of a pair depends on its place in the source and on nothing that comes after it: a source that grows
 does not move what was held out before.
 """
@@ -10,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,10 @@ from tokenloom.run.lock import (
     LockedDenial,
     LockedPair,
     LockedSegment,
-    LockedSource,
     RunLock,
 )
 from tokenloom.run.progress import WalkSizes
-from tokenloom.run.sample_settings import CONVERSATIONS
+from tokenloom.run.settings import CONVERSATIONS
 
 FEWEST_BLOCKS = 32
 """A source holds out single documents where its share would be fewer blocks: a holdout of one block says little."""
@@ -151,13 +150,9 @@ def check_not_emptied(lock: RunLock) -> None:
         reading = [segment for segment in lock.segments if source in dict(segment.weights)]
         last = reading[-1] if reading else None
         if held.all() and last is not None and (last.stop or MOST_SAMPLES) > starts[-1]:
-            message = (
-                f"expected documents of source {locked.name!r} that are not denied, found none from position "
-                f"{starts[-1]} on, where stage {last.stage!r} reads it"
-            )
-            hint = (
-                "take the source out instead: begin a stage there that gives it no weight, with `tokenloom run amend`"
-            )
+            message = f"expected documents of source {locked.name!r} that are not denied, found none from position "
+            message += f"{starts[-1]} on, where stage {last.stage!r} reads it"
+            hint = "take it out instead: begin a stage there that gives it no weight, with `tokenloom run amend`"
             raise ConfigError(message, hint=hint)
 
 
@@ -170,11 +165,15 @@ def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -
     if unknown := [name for name in names if name not in by_name]:
         message = f"expected sources of the run, found {quoted(unknown[0])}"
         raise ConfigError(message, hint=f"it has {', '.join(by_name)}")
+    nothing: Any = {"held_tokens": 0, "held_blocks": 0, "held_documents": 0, "since": 0}
+    pairs = [
+        tuple(replace(pair, num_tokens=pair.held_tokens, **nothing) for pair in each.pairs) for each in lock.sources
+    ]
     held = replace(
         lock,
         documents="file",
         windows="concat",
-        sources=tuple(_held(source) for source in lock.sources),
+        sources=tuple(replace(each, pairs=own, max_passes=None) for each, own in zip(lock.sources, pairs, strict=True)),
         denials=tuple(LockedDenial(start=0, documents=denial.documents) for denial in lock.denials),
         segments=(),
         consumed=0,
@@ -200,11 +199,3 @@ def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -
         weights=tuple(sorted(chosen.items())),
     )
     return replace(held, segments=(segment,))
-
-
-def _held(source: LockedSource) -> LockedSource:
-    pairs = tuple(
-        replace(pair, num_tokens=pair.held_tokens, held_tokens=0, held_blocks=0, held_documents=0, since=0)
-        for pair in source.pairs
-    )
-    return replace(source, pairs=pairs, max_passes=None)

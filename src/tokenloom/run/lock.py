@@ -1,14 +1,8 @@
 """What a start knows of a run: sources with their pairs, and segments; and `run.lock`, the file that holds them.
 
-All that decides which tokens stand at which position is in here, and all that tells changed data from those that were
-locked; a start reads nothing else.
-
 Numbers of sources are places in `RunLock.sources` and never change: new sources are appended, old ones stay even if no
 stage names them any more. Pairs of a source are appended too. Numbers of documents count over its pairs in this order.
-
-The file is JSON with a line for each pair, segment and denial, so that a diff shows what changed. Its first line has a
-checksum of all that follows, which tells what was edited by hand or lost on the way. Local pairs below its folder are
-named from there on, so that a run may be moved with its data.
+Local pairs below the folder of the file are named from there on, so that a run may be moved with its data.
 """
 
 from __future__ import annotations
@@ -22,8 +16,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.storage.addresses import is_remote, path_of_name, relative_name
@@ -81,21 +73,10 @@ class LockedPair:
     packs: tuple[tuple[int, int], ...] = field(default=(), metadata=MAY_BE_MISSING)
     since: int = field(default=0, metadata=MAY_BE_MISSING)
 
-    @property
-    def num_token_bytes(self) -> int:
-        """Size of its tokens in bytes."""
-        return self.num_tokens * np.dtype(self.dtype).itemsize
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedSource:
-    """The pairs under one name, in the order in which they were added.
-
-    Attributes:
-        name: its name in `run.toml`.
-        pairs: its pairs; the first have `since` 0, or the position from which on there is such a source.
-        max_passes: most walks through it; None for any number.
-    """
+    """The pairs under one name, in the order in which they were added: first those that it began with."""
 
     name: str
     pairs: tuple[LockedPair, ...]
@@ -138,12 +119,7 @@ class LockedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedDenial:
-    """Documents that are padding from a position on.
-
-    Attributes:
-        start: the first position at which they are.
-        documents: (number of a source, numbers of its documents, rising), by number.
-    """
+    """Documents that are padding from a position on: of sources by number, numbers of their documents, rising."""
 
     start: int
     documents: tuple[tuple[int, tuple[int, ...]], ...]
@@ -151,14 +127,7 @@ class LockedDenial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedTokenizer:
-    """The tokenizer that `run.toml` names.
-
-    Attributes:
-        name: as it stands there.
-        fingerprint: tells it from others, see `TokenizerIdentity`.
-        eod, pad: ids of the end of a document and of padding; None if it has none.
-        vocab_size: number of its ids.
-    """
+    """The tokenizer that `run.toml` names, with its fingerprint (see `TokenizerIdentity`); ids may be None."""
 
     name: str
     fingerprint: str
@@ -173,11 +142,7 @@ class RunLock:
 
     Attributes:
         order: version of the order; `MEGATRON_ORDER` for the reference's.
-        seed: seed of the order.
-        documents, windows: how documents become windows: "shuffled" or "file", "concat" or "best_fit".
-        mixing_block: positions that are permuted among themselves; 1 for none.
-        dataset: kind of the samples: "gpt", "fim", "sft" or "varlen".
-        samples: settings of the dataset, by name.
+        seed, documents, windows, mixing_block, dataset, samples: see `RunSettings`.
         tokenizer: the tokenizer of the run; None if it names none.
         sources: its sources, by number.
         segments: its segments, in the order of their positions, without gaps.
@@ -225,6 +190,11 @@ class RunLock:
         return self.segments[-1].stop
 
     @property
+    def end(self) -> int:
+        """The same as a number: `MOST_SAMPLES` for a run without an end."""
+        return MOST_SAMPLES if self.num_samples is None else self.num_samples
+
+    @property
     def early_end(self) -> str | None:
         """Says that the run ends before its stages do, and why; None if it does not."""
         if self.cut_short is None:
@@ -259,15 +229,7 @@ def write_lock(path: str, lock: RunLock) -> None:
 
 
 def read_lock(path: str) -> RunLock:
-    """Returns the lock that a file holds.
-
-    Args:
-        path: path or address of the file.
-
-    Raises:
-        ConfigError: there is none; or it was edited, truncated, is foreign, or was written by something newer.
-        StorageError: it cannot be read.
-    """
+    """Returns the lock that a file holds, by its path or address; a `ConfigError` if there is none."""
     if (lock := read_lock_if_there(path)) is None:
         message = f"no file `{path}`, which says what the run reads"
         raise ConfigError(message, hint="run `tokenloom run lock`")
@@ -275,7 +237,7 @@ def read_lock(path: str) -> RunLock:
 
 
 def read_lock_if_there(path: str) -> RunLock | None:
-    """Returns the same, None if there is no file."""
+    """Returns the same, None if there is no file; one that was edited, or is of a newer version, is refused."""
     recover(path)
     try:
         data = map_whole(path).data
@@ -300,7 +262,11 @@ def parse_lock(data: bytes | memoryview, *, path: str) -> RunLock:
     try:
         # no copy of the bytes, which would leave a hole in the memory of a run
         text = str(data, "utf-8")
-        return _lock_of(parse_json(text, most_bytes=len(data), object_hook=_RowReader(path).read))
+        members: dict[str, Any] = parse_json(text, most_bytes=len(data), object_hook=_RowReader(path).read)
+        head = {name: members[name] for name in _HEAD if name in members}
+        rows = {name: tuple(members[name]) for name in ("sources", "segments", "denials")}
+        tokenizer = None if head["tokenizer"] is None else LockedTokenizer(**head["tokenizer"])
+        return RunLock(**{**head, **rows, "tokenizer": tokenizer})
     except (KeyError, TypeError, ValueError) as error:  # a writer that is none of ours
         message = f"`{path}` does not hold what a lock of version {VERSION} does: {type(error).__name__}: {error}"
         raise ConfigError(message, hint=_LOCK_AGAIN) from error
@@ -309,11 +275,8 @@ def parse_lock(data: bytes | memoryview, *, path: str) -> RunLock:
 def _check_whole(data: bytes | memoryview, path: str) -> None:
     """Checks that bytes are those of a lock as it was written, which is all that is checked of them."""
     if (first := _FIRST_LINE.match(data)) is None:
-        if FORMAT.encode() in bytes(data):
-            message = f"`{path}` was edited or formatted: expected its checksum in the first line, found none"
-            raise ConfigError(message, hint=_LOCK_AGAIN)
-        message = f"`{path}`: expected a file whose `format` is {FORMAT!r}, found {len(data)} bytes of something else"
-        raise ConfigError(message, hint=f"name the lock of a run; if it was damaged, {_LOCK_AGAIN}")
+        message = f"`{path}` is no lock of a run, or was edited: expected its checksum in the first line, found none"
+        raise ConfigError(message, hint=f"name the lock of a run; if it is one, {_LOCK_AGAIN}")
     if (version := int(first[1])) != VERSION:
         message = f"`{path}`: expected version {VERSION} of a lock, found {version}"
         raise ConfigError(message, hint="it was written by a newer tokenloom; use that")
@@ -324,15 +287,9 @@ def _check_whole(data: bytes | memoryview, path: str) -> None:
     if b"\n<<<<<<< " in data and b"\n>>>>>>> " in data:
         message = f"`{path}` holds two versions of a lock, as a merge has left them"
         raise ConfigError(message, hint="take one of them, and run `tokenloom run lock` again")
-    if not data.rstrip().endswith(b"]}"):
-        message = f"`{path}` is truncated: expected `]}}` at its end, found {data[-20:]!r}"
-        raise ConfigError(message, hint=_LOCK_AGAIN)
-    how = "with other ends of lines" if b"\r\n" in data else "by hand"
-    message = (
-        f"`{path}` was edited {how}: expected content with sha256 {expected[:12]}…, as its first line says, found "
-        f"{found[:12]}…"
-    )
-    raise ConfigError(message, hint=f"what people change is `run.toml`; {_LOCK_AGAIN}")
+    how = "edited with other ends of lines" if b"\r\n" in data else "edited by hand, or truncated"
+    message = f"`{path}` was {how}: expected content with sha256 {expected[:12]}…, as its first line says, found "
+    raise ConfigError(message + f"{found[:12]}…", hint=f"what people change is `run.toml`; {_LOCK_AGAIN}")
 
 
 def _lines(lock: RunLock, path: str) -> Iterator[str]:
@@ -434,12 +391,3 @@ class _RowReader:
 
 def _tuples(rows: list[list[int]]) -> tuple[tuple[int, int], ...]:
     return tuple((number, value) for number, value in rows)
-
-
-def _lock_of(members: dict[str, Any]) -> RunLock:
-    """Returns the lock that an object of JSON holds, after a `_RowReader` has read the rows in it."""
-    head = {name: members[name] for name in _HEAD if name in members}
-    if head["tokenizer"] is not None:
-        head["tokenizer"] = LockedTokenizer(**head["tokenizer"])
-    rows: dict[str, Any] = {name: tuple(members[name]) for name in ("sources", "segments", "denials")}
-    return RunLock(**head, **rows)

@@ -1,15 +1,14 @@
 """Locking a run: from what `run.toml` asks for to exactly which data that is, without moving what is consumed.
 
 A stage is one segment, or several: where a source that it reads grows, and where one has been read `max_passes` times.
-Segments that training has begun to read stay what they are: `resolve` goes along them and resolves anew what comes
-after. A segment that now ends elsewhere, but whose last mixing block was touched, is kept with the size that it is
-mixed by: cut, or followed by another segment of its stage. Whether the past stayed as it was, `changes.check_past`
-says of the finished lock.
+Segments that training has begun to read stay what they are. One that now ends elsewhere, but whose last mixing block
+was touched, is kept with the size that it is mixed by: cut, or followed by another segment of its stage.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -17,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.errors import ConfigError
+from tokenloom.datasets.tokenizer import NO_TOKEN, optional_token_id, pad_token_id
+from tokenloom.errors import AmbiguousPadWarning, ConfigError, TokenizerError
+from tokenloom.indexed.manifests import fingerprint_of, optional_number
 from tokenloom.kernels import Mixture, smallest_weights
 from tokenloom.numbers import checked_integer
 from tokenloom.run.changes import Moved, check_past, dropped_denials, first_moved
@@ -29,6 +30,7 @@ from tokenloom.run.lock import (
     LockedDenial,
     LockedSegment,
     LockedSource,
+    LockedTokenizer,
     RunLock,
     lock_bytes,
     lock_path,
@@ -36,11 +38,9 @@ from tokenloom.run.lock import (
     write_lock,
 )
 from tokenloom.run.members import Reading
-from tokenloom.run.packs import pack_counter
 from tokenloom.run.progress import Entered, Progress, are_packs, mixed_size, planned_size
 from tokenloom.run.settings import DenialSettings, RunSettings, StageSettings, read_run, whole_weights
 from tokenloom.run.sources import lock_sources
-from tokenloom.run.tokenizer import locked_tokenizer
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.publishing import FileGroup, OutputLock, publish_together
 from tokenloom.tokenizers.load import load_tokenizer
@@ -104,7 +104,6 @@ def lock_run(
         ConfigError: `run.toml` is wrong; a consumed position would move, or one of which nobody said whether it is
             consumed; or something would be dropped that `drop` does not name. The lock is as it was.
         OutputBusyError: another process is changing the run; likewise.
-        DatasetNotFoundError, DatasetFormatError, TokenizerError: data are missing, damaged or changed.
     """
     with OutputLock(lock_path(os.fspath(path))) if write else nullcontext():
         settings = read_run(path) if settings is None else settings
@@ -131,42 +130,44 @@ def _locked(
     read = old if kept else None  # else nothing that was locked has to stay
     since = kept if at is None else begin
     new, named = _with_data(settings, read, since=since, reading=reading)
-    new = replace(new, consumed=known, amended=0 if old is None else amended)
-    resolved: Resolved | None = None
-    if new.is_megatron:
-        new = replace(new, segments=(_megatron_segment(settings, new.sources),))
+    exhausted: tuple[Exhausted, ...] = ()
+    is_stopped, cut_short = False, None
+    if settings.order == "megatron":
+        segments: tuple[LockedSegment, ...] = (_megatron_segment(settings, new.sources),)
     else:
         resolved = resolve(settings, new.sources, read, kept)
-        new = replace(new, segments=resolved.segments, cut_short=resolved.cut_short)
-        check_not_emptied(new)
-    locked = LockedRun(
+        segments, exhausted = resolved.segments, resolved.exhausted
+        is_stopped, cut_short = resolved.stopped, resolved.cut_short
+    amended = 0 if old is None else amended
+    new = replace(new, segments=segments, cut_short=cut_short, consumed=known, amended=amended)
+    check_not_emptied(new)
+    moved: Moved | None = None
+    dropped: tuple[str, ...] = ()
+    if old is not None:
+        dropped = tuple(dropped_denials(old, new))
+        check_past(old, new, max(known, begin))
+        moved = first_moved(old, new, min(old.end, new.end))
+        if dropped and "denials" not in drop:
+            more = f" and {len(dropped) - _MOST_NAMED:,} more" if len(dropped) > _MOST_NAMED else ""
+            names = ", ".join(dropped[:_MOST_NAMED]) + more
+            message = f"`{settings.path}` would deny no more, or later, what the lock denies: {names}"
+            hint = "restore its `[[denied]]`; or drop these: `tokenloom run lock --drop denials`"
+            raise ConfigError(message, hint=hint)
+        if moved is not None and consumed is None and at is None and not old.consumed:
+            change = f"{moved.before} would become {moved.after}"
+            message = f"`{settings.path}` would change what stands at position {moved.position}: {change}"
+            hint = "say how far training has come, with `--consumed-samples`; 0 if it has not begun"
+            raise ConfigError(message, hint=hint)
+    return LockedRun(
         lock=new,
         old=old,
-        moved=None,
-        exhausted=() if resolved is None else resolved.exhausted,
-        is_stopped=resolved is not None and resolved.stopped,
+        moved=moved,
+        exhausted=exhausted,
+        is_stopped=is_stopped,
         empty_records=tuple(dict.fromkeys(each for found in named for each in found.empty_records)),
         unknown_pairs=tuple(dict.fromkeys(each for found in named for each in found.unknown_pairs)),
+        dropped=dropped,
     )
-    if old is None:
-        return locked
-    dropped = tuple(dropped_denials(old, new))
-    check_past(old, new, max(known, begin))
-    moved = first_moved(old, new, min(lock.num_samples or MOST_SAMPLES for lock in (old, new)))
-    if dropped and "denials" not in drop:
-        more = f" and {len(dropped) - _MOST_NAMED:,} more" if len(dropped) > _MOST_NAMED else ""
-        names = ", ".join(dropped[:_MOST_NAMED]) + more
-        message = f"`{settings.path}` would deny no more, or later, what the lock denies: {names}"
-        hint = "restore its `[[denied]]`; or drop these: `tokenloom run lock --drop denials`"
-        raise ConfigError(message, hint=hint)
-    if moved is not None and consumed is None and at is None and not old.consumed:
-        message = (
-            f"`{settings.path}` would change what stands at position {moved.position}: {moved.before} would become "
-            f"{moved.after}"
-        )
-        hint = "say how far training has come, with `--consumed-samples`; 0 if it has not begun"
-        raise ConfigError(message, hint=hint)
-    return replace(locked, moved=moved, dropped=dropped)
 
 
 def _with_data(
@@ -187,7 +188,6 @@ def _with_data(
         old=read,
         at=since,
         tokenizer=tokenizer,
-        count_packs=pack_counter(settings, old=read, object_storage=reading.object_storage),
         allow_data_mismatch=reading.allow_data_mismatch,
         object_storage=reading.object_storage,
     )
@@ -210,6 +210,25 @@ def _with_data(
     return lock, named
 
 
+def locked_tokenizer(name: str, tokenizer: Any, *, allow_ambiguous_pad: bool) -> LockedTokenizer:
+    """Returns what a lock holds of a tokenizer."""
+    fingerprint, vocab_size = fingerprint_of(tokenizer), optional_number(tokenizer, "vocab_size")
+    if fingerprint is None or vocab_size is None:
+        message = f"expected a tokenizer with `sha256` and `vocab_size`, found `{name}`"
+        raise TokenizerError(message, hint="name one that `load_tokenizer` takes")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AmbiguousPadWarning)  # said where samples are made of it
+        pad = pad_token_id(tokenizer, allow_ambiguous=allow_ambiguous_pad)
+    eod = optional_token_id(tokenizer, "eod")
+    return LockedTokenizer(
+        name=name,
+        fingerprint=fingerprint,
+        eod=None if eod == NO_TOKEN else eod,
+        pad=None if pad == NO_TOKEN else pad,
+        vocab_size=vocab_size,
+    )
+
+
 def _megatron_segment(settings: RunSettings, sources: Sequence[LockedSource]) -> LockedSegment:
     """Returns the only segment of a run in the reference's order."""
     [stage] = settings.stages
@@ -229,36 +248,30 @@ def _megatron_segment(settings: RunSettings, sources: Sequence[LockedSource]) ->
 def _denied(
     settings: RunSettings, sources: Sequence[LockedSource], reading: Reading
 ) -> tuple[tuple[LockedDenial, ...], list[NamedDocuments]]:
-    """Returns what a run denies of its sources, by position; and what the names in each `[[denied]]` stand for."""
+    """Returns what a run denies of its sources, by position; and what the names in each `[[denied]]` stand for.
+
+    What a record became in pairs that come later is denied from where these come: so a source that grows, and has a
+    record once more, leaves what was read as it was.
+    """
     denials: list[LockedDenial] = []
     named = []
     for denial in settings.denied:
         found = resolve_names(_listed(denial, settings), sources, object_storage=reading.object_storage)
         named.append(found)
-        denials += _by_position(denial, found, sources)
+        by_start: dict[int, dict[int, list[int]]] = {denial.start: {}}
+        for source, documents in found.by_source:
+            pairs = sources[source].pairs
+            ends = np.cumsum([pair.num_documents for pair in pairs])
+            for document, number in zip(
+                documents, np.searchsorted(ends, documents, side="right").tolist(), strict=True
+            ):
+                of_record = (source, document) in found.of_records
+                start = max(denial.start, pairs[number].since) if of_record else denial.start
+                by_start.setdefault(start, {}).setdefault(source, []).append(document)
+        for start, by_source in sorted(by_start.items()):
+            chosen = tuple((source, tuple(documents)) for source, documents in sorted(by_source.items()))
+            denials.append(LockedDenial(start=start, documents=chosen))
     return tuple(sorted(denials, key=lambda denial: denial.start)), named
-
-
-def _by_position(
-    denial: DenialSettings, found: NamedDocuments, sources: Sequence[LockedSource]
-) -> Iterator[LockedDenial]:
-    """Yields the documents of a denial, first those from its own position on.
-
-    What a record became in pairs that come later is denied from where these come: so a source that grows, and has a
-    record once more, leaves what was read as it was.
-    """
-    later: dict[int, dict[int, list[int]]] = {denial.start: {}}
-    for source, documents in found.by_source:
-        pairs = sources[source].pairs
-        ends = np.cumsum([pair.num_documents for pair in pairs])
-        for document, number in zip(documents, np.searchsorted(ends, documents, side="right").tolist(), strict=True):
-            of_record = (source, document) in found.of_records
-            start = max(denial.start, pairs[number].since) if of_record else denial.start
-            later.setdefault(start, {}).setdefault(source, []).append(document)
-    for start, by_source in sorted(later.items()):
-        yield LockedDenial(
-            start=start, documents=tuple((source, tuple(chosen)) for source, chosen in sorted(by_source.items()))
-        )
 
 
 def _listed(denial: DenialSettings, settings: RunSettings) -> Iterator[DocumentName]:
@@ -301,13 +314,7 @@ Weights = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exhausted:
-    """A source that has been read as often as it may be.
-
-    Attributes:
-        source, stage: their names.
-        position: the position from which on it is not read, or nothing is.
-        on_exhausted: what follows: "stop", "renormalise" or "repeat".
-    """
+    """A source that has been read as often as it may be: where, in which stage, and what follows (`on_exhausted`)."""
 
     source: str
     stage: str
@@ -330,20 +337,18 @@ def resolve(
 ) -> Resolved:
     """Returns the segments of a run, of which the first `consumed` positions stay as the old lock has them."""
     consumed = 0 if old is None else consumed
-    if old is not None and consumed > (end := old.num_samples or MOST_SAMPLES):
-        message = f"expected at most the {end} positions of the run to have been read, found {consumed}"
+    if old is not None and consumed > old.end:
+        message = f"expected at most the {old.end} positions of the run to have been read, found {consumed}"
         raise ConfigError(message, hint="is it the lock of another run?")
     resolving = _Resolving(settings, sources, old, consumed)
-    for stage in settings.stages:
-        if not resolving.add_stage(stage):
-            is_meant = stage is settings.stages[-1] and stage.passes is None and stage.num_samples is None
-            return Resolved(
-                segments=tuple(resolving.segments),
-                exhausted=tuple(resolving.exhausted),
-                stopped=True,
-                cut_short=None if is_meant else resolving.exhausted[-1].source,
-            )
-    return Resolved(segments=tuple(resolving.segments), exhausted=tuple(resolving.exhausted))
+    stopped = next((stage for stage in settings.stages if not resolving.add_stage(stage)), None)
+    is_meant = stopped is None or (stopped is settings.stages[-1] and stopped.is_endless)
+    return Resolved(
+        segments=tuple(resolving.segments),
+        exhausted=tuple(resolving.exhausted),
+        stopped=stopped is not None,
+        cut_short=None if is_meant else resolving.exhausted[-1].source,
+    )
 
 
 class _Resolving:
@@ -361,9 +366,9 @@ class _Resolving:
         self._stretches = _stretch_lengths(settings)
         self._consumed = consumed
         self._has_caps = any(source.max_passes is not None for source in sources)
-        self._old_caps = [source.max_passes for source in (() if old is None else old.sources)]
+        self._num_old = 0 if old is None else len(old.sources)
         begun = [segment for segment in old.segments if segment.start < consumed] if old is not None else []
-        self._history = {segment.start: segment for segment in begun}
+        self._history = {(segment.start, segment.stage): segment for segment in begun}
         self._current = begun[-1].start if begun else -1
 
     @property
@@ -377,15 +382,11 @@ class _Resolving:
         """Adds the segments of a stage; returns whether the run goes on behind it."""
         start = self.position
         weights, size = self._weights_and_size(stage)
-        if start + (size or 0) > MOST_SAMPLES:
-            message = (
-                f"expected at most 2**60 samples up to the end of stage {stage.name!r}, found {start + (size or 0)}"
-            )
-            raise ConfigError(message)
         stop = None if size is None else start + size
-        while not self.segments or self.segments[-1].num_samples is not None:
-            if self.position == stop:
-                break
+        if stop is not None and stop > MOST_SAMPLES:
+            message = f"expected at most 2**60 samples up to the end of stage {stage.name!r}, found {stop}"
+            raise ConfigError(message)
+        while (not self.segments or self.segments[-1].num_samples is not None) and self.position != stop:
             if not self._add_segment(stage, weights, stop):
                 return False
         return True
@@ -393,38 +394,32 @@ class _Resolving:
     def _add_segment(self, stage: StageSettings, weights: Weights, stop: int | None) -> bool:
         """Adds a segment of a stage from here on; returns whether there was anything left to read."""
         start = self.position
-        read = self._history.get(start)
-        if read is not None and read.stage != stage.name:
-            read = None
+        read = self._history.get((start, stage.name))
         gone = self._gone(stage, weights, read)
         self._note(stage, gone, start)
         kept = _smallest({source: weight for source, weight in weights if source not in gone})
         if not kept or (gone and read is None and stage.on_exhausted == "stop"):
             return False
-        exhausted = tuple(sorted(gone)) if self._has_caps else None
-        if read is not None:
-            exhausted = read.exhausted
-        segment = LockedSegment(
+        new = LockedSegment(
             stage=stage.name,
             start=start,
             num_samples=None,
             sequence_length=stage.sequence_length,
             weights=kept,
-            stretch_length=self._stretches[stage.name] if read is None else read.stretch_length,
-            planned=None if read is None else read.planned,
-            exhausted=exhausted,
+            stretch_length=self._stretches[stage.name],
+            exhausted=tuple(sorted(gone)) if self._has_caps else None,
         )
+        segment = new if read is None else replace(read, sequence_length=stage.sequence_length, weights=kept)
         entered = self._progress.enter(segment)
         if read is None:
-            stop = self._stop(stage, entered, segment, stop)
+            growth = self._progress.sizes.next_growth(entered.sources, start + 1)
+            cap = self._cap(stage, entered, segment, stop if growth is None else growth)
+            stop = _first(stop, growth, cap)
             segment = replace(segment, num_samples=None if stop is None else stop - start)
         elif start == self._current:
-            segment = replace(segment, num_samples=read.num_samples, mixed_as=read.mixed_as)
-            segment = self._end_current(stage, entered, segment, stop, returns=self._return(stage, gone))
+            segment = self._end_current(stage, entered, segment, stop, gone)
         else:
-            segment = replace(segment, num_samples=read.num_samples, mixed_as=read.mixed_as)
-            ends = [end for end in (stop, read.stop) if end is not None]
-            segment = _ended(segment, min(ends), self._block, self._consumed)
+            segment = _ended(segment, _first(stop, read.stop), self._block, self._consumed)
         self.segments.append(segment)
         if segment.num_samples is not None:
             self._progress.plan(entered, segment)
@@ -453,15 +448,12 @@ class _Resolving:
     def _gone(self, stage: StageSettings, weights: Weights, read: LockedSegment | None) -> set[int]:
         """Returns the sources of a stage that are not read from here on: those that have been read often enough.
 
-        Of a segment that was begun those are what it says, or in older locks what has a cap; that may be another now.
+        Of a segment that was begun those are what it says, and sources that came later; caps may be others now.
         """
         sources = {source for source, _ in weights}
         if read is not None:
-            known = read.exhausted
-            if known is None:
-                known = tuple(number for number, cap in enumerate(self._old_caps) if cap is not None)
             lacking = sources - {source for source, _ in read.weights}
-            return {each for each in lacking if each in known or each >= len(self._old_caps)}
+            return {each for each in lacking if each in (read.exhausted or ()) or each >= self._num_old}
         if stage.on_exhausted == "repeat":
             return set()
         return {source for source in sources if not self._may_read(source, stage.sequence_length)}
@@ -471,22 +463,10 @@ class _Resolving:
         cap = self._sources[source].max_passes
         return cap is None or self._progress.may_take(source, self.position, sequence_length, cap) > 0
 
-    def _return(self, stage: StageSettings, gone: set[int]) -> bool:
-        """Whether sources that a segment does not read may be read again, by the caps of today."""
-        if stage.on_exhausted == "repeat":
-            return bool(gone)
-        return any(self._may_read(source, stage.sequence_length) for source in gone)
-
-    def _stop(self, stage: StageSettings, entered: Entered, segment: LockedSegment, stop: int | None) -> int | None:
-        """Returns where a segment ends: with its stage, where a source grows, or where one is exhausted."""
-        growth = self._progress.sizes.next_growth(entered.sources, segment.start + 1)
-        cap = self._cap(stage, entered, segment, stop if growth is None else growth)
-        return min((end for end in (stop, growth, cap) if end is not None), default=None)
-
     def _end_current(
-        self, stage: StageSettings, entered: Entered, read: LockedSegment, stop: int | None, *, returns: bool
+        self, stage: StageSettings, entered: Entered, read: LockedSegment, stop: int | None, gone: set[int]
     ) -> LockedSegment:
-        """Returns the segment that training was in, ended where it is to end now."""
+        """Returns the segment that training was in, ended where it is to end now: also where `gone` sources return."""
         size, consumed = mixed_size(read), self._consumed
         blocks = -(-(consumed - read.start) // self._block)
         touched = read.start + min(blocks * self._block, size)
@@ -494,12 +474,13 @@ class _Resolving:
         cap = self._cap(stage, entered, read, stop)
         if cap is not None and cap < touched and cap != read.stop:
             cap = consumed  # within a mixed block windows beyond the cap are read already
-        ends = [stop, growth, cap, consumed if returns else None]
+        returns = stage.on_exhausted == "repeat" or any(self._may_read(each, stage.sequence_length) for each in gone)
+        ends = [stop, growth, cap, consumed if gone and returns else None]
         if size % self._block and read.start + size // self._block * self._block < consumed:
             ends.append(read.start + size)
         if read.stretch_length is not None and (planned := planned_size(read)) < MOST_SAMPLES:
             ends.append(read.start + planned)
-        return _ended(read, min((end for end in ends if end is not None), default=None), self._block, consumed)
+        return _ended(read, _first(*ends), self._block, consumed)
 
     def _cap(self, stage: StageSettings, entered: Entered, segment: LockedSegment, stop: int | None) -> int | None:
         """Returns where the mixture of a segment takes the first window that a cap forbids.
@@ -528,6 +509,10 @@ class _Resolving:
                 self.exhausted.append(
                     Exhausted(source=name, stage=stage.name, position=position, on_exhausted=stage.on_exhausted)
                 )
+
+
+def _first(*ends: int | None) -> int | None:
+    return min((end for end in ends if end is not None), default=None)
 
 
 def _smallest(weights: dict[int, int]) -> Weights:

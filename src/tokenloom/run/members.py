@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.data_match import Kind, check_kind
-from tokenloom.datasets.fim import GPTFIMDataset
-from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.errors import ConfigError
 from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs, PairToJoin
 from tokenloom.kernels import NOT_KNOWN, SourceDocuments, make_source_documents
 from tokenloom.order.computed_keys import source_key
 from tokenloom.order.walk_order import WalkOrder, with_pairs
-from tokenloom.run.lock import LockedPair, LockedSource, RunLock
+from tokenloom.run.lock import LockedPair, LockedSource, LockedTokenizer, RunLock
 from tokenloom.run.progress import Walk
-from tokenloom.run.sample_settings import CONVERSATIONS, KINDS, most_in_pack
-from tokenloom.run.sources import check_one_dtype, check_opened
+from tokenloom.run.settings import CONVERSATIONS, KINDS, class_of, most_in_pack
+from tokenloom.run.sources import check_opened
 from tokenloom.storage.settings import ObjectStorageSettings
+from tokenloom.tokenizers.load import load_tokenizer
 
 if TYPE_CHECKING:  # they import how conversations are tokenized, which a start of other runs does not wait for
-    from tokenloom.datasets.conversations import ConversationSamples
     from tokenloom.datasets.exposure import TakenOfPairs
 
 Result = TypeVar("Result")
-
-CLASSES: dict[str, type[GPTDataset]] = {"gpt": GPTDataset, "fim": GPTFIMDataset}
-"""The class of a kind of dataset, by its name in a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +68,6 @@ class SourceData:
 
     def __init__(self, lock: RunLock, number: int, reading: Reading, config: GPTDatasetConfig, *, held: bool) -> None:
         self.source: LockedSource = lock.sources[number]
-        check_one_dtype(self.source)
         self.held: bool = held
         """Whether what is held out is read, as it lies there."""
         self._key = source_key(lock.seed, self.source.name)
@@ -79,7 +75,7 @@ class SourceData:
         self._reads: Kind = "conversations" if lock.dataset in CONVERSATIONS else "documents"
         self.pairs: JoinedPairs = JoinedPairs(
             [
-                PairToJoin(prefix=pair.prefix, num_sequences=pair.num_documents, check=self._check_of(pair))
+                PairToJoin(prefix=pair.prefix, num_sequences=pair.num_documents, check=partial(self._check, pair))
                 for pair in self.source.pairs
             ],
             dtype=np.dtype(self.source.pairs[0].dtype),
@@ -87,12 +83,9 @@ class SourceData:
             object_storage=reading.object_storage,
         )
 
-    def _check_of(self, locked: LockedPair) -> Callable[[IndexedDataset], None]:
-        def check(pair: IndexedDataset) -> None:
-            check_opened(pair, locked)
-            check_kind(pair, self._config, name=f"`{locked.prefix}`", reads=self._reads)
-
-        return check
+    def _check(self, locked: LockedPair, pair: IndexedDataset) -> None:
+        check_opened(pair, locked)
+        check_kind(pair, self._config, name=f"`{locked.prefix}`", reads=self._reads)
 
     @cached_property
     def documents(self) -> SourceDocuments:
@@ -132,12 +125,9 @@ class Member:
             config = dataclasses.replace(config, random_seed=source_key(lock.seed, data.source.name)[0] % 2**31)
         self.data = data
         self.taken: TakenOfPairs | None = None
-        kind: type[ConversationSamples] | None = None
+        kind = class_of(lock.dataset)
         length, extra, num_packs = config.sequence_length, config.num_extra_tokens, None
         if lock.dataset in CONVERSATIONS:
-            from tokenloom.run.packs import CONVERSATION_CLASSES
-
-            kind = CONVERSATION_CLASSES[lock.dataset]
             packs = data.num_packs(length)
             documents = data.documents_of([NOT_KNOWN] * len(packs) if kind.shares_samples else packs)
             self.taken = kind.taken_of(data.pairs, config, name=data.source.name)
@@ -159,10 +149,10 @@ class Member:
             most_documents=most_in_pack(lock.dataset, lock.samples),
         )
         self.dataset: Any
-        if kind is not None and self.taken is not None:
+        if self.taken is not None:
             self.dataset = kind.in_order(self.taken, self.order)
         else:
-            self.dataset = CLASSES[lock.dataset].in_order(data.pairs, self.order, config, name=data.source.name)
+            self.dataset = kind.in_order(data.pairs, self.order, config, name=data.source.name)
         self.walks: set[int] = set()
         """Those that were added."""
 
@@ -174,3 +164,58 @@ class Member:
     def ask(self, question: Callable[[Any], Result]) -> Result:
         """Returns what the dataset answers, after opening the pairs that it needs for that."""
         return with_pairs(self.data.pairs, lambda: question(self.dataset))
+
+
+_KNOWN = ("loaded", "eos", "special_tokens_dict")
+"""What a tokenizer is not loaded for: whether a pad id is another token, too, the lock has decided."""
+
+
+class RunTokenizer:
+    """What samples ask of a tokenizer, from the lock alone: a start loads none."""
+
+    def __init__(self, locked: LockedTokenizer | None, located: str | None) -> None:
+        self._locked = locked
+        self._located = located
+
+    @property
+    def vocab_size(self) -> int | None:
+        """One more than the largest id; None if it is not known."""
+        return None if self._locked is None else self._locked.vocab_size
+
+    @property
+    def unique_identifiers(self) -> Mapping[str, Any]:
+        """What tells this tokenizer from another."""
+        return {"run": None if self._locked is None else self._locked.fingerprint}
+
+    @property
+    def eod(self) -> int:
+        """The id that ends a document."""
+        if self._locked is None or self._locked.eod is None:
+            found = "none" if self._locked is None else f"{self._locked.name!r}, which has none"
+            message = f"expected a `tokenizer` in run.toml with an end-of-document id, found {found}"
+            raise ConfigError(message, hint="`reset_position_ids`, `reset_attention_mask` and `eod_mask_loss` need it")
+        return self._locked.eod
+
+    @property
+    def pad(self) -> int:
+        """The id that fills up samples; `NotImplementedError` where padding is told by position."""
+        if self._locked is None or self._locked.pad is None:
+            raise NotImplementedError
+        return self._locked.pad
+
+    @cached_property
+    def loaded(self) -> Any:
+        """The tokenizer itself."""
+        if self._located is None:
+            message = "expected a `tokenizer` in run.toml, where texts are needed, found none"
+            raise ConfigError(message, hint="name the tokenizer that made the data")
+        return load_tokenizer(self._located)
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns whatever else is asked for from the tokenizer itself, such as `tokenize`."""
+        if name.startswith("_") or name in _KNOWN:
+            raise AttributeError(name)
+        return getattr(self.loaded, name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_locked": self._locked, "_located": self._located}

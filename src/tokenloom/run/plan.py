@@ -1,11 +1,7 @@
 """What a run will have read, from its lock alone: samples, tokens and passes per segment and source, and what stays.
 
 Everything is counted, not estimated, but for `pass_ends`: those are positions before mixing, so the last window of a
-pass may stand elsewhere in the same mixing block. Numbers end where an endless stage begins. A
-`Pace` says when a run reaches its positions, and a history how it went on.
-
-A point of a history costs as much as the sources and a mixing block, wherever it is: 10^15 positions are as quick as a
-thousand. 200 points of 10,000 sources take 0.1 s.
+pass may stand elsewhere in the same mixing block. Numbers end where an endless stage begins.
 """
 
 from __future__ import annotations
@@ -27,8 +23,7 @@ from tokenloom.rendering.card import HasFacts
 from tokenloom.run.audit.span_table import DealsPositions
 from tokenloom.run.digest import check_position
 from tokenloom.run.lock import LockedSegment, RunLock
-from tokenloom.run.progress import Entered, Progress, are_packs, given_out, mixed_size, planned_size
-from tokenloom.run.take_maps import Int64s
+from tokenloom.run.progress import Entered, Int64s, Progress, are_packs, mixed_size, num_taken, planned_size
 from tokenloom.run.timeline import Timeline
 
 Float64s = NDArray[np.float64]
@@ -52,18 +47,15 @@ class PlannedReading:
     """What a segment reads of a source.
 
     Attributes:
-        source: its name.
         weight, weights: its weight, and the sum of all: the share that is wanted.
-        num_samples: samples that it gives; None in an endless segment, as in what follows from it.
-        share: its share of the samples of the segment.
+        num_samples, num_tokens, share: samples that it gives, their tokens, and its share of those of the segment; None
+            in an endless segment, as in what follows from it.
         num_windows: samples of one of its passes.
-        num_tokens: tokens of these samples.
         begun_before, begun_after: passes that were begun before the segment, and after it.
         left_before, left_after: samples that are left of those.
         taken_over: those of them that are left of a pass that was begun in samples of another length.
-        walks: walks that begin in the segment; None in an endless one.
-        num_pass_ends: passes that end in the segment.
-        pass_ends: positions at which the first of them have ended, before mixing.
+        walks: walks that begin in the segment.
+        num_pass_ends, pass_ends: passes that end in it, and where the first of them have ended, before mixing.
     """
 
     source: str
@@ -100,14 +92,13 @@ class PlannedSource:
     """What becomes of the tokens of a source: `offered_tokens` = `seen` + `unseen` + `uncovered`.
 
     Attributes:
-        name: its name.
         num_passes, num_walks: passes and walks that were begun.
         offered_tokens: tokens that those walks go over, in all; of packs the slots that they have.
         seen_tokens: those in samples that are read.
         unseen_tokens: those in samples that are left of a pass when another sequence length, or the end, follows.
         unseen_samples: as many samples, by phase: of stages of one sequence length.
         uncovered_tokens: those behind the last whole sample of each walk.
-        difference: offered - seen - unseen - uncovered; 0.
+        difference: what is left over; 0.
     """
 
     name: str
@@ -126,7 +117,6 @@ class PlannedCap:
     """Where a source has been read `max_passes` times.
 
     Attributes:
-        source, max_passes: its name, and its cap.
         position: the first position at which another pass would begin, before mixing; None: it does not come to that.
         follows: "stop" where the run ends there, "renormalise" where other sources are read, "repeat" where the source
             is; None without a position.
@@ -188,12 +178,13 @@ def plan_of(lock: RunLock) -> RunPlan:
     """Returns what a run reads, in time that grows with segments and sources alone."""
     planning = _Planning(lock)
     segments = tuple(planning.add(segment) for segment in lock.segments)
+    caps = [source.max_passes for source in lock.sources]
     return RunPlan(
         num_samples=lock.num_samples,
         num_tokens=None if lock.num_samples is None else sum(segment.num_tokens or 0 for segment in segments),
         segments=segments,
-        sources=planning.sources(),
-        caps=planning.caps(),
+        sources=tuple(map(planning.source, range(len(lock.sources)))),
+        caps=tuple(planning.cap(number, cap) for number, cap in enumerate(caps) if cap is not None),
     )
 
 
@@ -215,28 +206,15 @@ class _Planning:
         begun_before = [self._progress.num_begun(source) for source in numbers.tolist()]
         ends = self._pass_ends(entered, mixture, segment)
         self._note_caps(entered, mixture, segment)
-        counts: list[int | None] = [None] * len(numbers)
-        begun: list[list[PlannedWalks]] = []
+        counts, begun = None, []
         if segment.num_samples is not None:
-            mixed, stop = self._progress.mixed(segment), given_out(segment, self._lock.mixing_block)
-            left, _ = mixed.locate(np.arange(segment.num_samples, stop, dtype=np.int64))
-            counts = (mixed.counts(stop) - np.bincount(left, minlength=len(numbers))).tolist()
+            mixed = self._progress.mixed(segment)
+            counts = num_taken(mixed, self._lock.mixing_block, segment.num_samples).tolist()
             self._progress.leave(entered, segment, mixed)
             passes = [self._progress.num_begun(source) for source in numbers.tolist()]
             begun = self._begun(entered, np.subtract(passes, begun_before), set(self._progress.joined) - joined)
-        total = sum(weight for _, weight in segment.weights)
-        readings = []
-        for leaf, ((source, weight), count) in enumerate(zip(segment.weights, counts, strict=True)):
-            known: dict[str, Any] = {}
-            if count is not None and segment.num_samples is not None:
-                known = {
-                    "num_samples": count,
-                    "share": count / segment.num_samples,
-                    "num_tokens": count * segment.sequence_length,
-                    "begun_after": self._progress.num_begun(source),
-                    "left_after": self._progress.left_of_pass(source),
-                    "walks": tuple(begun[leaf]),
-                }
+        readings, total = [], sum(weight for _, weight in segment.weights)
+        for leaf, (source, weight) in enumerate(segment.weights):
             reading = PlannedReading(
                 source=self._lock.sources[source].name,
                 weight=weight,
@@ -247,11 +225,19 @@ class _Planning:
                 taken_over=entered.taken_over.get(leaf, 0),
                 num_pass_ends=ends[leaf][0],
                 pass_ends=ends[leaf][1],
-                **known,
             )
-            readings.append(reading)
-            if known:
+            if counts is not None and segment.num_samples is not None:
+                reading = replace(
+                    reading,
+                    num_samples=counts[leaf],
+                    share=counts[leaf] / segment.num_samples,
+                    num_tokens=counts[leaf] * segment.sequence_length,
+                    begun_after=self._progress.num_begun(source),
+                    left_after=self._progress.left_of_pass(source),
+                    walks=tuple(begun[leaf]),
+                )
                 self._read[source].append((entered, reading))
+            readings.append(reading)
         return PlannedSegment(
             stage=segment.stage,
             start=segment.start,
@@ -261,11 +247,8 @@ class _Planning:
             readings=tuple(readings),
         )
 
-    def sources(self) -> tuple[PlannedSource, ...]:
-        """Returns what became of each source up to here."""
-        return tuple(map(self._source, range(len(self._read))))
-
-    def _source(self, number: int) -> PlannedSource:
+    def source(self, number: int) -> PlannedSource:
+        """Returns what became of a source up to here."""
         num_walks = seen = slots = offered = 0
         left: dict[int, tuple[int, int]] = {}
         for entered, reading in self._read[number]:
@@ -295,15 +278,11 @@ class _Planning:
             difference=slots - seen - unseen,
         )
 
-    def caps(self) -> tuple[PlannedCap, ...]:
-        """Returns where capped sources have been read often enough."""
-        capped = [(number, each.name, each.max_passes) for number, each in enumerate(self._lock.sources)]
-        reached = [(name, cap, *self._reached.get(number, (None, None))) for number, name, cap in capped]
-        return tuple(
-            PlannedCap(source=name, max_passes=cap, position=position, follows=follows)
-            for name, cap, position, follows in reached
-            if cap is not None
-        )
+    def cap(self, number: int, max_passes: int) -> PlannedCap:
+        """Returns where a source that is capped has been read often enough."""
+        position, follows = self._reached.get(number, (None, None))
+        name = self._lock.sources[number].name
+        return PlannedCap(source=name, max_passes=max_passes, position=position, follows=follows)
 
     def _begun(self, entered: Entered, counts: Int64s, joined: set[tuple[int, int]]) -> list[list[PlannedWalks]]:
         """Returns, by leaf, the walks that a segment begins: so many regular ones, and those over new pairs alone."""
@@ -374,13 +353,7 @@ def tokens_before(lock: RunLock, position: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How fast a run goes on.
-
-    Attributes:
-        tokens_per_second: tokens of all ranks.
-        start: when position `begin` is read; None: times are told as from there on.
-        begin: the position that is read then.
-    """
+    """How fast a run goes on, all ranks: from when it reads position `begin`, or None for times from there."""
 
     tokens_per_second: float
     start: datetime | None = None
@@ -416,12 +389,7 @@ NUM_POINTS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageStart:
-    """Where a stage begins.
-
-    Attributes:
-        stage: its name.
-        position: its first position.
-    """
+    """Where a stage begins: its first position."""
 
     stage: str
     position: int
@@ -514,16 +482,16 @@ def computed_history(timeline: Timeline, points: Int64s) -> tuple[Int64s, Float6
     for number, segment in enumerate(lock.segments):
         if segment.start >= last:
             break
-        entered = timeline.entered(number)
+        entered, mixed = timeline.entered(number), timeline.mixed(number)
         stop = segment.stop or last
         first, end = np.searchsorted(points, [segment.start, stop], side="right").tolist()
         for point in range(first, end):
-            counts = timeline.num_taken(number, int(points[point]) - segment.start)
+            counts = num_taken(mixed, lock.mixing_block, int(points[point]) - segment.start)
             samples[point], passes[point] = read, passed
             samples[point, entered.sources] += counts
             passes[point, entered.sources] = _passes(entered, counts)
         if stop < last:
-            counts = timeline.num_taken(number, stop - segment.start)
+            counts = num_taken(mixed, lock.mixing_block, stop - segment.start)
             read[entered.sources] += counts
             passed[entered.sources] = _passes(entered, counts)
     return samples, passes

@@ -13,16 +13,21 @@ packs, and of a pass that new pairs have joined.
 A source whose pairs have become more since it was last read is in one of three cases. None of its pass is left: the
 next walk is over all pairs. Some is left: a walk over the new pairs alone is merged with it, so that both end together.
 The new pairs have no window of their own: they wait for the next walk.
+
+So a source gives one walk after the other (`Entered`), and before these what a finite map (`TakeMap`) has: what a cut
+has left over (`Leftovers`, less than a mixing block), the rest of a walk (`Stretch`), or the rest of a pass together
+with the walk over data that came in its midst (`Merge`).
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,17 +36,211 @@ from tokenloom.errors import ConfigError
 from tokenloom.kernels import WHOLE_PASS, MixedStage, Mixture, PassPart
 from tokenloom.order.computed_keys import mixing_key
 from tokenloom.run.lock import MOST_SAMPLES, LockedPair, LockedSegment, LockedSource, RunLock
-from tokenloom.run.sample_settings import CONVERSATIONS
-from tokenloom.run.take_maps import Chain, Int64s, Leftovers, Merge, Stretch, TakeMap, Windows, chained, rest_of
-
-if TYPE_CHECKING:
-    from tokenloom.run.settings import RunSettings
+from tokenloom.run.settings import CONVERSATIONS, RunSettings
 
 MOST_WALKS = 1 << 22
 """Walks of a source in a run."""
 
 MOST_WINDOWS = 1 << 40
 """Windows of a walk: the number of a sample of a source is `walk << 40 | window`."""
+
+
+Int64s = NDArray[np.int64]
+
+Windows = tuple[Int64s, Int64s]
+"""Numbers of walks, and of windows in them."""
+
+WindowRange = tuple[int, int, int]
+"""A walk, the first of some windows of it, and one past the last."""
+
+
+class TakeMap(ABC):
+    """A number of takes."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def locate(self, takes: Int64s) -> Windows:
+        """Returns the walk and window of each take; they are in the map."""
+
+    @abstractmethod
+    def takes(self, walks: Int64s, windows: Int64s) -> Int64s:
+        """Returns the take of each window; -1 where it is not in the map."""
+
+    @abstractmethod
+    def ranges(self, first: int, stop: int) -> Iterator[WindowRange]:
+        """Yields the windows of takes [first, stop), which are in the map; in no order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch(TakeMap):
+    """Windows [first, stop) of a walk, in order."""
+
+    walk: int
+    first: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.first
+
+    def locate(self, takes: Int64s) -> Windows:
+        return np.full(takes.shape, self.walk, dtype=np.int64), takes + self.first
+
+    def takes(self, walks: Int64s, windows: Int64s) -> Int64s:
+        there = (walks == self.walk) & (windows >= self.first) & (windows < self.stop)
+        return np.where(there, windows - self.first, -1)
+
+    def ranges(self, first: int, stop: int) -> Iterator[WindowRange]:
+        if first < stop:
+            yield self.walk, self.first + first, self.first + stop
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leftovers(TakeMap):
+    """Windows one by one: int64[num_takes], each at most once."""
+
+    walks: Int64s
+    windows: Int64s
+
+    def __len__(self) -> int:
+        return len(self.walks)
+
+    def locate(self, takes: Int64s) -> Windows:
+        return self.walks[takes], self.windows[takes]
+
+    def takes(self, walks: Int64s, windows: Int64s) -> Int64s:
+        known, asked = self.walks * MOST_WINDOWS + self.windows, walks * MOST_WINDOWS + windows
+        order = np.argsort(known)
+        takes = order[np.minimum(np.searchsorted(known, asked, sorter=order), len(known) - 1)]
+        return np.where(known[takes] == asked, takes, -1)
+
+    def ranges(self, first: int, stop: int) -> Iterator[WindowRange]:
+        for walk, window in zip(self.walks[first:stop].tolist(), self.windows[first:stop].tolist(), strict=True):
+            yield walk, window, window + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rest(TakeMap):
+    """What is left of a map when `first` of its takes are gone."""
+
+    of: TakeMap
+    first: int
+
+    def __len__(self) -> int:
+        return len(self.of) - self.first
+
+    def locate(self, takes: Int64s) -> Windows:
+        return self.of.locate(takes + self.first)
+
+    def takes(self, walks: Int64s, windows: Int64s) -> Int64s:
+        return np.maximum(self.of.takes(walks, windows) - self.first, -1)
+
+    def ranges(self, first: int, stop: int) -> Iterator[WindowRange]:
+        return self.of.ranges(first + self.first, stop + self.first)
+
+
+class Parts(TakeMap):
+    """Maps as one, whose takes are dealt to them as a mixture does."""
+
+    __slots__ = ("_dealt", "maps")
+
+    def __init__(self, maps: Sequence[TakeMap], dealt: Mixture | _InTurn) -> None:
+        self.maps: tuple[TakeMap, ...] = tuple(maps)
+        self._dealt = dealt
+
+    def __len__(self) -> int:
+        return sum(map(len, self.maps))
+
+    def locate(self, takes: Int64s) -> Windows:
+        walks, windows = np.empty_like(takes), np.empty_like(takes)
+        numbers, inside = self._dealt.locate(takes)
+        for number, each in enumerate(self.maps):
+            here = np.flatnonzero(numbers == number)
+            if len(here):
+                walks[here], windows[here] = each.locate(inside[here])
+        return walks, windows
+
+    def takes(self, walks: Int64s, windows: Int64s) -> Int64s:
+        found = np.full(walks.shape, -1, dtype=np.int64)
+        for number, each in enumerate(self.maps):
+            inside = each.takes(walks, windows)
+            here = np.flatnonzero(inside >= 0)
+            if len(here):
+                numbers = np.full(len(here), number, dtype=np.int32)
+                found[here] = self._dealt.positions(numbers, np.ascontiguousarray(inside[here]))
+        return found
+
+    def counts(self, stop: int) -> list[int]:
+        """Returns how many of the first takes are of each map."""
+        found: list[int] = self._dealt.counts(stop).tolist()
+        return found
+
+    def ranges(self, first: int, stop: int) -> Iterator[WindowRange]:
+        for each, begin, end in zip(self.maps, self.counts(first), self.counts(stop), strict=True):
+            if begin < end:
+                yield from each.ranges(begin, end)
+
+
+class _InTurn:
+    """Takes dealt to maps one after the other, see `Mixture`."""
+
+    def __init__(self, sizes: Iterable[int]) -> None:
+        self._starts = np.cumsum([0, *sizes], dtype=np.int64)
+
+    def locate(self, takes: Int64s) -> tuple[NDArray[Any], Int64s]:
+        numbers = np.searchsorted(self._starts, takes, side="right") - 1
+        return numbers, takes - self._starts[numbers]
+
+    def positions(self, numbers: NDArray[np.int32], takes: Int64s) -> Int64s:
+        found: Int64s = takes + self._starts[numbers]
+        return found
+
+    def counts(self, stop: int) -> Int64s:
+        return np.diff(np.minimum(self._starts, stop))
+
+
+class Chain(Parts):
+    """Maps one after the other."""
+
+    __slots__ = ()
+
+    def __init__(self, maps: Sequence[TakeMap]) -> None:
+        super().__init__(maps, _InTurn(map(len, maps)))
+
+
+class Merge(Parts):
+    """Maps as one, evenly mixed, so that all end together; none is empty."""
+
+    __slots__ = ()
+
+    def __init__(self, maps: Sequence[TakeMap]) -> None:
+        super().__init__(maps, Mixture(list(map(len, maps))))
+
+
+def chained(maps: Iterable[TakeMap | None]) -> TakeMap | None:
+    """Returns maps one after the other, without empty ones; None if nothing is left."""
+    filled: list[TakeMap] = []
+    for each in maps:
+        filled += each.maps if isinstance(each, Chain) else [each] if each is not None and len(each) else []
+    return Chain(filled) if len(filled) > 1 else filled[0] if filled else None
+
+
+def rest_of(whole: TakeMap, first: int) -> TakeMap | None:
+    """Returns what is left of a map when `first` of its takes are gone; None if nothing is."""
+    if first >= len(whole):
+        return None
+    match whole:
+        case _ if first == 0:
+            return whole
+        case Rest():
+            return Rest(whole.of, whole.first + first)
+        case Chain():
+            return chained(rest_of(each, gone) for each, gone in zip(whole.maps, whole.counts(first), strict=True))
+        case _:
+            return Rest(whole, first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,11 +368,9 @@ class Entered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rest:
-    """The rest of a pass, as a walk of its own, of which nothing is read yet.
+    """The rest of a pass, as a walk of its own, of which nothing is read yet; windows are of the length read last.
 
-    Attributes:
-        walk: the walk, whose windows are of the length that was read last.
-        num_before: takes of its source before it, in the segment that was entered.
+    `num_before` takes of its source come before it in the segment that was entered.
     """
 
     walk: Walk
@@ -285,7 +482,7 @@ class Progress:
             if (rest := self._rests.get(source)) is not None:
                 before = early.get(leaf)
                 self._rests[source] = replace(rest, num_before=0 if before is None else len(before))
-                whole = _windows_of(rest.walk)
+                whole = Stretch(rest.walk.number, 0, rest.walk.num_windows)
                 early[leaf] = whole if before is None else Chain([before, whole])
                 self.parts[source, rest.walk.number] = rest.walk
                 if segment.stretch_length is None:  # nothing goes on with what it leaves
@@ -374,8 +571,7 @@ class Progress:
             return
         read = walk.part.num_first or walk.num_windows
         if offset < read:  # a cut
-            maps = [self._early.get(source), Stretch(walk.number, offset, read)]
-            early = chained([each for each in maps if each is not None])
+            early = chained([self._early.get(source), Stretch(walk.number, offset, read)])
             assert early is not None
             self._early[source] = early
         pass_walk = walk.number if walk.part.pass_walk < 0 else walk.part.pass_walk
@@ -409,9 +605,9 @@ class Progress:
 
     def _set_aside(self, source: int) -> TakeMap | None:
         """Puts all that is left of the pass of a source before its regular walks, which begin with the next pass."""
-        maps: list[TakeMap] = [self._early.pop(source)] if source in self._early else []
+        maps: list[TakeMap | None] = [self._early.pop(source, None)]
         if (rest := self._rests.pop(source, None)) is not None:
-            maps.append(_windows_of(rest.walk))
+            maps.append(Stretch(rest.walk.number, 0, rest.walk.num_windows))
             self.parts[source, rest.walk.number] = rest.walk
         if offset := int(self._offsets[source]):
             maps.append(Stretch(int(self._walks[source]), offset, int(self._num_windows[source])))
@@ -425,13 +621,10 @@ class Progress:
 
     def _leave_early(self, entered: Entered, leaf: int, count: int, left: Int64s) -> None:
         """Keeps of a source what comes before its regular walks: what a cut gave back, and what is left of before."""
-        leaves = np.full(len(left), leaf, dtype=np.int32)
-        maps: list[TakeMap | None] = [Leftovers(*entered.locate(leaves, left))]
-        source = int(entered.sources[leaf])
-        if (before := self._early.pop(source, None)) is not None:
-            maps.append(rest_of(before, count))
-        early = chained([each for each in maps if each is not None])
-        if early is not None:
+        source, leaves = int(entered.sources[leaf]), np.full(len(left), leaf, dtype=np.int32)
+        before = self._early.pop(source, None)
+        rest = None if before is None else rest_of(before, count)
+        if (early := chained([Leftovers(*entered.locate(leaves, left)), rest])) is not None:
             self._early[source] = early
 
     def _begin_phase(self, sources: Int64s, num_pairs: Int64s) -> None:
@@ -476,10 +669,8 @@ class Progress:
         number, size = int(sources[wrong[0]]), int(sizes[wrong[0]])
         num_pairs = int(self._num_pairs[number])
         found = f"{size} in the {self.sizes.tokens(number, 0, num_pairs)} tokens of {num_pairs} pairs"
-        message = (
-            f"expected a number of samples in [1, 2**40) of {self._sequence_length} tokens in source "
-            f"{self._sources[number].name!r} at position {start} (stage {stage!r}), found {found}"
-        )
+        message = f"expected a number of samples in [1, 2**40) of {self._sequence_length} tokens in source "
+        message += f"{self._sources[number].name!r} at position {start} (stage {stage!r}), found {found}"
         hint = None if size else "add data to it, read shorter sequences, or leave it out of the stage"
         raise ConfigError(message, hint=hint)
 
@@ -519,16 +710,23 @@ def planned_size(segment: LockedSegment) -> int:
     return MOST_SAMPLES if size is None else size
 
 
-def _windows_of(walk: Walk) -> Stretch:
-    return Stretch(walk.number, 0, walk.num_windows)
-
-
 def given_out(segment: LockedSegment, block: int) -> int:
     """Returns how many samples of its mixture a segment has given out: up to the end of the mixing block of its end."""
     size = mixed_size(segment)
     if segment.num_samples is None:
         return size
     return min(-(-segment.num_samples // block) * block, size)
+
+
+def num_taken(mixed: MixedStage, block: int, offset: int) -> Int64s:
+    """Returns how many takes of each leaf stand at the first positions of a segment: int64[num_leaves].
+
+    Costs as much as the leaves, and as the positions of a mixing block.
+    """
+    first = offset if offset == len(mixed) else offset - offset % block
+    leaves, _ = mixed.locate(np.arange(first, offset, dtype=np.int64))
+    counts = mixed.counts(first)
+    return counts + np.bincount(leaves, minlength=len(counts))
 
 
 def _unread(takes: Int64s, count: int) -> tuple[Int64s, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,17 +14,15 @@ from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, CutShortWarning, DatasetNotFoundError, OutputBusyError
 from tokenloom.forks import cached_property
-from tokenloom.progress import also_told, task, waiting_for
+from tokenloom.progress import task, waiting_for
 from tokenloom.rendering.card import HasFacts
 from tokenloom.run.dataset import Place, RunDataset, lock_facts, place_at
 from tokenloom.run.digest import check_position, order_digest, run_identity
 from tokenloom.run.held_out import holdout_lock
 from tokenloom.run.lock import RunLock, lock_path
-from tokenloom.run.members import Reading
-from tokenloom.run.sample_settings import CONVERSATIONS
-from tokenloom.run.settings import read_locked
+from tokenloom.run.members import Reading, RunTokenizer
+from tokenloom.run.settings import CONVERSATIONS, read_locked
 from tokenloom.run.timeline import Timeline
-from tokenloom.run.tokenizer import RunTokenizer
 from tokenloom.setting_types import checked_path
 from tokenloom.storage.publishing import recover
 from tokenloom.storage.settings import ObjectStorageSettings
@@ -51,6 +49,9 @@ class Run(HasFacts):
     by `tokenloom run lock`, or when a run without a lock is opened first. Which tokens stand at a position is
     arithmetic over the lock: no index is built or stored, and opening reads these two files alone. Positions follow
     neither from ranks nor from batch sizes.
+
+    Methods raise `ConfigError` for a position or document that the run does not have, and for what the reference's
+    order cannot tell; and `DatasetFormatError` or `DatasetNotFoundError` where data are not what was locked.
 
     Example:
         >>> import tempfile
@@ -170,11 +171,7 @@ class Run(HasFacts):
 
     @cached_property
     def timeline(self) -> Timeline:
-        """What stands at which position, and at which position what stands.
-
-        Raises:
-            ConfigError: the order is the reference's, which is not computed.
-        """
+        """What stands at which position, and at which position what stands."""
         if self._stored is not None:
             message = 'expected a run whose order is computed, found `order = "megatron"`'
             hint = "that order is built and cached, and cannot change; write `order = 1` for that"
@@ -204,19 +201,11 @@ class Run(HasFacts):
         return RunTokenizer(locked, located_tokenizer(locked.name, os.path.dirname(self.path)))
 
     def digest(self, position: int) -> str:
-        """Returns a SHA-256, in hex, of all that decides what stands before a position, and of nothing else.
-
-        Raises:
-            ConfigError: the run has no such position.
-        """
+        """Returns a SHA-256, in hex, of all that decides what stands before a position, and of nothing else."""
         return order_digest(self.lock, position) if self._stored is None else self._stored.digest(position)
 
     def place(self, position: int) -> Place:
-        """Returns what stands at a position; opens nothing.
-
-        Raises:
-            ConfigError: the order is the reference's, which is not computed.
-        """
+        """Returns what stands at a position; opens nothing."""
         return place_at(self.timeline, position)
 
     def dataset(self) -> Any:
@@ -224,19 +213,13 @@ class Run(HasFacts):
 
         With `order = "megatron"` it is what `BlendedMegatronDatasetBuilder` returns, which builds and caches the order;
         under `torch.distributed` all ranks then have to call this.
-
-        Raises:
-            ConfigError: the dataset class refuses the settings of samples.
-            DatasetFormatError, BuildError, IndexCacheError: data are not what was locked, or the reference's order
-                cannot be built.
         """
         if self._stored is not None:
             return self._stored.dataset()
         return RunDataset(self.timeline, tokenizer=self.tokenizer, reading=self._reading)
 
     @cached_property
-    def _asked(self) -> Any:
-        """The dataset of what is asked again and again, so that pairs stay open."""
+    def _asked(self) -> Any:  # again and again, so that pairs stay open
         return self.dataset()
 
     def trace(self, positions: Sequence[int] | NDArray[np.integer[Any]]) -> SpanTable:
@@ -249,11 +232,6 @@ class Run(HasFacts):
 
         Args:
             positions: integers[num_positions], in any order, repeats allowed.
-
-        Raises:
-            IndexError: the run has no such position.
-            ConfigError: positions are no integers.
-            DatasetFormatError, DatasetNotFoundError: data are not what was locked.
         """
         from tokenloom.run.audit.trace import trace_dataset
 
@@ -271,10 +249,6 @@ class Run(HasFacts):
                 as `crawl/0007.jsonl:88`.
             start: the first position.
             stop: one past the last; None for the end of the run.
-
-        Raises:
-            ConfigError: there is no such document or record, or the run has no end and `stop` is None.
-            DatasetFormatError, DatasetNotFoundError: data are not what was locked.
         """
         from tokenloom.run.document_names import parse_name, resolve_names
 
@@ -290,9 +264,6 @@ class Run(HasFacts):
         Args:
             documents: numbers of documents, by number of their source.
             start, stop: see `when`.
-
-        Raises:
-            ConfigError, DatasetFormatError, DatasetNotFoundError: see `when`.
         """
         from tokenloom.run.audit.span_table import joined_tables
         from tokenloom.run.audit.trace import find_spans, positions_reading
@@ -315,9 +286,6 @@ class Run(HasFacts):
         Args:
             names: names of sources; none for all that hold something out.
             sequence_length: tokens of a sample; None for that of the first stage.
-
-        Raises:
-            ConfigError: a source holds out less than one sample, or the order is the reference's.
         """
         lock = self.timeline.lock
         length = lock.segments[0].sequence_length if sequence_length is None else sequence_length
@@ -325,50 +293,29 @@ class Run(HasFacts):
         return RunDataset(Timeline(held), tokenizer=self.tokenizer, reading=self._reading, held_out_of=self.lock)
 
     def plan(self) -> RunPlan:
-        """Returns what the run will read of each source, and when: arithmetic over the lock.
-
-        Raises:
-            ConfigError: the order is the reference's, which is not computed.
-        """
+        """Returns what the run will read of each source, and when: arithmetic over the lock."""
         from tokenloom.run.plan import plan_of
 
         return plan_of(self.timeline.lock)
 
-    def ledger(
-        self, *, until: int | None = None, reads_data: bool = True, report: Callable[[int], None] | None = None
-    ) -> RunLedger:
+    def ledger(self, *, until: int | None = None, reads_data: bool = True) -> RunLedger:
         """Returns where the tokens of each source went before a position, per stage, and what filled the samples.
 
         Args:
             until: the position; None for the whole of a run that has an end.
             reads_data: whether to look into the data where they decide what has loss; else that is not counted.
-            report: hears how many samples were looked into since it was last told.
-
-        Raises:
-            ConfigError: the run has no such position, or no end.
-            DatasetNotFoundError, DatasetFormatError: data that are looked into are not there, or others.
         """
         position = self.num_samples if until is None else until
         if position is None:
             message = "expected a position up to which the ledger goes, of a run without an end, found none"
             raise ConfigError(message, hint="name one, as a step or a position")
         check_position(self.lock, position)
-        with task("ledger", unit="samples") as advance:
-            report = also_told(advance, report)
+        with task("ledger", unit="samples") as report:
             if self._stored is not None:
                 return self._stored.ledger(position, reads_data=reads_data, report=report)
             from tokenloom.run.audit.ledger import LedgerCount
 
             return LedgerCount(self.dataset(), reads_data=reads_data, report=report).ledger(position)
-
-    def passes(self, position: int) -> dict[str, float]:
-        """Returns how often each source has been read before a position, by its name: 1.25 is a pass and a quarter.
-
-        Raises:
-            ConfigError: the run ends before the position.
-        """
-        history = self.history([position])
-        return dict(zip(history.sources, history.passes[-1].tolist(), strict=True))
 
     def history(
         self, positions: Sequence[int] | NDArray[np.integer[Any]] | None = None, *, until: int | None = None
@@ -378,9 +325,6 @@ class Run(HasFacts):
         Args:
             positions: integers[num_points], rising; None for up to 200 up to `until`, and the starts of stages.
             until: the last of these; None for the end of the run.
-
-        Raises:
-            ConfigError: the run has no such position, positions do not rise, or the run has no end and none is named.
         """
         from tokenloom.run.plan import computed_history, history_of
 

@@ -12,15 +12,19 @@ import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, TypeVar
 
+from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
+from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
+from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.find import is_pattern
 from tokenloom.run.document_names import DocumentName, parse_name
 from tokenloom.run.lock import RunLock, lock_path, read_lock_if_there
-from tokenloom.run.sample_settings import CONVERSATIONS, KINDS, sample_settings
 from tokenloom.run.toml_file import (
     Convert,
     Table,
@@ -146,11 +150,11 @@ class RunSettings:
 
     order: int | Literal["megatron"]
     seed: int
-    tokenizer: str | None
-    documents: str
-    windows: str
+    tokenizer: str | None = None
+    documents: str = "shuffled"
+    windows: str = "concat"
     mixing_block: int
-    dataset: str
+    dataset: str = "gpt"
     samples: dict[str, Any]
     sources: tuple[SourceSettings, ...]
     stages: tuple[StageSettings, ...]
@@ -242,11 +246,11 @@ def name_of(value: Any, what: str) -> str:
 
 
 def _order(value: Any, what: str) -> int | Literal["megatron"]:
-    if value != "megatron" and (type(value) is not int or not 1 <= value <= NEWEST_ORDER):
-        hint = f"write `order = {NEWEST_ORDER}`"
-        if type(value) is int and value > NEWEST_ORDER:
-            hint = "it is of a newer version of tokenloom; install that one"
-        refuse(what, f'one of {", ".join(map(str, range(1, NEWEST_ORDER + 1)))} and "megatron"', value, hint=hint)
+    if value != "megatron" and (type(value) is not int or value != NEWEST_ORDER):
+        is_newer = type(value) is int and value > NEWEST_ORDER
+        hint = "it is of a newer version of tokenloom; install that one"
+        hint = hint if is_newer else f"write `order = {NEWEST_ORDER}`"
+        refuse(what, f'one of {NEWEST_ORDER} and "megatron"', value, hint=hint)
     order: int | Literal["megatron"] = value
     return order
 
@@ -269,6 +273,63 @@ def _documents(value: Any, what: str) -> str | list[str]:
     documents: str | list[str] = value
     return documents
 
+
+KINDS: Mapping[str, type[GPTDatasetConfig]] = {
+    "gpt": GPTDatasetConfig,
+    "fim": GPTFIMDatasetConfig,
+    "sft": SFTDatasetConfig,
+    "varlen": VarlenDatasetConfig,
+}
+"""What holds the settings of a kind of dataset, by its name in a run."""
+
+CONVERSATIONS = ("sft", "varlen")
+"""Kinds whose samples hold whole conversations."""
+
+DEFAULTS: Mapping[str, Any] = {
+    "reset_position_ids": False,
+    "reset_attention_mask": False,
+    "eod_mask_loss": False,
+    "create_attention_mask": False,
+}
+"""What a run has where nothing is said; of other settings, what the class has."""
+
+WITHOUT_EFFECT = ("allow_tokenizer_mismatch", "allow_data_mismatch")
+"""Settings that change no sample: whether some data may be read at all."""
+
+NOT_HERE: Mapping[str, str] = {
+    "random_seed": "write `seed` at the top of the file",
+    "sequence_length": "it belongs to a stage",
+    **{key: f"write `{key}` at the top of the file" for key in ("tokenizer", "mixing_block")},
+    "window_policy": "write `windows` at the top of the file",
+    "block_shuffle": "write `documents` at the top of the file",
+    **dict.fromkeys(("blend", "blend_per_split"), "name data in [sources], and weights in a stage"),
+    "split": "give sources a `holdout`",
+    **dict.fromkeys(
+        ("multiple_validation_sets", "full_validation", "drop_last_partial_validation_sequence"),
+        "leave it out: held-out documents are a dataset of their own, and every pass has whole windows only",
+    ),
+    **dict.fromkeys(
+        (
+            *("path_to_cache", "fast_cache_load", "defer_npy_index_mmap", "num_dataset_builder_threads"),
+            "mid_level_dataset_surplus",
+        ),
+        "leave it out: a run builds and caches no index",
+    ),
+    "extend_short_datasets": "say with `max_passes` of a source how often it is read",
+    "sequences_per_dataset": "leave it out: the lock of a run has these numbers",
+    **dict.fromkeys(
+        ("object_storage", "object_storage_cache_path", "mmap_bin_files", "verify"),
+        "it changes no sample, so it is said where the run is opened",
+    ),
+    **dict.fromkeys(
+        ("chat_template", "schema", "skip_bad_lines"), "leave it out: a run reads what is tokenized already"
+    ),
+    "mock_dataset_config": "leave it out: a run has no made-up data",
+}
+"""Settings of those classes that are none of samples, and what to do instead."""
+
+_PARALLEL = ("data_parallel_size", "sequence_parallel_size", "hybrid_context_parallel", "context_parallel_size")
+"""What the slots of conversations are a multiple of follows from these."""
 
 TOP_KEYS: Mapping[str, Convert[Any] | None] = {
     "order": _order,
@@ -339,27 +400,25 @@ def parse_run(text: str, *, path: str) -> RunSettings:
         top.refuse(None, "expected a run, found an empty file", hint="`tokenloom run init` writes one")
     required = {"order": f"`order = {NEWEST_ORDER}`", "seed": "`seed = 1234`"}
     given = top.read_all(TOP_KEYS, required=required, elsewhere=_ELSEWHERE)
-    dataset, windows = given.get("dataset", "gpt"), given.get("windows", "concat")
+    dataset, windows, mix = given.get("dataset", "gpt"), given.get("windows", "concat"), given.get("mix", "random")
+    block: int = given.get("mixing_block", DEFAULT_MIXING_BLOCK if mix == "random" else 1)
+    if "mix" in given and (mix == "even") != (block == 1):
+        beside = f'{"of 1" if mix == "even" else "above 1"} beside `mix = "{mix}"`'
+        message = f"expected a `mixing_block` {beside}, found {block}"
+        top.refuse("mixing_block", message, hint="leave one of the two out")
     if windows == "best_fit" and dataset in CONVERSATIONS:
         message = f'expected no `windows` for dataset "{dataset}", found "best_fit"'
         top.refuse("windows", message, hint="leave it out: conversations are packed whole")
     sources = top.table("sources", name=" in [sources]", hint=_SOURCE_EXAMPLE)
-    if not sources.values:
-        top.refuse(
-            "sources" if "sources" in top.values else None, "expected a source, found none", hint=_SOURCE_EXAMPLE
-        )
     stages = top.tables("stages", hint=_STAGE_EXAMPLE)
-    if not stages:
-        top.refuse("stages" if "stages" in top.values else None, "expected a stage, found none", hint=_STAGE_EXAMPLE)
+    for key, found, example in (("sources", sources.values, _SOURCE_EXAMPLE), ("stages", stages, _STAGE_EXAMPLE)):
+        if not found:
+            message = f"expected a {key[:-1]}, found none"
+            top.refuse(key if key in top.values else None, message, hint=example)
     denied = top.tables("denied", name=" of [[denied]]", hint="begin each with a line `[[denied]]`")
     settings = RunSettings(
-        order=given["order"],
-        seed=given["seed"],
-        tokenizer=given.get("tokenizer"),
-        documents=given.get("documents", "shuffled"),
-        windows=windows,
-        mixing_block=_mixing_block(top, given),
-        dataset=dataset,
+        **{name: value for name, value in given.items() if name not in ("mix", "mixing_block")},
+        mixing_block=block,
         samples=sample_settings(top.table("samples", name=" of [samples]"), dataset, windows),
         sources=tuple(_source(sources, name) for name in sources.values),
         stages=_stages(stages, sources.values),
@@ -372,28 +431,13 @@ def parse_run(text: str, *, path: str) -> RunSettings:
     return settings
 
 
-def _mixing_block(top: Table, given: Mapping[str, Any]) -> int:
-    mix = given.get("mix", "random")
-    block: int = given.get("mixing_block", DEFAULT_MIXING_BLOCK if mix == "random" else 1)
-    if "mix" in given and (mix == "even") != (block == 1):
-        beside = f'{"of 1" if mix == "even" else "above 1"} beside `mix = "{mix}"`'
-        message = f"expected a `mixing_block` {beside}, found {block}"
-        top.refuse("mixing_block", message, hint="leave one of the two out")
-    return block
-
-
 def _source(sources: Table, name: str) -> SourceSettings:
-    try:
-        name_of(name, "the name of a source")
-    except ConfigError as error:
-        raise sources.error(name, error.message) from error
+    sources.read(name, lambda *_: name_of(name, "the name of a source"))
     if isinstance(sources.values[name], (str, list)):
         return SourceSettings(name=name, data=sources.read(name, _data))
     table = sources.table(name, name=f" of source {name!r}", hint=_SOURCE_EXAMPLE)
-    given = table.read_all(
-        SOURCE_KEYS, elsewhere=_ELSEWHERE, required={"data": _SOURCE_EXAMPLE.removeprefix("such as ")}
-    )
-    return SourceSettings(name=name, **given)
+    required = {"data": _SOURCE_EXAMPLE.removeprefix("such as ")}
+    return SourceSettings(name=name, **table.read_all(SOURCE_KEYS, elsewhere=_ELSEWHERE, required=required))
 
 
 def _stages(tables: Sequence[Table], sources: Collection[str]) -> tuple[StageSettings, ...]:
@@ -461,11 +505,8 @@ def _denial(table: Table, sources: Collection[str]) -> DenialSettings:
 
 def _check_megatron(settings: RunSettings, top: Table, sources: Table, stages: Sequence[Table]) -> None:
     """Refuses settings of a run in the reference's order that this order cannot follow."""
-    of_sources = [
-        sources.table(name, name=f" of source {name!r}")
-        for name, value in sources.values.items()
-        if isinstance(value, dict)
-    ]
+    named = [name for name, value in sources.values.items() if isinstance(value, dict)]
+    of_sources = [sources.table(name, name=f" of source {name!r}") for name in named]
     ours = 'with `order = "megatron"`'
     for table in (top, *of_sources, *stages):
         if key := next((key for key in table.values if key in _NOT_IN_MEGATRON), None):
@@ -477,10 +518,76 @@ def _check_megatron(settings: RunSettings, top: Table, sources: Table, stages: S
         message = f"expected one stage {ours}, found {len(stages)}: the reference's order cannot change while it runs"
         stages[1].refuse(None, message, hint="leave the others out, or write `order = 1`")
     if settings.stages[0].is_endless:
-        message = (
-            f"expected `tokens` or `samples` {ours}, found none: the reference's order is stored, so it has an end"
-        )
+        message = f"expected `tokens` or `samples` {ours}, found none: the reference's order is stored, so it ends"
         stages[0].refuse(None, message)
+
+
+class _AnyTokenizer:
+    """Stands for the tokenizer of the run where its settings are checked."""
+
+    vocab_size = None
+
+    def tokenize(self, text: str) -> list[int]:
+        raise NotImplementedError
+
+    def detokenize(self, ids: list[int]) -> str:
+        raise NotImplementedError
+
+
+def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
+    """Returns the settings that the dataset class is given, sorted by name; what equals its defaults is left out.
+
+    The four of `DEFAULTS` are always there.
+    """
+    elsewhere = dict(NOT_HERE)
+    if dataset not in CONVERSATIONS:
+        elsewhere |= dict.fromkeys(_PARALLEL, "leave it out: it has no effect on such samples")
+    usual = {
+        each.name: None if each.default is MISSING else each.default
+        for each in fields(KINDS[dataset])
+        if each.init and each.name not in elsewhere
+    }
+    given = table.read_all(dict.fromkeys(usual, _plain), elsewhere=elsewhere)
+    try:
+        config_of(dataset, {**DEFAULTS, **given, "window_policy": windows}, 1)
+    except ConfigError as error:
+        named = [key for key in given if key in error.message]
+        table.refuse(max(named, key=len) if named else None, error.message, hint=error.hint, cause=error)
+    said = {key: value for key, value in given.items() if key in DEFAULTS or value != usual[key]}
+    return dict(sorted({**DEFAULTS, **said}.items()))
+
+
+def class_of(dataset: str) -> Any:
+    """Returns the class of a kind of dataset, by its name in a run."""
+    if dataset in CONVERSATIONS:  # how they are tokenized, a start of other runs does not wait for
+        from tokenloom.datasets.sft import SFTDataset
+        from tokenloom.datasets.varlen import VarlenDataset
+
+        return {"sft": SFTDataset, "varlen": VarlenDataset}[dataset]
+    return {"gpt": GPTDataset, "fim": GPTFIMDataset}[dataset]
+
+
+def most_in_pack(dataset: str, samples: Mapping[str, Any]) -> int | None:
+    """Returns the most documents or conversations of a pack; None for any number."""
+    return samples.get("most_conversations" if dataset in CONVERSATIONS else "most_documents")
+
+
+def config_of(dataset: str, samples: Mapping[str, Any], sequence_length: int) -> GPTDatasetConfig:
+    """Returns the settings of samples for what asks for no tokenizer: how many there are, and of what."""
+    return KINDS[dataset](random_seed=0, sequence_length=sequence_length, tokenizer=_AnyTokenizer(), **samples)
+
+
+def _plain(value: Any, what: str) -> Any:
+    """Returns a value as JSON may hold it."""
+    if isinstance(value, dict):
+        return {key: _plain(each, what) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each, what) for each in value]
+    if isinstance(value, Decimal) and value.is_finite():
+        return float(value)
+    if not isinstance(value, (bool, str)) and not (isinstance(value, int) and abs(value) < 1 << 63):
+        refuse(what, "a text, number, true or false", value)
+    return value
 
 
 def read_locked(path: str) -> RunLock | None:
@@ -509,8 +616,7 @@ def _identity_at(path: str) -> tuple[int, int] | None:
 
 def _check_unchanged(path: str, lock: RunLock) -> None:
     with open(path, "rb") as stream:
-        if hashlib.sha256(stream.read()).hexdigest() == lock.settings_sha256:
-            return
-    if read_run(path).content_sha256 != lock.content_sha256:
+        is_same = hashlib.sha256(stream.read()).hexdigest() == lock.settings_sha256
+    if not is_same and read_run(path).content_sha256 != lock.content_sha256:
         message = f"`{path}` was changed since it was locked"
         raise ConfigError(message, hint=f"lock it again: tokenloom run lock {path}")

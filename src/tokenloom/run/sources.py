@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tokenloom.datasets.data_match import Kind, mismatch, misread
 from tokenloom.errors import (
     AccessDeniedError,
@@ -26,23 +28,20 @@ from tokenloom.indexed.catalogue import catalogue_path, read_catalogue
 from tokenloom.indexed.checksums import FileTally
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
-from tokenloom.indexed.manifests import Manifest, index_start_crc32, manifest_head_of, manifest_of, manifest_path
+from tokenloom.indexed.manifests import index_start_crc32, manifest_head_of, manifest_of, manifest_path
 from tokenloom.indexed.prefixes import expand_prefixes
 from tokenloom.inputs.find import is_pattern, literal_folder, matches
-from tokenloom.kernels import Watch
+from tokenloom.kernels import Watch, count_packs_of
 from tokenloom.order.computed_keys import source_key
-from tokenloom.progress import also_told, task
+from tokenloom.progress import task
 from tokenloom.run.held_out import held_tokens, holds_blocks, with_holdout
 from tokenloom.run.lock import LockedPair, LockedSource, RunLock
-from tokenloom.run.sample_settings import CONVERSATIONS
-from tokenloom.run.settings import RunSettings, SourceSettings
+from tokenloom.run.progress import are_packs, extra_tokens
+from tokenloom.run.settings import CONVERSATIONS, RunSettings, SourceSettings, class_of, config_of, most_in_pack
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.local import ByteSource
 from tokenloom.storage.resolve import exists, objects_below
 from tokenloom.storage.settings import ObjectStorageSettings
-
-CountPacks = Callable[[LockedSource, int], tuple[tuple[int, int], ...]]
-"""Takes a source as it is locked, and the place of a pair; returns `packs` of that pair, see `LockedPair`."""
 
 
 def lock_sources(
@@ -51,7 +50,6 @@ def lock_sources(
     old: RunLock | None,
     at: int,
     tokenizer: Any = None,
-    count_packs: CountPacks | None = None,
     allow_data_mismatch: bool = False,
     object_storage: ObjectStorageSettings | None = None,
 ) -> tuple[LockedSource, ...]:
@@ -85,14 +83,13 @@ def lock_sources(
         if name in named:
             found = [seen[prefix] for prefix in prefixes[name]]
             source = _lock_source(named[name], found, source, seed=settings.seed, at=at, object_storage=object_storage)
-            if count_packs is not None:
-                packed = (replace(pair, packs=count_packs(source, number)) for number, pair in enumerate(source.pairs))
-                source = replace(source, pairs=tuple(packed))
+            if settings.order != "megatron" and are_packs(settings):
+                source = _with_packs(source, settings, old, object_storage)
         assert source is not None  # it is named, or was locked
         sources.append(source)
     if settings.order != "megatron":
         for source in sources:
-            check_one_dtype(source)
+            _check_one_dtype(source)
     _check_one_tokenizer(pair for source in sources for pair in source.pairs)
     return tuple(sources)
 
@@ -115,20 +112,19 @@ def lock_pair(
         raise ConfigError(message, hint="a run reads text; read it with `IndexedDataset(prefix, multimodal=True)`")
     if reads is not None and (found := misread(pair, reads, reads_roles=True)) is not None:
         message = f"`{prefix}`: {found[1]}"
-        hint = (
-            "all samples of a run are of one kind: make another run for these data (`dataset` says of which kind), or "
-        )
-        hint += "read them all the same with `allow_data_mismatch = true` in [samples]"
+        hint = "all samples of a run are of one kind: make another run for these data (`dataset` says of which kind), "
+        hint += "or read them all the same with `allow_data_mismatch = true` in [samples]"
         raise ConfigError(message, hint=hint)
     _check_tokenizer(pair, tokenizer)
-    manifest = _manifest(pair)
+    try:
+        manifest = manifest_of(pair)
+    except AccessDeniedError:  # what stores say of a missing object to those who may not list
+        manifest = None
     facts = None if manifest is None else manifest.pair
     sizes = pair.num_tokens, pair.index_source().num_bytes
     if facts is not None and (facts.num_tokens, facts.index.num_bytes) != sizes:
-        message = (
-            f"`{manifest_path(prefix)}`: expected {sizes[0]} tokens and an index of {sizes[1]} bytes, as the pair "
-        )
-        message += f"has, found {facts.num_tokens} and {facts.index.num_bytes}"
+        message = f"`{manifest_path(prefix)}`: expected {sizes[0]} tokens and an index of {sizes[1]} bytes, as the "
+        message += f"pair has, found {facts.num_tokens} and {facts.index.num_bytes}"
         raise DatasetFormatError(message, hint="if the data were replaced on purpose, remove it; else write them again")
     return replace(
         facts_of(pair),
@@ -157,6 +153,12 @@ class Difference(NamedTuple):
     path: str
     expected: str
     found: str
+
+    def error(self) -> DatasetFormatError:
+        """Returns the error for that."""
+        message = f"`{self.path}` changed after it was locked: expected {self.expected}, found {self.found}"
+        hint = "restore the data; what was trained on cannot change. Before training, remove the lock and run "
+        return DatasetFormatError(message, hint=f"{hint}`tokenloom run lock`")
 
 
 def difference(locked: LockedPair, found: LockedPair) -> Difference | None:
@@ -214,14 +216,56 @@ def _lock_source(
     return LockedSource(name=settings.name, pairs=(*kept, *added), max_passes=settings.max_passes)
 
 
-def check_one_dtype(source: LockedSource) -> None:
+def _with_packs(
+    source: LockedSource, settings: RunSettings, old: RunLock | None, object_storage: ObjectStorageSettings | None
+) -> LockedSource:
+    """Returns a source whose pairs say how many packs a walk makes of them, of all stages and what an older lock has.
+
+    Of conversations packs are samples with conversations in them, of `VarlenDataset` conversations.
+    """
+    lengths = {stage.sequence_length for stage in settings.stages}
+    is_known = old is not None and _what_decides(old) == _what_decides(settings)
+    lengths |= set() if old is None else {segment.sequence_length for segment in old.segments}
+    kind = class_of(settings.dataset) if settings.dataset in CONVERSATIONS else None
+
+    def count(opened: IndexedDataset, number: int, length: int) -> int:
+        documents, capacity, extra = opened.sequence_lengths, length, extra_tokens(settings)
+        if kind is not None:
+            documents = kind.count_places(opened, config_of(settings.dataset, settings.samples, length))
+            capacity, extra = (length if kind.shares_samples else 1), 0
+        return count_packs_of(
+            documents,
+            sequence_length=capacity,
+            extra=extra,
+            key=source_key(settings.seed, source.name),
+            pair=number,
+            held_blocks=source.pairs[number].held_blocks,
+            held_documents=source.pairs[number].held_documents,
+            reads_held=False,
+            most_pieces=most_in_pack(settings.dataset, settings.samples),
+        )
+
+    pairs = []
+    for number, pair in enumerate(source.pairs):
+        known = dict(pair.packs) if is_known else {}
+        if missing := lengths - known.keys():
+            opened = IndexedDataset(pair.prefix, object_storage=object_storage)
+            known |= {length: count(opened, number, length) for length in missing}
+        pairs.append(replace(pair, packs=tuple(sorted(known.items()))))
+    return replace(source, pairs=tuple(pairs))
+
+
+def _what_decides(settings: RunSettings | RunLock) -> tuple[object, ...]:
+    return settings.seed, settings.dataset, settings.windows, dict(settings.samples)
+
+
+def _check_one_dtype(source: LockedSource) -> None:
     """Checks that the pairs of a source have tokens of one dtype, as which all of them are read."""
     first = source.pairs[0]
-    for pair in source.pairs:
-        if pair.dtype != first.dtype:
-            message = f"source {source.name!r}: expected tokens of one dtype, found {first.dtype} in `{first.prefix}` "
-            message += f"and {pair.dtype} in `{pair.prefix}`"
-            raise ConfigError(message, hint="make sources of their own of these, or tokenize one of them again")
+    if (other := next((pair for pair in source.pairs if pair.dtype != first.dtype), None)) is not None:
+        message = f"source {source.name!r}: expected tokens of one dtype, found {first.dtype} in `{first.prefix}` "
+        message += f"and {other.dtype} in `{other.prefix}`"
+        raise ConfigError(message, hint="make sources of their own of these, or tokenize one of them again")
 
 
 def _told_apart(
@@ -232,34 +276,28 @@ def _told_apart(
     A pair that is not where it was is taken for one of the same name elsewhere that holds the same.
     """
     left = {place_of(pair.prefix): pair for pair in found}
-    there = {place_of(pair.prefix): left.pop(place_of(pair.prefix)) for pair in old if place_of(pair.prefix) in left}
+    there = {place: left.pop(place) for place in map(place_of, (pair.prefix for pair in old)) if place in left}
     kept = []
     for locked in old:
-        pair = there.get(place_of(locked.prefix))
-        if pair is None:
+        if (pair := there.get(place_of(locked.prefix))) is not None:
+            check_same(pair, locked)
+        else:
             name = os.path.basename(locked.prefix)
-            alike = [
-                place
-                for place, each in left.items()
-                if os.path.basename(each.prefix) == name and difference(locked, each) is None
-            ]
+            named = [place for place, each in left.items() if os.path.basename(each.prefix) == name]
+            alike = [place for place in named if difference(locked, left[place]) is None]
             if len(alike) != 1:
                 message = f"source {source!r}: expected the pair `{locked.prefix}`, as the lock has, found it nowhere "
                 hint = "what was read stays in `data`; give the source no weight to read no more of it"
-                message += "in `data`"
-                raise ConfigError(message, hint=hint)
+                raise ConfigError(message + "in `data`", hint=hint)
             pair = left.pop(alike[0])
-        elif (changed := difference(locked, pair)) is not None:
-            raise changed_data(changed)
         kept.append(replace(locked, prefix=pair.prefix))
     return kept, list(left.values())
 
 
-def changed_data(changed: Difference) -> DatasetFormatError:
-    """Returns the error for a pair that is not what was locked."""
-    message = f"`{changed.path}` changed after it was locked: expected {changed.expected}, found {changed.found}"
-    hint = "restore the data; what was trained on cannot change. Before training, remove the lock and run "
-    return DatasetFormatError(message, hint=f"{hint}`tokenloom run lock`")
+def check_same(found: LockedPair, locked: LockedPair) -> None:
+    """Checks that a pair is what was locked, as far as is known of it."""
+    if (changed := difference(locked, found)) is not None:
+        raise changed.error()
 
 
 def _check_holdout(settings: SourceSettings, kept: Sequence[LockedPair], *, by_blocks: bool) -> None:
@@ -269,11 +307,8 @@ def _check_holdout(settings: SourceSettings, kept: Sequence[LockedPair], *, by_b
     for locked, pair in zip(kept, again, strict=True):
         held, share = locked.held_blocks or locked.held_documents, pair.held_blocks or pair.held_documents
         if held != share:
-            what = "blocks" if by_blocks else "documents"
-            message = (
-                f"source {settings.name!r}: expected a `holdout` of {held} {what} of `{locked.prefix}`, as the lock "
-            )
-            message += f"has, found one of {share}"
+            what = f"{held} {'blocks' if by_blocks else 'documents'} of `{locked.prefix}`"
+            message = f"source {settings.name!r}: expected a `holdout` of {what}, as the lock has, found one of {share}"
             raise ConfigError(message, hint="a holdout is chosen before training; set it as it was")
 
 
@@ -297,23 +332,11 @@ def _check_tokenizer(pair: IndexedDataset, tokenizer: Any) -> None:
 
 
 def _check_one_tokenizer(pairs: Iterable[LockedPair]) -> None:
-    first: LockedPair | None = None
-    for pair in pairs:
-        if pair.fingerprint is None:
-            continue
-        first = first or pair
-        if pair.fingerprint != first.fingerprint:
-            found = f"{first.fingerprint} of `{first.prefix}` and {pair.fingerprint} of `{pair.prefix}`"
-            message = f"expected one tokenizer for all data, found those with sha256 {found}"
-            raise TokenizerError(message, hint="tokenize one of them again")
-
-
-def _manifest(pair: IndexedDataset) -> Manifest | None:
-    """Returns the manifest of a pair, None if there is none to read."""
-    try:
-        return manifest_of(pair)
-    except AccessDeniedError:  # what stores say of a missing object to those who may not list
-        return None
+    known = {pair.fingerprint: pair.prefix for pair in pairs if pair.fingerprint is not None}
+    if len(known) > 1:
+        found = " and ".join(f"{fingerprint} of `{prefix}`" for fingerprint, prefix in list(known.items())[:2])
+        message = f"expected one tokenizer for all data, found those with sha256 {found}"
+        raise TokenizerError(message, hint="tokenize one of them again")
 
 
 NUM_THREADS = 16
@@ -374,9 +397,8 @@ def _files_matching(prefix: str) -> Iterator[str]:
 
 def _pairs_of(prefix: str) -> Iterable[str]:
     """Returns the pairs that a catalogue names; a pair alone."""
-    if exists(bin_path(prefix)) or (catalogue := read_catalogue(prefix)) is None:
-        return (prefix,)
-    return [part.prefix for part in catalogue.parts]
+    catalogue = None if exists(bin_path(prefix)) else read_catalogue(prefix)
+    return (prefix,) if catalogue is None else [part.prefix for part in catalogue.parts]
 
 
 _BYTES = 16 << 20
@@ -385,13 +407,9 @@ _BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What is wrong with a pair, or not known of it.
+    """What is wrong with a pair of a source, in one sentence about a file, or the pair (`path`).
 
-    Attributes:
-        source: name of the source.
-        path: the file, or the prefix of the pair.
-        message: one sentence, with file, expected and found.
-        is_unknown: whether nothing is wrong as far as can be told: the lock has no checksum to compare with.
+    With `is_unknown` nothing is wrong as far as can be told: the lock has no checksum to compare with.
     """
 
     source: str
@@ -400,35 +418,27 @@ class Problem:
     is_unknown: bool = False
 
 
-def check_sources(
-    lock: RunLock, *, full: bool, progress: Callable[[int], None] | None = None, num_threads: int = NUM_THREADS
-) -> list[Problem]:
+def check_sources(lock: RunLock, *, full: bool) -> list[Problem]:
     """Returns how the pairs of a lock differ from what was locked, in the order of the lock.
 
     Sizes, counts, the start of each index and the checksums in manifests are compared; with `full`, also the checksums
     of all bytes.
-
-    Args:
-        lock: the lock.
-        full: whether to read both files of each pair.
-        progress: called with the bytes read since the last call, by several threads.
-        num_threads: threads that look at pairs at the same time.
     """
     pairs = [(source.name, pair) for source in lock.sources for pair in source.pairs]
     total = len(pairs)
     if full:  # the bytes of which a checksum is known
         total = sum(
-            pair.num_token_bytes * (pair.tokens_crc32 is not None) + pair.idx_bytes * (pair.index_crc32 is not None)
+            (pair.num_tokens * np.dtype(pair.dtype).itemsize) * (pair.tokens_crc32 is not None)
+            + pair.idx_bytes * (pair.index_crc32 is not None)
             for _, pair in pairs
         )
     with (
         task("check", unit="bytes" if full else "pairs", total=total) as advance,
-        ThreadPoolExecutor(num_threads) as executor,
+        ThreadPoolExecutor(NUM_THREADS) as executor,
     ):
-        tell = also_told(advance, progress)
 
         def look(named: tuple[str, LockedPair]) -> list[Problem]:
-            problems = list(_problems(*named, full=full, progress=tell))
+            problems = list(_problems(*named, full=full, progress=advance))
             if not full:
                 advance()
             return problems
@@ -438,15 +448,14 @@ def check_sources(
 
 def check_opened(pair: IndexedDataset, locked: LockedPair) -> None:
     """Checks that a pair that was opened is what was locked, as far as can be told without reading; costs some µs."""
-    if (changed := difference(locked, facts_of(pair))) is not None:
-        raise changed_data(changed)
+    check_same(facts_of(pair), locked)
 
 
 def _problems(source: str, locked: LockedPair, *, full: bool, progress: Callable[[int], None]) -> Iterator[Problem]:
     prefix = locked.prefix
     try:
         if (changed := difference(locked, lock_pair(prefix))) is not None:
-            yield Problem(source=source, path=changed.path, message=changed_data(changed).message)
+            yield Problem(source=source, path=changed.path, message=changed.error().message)
         if changed is not None or not full:
             return
         pair = IndexedDataset(prefix, mmap=False)
@@ -459,7 +468,7 @@ def _problems(source: str, locked: LockedPair, *, full: bool, progress: Callable
                 yield Problem(source=source, path=path, message=message, is_unknown=True)
             elif (found := _crc32_of(file, progress)) != expected:
                 changed = Difference(path, f"bytes with CRC-32 {expected:08x}", f"{found:08x}")
-                yield Problem(source=source, path=path, message=changed_data(changed).message)
+                yield Problem(source=source, path=path, message=changed.error().message)
     except TokenloomError as error:
         yield Problem(source=source, path=prefix, message=error.message)
 

@@ -1,14 +1,14 @@
 """The reference's order as a run: built and cached by the builder, and never to be changed.
 
-`run.lock` holds which data it reads, as for every run. Its samples are those of `BlendedMegatronDatasetBuilder`, bit
-for bit, and so are the cached index arrays. What only a computed order can do is refused with the reason.
+`run.lock` holds which data it reads, as for every run. What only a computed order can do is refused with the reason.
+Of each pair it is one stream over as many epochs as its samples need, whose windows are shuffled together.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -23,20 +23,18 @@ from tokenloom.blending.quota import normalize
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.conversations import ConversationSamples
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.datasets.ledger import NO_SLOTS, SlotCounts, count_windows
+from tokenloom.datasets.ledger import NO_SLOTS, count_windows
 from tokenloom.distributed.building import do_together
 from tokenloom.errors import ConfigError
 from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.order.policies import ArrayOrder
 from tokenloom.run.audit.ledger import (
-    CHUNK_SAMPLES,
-    CHUNK_SLOTS,
-    Dropped,
     LedgerRow,
     LedgerStage,
     Report,
     RunLedger,
+    chunks_of,
     not_counted,
     summed,
 )
@@ -54,13 +52,11 @@ from tokenloom.run.audit.trace import (
 from tokenloom.run.changes import WHOLE, stored_order_facts
 from tokenloom.run.digest import position_of_state, run_identity
 from tokenloom.run.lock import LockedPair, RunLock
-from tokenloom.run.members import CLASSES, Reading, run_config
-from tokenloom.run.packs import CONVERSATION_CLASSES
+from tokenloom.run.members import Reading, RunTokenizer, run_config
 from tokenloom.run.plan import Float64s
-from tokenloom.run.settings import RunSettings, read_run
+from tokenloom.run.progress import Int64s
+from tokenloom.run.settings import RunSettings, class_of, read_run
 from tokenloom.run.sources import check_opened
-from tokenloom.run.take_maps import Int64s
-from tokenloom.run.tokenizer import RunTokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,17 +85,14 @@ class StoredPositions:
         )
 
 
-def positions_of(settings: RunSettings, lock: RunLock, *, num_samples: int | None = None) -> StoredPositions:
+def positions_of(settings: RunSettings, lock: RunLock, num_samples: int | None) -> StoredPositions:
     """Returns what identifies the order of a run."""
     _, shares = _blend(settings, lock)
-    facts = {
-        **stored_order_facts(lock),
-        "weights": [] if shares is None else [share.hex() for share in normalize(shares)],
-    }
+    weights = [] if shares is None else [share.hex() for share in normalize(shares)]
+    facts = {**stored_order_facts(lock), "weights": weights}
     digest = hashlib.sha256(json.dumps(facts, separators=(",", ":"), sort_keys=True).encode()).hexdigest()
-    count = lock.segments[0].num_samples if num_samples is None else num_samples
-    assert count is not None
-    return StoredPositions(run=run_identity(lock), digest=digest, num_samples=count)
+    assert num_samples is not None  # this order has an end
+    return StoredPositions(run=run_identity(lock), digest=digest, num_samples=num_samples)
 
 
 class StoredOrder:
@@ -116,7 +109,7 @@ class StoredOrder:
         self._path_to_cache = path_to_cache
 
     def digest(self, position: int) -> str:
-        return positions_of(read_run(self.path), self.lock).digest_at(position)
+        return positions_of(read_run(self.path), self.lock, self.lock.num_samples).digest_at(position)
 
     def dataset(self) -> Any:
         """Returns what the builder returns, which knows its order besides.
@@ -142,9 +135,8 @@ class StoredOrder:
         )
         do_together("comparing the data of the run with its lock", lambda: self._check(pairs))
         sizes = [segment.num_samples, None, None]
-        kind: type[MegatronDataset] = {**CLASSES, **CONVERSATION_CLASSES}[lock.dataset]
-        train, _, _ = BlendedMegatronDatasetBuilder(kind, sizes, lambda: True, config).build()
-        train.run_order = positions_of(settings, lock, num_samples=len(train))
+        train, _, _ = BlendedMegatronDatasetBuilder(class_of(lock.dataset), sizes, lambda: True, config).build()
+        train.run_order = positions_of(settings, lock, len(train))
         return train
 
     def _check(self, pairs: list[LockedPair]) -> None:
@@ -157,27 +149,42 @@ class StoredOrder:
         return self.dataset()
 
     @cached_property
-    def _members(self) -> StoredMembers:
-        return StoredMembers(self._asked, self.lock)
+    def _pair_rows(self) -> PairRows:
+        return PairRows.of_lock(self.lock)
+
+    @cached_property
+    def _members(self) -> list[tuple[Any, int, int]]:
+        """The datasets that it is made of, each of a pair, with numbers of pair and source."""
+        members, numbers = members_of(self._asked), {name: pair for pair, name in enumerate(self._pair_rows.prefixes)}
+        pairs = [numbers[str(member.dataset_path)] for member in members]
+        return [(each, pair, self._pair_rows.source_of(pair)) for each, pair in zip(members, pairs, strict=True)]
+
+    def _located(self, start: int, stop: int) -> Iterator[tuple[Int64s, NDArray[Any], NDArray[Any]]]:
+        """Yields positions in [start, stop), some million at a time, with numbers of datasets, and samples of these."""
+        order = self._asked.order if isinstance(self._asked, BlendedDataset) else None
+        for first in range(start, stop, _ROWS_AT_ONCE):
+            positions = np.arange(first, min(first + _ROWS_AT_ONCE, stop), dtype=np.int64)
+            found = (np.zeros(len(positions), dtype=np.int64), positions) if order is None else order.locate(positions)
+            yield positions, np.asarray(found[0]), np.asarray(found[1])
+        if order is not None:
+            order.check()
 
     def trace(self, positions: Asked) -> SpanTable:
         """Returns the spans at positions, as `trace_dataset` does, with the sources of the run."""
-        asked, members = checked_positions(positions, self._asked), self._members
-        firsts = members.pair_rows.first_documents[members.pairs].tolist()
-        parts = trace_stored(self._asked, asked, list(zip(members.sources, firsts, strict=True)))
-        return spans_of(asked, parts, lock=self.lock, pair_rows=members.pair_rows)
+        asked = checked_positions(positions, self._asked)
+        firsts = [(source, int(self._pair_rows.first_documents[pair])) for _, pair, source in self._members]
+        return spans_of(asked, trace_stored(self._asked, asked, firsts), lock=self.lock, pair_rows=self._pair_rows)
 
     def positions_reading(self, source: int, documents: Documents, *, start: int, stop: int | None) -> Int64s:
         """Returns the same as of a computed order, in a time that grows with the index: about 5 ns per row."""
-        members = self._members
         wanted = checked_documents(self.lock, source, documents)
         first, last = checked_range(len(self._asked), start, stop)
-        pairs, rows = members.pair_rows.locate(np.full(len(wanted), source, dtype=np.int32), wanted)
+        pairs, rows = self._pair_rows.locate(np.full(len(wanted), source, dtype=np.int32), wanted)
         found = [np.empty(0, dtype=np.int64)]
-        for number, (member, pair) in enumerate(zip(members.datasets, members.pairs, strict=True)):
+        for number, (member, pair, _) in enumerate(self._members):
             if len(own := rows[pairs == pair]):
                 holds = _samples_of(member, own)
-                for positions, numbers, samples in members.located(first, last):
+                for positions, numbers, samples in self._located(first, last):
                     mine = np.flatnonzero(numbers == number)
                     found.append(positions[mine[holds[samples[mine]]]])
         return np.unique(np.concatenate(found))
@@ -187,29 +194,28 @@ class StoredOrder:
 
         Costs as much as the positions before the last point: a second for 10^8.
         """
-        members = self._members
         samples = np.zeros((len(points), len(self.lock.sources)), dtype=np.int64)
-        read = np.zeros(len(members.datasets), dtype=np.int64)
+        sources = [source for _, _, source in self._members]
+        read = np.zeros(len(sources), dtype=np.int64)
         for number, (begin, point) in enumerate(pairwise([0, *points.tolist()])):
-            for _, datasets, _ in members.located(begin, point):
+            for _, datasets, _ in self._located(begin, point):
                 read += np.bincount(datasets, minlength=len(read))
-            np.add.at(samples[number], members.sources, read)
+            np.add.at(samples[number], sources, read)
         tokens = [max(1, sum(pair.num_tokens for pair in source.pairs)) for source in self.lock.sources]
         length = self.lock.segments[0].sequence_length
         return samples, samples * (length / np.array(tokens, dtype=np.float64))
 
     def ledger(self, position: int, *, reads_data: bool, report: Report) -> RunLedger:
         """Returns where the tokens went before a position, from the index, looked through once."""
-        members = self._members
-        read: list[list[Int64s]] = [[np.empty(0, dtype=np.int64)] for _ in members.datasets]
-        for _, numbers, found in members.located(0, position):
+        read: list[list[Int64s]] = [[np.empty(0, dtype=np.int64)] for _ in self._members]
+        for _, numbers, found in self._located(0, position):
             for number in np.unique(numbers).tolist():
                 read[number].append(np.ascontiguousarray(found[numbers == number], dtype=np.int64))
         rows: list[list[LedgerRow]] = [[] for _ in self.lock.sources]
-        for member, source, parts in zip(members.datasets, members.sources, read, strict=True):
+        for (member, _, source), parts in zip(self._members, read, strict=True):
             samples = np.sort(np.concatenate(parts))
             if len(samples):
-                rows[source].append(_row(member, samples, reads_data=reads_data, report=report))
+                rows[source].append(_row(member, samples, report if reads_data else None))
         segment = self.lock.segments[0]
         sources = tuple((each.name, summed(own)) for each, own in zip(self.lock.sources, rows, strict=True))
         stage = LedgerStage(
@@ -226,30 +232,6 @@ _ROWS_AT_ONCE = 1 << 22
 """Rows of an index that are looked at together."""
 
 
-class StoredMembers:
-    """The datasets that a run in the reference's order is made of, each of a pair, with numbers of pair and source."""
-
-    def __init__(self, dataset: Any, lock: RunLock) -> None:
-        self.pair_rows: PairRows = PairRows.of_lock(lock)
-        by_prefix = {prefix: number for number, prefix in enumerate(self.pair_rows.prefixes)}
-        self._blend = dataset if isinstance(dataset, BlendedDataset) else None
-        self.datasets: Sequence[Any] = members_of(dataset)
-        self.pairs: list[int] = [by_prefix[str(member.dataset_path)] for member in self.datasets]
-        self.sources: list[int] = [self.pair_rows.source_of(pair) for pair in self.pairs]
-
-    def located(self, start: int, stop: int) -> Iterator[tuple[Int64s, NDArray[Any], NDArray[Any]]]:
-        """Yields positions in [start, stop), some million at a time, with numbers of datasets, and samples of these."""
-        for first in range(start, stop, _ROWS_AT_ONCE):
-            positions = np.arange(first, min(first + _ROWS_AT_ONCE, stop), dtype=np.int64)
-            if self._blend is None:
-                yield positions, np.zeros(len(positions), dtype=np.int64), positions
-            else:
-                numbers, samples = self._blend.order.locate(positions)
-                yield positions, np.asarray(numbers), np.asarray(samples)
-        if self._blend is not None:
-            self._blend.order.check()
-
-
 def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
     """Returns which samples of a dataset may hold some rows of its pair: bool[num_samples]."""
     count = len(dataset)
@@ -257,7 +239,9 @@ def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
     arrays = order.arrays if isinstance(order, ArrayOrder) else {}
     if "sample_index" not in arrays:
         return np.ones(count, dtype=np.bool_)
-    places = _where(arrays["document_index"], rows)
+    index = arrays["document_index"]
+    parts = (np.isin(index[first : first + _ROWS_AT_ONCE], rows) for first in range(0, len(index), _ROWS_AT_ONCE))
+    places = np.flatnonzero(np.concatenate([np.empty(0, dtype=np.bool_), *parts]))
     begins = arrays["sample_index"][:, 0]
     first = np.searchsorted(begins[1:], places, side="left")
     last = np.searchsorted(begins[:-1], places, side="right")
@@ -269,55 +253,34 @@ def _samples_of(dataset: MegatronDataset, rows: Int64s) -> NDArray[np.bool_]:
     return samples
 
 
-def _where(index: NDArray[Any], rows: Int64s) -> Int64s:
-    """Returns the places of an index that hold one of some rows."""
-    parts: Iterator[Int64s] = (
-        first + np.flatnonzero(np.isin(index[first : first + _ROWS_AT_ONCE], rows))
-        for first in range(0, len(index), _ROWS_AT_ONCE)
-    )
-    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
-
-
-def _row(dataset: Any, samples: Int64s, *, reads_data: bool, report: Report) -> LedgerRow:
-    """Returns the row of a dataset of which some samples were read, each once."""
-    if isinstance(dataset, ConversationSamples):
-        return _row_of_conversations(dataset, samples, reads_data=reads_data, report=report)
-    config, plan = dataset.config, dataset.epoch_plan
-    length, extra = config.sequence_length, config.num_extra_tokens
-    offered, left = plan.num_epochs * plan.tokens_per_epoch, plan.num_samples - len(samples)
-    if not dataset.counts_need_tokens:
+def _row(dataset: Any, samples: Int64s, report: Report | None) -> LedgerRow:
+    """Returns the row of a dataset of which some samples were read, each once; None looks into none of them."""
+    length, has_conversations = dataset.config.sequence_length, isinstance(dataset, ConversationSamples)
+    is_plain = not has_conversations and not dataset.counts_need_tokens
+    counts = NO_SLOTS
+    if report is not None and not is_plain:
+        for chunk in chunks_of(samples, length):
+            counts += dataset.slot_counts(chunk)
+            report(len(chunk))
+    if has_conversations:
+        whole = dataset.ledger()
+        row = LedgerRow(offered=whole.exposed.tokens)
+        if report is None:
+            return replace(row, counts=not_counted(len(samples), 0, row.offered))
+        dropped = {name: getattr(whole, name) for name in ("dropped_empty", "dropped_long", "dropped_untrainable")}
+        row = replace(row, counts=counts, **dropped)
+        left = whole.not_reached.tokens if len(samples) == whole.num_samples else row.balance[0]
+        return replace(row, not_reached=left)
+    plan, extra = dataset.epoch_plan, dataset.config.num_extra_tokens
+    if is_plain:
         counts = count_windows(len(samples), sequence_length=length, extra=extra)
-    elif reads_data:
-        counts = _counts(dataset, samples, report)
-    else:
+    elif report is None:
         counts = not_counted(len(samples), len(samples) * length, len(samples) * length)
+    offered, left = plan.num_epochs * plan.tokens_per_epoch, plan.num_samples - len(samples)
     tail = offered - plan.num_samples * length - extra
     return LedgerRow(
         offered=offered, counts=counts, first_of_passes=extra, dropped_tail=tail, not_reached=left * length
     )
-
-
-def _row_of_conversations(
-    dataset: ConversationSamples, samples: Int64s, *, reads_data: bool, report: Report
-) -> LedgerRow:
-    whole = dataset.ledger()
-    dropped = Dropped(empty=whole.dropped_empty, long=whole.dropped_long, untrainable=whole.dropped_untrainable)
-    row = LedgerRow(offered=whole.exposed.tokens)
-    if not reads_data:
-        return replace(row, counts=not_counted(len(samples), 0, row.offered))
-    row = replace(row, counts=_counts(dataset, samples, report), dropped=dropped)
-    left = whole.not_reached.tokens if len(samples) == whole.num_samples else row.balance[0]
-    return replace(row, not_reached=left)
-
-
-def _counts(dataset: GPTDataset | ConversationSamples, samples: Int64s, report: Report) -> SlotCounts:
-    size = max(1, min(CHUNK_SAMPLES, CHUNK_SLOTS // dataset.config.sequence_length))
-    found = NO_SLOTS
-    for first in range(0, len(samples), size):
-        chunk: NDArray[np.int64] = samples[first : first + size]
-        found += dataset.slot_counts(chunk)
-        report(len(chunk))
-    return found
 
 
 def _blend(settings: RunSettings, lock: RunLock) -> tuple[list[LockedPair], list[float] | None]:

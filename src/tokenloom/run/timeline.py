@@ -15,21 +15,13 @@ from numpy.typing import NDArray
 
 from tokenloom.forks import READING_LOCK
 from tokenloom.kernels import MixedStage
-from tokenloom.run.lock import MOST_SAMPLES, LockedSegment, RunLock
-from tokenloom.run.progress import MOST_WALKS, MOST_WINDOWS, Entered, Progress, Walk, given_out, too_many_walks
-from tokenloom.run.take_maps import Int64s
+from tokenloom.run.lock import RunLock
+from tokenloom.run.progress import MOST_WALKS, MOST_WINDOWS, Entered, Int64s, Progress, Walk, given_out, too_many_walks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Located:
-    """What stands at positions, in their order.
-
-    Attributes:
-        segments: int32[num_positions], numbers of segments.
-        sources: int32[num_positions], numbers of sources.
-        walks: int64[num_positions], numbers of walks of the source.
-        windows: int64[num_positions], windows within the walk.
-    """
+    """What stands at positions, in their order: numbers of segments, sources, walks, and windows in these."""
 
     segments: NDArray[np.int32]
     sources: NDArray[np.int32]
@@ -37,15 +29,11 @@ class Located:
     windows: Int64s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Segment:
-    """A segment that was asked for.
+    """A segment that was asked for, with its mixture.
 
-    Attributes:
-        entered: what its sources give.
-        mixed: its mixture.
-        given: int64[num_leaves], takes that the mixture gives out up to the end of the segment's last mixing block.
-        sources: int32[num_leaves], numbers of its sources.
+    The mixture gives out `given` takes of each leaf, int64[num_leaves], up to the end of the last mixing block.
     """
 
     entered: Entered
@@ -74,7 +62,7 @@ class Timeline:
     def locate(self, positions: Int64s) -> Located:
         """Returns what stands at positions."""
         positions = np.ascontiguousarray(positions, dtype=np.int64)
-        stop = MOST_SAMPLES if self.num_samples is None else self.num_samples
+        stop = self.lock.end
         first, last = bounds_of(positions) if len(positions) else (0, -1)
         if first < 0 or last >= stop:
             message = f"expected positions in [0, {stop}), found {positions[(positions < 0) | (positions >= stop)][0]}"
@@ -119,19 +107,6 @@ class Timeline:
                 asked = asked[found[asked] < 0]
         return found
 
-    def num_taken(self, segment: int, offset: int) -> Int64s:
-        """Returns how many takes of each leaf stand at the first positions of a segment: int64[num_leaves].
-
-        Costs as much as the leaves, and as the positions of a mixing block.
-        """
-        mixed = self.mixed(segment)
-        first = offset if offset == len(mixed) else offset - offset % self.lock.mixing_block
-        counts = mixed.counts(first)
-        if first < offset:
-            leaves, _ = mixed.locate(np.arange(first, offset, dtype=np.int64))
-            counts += np.bincount(leaves, minlength=len(counts))
-        return counts
-
     def walk_of(self, source: int, walk: int) -> Walk:
         """Returns what a walk of a source goes over."""
         latest = None
@@ -165,9 +140,7 @@ class Timeline:
 
     def _end_of(self, start: int) -> int:
         later = int(np.searchsorted(self._starts, start, side="right"))
-        if later < len(self._starts):
-            return int(self._starts[later])
-        return MOST_SAMPLES if self.num_samples is None else self.num_samples
+        return int(self._starts[later]) if later < len(self._starts) else self.lock.end
 
     def _segment(self, number: int) -> _Segment:
         """Returns a segment; builds those up to it first."""
@@ -178,16 +151,12 @@ class Timeline:
                 if built:
                     before = self._segments[-1]
                     self._progress.leave(before.entered, self.lock.segments[built - 1], before.mixed)
-                self._segments.append(self._build(self.lock.segments[built]))
+                segment = self.lock.segments[built]
+                entered, mixed = self._progress.enter(segment), self._progress.mixed(segment)
+                self._progress.plan(entered, segment)
+                given, sources = mixed.counts(given_out(segment, self.lock.mixing_block)), entered.sources
+                self._segments.append(_Segment(entered, mixed, given, sources.astype(np.int32)))
         return self._segments[number]
-
-    def _build(self, segment: LockedSegment) -> _Segment:
-        sources = np.array([source for source, _ in segment.weights], dtype=np.int64)
-        entered = self._progress.enter(segment)
-        self._progress.plan(entered, segment)
-        mixed = self._progress.mixed(segment)
-        given = mixed.counts(given_out(segment, self.lock.mixing_block))
-        return _Segment(entered=entered, mixed=mixed, given=given, sources=sources.astype(np.int32))
 
 
 def bounds_of(positions: NDArray[np.int64]) -> tuple[int, int]:

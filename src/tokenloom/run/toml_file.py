@@ -33,12 +33,10 @@ def read_toml(path: str | os.PathLike[str]) -> str:
     try:
         with open(name, encoding="utf-8", newline="") as stream:
             return stream.read()
-    except UnicodeDecodeError as error:
-        message = f"`{name}`: expected UTF-8, found byte 0x{error.object[error.start]:02x} at offset {error.start}"
-        raise ConfigError(message, hint="save it as UTF-8") from error
     except (OSError, ValueError) as error:
         message = f"`{name}` cannot be read: {getattr(error, 'strerror', None) or error}"
-        hint = "`tokenloom run init` writes one" if isinstance(error, FileNotFoundError) else None
+        hint = "save it as UTF-8" if isinstance(error, UnicodeDecodeError) else None
+        hint = "`tokenloom run init` writes one" if isinstance(error, FileNotFoundError) else hint
         raise ConfigError(message, hint=hint) from error
 
 
@@ -76,14 +74,12 @@ class Table:
     values: Mapping[str, Any]
     name: str = ""
 
-    def error(self, key: str | None, message: str, *, hint: str | None = None) -> ConfigError:
-        """Returns an error about a key, or about the table."""
-        where = redacted(dotted(self.where if key is None else (*self.where, key)))
-        return ConfigError(": ".join(part for part in (self.path, where, message) if part), hint=hint)
-
-    def refuse(self, key: str | None, message: str, *, hint: str | None = None) -> NoReturn:
+    def refuse(
+        self, key: str | None, message: str, *, hint: str | None = None, cause: ConfigError | None = None
+    ) -> NoReturn:
         """Raises an error about a key, or about the table."""
-        raise self.error(key, message, hint=hint)
+        where = redacted(dotted(self.where if key is None else (*self.where, key)))
+        raise ConfigError(": ".join(part for part in (self.path, where, message) if part), hint=hint) from cause
 
     def refuse_missing(self, key: str, *, hint: str | None = None) -> NoReturn:
         """Raises the error of a key that has to be there."""
@@ -98,7 +94,7 @@ class Table:
         try:
             return convert(self.values[key], f"`{key}`{self.name}")
         except ConfigError as error:
-            raise self.error(key, error.message, hint=error.hint) from error
+            self.refuse(key, error.message, hint=error.hint, cause=error)
 
     def read_all(
         self,

@@ -69,7 +69,7 @@ def test_changed_and_grown_data():
     found = differences(OLD, replace(OLD, sources=(changed, CODE)))
     assert (found.position, found.sources[0].common_tokens, found.sources[0].common_data) == (0, 0, 0)
     [data] = found.settings
-    assert (data.name, data.before) == ("data of web", "1 pairs with other checksums, sizes or positions")
+    assert (data.name, data.after) == ("data of web", f"{data.before} of other content, order or positions")
     grown = LockedSource(name="web", pairs=(*WEB.pairs, pair(101, since=100, name="new")))
     segments = (segment(0, 100, [3, 1]), segment(100, 300, [3, 1]))
     found = differences(replace(OLD, segments=segments), replace(OLD, sources=(grown, CODE), segments=segments))

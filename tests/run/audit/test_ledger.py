@@ -17,11 +17,11 @@ from tests.support import StandInTokenizer
 
 from tokenloom.datasets.ledger import Count, count_windows
 from tokenloom.errors import ConfigError, UntrainableWarning
-from tokenloom.run.audit.ledger import Dropped, LedgerRow, LedgerStage, RunLedger, summed
+from tokenloom.run.audit.ledger import LedgerRow, LedgerStage, RunLedger, summed
 from tokenloom.run.lock import LockedSource, RunLock
 from tokenloom.run.plan import closed_at, plan_of
 from tokenloom.run.run import Run
-from tokenloom.run.sample_settings import DEFAULTS
+from tokenloom.run.settings import DEFAULTS
 
 
 def ledger_of(lock: RunLock, until: int | None = None):
@@ -152,11 +152,9 @@ def test_reasons_why_conversations_are_left_out(tmp_path):
     with pytest.warns(UntrainableWarning):
         run = Run.open(path, tokenizer=StandInTokenizer(pad=7))
     (_, row), ledger = run.ledger().sources[0], run.ledger()
-    assert row.dropped == Dropped(
-        empty=Count(conversations=2, tokens=0),
-        long=Count(conversations=2, tokens=20),
-        untrainable=Count(conversations=2, tokens=6),
-    )
+    assert row.dropped_empty == Count(conversations=2, tokens=0)
+    assert row.dropped_long == Count(conversations=2, tokens=20)
+    assert row.dropped_untrainable == Count(conversations=2, tokens=6)
     counts = row.counts
     assert (row.offered, counts.with_loss, counts.prompt, counts.first_tokens) == (36, 6, 2, 2)
     assert (counts.slots, counts.no_label, counts.padding, ledger.balance) == (16, 2, 6, 0)

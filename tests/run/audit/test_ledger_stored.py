@@ -66,5 +66,5 @@ def test_conversations(tmp_path, kind):
             by_source[pairs[number], name] += count
         assert of_ledger(ledger) == by_source
         assert ledger.balance == 0
-    assert ledger.total.dropped.empty.conversations
+    assert ledger.total.dropped_empty.conversations
     assert run.ledger(until=57, reads_data=False).balance == 0

@@ -30,8 +30,8 @@ from tokenloom.order.arrays import ArrayStore, DataOrigin
 from tokenloom.preprocess.folder import JOB
 from tokenloom.run.audit.span_table import PairRows
 from tokenloom.run.lock import lock_path
+from tokenloom.run.members import RunTokenizer
 from tokenloom.run.run import Run
-from tokenloom.run.tokenizer import RunTokenizer
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.publishing import recover
 from tokenloom.storage.resolve import did_you_mean, exists

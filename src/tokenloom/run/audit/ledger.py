@@ -2,17 +2,14 @@
 
 Passes, walks and what is left of them are those of the plan, of a run that ends at the position. What is in the slots
 of samples is a matter of numbers where nothing is masked, and is counted from the data where they decide it.
-
-Of the reference's order the index arrays are looked through once: a dataset is one stream over as many epochs as its
-samples need, whose windows are shuffled together; with its first sample all of them have begun.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import add, attrgetter
 from typing import Any
 
@@ -24,16 +21,21 @@ from tokenloom.run.audit.trace import positions_reading
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.held_out import DeniedDocuments, are_held_out
 from tokenloom.run.plan import PlannedReading, PlannedSegment, PlannedWalks, closed_at, plan_of
-from tokenloom.run.progress import WalkSizes, are_packs, extra_tokens
-from tokenloom.run.sample_settings import CONVERSATIONS
-from tokenloom.run.take_maps import Int64s
+from tokenloom.run.progress import Int64s, WalkSizes, are_packs, extra_tokens
+from tokenloom.run.settings import CONVERSATIONS
 
 Report = Callable[[int], None]
 """Hears how many samples were looked into since it was last told."""
 
-CHUNK_SLOTS = 1 << 20
-CHUNK_SAMPLES = 1 << 15
+_CHUNK_SLOTS = 1 << 20
+_CHUNK_SAMPLES = 1 << 15
 """What is looked into at a time, at most."""
+
+
+def chunks_of(positions: Int64s, sequence_length: int) -> Iterator[Int64s]:
+    """Yields positions, or samples, as many at a time as are looked into together."""
+    size = max(1, min(_CHUNK_SAMPLES, _CHUNK_SLOTS // sequence_length))
+    yield from (positions[first : first + size] for first in range(0, len(positions), size))
 
 
 def not_counted(samples: int, slots: int, tokens: int) -> SlotCounts:
@@ -55,7 +57,7 @@ class LedgerCount:
         self._are_packs = are_packs(self._lock)
         self._is_plain = not self._are_packs and not dataset.counts_need_tokens
         self._has_conversations = self._lock.dataset in CONVERSATIONS
-        self._dropped_of_pairs: dict[tuple[int, int, int], Dropped] = {}
+        self._dropped_of_pairs: dict[tuple[int, int, int], list[Count]] = {}
 
     def ledger(self, position: int) -> RunLedger:
         """Returns the ledger of a run that ends at a position."""
@@ -121,13 +123,12 @@ class LedgerCount:
             not_reached = (reading.left_after or 0) * length
             return replace(row, first_of_passes=first, dropped_tail=tail, not_reached=not_reached)
         if is_counted and self._has_conversations:
-            dropped = [self._dropped(source, each, length) for each in walks]
-            row = replace(row, dropped=sum(dropped, start=NONE_DROPPED))
+            row += summed(self._dropped(source, each, length) for each in walks)
         return replace(row, not_reached=row.balance[0]) if is_counted and reading.left_after else row
 
-    def _dropped(self, source: int, walks: PlannedWalks, length: int) -> Dropped:
+    def _dropped(self, source: int, walks: PlannedWalks, length: int) -> LedgerRow:
         """Returns the conversations that walks leave out of samples: one pass over lengths and roles of each pair."""
-        found = NONE_DROPPED
+        found = LedgerRow()
         for number in range(walks.first_pair, walks.last_pair):
             key = source, number, length
             if key not in self._dropped_of_pairs:
@@ -136,13 +137,11 @@ class LedgerCount:
                 exposure, first = member.taken.exposure_of(number), member.data.pairs.first_of(number)
                 documents = np.arange(first, first + len(exposure.lengths), dtype=np.int64)
                 is_read = ~are_held_out(self._lock, source, documents)
-                self._dropped_of_pairs[key] = Dropped(
-                    empty=exposure.count(exposure.empty & is_read),
-                    long=exposure.count(exposure.too_long & is_read),
-                    untrainable=exposure.count(exposure.untrainable & is_read),
-                )
-            found += self._dropped_of_pairs[key]
-        return found * walks.count
+                reasons = exposure.empty, exposure.too_long, exposure.untrainable
+                self._dropped_of_pairs[key] = [exposure.count(each & is_read) for each in reasons]
+            empty, long, untrainable = (count * walks.count for count in self._dropped_of_pairs[key])
+            found += LedgerRow(dropped_empty=empty, dropped_long=long, dropped_untrainable=untrainable)
+        return found
 
     def _needs_reading(self, source: int, stop: int) -> bool:
         """Whether samples of a source before a position have to be looked into."""
@@ -154,23 +153,19 @@ class LedgerCount:
         sources = [source for source, _ in self._lock.segments[number].weights]
         if not self._reads_data or not any(self._needs_reading(source, stop) for source in sources):
             return counts
-        size = max(1, min(CHUNK_SAMPLES, CHUNK_SLOTS // segment.sequence_length))
-        chunks: Iterable[Int64s] = (
-            np.arange(first, min(first + size, stop), dtype=np.int64) for first in range(start, stop, size)
-        )
-        if self._is_plain:  # else only what is denied has to be looked at
-            denied = np.unique(
-                np.concatenate(
-                    [
-                        positions_reading(self._dataset, source, documents, start=max(start, denial.start), stop=stop)
-                        for denial in self._lock.denials
-                        if denial.start < stop
-                        for source, documents in denial.documents
-                        if source in sources
-                    ]
-                )
-            )
-            chunks = np.array_split(denied, -(-len(denied) // size)) if len(denied) else []
+        chunks: Iterable[Int64s]
+        if self._is_plain:  # only what is denied has to be looked at
+            denied = [
+                positions_reading(self._dataset, source, documents, start=max(start, denial.start), stop=stop)
+                for denial in self._lock.denials
+                if denial.start < stop
+                for source, documents in denial.documents
+                if source in sources
+            ]
+            chunks = chunks_of(np.unique(np.concatenate(denied)), segment.sequence_length)
+        else:
+            pieces = (np.arange(at, min(at + _CHUNK_SAMPLES, stop)) for at in range(start, stop, _CHUNK_SAMPLES))
+            chunks = chain.from_iterable(chunks_of(piece, segment.sequence_length) for piece in pieces)
         for positions in chunks:
             for source, found in self._dataset.slot_counts(positions).items():
                 counts[source] = counts.get(source, NO_SLOTS) + found
@@ -179,49 +174,11 @@ class LedgerCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
-    """Conversations that no sample holds, and their tokens.
-
-    Attributes:
-        empty: too short to hold an input and a label.
-        long: longer than a sample, and not to be truncated.
-        untrainable: those without a token to train on.
-    """
-
-    empty: Count = NOTHING
-    long: Count = NOTHING
-    untrainable: Count = NOTHING
-
-    def __add__(self, other: Dropped) -> Dropped:
-        return Dropped(
-            empty=self.empty + other.empty,
-            long=self.long + other.long,
-            untrainable=self.untrainable + other.untrainable,
-        )
-
-    def __mul__(self, times: int) -> Dropped:
-        return Dropped(empty=self.empty * times, long=self.long * times, untrainable=self.untrainable * times)
-
-    def as_json(self) -> dict[str, dict[str, int]]:
-        """Returns conversations and tokens by reason, as `json` writes them."""
-        return asdict(self)
-
-    @property
-    def tokens(self) -> int:
-        """The tokens of all."""
-        return self.empty.tokens + self.long.tokens + self.untrainable.tokens
-
-
-NONE_DROPPED = Dropped()
-"""No conversation."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRow:
     """What became of the tokens of a source in a segment, and what filled its samples there; or sums of that.
 
-    Tokens of passes, `brought` + `offered`, were read (`counts`), will never be (`first_of_passes`, `dropped_tail`,
-    `dropped`, `given_up`), or are left (`handed_on`, `not_reached`).
+    Tokens of passes, `brought` + `offered`, were read (`counts`), will never be (`first_of_passes`, `dropped_…`,
+    `given_up`), or are left (`handed_on`, `not_reached`).
 
     Attributes:
         brought: tokens that are left of passes begun in stages before.
@@ -230,7 +187,7 @@ class LedgerRow:
         first_of_passes: first tokens of passes, which are no label of anything.
         dropped_tail: tokens outside the whole windows of a pass; also those that another sequence length leaves out, or
             less than none where shorter samples read what longer ones left out.
-        dropped: conversations that no sample holds.
+        dropped_empty, dropped_long, dropped_untrainable: conversations that no sample holds, see `ChatLedger`.
         handed_on: tokens that later stages go on with.
         given_up: tokens left of passes that nothing goes on with, since samples of another length follow.
         not_reached: tokens that are left of the passes when the ledger is closed.
@@ -242,13 +199,20 @@ class LedgerRow:
     counts: SlotCounts = NO_SLOTS
     first_of_passes: int = 0
     dropped_tail: int = 0
-    dropped: Dropped = NONE_DROPPED
+    dropped_empty: Count = NOTHING
+    dropped_long: Count = NOTHING
+    dropped_untrainable: Count = NOTHING
     handed_on: int = 0
     given_up: int = 0
     not_reached: int = 0
 
     def __add__(self, other: LedgerRow) -> LedgerRow:
         return LedgerRow(**dict(zip(_NAMES, map(add, _MEMBERS(self), _MEMBERS(other)), strict=True)))
+
+    @property
+    def dropped_tokens(self) -> int:
+        """Tokens of conversations that no sample holds."""
+        return self.dropped_empty.tokens + self.dropped_long.tokens + self.dropped_untrainable.tokens
 
     @property
     def seen(self) -> int:
@@ -259,7 +223,7 @@ class LedgerRow:
     def balance(self) -> tuple[int, int]:
         """Tokens and slots that are not accounted for."""
         slots, tokens = self.counts.balance
-        never = self.first_of_passes + self.dropped_tail + self.dropped.tokens + self.given_up
+        never = self.first_of_passes + self.dropped_tail + self.dropped_tokens + self.given_up
         tokens += self.brought + self.offered - self.seen - never - self.handed_on - self.not_reached
         return tokens, slots
 
@@ -282,12 +246,16 @@ class LedgerRow:
                 "truncated": counts.truncated,
                 "not_counted": counts.not_counted_tokens,
                 "dropped_tail": self.dropped_tail,
-                "dropped_conversations": self.dropped.tokens,
+                "dropped_conversations": self.dropped_tokens,
                 "handed_on": self.handed_on,
                 "given_up": self.given_up,
                 "not_reached": self.not_reached,
             },
-            "dropped_conversations": self.dropped.as_json(),
+            "dropped_conversations": {
+                "empty": asdict(self.dropped_empty),
+                "long": asdict(self.dropped_long),
+                "untrainable": asdict(self.dropped_untrainable),
+            },
             "slots": {
                 "all": counts.slots,
                 "with_loss": counts.with_loss,
@@ -309,14 +277,7 @@ _MEMBERS = attrgetter(*_NAMES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerStage:
-    """A segment of the lock, as far as it was read.
-
-    Attributes:
-        stage: name of its stage.
-        start, stop: its positions; the end of the ledger cuts the last one.
-        sequence_length: tokens of a sample.
-        sources: name of each source that it reads, and what became of its tokens.
-    """
+    """A segment of the lock, as far as it was read, with what became of the tokens of each source, by its name."""
 
     stage: str
     start: int

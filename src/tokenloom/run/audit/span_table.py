@@ -26,19 +26,15 @@ class DealsPositions(Protocol):
     @property
     def has_ranks(self) -> bool:
         """Whether it tells ranks and micro-batches too."""
-        ...
 
     def steps(self, positions: Int64s) -> Int64s:
         """Returns the step of each position."""
-        ...
 
     def ranks(self, positions: Int64s) -> Int64s:
         """Returns the rank of each position."""
-        ...
 
     def micro_batches(self, positions: Int64s) -> Int64s:
         """Returns the micro-batch of each position."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -111,11 +107,7 @@ class SpanTable:
         return dataclasses.replace(self, files=files, records=records, file_names=tuple(origins.file_names))
 
     def with_steps(self, topology: DealsPositions) -> Self:
-        """Returns the same with the step of each position, and with rank and micro-batch where these are told.
-
-        Raises:
-            ConfigError: micro-batches do not make up a step.
-        """
+        """Returns the same with the step of each position, and with rank and micro-batch where these are told."""
         found = dataclasses.replace(self, steps=topology.steps(self.positions))
         if not topology.has_ranks:
             return found
@@ -139,38 +131,33 @@ class SpanTable:
         (from 1), `slot`, `denied`, `stage`, `walk`, `window`, `pair`, `row` (from 0) and `run`.
         """
         pairs, rows = self.pairs()
-        everything = np.ones(len(self), dtype=np.bool_)
-        nothing = np.zeros(len(self), dtype=np.int64)
+        unknown = np.full(len(self), -1, dtype=np.int64)
 
-        def given(values: Int64s | None) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-            return (nothing, everything) if values is None else (values, None)
-
-        def known(values: Int64s) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+        def known(values: Int64s | None) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+            values = unknown if values is None else values
             return values, values < 0
 
-        files = np.full(len(self), -1, dtype=np.int32) if self.files is None else self.files
-        records = nothing if self.records is None else self.records
-        stages = self.segments if self.stage_names else np.full(len(self), -1, dtype=np.int32)
+        records = np.zeros(len(self), dtype=np.int64) if self.records is None else self.records
         return {
             "position": (self.positions, None),
-            "step": given(self.steps),
-            "rank": given(self.ranks),
-            "micro_batch": given(self.micro_batches),
+            "step": known(self.steps),
+            "rank": known(self.ranks),
+            "micro_batch": known(self.micro_batches),
             "source": _named(self.source_names, self.sources),
             "pass": known(self.passes),
             "document": (self.documents, None),
             "start": (self.starts, None),
             "length": (self.lengths, None),
-            "file": _named(self.file_names, files),
+            "file": _named(self.file_names, unknown if self.files is None else self.files),
             "record": (records, records < 1),
             "slot": (self.slots, None),
             "denied": (self.denied, None),
-            "stage": _named(self.stage_names, stages),
+            "stage": _named(self.stage_names, self.segments if self.stage_names else unknown),
             "walk": known(self.walks),
             "window": (self.windows, None),
             "pair": _named(self.pair_rows.prefixes, pairs),
             "row": (rows, None),
-            "run": _named((self.run or "",), np.full(len(self), -1 if self.run is None else 0, dtype=np.int32)),
+            "run": _named((self.run or "",), unknown if self.run is None else unknown + 1),
         }
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -184,11 +171,7 @@ class SpanTable:
             yield dict(zip(columns, row, strict=True))
 
     def to_arrow(self) -> Any:
-        """Returns a `pyarrow.Table` with the columns of `columns`; null where something is not known.
-
-        Raises:
-            MissingExtraError: pyarrow is not installed.
-        """
+        """Returns a `pyarrow.Table` with the columns of `columns`; null where something is not known."""
         arrow = require("pyarrow", extra="parquet")
         arrays = {}
         for name, (values, missing) in self.columns().items():

@@ -44,7 +44,13 @@ def find_ids(lock: RunLock, ids: Sequence[int], *, object_storage: ObjectStorage
 
     Reads all tokens, at about 1 ns each where they are in memory.
     """
-    _check_ids(lock, ids)
+    if not ids:
+        message = "expected ids of tokens to look for, found none"
+        raise ConfigError(message)
+    bound = None if lock.tokenizer is None else lock.tokenizer.vocab_size
+    if (wrong := next((each for each in ids if each < 0 or (bound is not None and each >= bound)), None)) is not None:
+        message = f"expected ids of tokens from 0 on{'' if bound is None else f', below {bound}'}, found {wrong}"
+        raise ConfigError(message)
     return [
         Match(source=source, document=document, start=start, length=len(ids))
         for source, document, start, _ in _found(lock, ids, object_storage)
@@ -62,19 +68,8 @@ def find_text(
     found = set()
     for source, document, start, (pair, row) in _found(lock, stable.ids, object_storage):
         if (place := stable.place_in(pair, row, start, tokenizer)) is not None:
-            begin, end = place
-            found.add(Match(source=source, document=document, start=begin, length=end - begin))
+            found.add(Match(source=source, document=document, start=place[0], length=place[1] - place[0]))
     return sorted(found, key=lambda match: (match.source, match.document, match.start))
-
-
-def _check_ids(lock: RunLock, ids: Sequence[int]) -> None:
-    if not ids:
-        message = "expected ids of tokens to look for, found none"
-        raise ConfigError(message)
-    bound = None if lock.tokenizer is None else lock.tokenizer.vocab_size
-    if (wrong := next((each for each in ids if each < 0 or (bound is not None and each >= bound)), None)) is not None:
-        message = f"expected ids of tokens from 0 on{'' if bound is None else f', below {bound}'}, found {wrong}"
-        raise ConfigError(message)
 
 
 def _found(
@@ -170,8 +165,7 @@ class StableIds:
             last = min(last, _common(alone, behind))
         first, last = min(first + 1, len(alone)), last - 1  # what these did not show
         if first >= last:
-            found = f"found {quoted(text)}, whose tokens depend on what stands around it"
-            message = f"expected a text of some words, {found}"
+            message = f"expected a text of some words, found {quoted(text)}, whose tokens depend on what is around it"
             raise ConfigError(message, hint="give more of it, or look for the ids themselves")
         # Of what is before and behind them, a token has a byte or more.
         num_before, num_behind = (len(tokenizer.detokenize(each).encode()) for each in (alone[:first], alone[last:]))

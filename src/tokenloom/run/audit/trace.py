@@ -1,15 +1,9 @@
 """From positions to the documents that stand there, and from documents to the positions that read them.
 
-Nothing of it reads a token. Of a computed order it is the arithmetic that makes samples; of a stored one it asks the
-index. Spans are those of `span_batch`: of fill in the middle the pieces before they are rearranged.
-
-What a range of positions reads of a source is a few ranges of windows, and single windows of the mixing blocks at its
-ends: a source gives its windows in order, but for what a cut has left over and what growth has merged, and mixing
-blocks permute positions within themselves only. No window is read twice.
-
-A walk through a source is a permutation of its windows; which window a token falls into takes the sum of what comes
-before its document, and where that window stands is the inverse of the mixture. Nothing is kept per walk, and nothing
-is read but the lengths of the pairs that the documents lie in.
+Nothing of it reads a token. Of a computed order it is the arithmetic that makes samples, and its inverse; of a stored
+one it asks the index. Spans are those of `span_batch`: of fill in the middle the pieces before they are rearranged.
+A source gives its windows in order but for what a cut has left over and what growth has merged, and mixing blocks
+permute positions within themselves only: so positions read a few ranges of its windows, and single ones at the ends.
 """
 
 from __future__ import annotations
@@ -17,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +22,12 @@ from tokenloom.blending.blended import BlendedDataset
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.protocols import KnowsEpochs, KnowsSlots, KnowsSpans, Samples
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import WHOLE_PASS, PassPart
+from tokenloom.kernels import WHOLE_PASS
 from tokenloom.run.audit.span_table import Int32s, Int64s, PairRows, SpanTable
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.digest import content_of, run_identity
-from tokenloom.run.lock import MOST_SAMPLES, LockedSource, RunLock
+from tokenloom.run.lock import MOST_SAMPLES, RunLock
 from tokenloom.run.progress import MOST_WALKS, Entered, Walk, mixed_size, too_many_walks
-from tokenloom.run.take_maps import WindowRange
 from tokenloom.run.timeline import Located, Timeline
 
 Asked = Sequence[int] | NDArray[np.integer[Any]]
@@ -49,10 +42,6 @@ def trace_dataset(dataset: Any, positions: Asked) -> SpanTable:
     Args:
         dataset: it.
         positions: integers[num_positions], in any order, repeats allowed.
-
-    Raises:
-        IndexError: there is no such position.
-        ConfigError: positions are no integers, or a dataset does not tell its spans.
     """
     asked = checked_positions(positions, dataset)
     if isinstance(dataset, RunDataset):
@@ -87,20 +76,11 @@ def checked_positions(positions: Asked, dataset: Any) -> Int64s:
 
 def _trace_computed(dataset: RunDataset, asked: Int64s) -> SpanTable:
     located = dataset.timeline.locate(asked)
-    passes = passes_of(dataset.timeline, located)
-    parts = [
-        group.ask(
-            partial(
-                _columns,
-                samples=samples,
-                source=group.number,
-                passes=passes[samples],
-                walks=located.walks[samples],
-                windows=located.windows[samples],
-            )
-        )
-        for samples, group in dataset.groups_of(asked, located.segments)
-    ]
+    known = {"passes": passes_of(dataset.timeline, located), "walks": located.walks, "windows": located.windows}
+    parts = []
+    for samples, group in dataset.groups_of(asked, located.segments):
+        own = {name: values[samples] for name, values in known.items()}
+        parts.append(group.ask(partial(_columns, samples=samples, source=group.number, of_samples=own)))
     pair_rows = PairRows.of_lock(dataset.lock)
     return spans_of(asked, parts, lock=dataset.lock, segments=located.segments, pair_rows=pair_rows)
 
@@ -121,10 +101,8 @@ def trace_stored(dataset: Any, asked: Int64s, sources: Sequence[tuple[int, int]]
         unknown = np.full(len(own), -1, dtype=np.int64)
         passes = member.epochs_of(own) if isinstance(member, KnowsEpochs) else unknown
         source, first = sources[number]
-        found = _columns(
-            member, own, samples=chosen, source=source, first_document=first, passes=passes, walks=unknown, windows=own
-        )
-        parts.append(found)
+        of_samples = {"passes": passes, "walks": unknown, "windows": own}
+        parts.append(_columns(member, own, samples=chosen, source=source, first_document=first, of_samples=of_samples))
     return parts
 
 
@@ -132,7 +110,7 @@ Columns = dict[str, NDArray[Any]]
 
 
 def _columns(
-    dataset: KnowsSpans, numbers: Int64s, *, samples: Int64s, source: int, first_document: int = 0, **of_samples: Int64s
+    dataset: KnowsSpans, numbers: Int64s, *, samples: Int64s, source: int, of_samples: Columns, first_document: int = 0
 ) -> Columns:
     """Returns the spans of samples of one source as columns of a table: numbers of those denied are negative.
 
@@ -190,26 +168,15 @@ def spans_of(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class Cut(NamedTuple):
     """How walks cut data into windows. Walks of one number and cut through sources of one name have the same windows.
 
-    That holds in two runs, too, if these have the seed and settings of samples in common.
-
-    Attributes:
-        sequence_length: tokens of a window.
-        first_pair, last_pair: the pairs of the source that a walk goes over.
-        num_windows: windows of a walk.
-        content: SHA-256, in hex, over what is known of the content of these pairs.
-        part: what a walk is of a pass that windows of several lengths share.
+    That holds in two runs, too, if these have the seed and settings of samples in common. `walk` is one of these walks,
+    with neither its number nor that of its pass, `content` a hash over what is known of its pairs.
     """
 
-    sequence_length: int
-    first_pair: int
-    last_pair: int
-    num_windows: int
+    walk: Walk
     content: str
-    part: PassPart
 
 
 Ranges = list[tuple[int, int]]
@@ -236,7 +203,7 @@ def windows_read(
 
 def num_tokens_of(read: dict[Cut, Ranges]) -> int:
     """Returns their tokens, where each window counts as many as a sample has."""
-    return sum((stop - first) * cut.sequence_length for cut, ranges in read.items() for first, stop in ranges)
+    return sum((stop - first) * cut.walk.sequence_length for cut, ranges in read.items() for first, stop in ranges)
 
 
 def common(read: dict[Cut, Ranges], other: dict[Cut, Ranges]) -> dict[Cut, Ranges]:
@@ -267,14 +234,17 @@ class _Reading:
         for leaf, source in enumerate(entered.sources.tolist()):
             if wanted is None or source in wanted:
                 self._add_takes(entered, leaf, source, befores[leaf], afters[leaf])
-                for first_take, last_take in _runs(np.sort(takes[leaves == leaf]).tolist()):
-                    self._add_takes(entered, leaf, source, first_take, last_take)
+                alone = np.sort(takes[leaves == leaf])
+                for run in np.split(alone, np.flatnonzero(np.diff(alone) != 1) + 1) if len(alone) else ():
+                    self._add_takes(entered, leaf, source, int(run[0]), int(run[-1]) + 1)
 
     def _add_takes(self, entered: Entered, leaf: int, source: int, first: int, stop: int) -> None:
         num_early = entered.num_early(leaf)
         if first < min(stop, num_early):
-            for window_range in entered.early[leaf].ranges(first, min(stop, num_early)):
-                self._add_range(source, window_range)
+            for number, begin, end in entered.early[leaf].ranges(first, min(stop, num_early)):
+                walk = self._timeline.walk_of(source, number)
+                base = number * walk.num_windows
+                self._of(source, walk).append((base + begin, base + end))
         if max(first, num_early) < stop:
             walk = entered.regular_walk(leaf, int(entered.walks[leaf]))
             base = walk.number * walk.num_windows + int(entered.offsets[leaf]) - num_early
@@ -287,40 +257,15 @@ class _Reading:
             if begin < end:
                 self._of(source, walk).append((begin, end))
 
-    def _add_range(self, source: int, window_range: WindowRange) -> None:
-        number, first, stop = window_range
-        walk = self._timeline.walk_of(source, number)
-        base = number * walk.num_windows
-        self._of(source, walk).append((base + first, base + stop))
-
     def _of(self, source: int, walk: Walk) -> Ranges:
         asked = source, walk.sequence_length, walk.first_pair, walk.last_pair
         if (content := self._contents.get(asked)) is None:
-            content = self._contents[asked] = _content(self._timeline.lock.sources[source], *asked[1:])
-        cut = Cut(
-            sequence_length=walk.sequence_length,
-            first_pair=walk.first_pair,
-            last_pair=walk.last_pair,
-            num_windows=walk.num_windows,
-            content=content,
-            part=walk.part,
-        )
+            pairs = self._timeline.lock.sources[source].pairs[walk.first_pair : walk.last_pair]
+            packs = ([packs for packs in pair.packs if packs[0] == walk.sequence_length] for pair in pairs)
+            facts = [[*content_of(pair), of_pair] for pair, of_pair in zip(pairs, packs, strict=True)]
+            content = self._contents[asked] = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        cut = Cut(replace(walk, number=0, pass_number=0), content)
         return self.found.setdefault(source, {}).setdefault(cut, [])
-
-
-def _content(source: LockedSource, length: int, first_pair: int, last_pair: int) -> str:
-    pairs = source.pairs[first_pair:last_pair]
-    facts = [[*content_of(pair), [packs for packs in pair.packs if packs[0] == length]] for pair in pairs]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-
-
-def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yields rising numbers as ranges."""
-    first = 0
-    for place in range(1, len(numbers) + 1):
-        if place == len(numbers) or numbers[place] != numbers[place - 1] + 1:
-            yield numbers[first], numbers[place - 1] + 1
-            first = place
 
 
 def _joined(ranges: Ranges) -> Ranges:
@@ -391,33 +336,28 @@ def _occurrences(
     first, last = checked_range(timeline.num_samples, start, stop)
     if not len(wanted) or first >= last:
         return
-    read = windows_read(timeline, first, _block_end(timeline.lock, last), sources=[source])
+    segment = max(segment.start for segment in timeline.lock.segments if segment.start < last)
+    block_end = segment - (segment - last) // timeline.lock.mixing_block * timeline.lock.mixing_block
+    read = windows_read(timeline, first, block_end, sources=[source])  # of whole blocks that is ranges
     at_once = max(1, _MOST_AT_ONCE // len(wanted))
     for cut, ranges in read.get(source, {}).items():
-        order = dataset.groups.member(source, cut.sequence_length).order
+        order = dataset.groups.member(source, cut.walk.sequence_length).order
         for walks in _walks(timeline, source, cut, ranges):
             begin = timeline.walk_of(source, int(walks[0]))
             order.add_walks(begin.number, begin.first_pair, begin.last_pair, begin.num_windows, begin.part)
             for at in range(0, len(walks), at_once):
                 found = order.occurrences(walks[at : at + at_once], wanted)
-                positions = timeline.positions_of(
-                    source, found.walks, found.windows, sequence_length=cut.sequence_length
-                )
+                length = cut.walk.sequence_length
+                positions = timeline.positions_of(source, found.walks, found.windows, sequence_length=length)
                 inside = np.flatnonzero((positions >= first) & (positions < last))
                 columns = {name: column[inside] for name, column in found._asdict().items()}
                 passes = columns["walks"] + (begin.pass_number - begin.number)
                 yield {"positions": positions[inside], "passes": passes, **columns}
 
 
-def _block_end(lock: RunLock, stop: int) -> int:
-    """Returns the end of the mixing block that ends at a position or behind it; what is read of it is ranges."""
-    start = max(segment.start for segment in lock.segments if segment.start < stop)
-    return start - (start - stop) // lock.mixing_block * lock.mixing_block
-
-
 def _walks(timeline: Timeline, source: int, cut: Cut, ranges: Ranges) -> list[Int64s]:
     """Returns the walks that windows are of, as runs of consecutive ones: walks that are cut otherwise lie between."""
-    size = cut.num_windows
+    size = cut.walk.num_windows
     if (last := max(stop - 1 for _, stop in ranges) // size) >= MOST_WALKS:
         raise too_many_walks(timeline.lock.sources[source].name, "the last position that is asked for", last)
     walks = np.unique(np.concatenate([np.arange(a // size, (b - 1) // size + 1) for a, b in ranges]))
@@ -436,15 +376,15 @@ def checked_documents(lock: RunLock, source: int, documents: Documents) -> Int64
 
 def checked_range(num_samples: int | None, start: int, stop: int | None) -> tuple[int, int]:
     """Returns the positions that are asked for, up to the end of the run."""
-    if stop is None:
-        if num_samples is None:
-            message = "expected a position to stop at, found none, and the last stage of the run has no end"
-            raise ConfigError(message, hint="say up to which position or step documents are looked for")
-        stop = num_samples
+    if stop is None and num_samples is None:
+        message = "expected a position to stop at, found none, and the last stage of the run has no end"
+        raise ConfigError(message, hint="say up to which position or step documents are looked for")
+    end = MOST_SAMPLES if num_samples is None else num_samples
+    stop = end if stop is None else stop
     if not 0 <= start <= stop:
         message = f"expected positions from 0 on, and `stop` behind `start`, found [{start}, {stop})"
         raise ConfigError(message)
-    return start, min(stop, MOST_SAMPLES if num_samples is None else num_samples)
+    return start, min(stop, end)
 
 
 def denied_from(lock: RunLock, source: int, documents: Int64s) -> Int64s:
