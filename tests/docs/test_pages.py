@@ -65,7 +65,12 @@ def changing_a_run(text: str, printed: str, folder: Path) -> None:
 
 
 def what_did_the_model_see(text: str, printed: str, folder: Path) -> None:
-    assert re.findall(r"^\*\*(\d+)\.\*\*", text, re.MULTILINE) == [str(number) for number in range(1, 8)]
+    assert re.findall(r"^\*\*(\d+)\.\*\*", text, re.MULTILINE) == [str(number) for number in range(1, 9)]
+    worst = re.findall(r"^ +\d+\.\d\d% .*  (web|code):(\d+)$", printed, re.M)
+    assert len(worst) == 3
+    command = "  tokenloom deny run.toml --from-step 150 --global-batch-size 8 "
+    assert command + " ".join(f"--document {':'.join(each)}" for each in worst) in re.sub(r"\\\n +", "", printed)
+    assert "\ndenied from position 1,200 on: 3 documents\n" in printed
     assert re.search(
         r"^position 1,202, step 150, rank 1, micro-batch 0, stage main, source \w+, pass 0$", printed, re.M
     )

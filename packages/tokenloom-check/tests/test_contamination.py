@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import time
 import unicodedata
 from itertools import pairwise
 
@@ -143,6 +145,61 @@ def test_no_passage_goes_over_a_special_token(tmp_path, kind):
     prefix = write_corpus(tmp_path / "data", documents)
     found = find_contamination(benchmarks, {"web": (prefix,)}, tokenizer)
     assert pairs_of(found) == [(0, 1)]
+
+
+def of_parts(monkeypatch, tmp_path, documents):
+    """Data in many parts, and what is found in them without a folder."""
+    monkeypatch.setattr(contamination, "_BLOCK_TOKENS", 500)
+    monkeypatch.setattr(contamination, "_OVERLAP_TOKENS", 200)
+    monkeypatch.setattr(contamination, "_BLOCKS_OF_PART", 2)
+    monkeypatch.setattr(contamination, "_SECONDS_BETWEEN_LOOKS", 0.01)
+    benchmarks = read_benchmarks([write_items(tmp_path / "items.jsonl", [PASSAGE])])
+    sources = {"web": (write_pair(tmp_path / "data", documents),), "code": (write_pair(tmp_path / "code", [PASSAGE]),)}
+    return benchmarks, sources
+
+
+def test_processes_share_a_search_and_a_killed_one_goes_on(tmp_path, monkeypatch):
+    documents = [f"{'before it ' * (number % 7 * 40)}{PASSAGE if number % 3 == 0 else 'x'}" for number in range(60)]
+    benchmarks, sources = of_parts(monkeypatch, tmp_path, documents)
+    expected = find_contamination(benchmarks, sources, BYTES)
+    search, folder, slow = contamination._search, str(tmp_path / "parts"), multiprocessing.get_context("fork").Process
+
+    def slowly(*arguments):
+        time.sleep(0.02)
+        return search(*arguments)
+
+    monkeypatch.setattr(contamination, "_search", slowly)
+    killed = slow(target=find_contamination, args=(benchmarks, sources, BYTES), kwargs={"folder": folder})
+    killed.start()
+    while len(list(tmp_path.glob("parts/*/*.npy"))) < 3:
+        time.sleep(0.001)
+    killed.kill()
+    killed.join()
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("parts/*/*.npy")}
+    other = slow(target=find_contamination, args=(benchmarks, sources, BYTES), kwargs={"folder": folder})
+    other.start()
+    found = find_contamination(benchmarks, sources, BYTES, folder=folder)
+    other.join()
+    assert other.exitcode == 0
+    assert found.num_tokens == expected.num_tokens
+    for mine, theirs in zip(found.passages, expected.passages, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert kept.items() <= {path: path.stat().st_mtime_ns for path in tmp_path.glob("parts/*/*.npy")}.items()
+    monkeypatch.setattr(contamination, "_search", lambda *_: 1 / 0)
+    np.testing.assert_array_equal(
+        find_contamination(benchmarks, sources, BYTES, folder=folder).coverage, expected.coverage
+    )
+
+
+def test_another_search_keeps_parts_of_its_own(tmp_path, monkeypatch):
+    benchmarks, sources = of_parts(monkeypatch, tmp_path, [PASSAGE] * 9)
+    folder = str(tmp_path / "parts")
+    find_contamination(benchmarks, sources, BYTES, folder=folder)
+    write_pair(tmp_path / "data", ["nothing of it"])
+    assert find_contamination(benchmarks, sources, BYTES, folder=folder).passages.sources.tolist() == [1]
+    others = read_benchmarks([str(tmp_path / "items.jsonl")], words=12)
+    assert find_contamination(others, sources, BYTES, folder=folder).benchmarks is others
+    assert len(list((tmp_path / "parts").iterdir())) == 3
 
 
 def test_tokens_of_another_tokenizer_are_refused(tmp_path):

@@ -27,17 +27,19 @@ from tokenloom.cli.run_options import (
 )
 from tokenloom.cli.stopping import say
 from tokenloom.cli.values import ids, ranges, refuse, split_weights
+from tokenloom.cli.worst import deny_lines, loss_of, open_losses, per_token, worst_documents, worst_lines
 from tokenloom.datasets.chat_config import SFTDatasetConfig
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split, split_indices
-from tokenloom.errors import ConfigError, TokenizerError
+from tokenloom.errors import ConfigError, DatasetNotFoundError, TokenizerError
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.inspect.shown import OpenPair, Shown, shown_document, shown_lines, shown_sample
 from tokenloom.loading.batch_sizes import Topology
 from tokenloom.loading.digest import RangeDigest, Share, digest_of_positions, name_of_run
 from tokenloom.loading.from_data import tokenizer_of_data
+from tokenloom.loading.losses import span_losses
 from tokenloom.rendering.words import counted, name_of, printable
 from tokenloom.run.amend import Amendment, Documents, deny_documents
 from tokenloom.run.audit.source_origins import (
@@ -277,8 +279,9 @@ def _origin_of(row: Row) -> str:
 class TraceOptions(RunPath, Dealing):
     """Print what stands at steps or positions of a run: the spans of documents that each sample is made of, with source
     and pass, and the line or row of the input file that each document was made of. Nothing is read of the tokens unless
-    their text is asked for. The exit status is 0 if all is well, 1 for an error or where --check-inputs finds a
-    problem, and 2 for wrong usage.
+    their text is asked for. With --worst the documents are ranked by their share of the loss that a training loop
+    recorded there (`LossRecorder`), and the command that denies them is printed. The exit status is 0 if all is well, 1
+    for an error or where --check-inputs finds a problem, and 2 for wrong usage.
 
     Attributes:
         step: steps, from 0 on.
@@ -289,14 +292,18 @@ class TraceOptions(RunPath, Dealing):
         text: its text, decoded.
         from_input: the record of the input file, read again.
         check_inputs: whether input files are what they were.
+        worst: instead the N documents with the largest share of the loss, with origin and how they begin, or --text.
+        losses: folder of recorded losses, for --worst (default: `losses` beside run.toml).
         tokenizer: tokenizer.json or its folder (default: that of the run).
         path_to_cache: folder of the index cache, with order = "megatron".
         json: print one JSON object per span, a line each: position, step, rank, micro_batch, source, pass, document,
             start, length, file, record (from 1), slot, denied, stage, walk, window, pair, row, run, and with --text and
-            --from-input text and input; null where something is not known.
+            --from-input text and input; null where something is not known. With --worst one per document: source,
+            document, file, record, pair, row, loss, loss_of (document, or sample: a share by tokens), length,
+            positions, share and text.
     """
 
-    EITHER: ClassVar[Either] = (("step", "position"),)
+    EITHER: ClassVar[Either] = (("step", "position"), ("worst", "from_input"), ("worst", "check_inputs"))
     ONE_OF: ClassVar[OneOf] = {"--step or --position": ("step", "position")}
 
     step: Annotated[_Ranges, Written(parse=ranges, is_repeated=True, group=_ASKED)] = ()
@@ -309,6 +316,8 @@ class TraceOptions(RunPath, Dealing):
     text: Annotated[bool, Written(group=_TOLD)] = False
     from_input: Annotated[bool, Written(group=_TOLD)] = False
     check_inputs: Annotated[bool, Written(group=_TOLD)] = False
+    worst: Annotated[Count | None, Written(metavar="N", group=_TOLD)] = None
+    losses: Annotated[str | None, Written(metavar="FOLDER", group=_TOLD)] = None
     tokenizer: Annotated[str | None, Written(metavar="PATH", group=_TOLD)] = None
     path_to_cache: Annotated[str | None, Written(metavar="FOLDER", group=_TOLD)] = None
 
@@ -320,6 +329,10 @@ class TraceOptions(RunPath, Dealing):
             refuse_usage("--rank and --micro-batch need --micro-batch-size and --data-parallel-size")
         if self.holdout and (self.step or self.has_batch_sizes):
             refuse_usage("--holdout is about positions: what is held out has no steps")
+        if self.holdout and self.worst is not None:
+            refuse_usage("--worst is about losses of training: what is held out has none")
+        if self.losses is not None and self.worst is None:
+            refuse_usage("--losses needs --worst")
 
 
 def trace(options: TraceOptions) -> int:
@@ -329,8 +342,12 @@ def trace(options: TraceOptions) -> int:
     dataset = opened.holdout() if options.holdout else opened.dataset()
     origins = SourceOrigins(opened.lock)
     problems: dict[int, str | None] = {}
-    tokenizer = _tokenizer_of(opened, options.tokenizer) if options.text else None
+    tokenizer = _tokenizer_of(opened, options.tokenizer) if options.text or options.worst else None
     heading = [f"run {opened.identity}"]
+    if options.worst is not None:
+        positions = np.unique(np.concatenate(list(_asked(options, topology, len(dataset)))))
+        _print_worst(options, opened, positions, origins, tokenizer, options.worst)
+        return 0
     for positions in _asked(options, topology, len(dataset)):
         table = trace_dataset(dataset, positions) if options.holdout else opened.trace(positions)
         table = _with_steps(table.with_origins(origins), topology)
@@ -351,6 +368,30 @@ def trace(options: TraceOptions) -> int:
     if origins.missing:
         say(origins_missing(origins.missing))
     return 1 if options.check_inputs and any(problems.values()) else 0
+
+
+def _print_worst(
+    options: TraceOptions,
+    opened: Run,
+    positions: NDArray[np.int64],
+    origins: SourceOrigins,
+    tokenizer: TextTokenizer | None,
+    most: int,
+) -> None:
+    if (folder := open_losses(opened, options.losses)) is None:
+        message = f"expected losses that training recorded, in `losses` beside `{opened.path}`, found no such folder"
+        raise DatasetNotFoundError(message, hint="record them with `LossRecorder`, and name the folder with --losses")
+    losses = span_losses(opened, folder, positions.tolist())
+    table = opened.trace(positions).with_origins(origins)
+    documents = worst_documents(table, losses, most, lambda tokens: decoded(tokens, tokenizer))
+    if options.json:
+        for document in documents:
+            print_json(document)
+        return
+    print_lines([f"run {opened.identity}"])
+    print_lines(worst_lines(documents, positions.tolist(), losses, whole_text=options.text))
+    if documents and not opened.lock.is_megatron:
+        print_lines(deny_lines(options, opened, documents, int(positions[0])))
 
 
 def _asked(options: TraceOptions, topology: Topology | None, end: int) -> Iterator[NDArray[np.int64]]:
@@ -411,9 +452,11 @@ class WhenOptions(RunPath, Dealing):
         until_position: before position N.
         tokenizer: tokenizer.json or its folder (default: that of the run).
         path_to_cache: folder of the index cache, with order = "megatron".
+        losses: folder of recorded losses, shown per token (default: `losses` beside run.toml, where there is one).
         json: print one JSON object per span, a line each: what `trace --json` has, and match, the first of the tokens
             that were looked for, num_matched, how many these are, and seen, whether training has consumed the position,
-            as far as run.lock knows; null where something is not known.
+            as far as run.lock knows; null where something is not known. Where losses were recorded, also loss and
+            loss_of (document, or sample: a share by tokens).
     """
 
     ONE_OF: ClassVar[OneOf] = {
@@ -428,6 +471,7 @@ class WhenOptions(RunPath, Dealing):
     until_position: Annotated[Position | None, Written(group=_WHERE)] = None
     tokenizer: Annotated[str | None, Written(metavar="PATH", group=_NEEDED)] = None
     path_to_cache: Annotated[str | None, Written(metavar="FOLDER", group=_NEEDED)] = None
+    losses: Annotated[str | None, Written(metavar="FOLDER", group=_NEEDED)] = None
 
 
 def when(options: WhenOptions) -> Iterator[Answer]:
@@ -440,7 +484,7 @@ def when(options: WhenOptions) -> Iterator[Answer]:
         raise ConfigError(message, hint="give --until-position or --until-step")
     places = _places_of(options, opened)
     origins = SourceOrigins(opened.lock)
-    rows = _rows(opened, places, stop, origins, topology)
+    rows = _rows(opened, places, stop, origins, topology, open_losses(opened, options.losses))
     if not options.json:
         where = "" if stop is None else f" before position {stop:,}"
         lines = itertools.chain([f"run {opened.identity}"], _about(opened, places), _occurrence_lines(rows, where))
@@ -458,7 +502,7 @@ def _occurrence_lines(rows: Iterable[Row], where: str) -> Iterator[str]:
     num_rows = 0
     for num_rows, row in enumerate(rows, 1):
         if num_rows == 1:
-            yield f"\n{HEADING}"
+            yield f"\n{f'{HEADING:<70} loss' if 'loss' in row else HEADING}"
         if num_rows <= _MOST_LINES:
             yield _line_of(row)
     yield f"\n{counted(num_rows, 'span')}{where}" if num_rows else f"\nnever read{where}"
@@ -526,14 +570,22 @@ def _by_source(places: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
 
 
 def _rows(
-    opened: Run, places: Places, stop: int | None, origins: SourceOrigins, topology: Topology | None
+    opened: Run,
+    places: Places,
+    stop: int | None,
+    origins: SourceOrigins,
+    topology: Topology | None,
+    folder: str | None,
 ) -> Iterator[Row]:
     """Yields the spans that hold something of what is looked for, once for each of these."""
     consumed, documents = opened.lock.consumed, sorted(places)
     for first in range(0, len(documents), _DOCUMENTS_AT_ONCE):
         table = opened.occurrences(_by_source(documents[first : first + _DOCUMENTS_AT_ONCE]), stop=stop)
         table = _with_steps(table.with_origins(origins), topology)
+        losses = None if folder is None else span_losses(opened, folder, table.positions.tolist())
         for source, row in zip(table.sources.tolist(), table.rows(), strict=True):
+            if losses is not None:
+                row |= loss_of(row, losses)
             seen = row["position"] < consumed if consumed else None
             for place in places[source, row["document"]]:
                 start, length = place or (None, None)
@@ -559,6 +611,8 @@ def _line_of(row: Row) -> str:
     columns = (("position", 11), ("step", 9), ("rank", 4), ("pass", 4), ("start", 9), ("length", 6))
     numbers = " ".join(f"{'-' if row[name] is None else format(row[name], ','):>{width}}" for name, width in columns)
     what = "" if row["seen"] is None else "seen" if row["seen"] else "to come"
+    if row.get("loss") is not None:
+        what = f"~{per_token(row)}" if row["loss_of"] == "sample" else per_token(row)
     document = str(row["document"])
     name = f"{name_of(row['source'], width=19 - len(document))}:{document}"
     return f"{numbers}  {name:<20} {'denied' if row['denied'] else what}".rstrip()

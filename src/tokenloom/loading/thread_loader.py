@@ -313,6 +313,8 @@ class ThreadLoader:
         self.integer_dtype = integer_dtype
         self._make_buffers()  # complains where it cannot be
         self.wait: DataWait = DataWait()
+        self.positions: Batch = ()
+        """Positions of the batch that was handed out last, such as for `LossRecorder.append`."""
         self.read: ReadBatches = ReadBatches(dataset, sampler, keeps=digest)
         self._progress = _Progress(_settings_of(sampler))
         self._num_to_skip = 0
@@ -382,6 +384,7 @@ class ThreadLoader:
                     if self.read.keeps:
                         self.read.add(filled.positions, filled.digests)
                     progress.num_yielded += 1
+                    self.positions = filled.positions
                     yield filled.batch
         finally:
             if not ending.is_set():  # else its threads are waited for, or have ended

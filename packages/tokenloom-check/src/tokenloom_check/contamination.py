@@ -8,23 +8,29 @@ is no false match. Documents are never joined, and no passage goes over a specia
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
+import os
+import time
 import unicodedata
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from itertools import accumulate
+from functools import cache, lru_cache, partial
+from io import BytesIO
+from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, MissingTokenError
+from tokenloom.errors import ConfigError, MissingTokenError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
+from tokenloom.indexed.layout import idx_path
+from tokenloom.indexed.manifests import fingerprint_of
 from tokenloom.inputs.find import find_inputs, whole_file
 from tokenloom.inputs.limits import ReadLimits
 from tokenloom.inputs.record_format import open_slice
@@ -34,6 +40,8 @@ from tokenloom.kernels import Folding, NgramIndex, TokenBytes
 from tokenloom.progress import task
 from tokenloom.run.audit.span_table import SpanTable
 from tokenloom.run.audit.token_search import Spans, stretches
+from tokenloom.storage.addresses import is_remote
+from tokenloom.storage.atomic import publish_bytes
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 from tokenloom.tokenizers.plain import ByteTokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
@@ -62,6 +70,8 @@ _OVERLAP_TOKENS = 1 << 16
 """Of a document that is searched in parts; a longer passage over the cut is not found."""
 
 _BLOCK_TOKENS = 1 << 21
+_BLOCKS_OF_PART = 64
+_SECONDS_BETWEEN_LOOKS = 1.0
 _MOST_HITS = 10_000_000
 _BLOCK_BYTES = 1 << 20
 _LIMITS = ReadLimits(max_record_bytes=1 << 28)
@@ -312,14 +322,11 @@ class Contamination:
         document, start, stop, first, count = (int(getattr(found, name)[number]) for name in names)
         text = int(np.searchsorted(index.gram_offsets, first, side="right")) - 1
         word, last = index.word_offsets[text : text + 2].tolist()
-        before, end = index.gram_offsets[text : text + 2].tolist()
-        first_word = word + first - before
-        ranges = index.word_ranges[first_word : first_word + count + (last - word) - (end - before)]
+        gram, end = index.gram_offsets[text : text + 2].tolist()
+        first_word = word + first - gram
+        ranges = index.word_ranges[first_word : first_word + count + (last - word) - (end - gram)]
         name, prefixes = list(self.sources.items())[found.sources[number]]
-        row, pair = document, IndexedDataset(prefixes[0])
-        for prefix in prefixes[1:]:
-            if row >= len(pair):
-                row, pair = row - len(pair), IndexedDataset(prefix)
+        before, pair = next(each for each in _pairs_of(prefixes) if document < each[0] + len(each[1]))
         return {
             "source": name,
             "document": document,
@@ -327,30 +334,47 @@ class Contamination:
             "length": stop - start,
             "num_consecutive": count,
             "of_item": self.benchmarks.texts[text].encode()[int(ranges[0, 0]) : int(ranges[-1, 1])].decode(),
-            "of_document": decoded(pair.get(row, start, stop - start).tolist(), self.tokenizer),
+            "of_document": decoded(pair.get(document - before, start, stop - start).tolist(), self.tokenizer),
         }
 
 
 def find_contamination(
-    benchmarks: Benchmarks, sources: Sources, tokenizer: TextTokenizer, *, num_threads: int = 1
+    benchmarks: Benchmarks,
+    sources: Sources,
+    tokenizer: TextTokenizer,
+    *,
+    num_threads: int = 1,
+    folder: str | None = None,
 ) -> Contamination:
-    """Searches all tokens, some million at a time. A passage over two sequences of a pair is none."""
-    table = token_bytes(tokenizer)
-    found: list[Int64s] = [np.empty((0, 6), dtype=np.int64)]
+    """Searches all tokens, some million at a time. A passage over two sequences of a pair is none.
+
+    Args:
+        benchmarks, sources, tokenizer: what is looked for, and where.
+        num_threads: threads that search.
+        folder: keeps what is found of each part of the data, so that the search goes on there after a kill, and all
+            processes that name the folder share it; they return when all parts are searched, with the same answer.
+    """
+    search = partial(_search, benchmarks.index, token_bytes(tokenizer), tokenizer)
+    found = [np.empty((0, 6), dtype=np.int64)]
     num_hits = num_tokens = 0
     with task("search", unit="tokens") as advance, ThreadPoolExecutor(num_threads) as executor:
-        waiting: deque[Future[Int64s]] = deque()
-        for source, first, pair, span in _blocks(sources):
-            waiting.append(executor.submit(_search, benchmarks.index, source, first, pair, span, table, tokenizer))
-            count = int(span.lengths.sum())
+
+        def search_part(blocks: Sequence[_Block]) -> Int64s:
+            return np.concatenate([found[0], *executor.map(search, blocks)])
+
+        searched: Iterator[tuple[list[_Block], Int64s]]
+        searched = ((blocks, search_part(blocks)) for blocks in _parts(sources))
+        if folder is not None:
+            own = os.path.join(folder, _key(benchmarks, sources, tokenizer))
+            searched = _shared(own, partial(_parts, sources), search_part)
+        for blocks, hits in searched:
+            found.append(hits)
+            num_hits += len(hits)
+            if num_hits > _MOST_HITS:
+                raise _too_many(num_hits)
+            count = sum(int(block.span.lengths.sum()) for block in blocks)
             num_tokens += count
-            if len(waiting) > num_threads:
-                found.append(waiting.popleft().result())
-                num_hits += len(found[-1])
-                if num_hits > _MOST_HITS:
-                    raise _too_many(num_hits)
             advance(count)
-        found += [each.result() for each in waiting]
     hits = np.concatenate(found)
     index = benchmarks.index
     texts = np.repeat(np.arange(len(benchmarks.items)), np.diff(index.gram_offsets))
@@ -371,27 +395,85 @@ def _too_many(count: int) -> ConfigError:
     return ConfigError(message, hint="search longer n-grams with --words, or fewer benchmarks")
 
 
-def _blocks(sources: Sources) -> Iterator[tuple[int, int, IndexedDataset, Spans]]:
-    """Yields the number of a source, that of the first document of a pair in it, the pair, and some sequences."""
-    for number, prefixes in enumerate(sources.values()):
-        first = 0
-        for prefix in prefixes:
-            pair = IndexedDataset(prefix)
-            for span in stretches(pair.sequence_lengths, overlap=_OVERLAP_TOKENS, at_once=_BLOCK_TOKENS):
-                yield number, first, pair, span
-            first += len(pair)
+class _Block(NamedTuple):
+    """Some sequences of a pair, in the number of their source and that of the first document of the pair in it."""
+
+    source: int
+    first: int
+    pair: IndexedDataset
+    span: Spans
 
 
-def _search(
-    index: NgramIndex,
-    source: int,
-    first: int,
-    pair: IndexedDataset,
-    span: Spans,
-    table: TokenBytes | None,
-    tokenizer: TextTokenizer,
-) -> Int64s:
+def _parts(sources: Sources) -> Iterator[list[_Block]]:
+    """Yields all sequences as blocks, some of them at a time: the same ones whenever it is asked."""
+    blocks = (
+        _Block(number, first, pair, span)
+        for number, prefixes in enumerate(sources.values())
+        for first, pair in _pairs_of(prefixes)
+        for span in stretches(pair.sequence_lengths, overlap=_OVERLAP_TOKENS, at_once=_BLOCK_TOKENS)
+    )
+    while part := list(islice(blocks, _BLOCKS_OF_PART)):
+        yield part
+
+
+def _pairs_of(prefixes: Sequence[str]) -> Iterator[tuple[int, IndexedDataset]]:
+    """Yields the number of the first document of each pair of a source, and the pair."""
+    first = 0
+    for pair in map(IndexedDataset, prefixes):
+        yield first, pair
+        first += len(pair)
+
+
+def _shared(
+    folder: str, parts: Callable[[], Iterator[list[_Block]]], search: Callable[[list[_Block]], Int64s]
+) -> Iterator[tuple[list[_Block], Int64s]]:
+    """Yields all parts with what is found in them; a part is searched by one of the processes that share a folder.
+
+    The byte of its number is locked meanwhile, which ends with the process, however that ends.
+    """
+    os.makedirs(folder, exist_ok=True)
+    done: set[int] = set()
+    with open(os.path.join(folder, "lock"), "ab") as claims:
+        while True:
+            num_others = 0
+            for number, blocks in enumerate(parts()):
+                path = os.path.join(folder, f"{number}.npy")
+                if number in done:
+                    continue
+                if not os.path.exists(path):
+                    try:
+                        fcntl.lockf(claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
+                    except BlockingIOError:
+                        num_others += 1
+                        continue
+                    except OSError as error:
+                        message = f"cannot lock a part in `{folder}`: {error.strerror}"
+                        raise StorageError(message, hint="name a folder on a file system with locks") from error
+                    if not os.path.exists(path):
+                        content = BytesIO()
+                        np.save(content, search(blocks))
+                        publish_bytes(path, content.getvalue())
+                    fcntl.lockf(claims, fcntl.LOCK_UN, 1, number)
+                done.add(number)
+                yield blocks, np.load(path)
+            if not num_others:
+                return
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def _key(benchmarks: Benchmarks, sources: Sources, tokenizer: TextTokenizer) -> str:
+    """Returns what decides what is found, as hex digits: all n-grams, the tokenizer, and what the indices are."""
+    paths = [idx_path(prefix) for prefixes in sources.values() for prefix in prefixes]
+    stamps = [(os.path.getsize(path), os.stat(path).st_mtime_ns) for path in paths if not is_remote(path)]
+    index = benchmarks.index
+    grams = [hashlib.sha256(array.tobytes()).hexdigest() for array in (index.grams, index.gram_offsets)]
+    facts = [list(benchmarks.texts), grams, paths, stamps, fingerprint_of(tokenizer), tokenizer.path]
+    return hashlib.sha256(json.dumps([list(map(len, sources.values())), *facts]).encode()).hexdigest()[:32]
+
+
+def _search(index: NgramIndex, table: TokenBytes | None, tokenizer: TextTokenizer, block: _Block) -> Int64s:
     """Returns of each hit: source, document, last word, first token and the one behind the last, n-gram."""
+    source, first, pair, span = block
     tokens = span.tokens_of(pair)
     ends = np.cumsum(span.lengths)
     last = int(span.starts[-1] + span.lengths[-1])

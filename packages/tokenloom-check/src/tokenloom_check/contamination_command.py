@@ -64,6 +64,8 @@ class Options(BatchSizes):
         least_words: search fields with fewer words as a whole, if they have N or more.
         tokenizer: tokenizer.json or its folder (default: that of the data).
         threads: threads that search (default: one per processor).
+        parts: keep what is found of each part of the data in FOLDER: the search goes on there after a kill, and all
+            processes that are given the same words share it, on one machine or several.
         save_interval: steps between checkpoints: name the last one that has read nothing of a benchmark.
         until_position: only what is read before position N.
         path_to_cache: folder of the index cache, with order = "megatron".
@@ -84,6 +86,7 @@ class Options(BatchSizes):
     least_words: Count = 5
     tokenizer: Annotated[str | None, Written(metavar="PATH")] = None
     threads: Count | None = None
+    parts: Annotated[str | None, Written(metavar="FOLDER")] = None
     save_interval: Annotated[Count | None, Written(group=_IN_RUN)] = None
     until_position: Annotated[Position | None, Written(group=_IN_RUN)] = None
     path_to_cache: Annotated[str | None, Written(metavar="FOLDER", group=_IN_RUN)] = None
@@ -127,7 +130,8 @@ def run(options: Options) -> int:
     if cut := [pair.path_prefix for pair in pairs if pair.num_documents != len(pair)]:
         what = f"{counted(len(cut), 'pair')} with documents of several sequences, such as `{cut[0]}`"
         say(f"{what}: passages over two sequences are not found")
-    found = find_contamination(benchmarks, sources, tokenizer, num_threads=options.threads or usable_processors())
+    num_threads = options.threads or usable_processors()
+    found = find_contamination(benchmarks, sources, tokenizer, num_threads=num_threads, folder=options.parts)
     answer = _Answer(found, opened, options)
     if options.deny is not None:
         publish_bytes(options.deny, "".join(f"{name}\n" for name in answer.document_names()).encode())

@@ -11,6 +11,7 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
+from itertools import islice
 from pathlib import PurePath
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
@@ -112,9 +113,8 @@ def fingerprint(value: Any, where: str = "value") -> str:
     Raises:
         ConfigError: it holds something else.
     """
-    made = hashlib.blake2b(digest_size=_BYTES)
-    _feed(made, value, where)
-    return made.hexdigest()
+    content = repr(_content(value, where)).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(content, digest_size=_BYTES).hexdigest()
 
 
 def _sample(value: Any, where: str) -> Sample:
@@ -135,12 +135,8 @@ def _words(value: Any, longest: int) -> str:
         shape = ", ".join(map(str, array.shape))
         return f"{first}" if not array.shape else f"{_dtype_of(value)}[{shape}] {first}{rest}"
     if isinstance(value, Mapping):
-        parts = []
-        for key, item in value.items():
-            parts.append(f"{key!r}: {_words(item, longest)}")
-            if sum(map(len, parts)) > longest:
-                break
-        return f"{{{', '.join(parts)}}}"
+        items = islice(value.items(), _MOST_NUMBERS)
+        return f"{{{', '.join(f'{key!r}: {_words(item, longest)}' for key, item in items)}}}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(_words(item, longest) for item in value[:_MOST_NUMBERS])}]"
     return repr(value[:longest] if isinstance(value, (str, bytes)) else value).replace("\n", " ")
@@ -191,41 +187,29 @@ def _most_common(counts: Iterable[int | None]) -> int | None:
 # --- content ----------------------------------------------------------------------------------------------------
 
 
-def _feed(made: Any, value: Any, where: str) -> None:
+def _content(value: Any, where: str) -> Any:
+    """Returns content as lists, tuples, texts and numbers whose `repr` tells it from all other content."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, _KNOWN_BY_REPR) or value is None:
-        content = f"{type(value).__name__} {value!r}".encode("utf-8", "surrogatepass")
-        made.update(b"r%d " % len(content) + content)
-    elif _is_array(value):
-        _feed_array(made, value, where)
-    elif isinstance(value, Mapping):
-        made.update(b"m%d " % len(value))
-        for key in sorted(value, key=lambda key: (type(key).__name__, str(key))):
-            _feed(made, key, where)
-            _feed(made, value[key], f"{where}[{key!r}]")
-    elif isinstance(value, (list, tuple)):
-        made.update(b"l%d " % len(value))
-        for number, item in enumerate(value):
-            _feed(made, item, f"{where}[{number}]")
-    elif isinstance(value, (set, frozenset)):
-        _feed(made, sorted(fingerprint(item, where) for item in value), where)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        _feed(made, {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}, where)
-    else:
-        found = f"{type(value).__module__}.{type(value).__qualname__}"
-        message = f"expected tensors, arrays, mappings, lists, texts and numbers in a batch, found {found} as `{where}`"
-        raise ConfigError(message, hint="give a function from a batch to its samples that says what to compare")
-
-
-def _feed_array(made: Any, value: Any, where: str) -> None:
-    array = _array_of(value)
-    if array.dtype.hasobject:
-        made.update(b"o" + repr(array.shape).encode())
-        for item in array.reshape(-1).tolist():
-            _feed(made, item, where)
-        return
-    made.update(f"a{_dtype_of(value)}{tuple(array.shape)}".encode())
-    made.update(np.ascontiguousarray(array).tobytes())
+        return type(value).__name__, repr(value)
+    if _is_array(value):
+        array = _array_of(value)
+        if array.dtype.hasobject:
+            return "objects", array.shape, _content(array.reshape(-1).tolist(), where)
+        numbers = hashlib.blake2b(array.tobytes(), digest_size=_BYTES)
+        return "array", _dtype_of(value), tuple(array.shape), numbers.digest()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        keys = sorted(value, key=lambda key: (type(key).__name__, str(key)))
+        return "mapping", [(_content(key, where), _content(value[key], f"{where}[{key!r}]")) for key in keys]
+    if isinstance(value, (list, tuple)):
+        return [_content(item, f"{where}[{number}]") for number, item in enumerate(value)]
+    if isinstance(value, (set, frozenset)):
+        return "set", sorted(repr(_content(item, where)) for item in value)
+    found = f"{type(value).__module__}.{type(value).__qualname__}"
+    message = f"expected tensors, arrays, mappings, lists, texts and numbers in a batch, found {found} as `{where}`"
+    raise ConfigError(message, hint="give a function from a batch to its samples that says what to compare")
 
 
 def _is_array(value: Any) -> bool:
@@ -247,11 +231,8 @@ def _array_of(value: Any) -> np.ndarray[Any, Any]:
     if isinstance(value, np.ndarray):
         return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
     torch: Any = sys.modules["torch"]
-    tensor = value.detach()
-    tensor = (tensor.to_dense() if tensor.layout != torch.strided else tensor).cpu().resolve_conj().resolve_neg()
-    if tensor.dtype == torch.bfloat16:
-        tensor = tensor.float()  # exact
-    elif str(tensor.dtype).startswith("torch.float8"):
-        tensor = tensor.view(torch.uint8)
-    array: np.ndarray[Any, Any] = tensor.numpy()
+    tensor = value.detach().to_dense() if value.layout != torch.strided else value.detach()
+    if tensor.dtype == torch.bfloat16 or (tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point):
+        tensor = tensor.float()  # exact, and NumPy has none of these
+    array: np.ndarray[Any, Any] = tensor.numpy(force=True)
     return array

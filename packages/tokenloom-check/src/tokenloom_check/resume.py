@@ -416,19 +416,16 @@ def compare(
         "reordered": moved,
     }
     first = None
-    for kind, places in faults.items():
-        if places:
-            fingerprint, words = places[0].sample
-            batches = (other.batch for other in _places(expected) if other.fingerprint == fingerprint)
-            first = FirstDifference(
-                kind=kind,
-                batch=places[0].batch,
-                rank=places[0].rank,
-                expected_batch=next(batches, None),
-                fingerprint=fingerprint,
-                sample=words,
-            )
-            break
+    if gravest := next((kind for kind, places in faults.items() if places), None):
+        (fingerprint, words), batch, rank = faults[gravest][0]
+        first = FirstDifference(
+            kind=gravest,
+            batch=batch,
+            rank=rank,
+            expected_batch=next((other.batch for other in _places(expected) if other.fingerprint == fingerprint), None),
+            fingerprint=fingerprint,
+            sample=words,
+        )
     return Differences(
         num_samples=num_samples_of(expected),
         repeated=repeated,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tests.support import write_sentences
 
 from tokenloom.errors import TokenloomError
+from tokenloom.loading.losses import LossRecorder
 from tokenloom.run.run import Run
 from tokenloom_look.explorer.application import views_of
 from tokenloom_look.explorer.documents import MOST_TOKENS, document
@@ -184,6 +186,17 @@ def test_a_position_is_drawn_with_its_spans(ask_run, corpora):
         for source, document, start in zip(table.sources, table.documents.tolist(), table.starts.tolist(), strict=True)
     ]
     assert found["html"].count("data-id=") == 33
+
+
+def test_a_position_has_the_losses_that_were_recorded(ask_run, corpora):
+    lengths = Run.open(corpora.path("run.toml")).trace([9]).lengths
+    try:
+        with LossRecorder(corpora.path("losses")) as recorder:
+            recorder.append([9], [2.5 * lengths])
+        assert ["loss per token", ", ".join(["2.5"] * len(lengths))] in ask_run("position", position=9)["facts"]
+        assert "loss per token" not in dict(ask_run("position", position=10)["facts"])
+    finally:
+        shutil.rmtree(corpora.path("losses"))
 
 
 def test_a_document_is_followed_to_all_its_positions(ask_run, corpora):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.errors import ConfigError
+from tokenloom.loading.losses import losses_folder, span_losses
 from tokenloom.run.audit.span_table import SpanTable
 from tokenloom.run.audit.trace import trace_dataset
 from tokenloom_look.explorer.looking import PREVIEW_TOKENS, Looking, preview
@@ -49,12 +50,22 @@ def position(looking: Looking, query: Query) -> dict[str, Any]:
         "position": number,
         "step": step,
         "heading": shown.heading,
-        "facts": [*([] if step is None else [("step", f"{step:,}")]), *shown.facts],
+        "facts": [*([] if step is None else [("step", f"{step:,}")]), *shown.facts, *_losses(looking.target, number)],
         "spans": [asdict(span) | {"source": numbers.get(span.source), "name": span.source} for span in shown.spans],
         "num_tokens": shown.num_tokens,
         "html": shown_html(shown),
         "legend_html": legend_html(shown),
     }
+
+
+def _losses(target: Target, number: int) -> list[tuple[str, str]]:
+    """Returns the recorded loss of each document in a sample, per token, as a fact; none where it is not known."""
+    if target.run is None or (folder := losses_folder(target.run)) is None:
+        return []
+    losses = span_losses(target.run, folder, [number])
+    spans = [row for row in target.run.trace([number]).rows() if (number, row["slot"]) in losses]
+    each = [f"{losses[number, row['slot']].loss / row['length']:.4g}" for row in spans]
+    return [("loss per token", ", ".join(each))] if each else []
 
 
 def occurrences(looking: Looking, query: Query) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class Options(TargetOptions):
         overwrite: replace a file that is there.
         num_samples_shown: samples and documents to show of each.
         statistics: numbers of a training loop, as JsonLinesWriter writes them.
+        contamination: what `tokenloom contamination --json` has printed.
         pictures: also write each chart there, as ID.png.
         no_time: no time on the page: the same data make the same bytes.
         global_batch_size: samples of a step.
@@ -45,6 +46,7 @@ class Options(TargetOptions):
     overwrite: bool = False
     num_samples_shown: Number = 4
     statistics: Annotated[str | None, Written(metavar="FILE")] = None
+    contamination: Annotated[str | None, Written(metavar="FILE")] = None
     pictures: Annotated[str | None, Written(metavar="FOLDER")] = None
     no_time: bool = False
     global_batch_size: Annotated[Count | None, Written(metavar="G")] = None
@@ -62,6 +64,7 @@ def run(options: Options) -> int:
         num_samples_shown=options.num_samples_shown,
         global_batch_size=options.global_batch_size,
         statistics=options.statistics,
+        contamination=options.contamination,
         seed=options.seed,
     )
     with warnings.catch_warnings(record=True) as warned:

@@ -15,6 +15,7 @@ class ReportOptions:
         num_samples_shown: how many samples and documents are shown, each.
         global_batch_size: samples of a step; None where it is not told.
         statistics: file with the statistics of loaders and storage; None for none.
+        contamination: file of `tokenloom contamination --json`; None for none.
         seed: seed of what is drawn, such as the documents that are looked into.
         now: seconds since 1970, for what depends on the time, such as how long a job is silent; None for the clock.
     """
@@ -22,6 +23,7 @@ class ReportOptions:
     num_samples_shown: int = 4
     global_batch_size: int | None = None
     statistics: str | None = None
+    contamination: str | None = None
     seed: int = 1234
     now: float | None = None
 

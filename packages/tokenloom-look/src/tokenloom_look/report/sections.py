@@ -13,6 +13,7 @@ from tokenloom.errors import TokenloomError
 from tokenloom.progress import task
 from tokenloom_look.html import element, joined
 from tokenloom_look.report.blend_section import blend_section
+from tokenloom_look.report.contamination_section import contamination_section
 from tokenloom_look.report.documents_section import documents_section, parts_section
 from tokenloom_look.report.input_section import input_section
 from tokenloom_look.report.job_section import job_section
@@ -80,6 +81,7 @@ SECTIONS: tuple[ListedSection, ...] = (
     ListedSection(id="documents", title="Documents and tokens", kinds=_DATA, make=documents_section),
     ListedSection(id="packing", title="Packing", kinds=_DATA, make=packing_section),
     ListedSection(id="statistics", title="Training loop", kinds=_DATA, make=statistics_section),
+    ListedSection(id="contamination", title="Benchmarks in the data", kinds=_DATA, make=contamination_section),
     ListedSection(id="ledger", title="Ledger", kinds=_RUNS, make=ledger_section),
     ListedSection(id="held-out", title="Held out and denied", kinds=_RUNS, make=held_out_section),
     ListedSection(id="parts", title="Parts of the catalogue", kinds={TargetKind.catalogue}, make=parts_section),

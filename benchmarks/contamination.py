@@ -1,0 +1,110 @@
+"""`tokenloom contamination`: MB of decoded text per second of processor time, and memory of the n-grams.
+
+The data are Python sources of this machine in tokens of a byte-level BPE that is trained on some of them. Benchmarks
+are items of 40 words: random words of the sources, which stand nowhere, and some stretches of them, which do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sysconfig
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from common import print_rows
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from tokenloom import IndexedDatasetBuilder, load_tokenizer
+from tokenloom_check.contamination import find_contamination, read_benchmarks
+
+WORDS_OF_ITEM = 40
+GRAMS_OF_ITEM = WORDS_OF_ITEM - 12
+
+
+def sources(megabytes: int) -> list[str]:
+    """Returns sources, repeated if there are fewer."""
+    paths = sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py"))
+    random.Random(1).shuffle(paths)
+    found, size = list[str](), 0
+    while size < megabytes * 1_000_000:
+        for path in paths:
+            text = path.read_bytes().decode(errors="replace")
+            found.append(text)
+            size += len(text.encode())
+            if size >= megabytes * 1_000_000:
+                break
+    return found
+
+
+def write_tokenizer(path: Path, texts: list[str]) -> None:
+    """Trains a byte-level BPE of 32,000 tokens."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    made.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=32_000, initial_alphabet=alphabet))
+    made.save(str(path))
+
+
+def write_items(path: Path, texts: list[str], count: int, num_found: int) -> None:
+    """Writes items, of which some stand in the texts."""
+    generator = random.Random(2)
+    words = sorted(set(" ".join(texts[:200]).split()))
+    with open(path, "w") as lines:
+        for number in range(count):
+            item = generator.choices(words, k=WORDS_OF_ITEM)
+            if number < num_found:
+                own = generator.choice(texts).split()
+                begin = generator.randrange(max(1, len(own) - WORDS_OF_ITEM))
+                item = own[begin : begin + WORDS_OF_ITEM]
+            lines.write(json.dumps({"text": " ".join(item)}) + "\n")
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=60)
+    parser.add_argument("--ngrams", type=int, nargs="+", default=[10_000, 1_000_000])
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    texts = sources(options.megabytes)
+    num_bytes = sum(len(text.encode()) for text in texts)
+    with tempfile.TemporaryDirectory() as name:
+        folder, rows = Path(name), []
+        write_tokenizer(folder / "tokenizer.json", texts[:300])
+        tokenizer = load_tokenizer(str(folder / "tokenizer.json"))
+        with IndexedDatasetBuilder(f"{folder}/data.bin", dtype=np.uint16) as builder:
+            for text in texts:
+                ids = tokenizer.tokenize(text)
+                builder.add_document(ids, [len(ids)])
+            builder.finalize(f"{folder}/data.idx")
+        for num_grams in options.ngrams:
+            write_items(folder / "items.jsonl", texts, num_grams // GRAMS_OF_ITEM, 100)
+            before = resident_bytes()
+            benchmarks = read_benchmarks([str(folder / "items.jsonl")])
+            grown = (resident_bytes() - before) / 1e6
+            took, waited = [], []
+            for _ in range(options.rounds):
+                began, at = time.process_time(), time.perf_counter()
+                found = find_contamination(
+                    benchmarks, {"data": (f"{folder}/data",)}, tokenizer, num_threads=options.threads
+                )
+                took.append(time.process_time() - began)
+                waited.append(time.perf_counter() - at)
+            per_core, in_all = (f"{num_bytes / min(each) / 1e6:,.0f}" for each in (took, waited))
+            rows.append((f"{num_grams:,}", f"{grown:,.0f} MB", per_core, in_all, f"{found.num_tokens:,}"))
+    columns = ("n-grams", "memory of them", "MB/s per core", f"MB/s, {options.threads} threads", "tokens")
+    print_rows(f"{num_bytes / 1e6:.0f} MB of source, best of {options.rounds}", columns, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""Losses of a training loop by position, and what of them falls to the documents that stand there.
+
+A folder holds a file for each process that records: a line that names the format, then records of 16 bytes. Ranks never
+write the same file, since network disks do not append atomically, so a kill tears the last record of a file at most.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError
+from tokenloom.setting_types import check_local_folder
+
+if TYPE_CHECKING:  # a training loop that records needs none
+    from tokenloom.run.run import Run
+
+_FORMAT = b"tokenloom loss 1"
+_RECORD = np.dtype([("position", "<i8"), ("document", "<i4"), ("loss", "<f4")])
+_WHOLE = -1
+"""As `document`: the loss is of the whole sample."""
+
+_SUFFIX = ".losses"
+_AT_ONCE = 1 << 20
+
+
+class LossRecorder:
+    """Keeps losses by position, for `tokenloom trace --worst` and `tokenloom when`: 16 bytes for each.
+
+    Any number of processes record into a folder, each in a file of its own. What was appended outlives the process,
+    not the machine: nothing is flushed to disk. Where a run goes on before a position that was recorded already, the
+    loss that was recorded last counts.
+
+    Example:
+        >>> import tempfile
+        >>> with LossRecorder(tempfile.mkdtemp()) as recorder:
+        ...     recorder.append([8, 9], [310.5, 1290.0])  # the sum over the tokens of each sample
+        ...     recorder.append([10, 11], [[300.5, 10.0], [250.0, 0.0]])  # or of each document in it
+        ...     sorted(read_losses(recorder.path, range(9, 12)).items())
+        [(9, {-1: 1290.0}), (10, {0: 300.5, 1: 10.0}), (11, {0: 250.0})]
+
+    Args:
+        path: path of the folder, which is made if there is none; `losses` beside `run.toml` is found by itself.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        check_local_folder("path", path)
+        self.path: str = os.fspath(path)
+        os.makedirs(self.path, exist_ok=True)
+        name = f"{time.time_ns():020d}-{os.getpid()}-{secrets.token_hex(4)}{_SUFFIX}"  # later ones sort behind
+        self._file = open(os.path.join(self.path, name), "xb", buffering=0)  # noqa: SIM115  see `close`
+        self._file.write(_FORMAT)
+
+    def append(self, positions: Sequence[int] | NDArray[np.integer[Any]], losses: ArrayLike) -> None:
+        """Writes losses of samples, by one rank of those that share them.
+
+        Args:
+            positions: integers[num_samples], such as `ThreadLoader.positions`, or those of `Topology.positions_of`.
+            losses: array or tensor [num_samples], the loss of each sample summed over its tokens; or
+                [num_samples, num_documents], that of each document in it, in their order, with 0 where there is none.
+        """
+        values = np.asarray(losses.detach().float().cpu() if hasattr(losses, "detach") else losses, dtype=np.float32)
+        at = np.asarray(positions, dtype=np.int64)
+        if at.ndim != 1 or values.ndim not in (1, 2) or len(values) != len(at):
+            message = f"expected losses [num_samples] or [num_samples, num_documents] of {at.size} positions, found "
+            raise ConfigError(message + str(list(values.shape)))
+        rows = values.reshape(len(at), -1)
+        records = np.empty(rows.shape, dtype=_RECORD)
+        records["position"] = at[:, np.newaxis]
+        records["document"] = _WHOLE if values.ndim == 1 else np.arange(rows.shape[1])
+        records["loss"] = rows
+        kept = rows != 0
+        kept[:, :1] = True  # or a sample without loss would seem not to be recorded
+        left = memoryview(records[kept].tobytes())
+        while left:
+            left = left[self._file.write(left) :]
+
+    def close(self) -> None:
+        """Ends the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self.close()
+
+
+Losses = dict[int, dict[int, float]]
+"""By position: the loss of each document, by its number in the sample; or of all of it, by -1."""
+
+
+def read_losses(path: str, positions: Iterable[int]) -> Losses:
+    """Returns what was recorded last at positions, of those of them that were recorded; a torn record does not count.
+
+    Raises:
+        DatasetNotFoundError: there is no such folder.
+        DatasetFormatError: a file in it is of another format.
+    """
+    wanted = np.unique(np.fromiter(positions, dtype=np.int64))
+    found: Losses = {}
+    for file in _files(path):
+        if len(wanted):
+            found.update(_losses_of(file, wanted))
+    return found
+
+
+def torn_files(path: str) -> list[str]:
+    """Returns the files whose last record is torn, as of a process that was killed while it wrote."""
+    return [file for file in _files(path) if os.path.getsize(file) % _RECORD.itemsize]
+
+
+def _files(path: str) -> list[str]:
+    """Returns the files of a folder, the oldest first."""
+    try:
+        return sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(_SUFFIX))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        message = f"expected a folder of losses at `{path}`, found none"
+        raise DatasetNotFoundError(message, hint="`LossRecorder` records them while the run trains") from error
+
+
+def _losses_of(path: str, wanted: NDArray[np.int64]) -> Losses:
+    found: Losses = {}
+    with open(path, "rb") as stream:
+        start = stream.read(len(_FORMAT))
+        if not _FORMAT.startswith(start):
+            message = f"expected losses that begin with {_FORMAT!r} in `{path}`, found {start!r}"
+            raise DatasetFormatError(message)
+        while block := stream.read(_AT_ONCE * _RECORD.itemsize):
+            records = np.frombuffer(block, dtype=_RECORD, count=len(block) // _RECORD.itemsize)
+            near = records[(records["position"] >= wanted[0]) & (records["position"] <= wanted[-1])]
+            for position, document, loss in near[np.isin(near["position"], wanted)].tolist():
+                found.setdefault(position, {})[document] = loss
+    return found
+
+
+def losses_folder(run: Run, named: str | None = None) -> str | None:
+    """Returns the folder that is named, or `losses` beside `run.toml`; None if there is none."""
+    folder = os.path.join(os.path.dirname(run.path), "losses")
+    return named if named is not None or not os.path.isdir(folder) else folder
+
+
+class SpanLoss(NamedTuple):
+    """The loss of a span of a document in a sample, summed over its tokens."""
+
+    loss: float
+    is_recorded: bool
+    """Whether it was recorded for the document; else it is a share of the sample's, by tokens."""
+
+
+def span_losses(run: Run, path: str, positions: Iterable[int]) -> dict[tuple[int, int], SpanLoss]:
+    """Returns the loss of each span at positions where one was recorded, by position and slot.
+
+    Raises:
+        DatasetNotFoundError, DatasetFormatError: see `read_losses`.
+    """
+    losses = read_losses(path, positions)
+    table = run.trace(sorted(losses))
+    spans: dict[int, list[tuple[int, int]]] = {}
+    columns = (table.positions, table.slots, np.where(table.denied, 0, table.lengths))
+    for position, slot, length in zip(*(column.tolist() for column in columns), strict=True):
+        spans.setdefault(position, []).append((slot, length))
+    found: dict[tuple[int, int], SpanLoss] = {}
+    for position, of_sample in losses.items():
+        num_tokens = sum(length for _, length in spans[position])
+        for number, (slot, length) in enumerate(spans[position]):
+            if (loss := of_sample.get(number)) is not None:
+                found[position, slot] = SpanLoss(loss, is_recorded=True)
+            elif length and (loss := of_sample.get(_WHOLE)) is not None:
+                found[position, slot] = SpanLoss(loss * length / num_tokens, is_recorded=False)
+    return found

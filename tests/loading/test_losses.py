@@ -1,0 +1,171 @@
+"""Losses by position: what a file holds, who may write, kills, and whose losses spans have."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.cli.runs import RUN, write_run
+
+from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError
+from tokenloom.loading.losses import LossRecorder, SpanLoss, read_losses, span_losses, torn_files
+from tokenloom.loading.state import loader_state
+from tokenloom.loading.thread_loader import ThreadLoader
+from tokenloom.run.locking import lock_run
+from tokenloom.run.run import Run
+
+
+def record(folder: Path, *appended: tuple) -> Path:
+    with LossRecorder(folder) as recorder:
+        for positions, losses in appended:
+            recorder.append(positions, losses)
+    return max(folder.glob("*.losses"))
+
+
+def test_a_record_is_position_document_and_loss(tmp_path):
+    file = record(tmp_path, ([7, 2**40], [1.5, math.nan]), ([8], [[2.0, 0.0, 4.0]]))
+    expected = b"tokenloom loss 1"
+    for position, document, loss in ((7, -1, 1.5), (2**40, -1, math.nan), (8, 0, 2.0), (8, 2, 4.0)):
+        expected += position.to_bytes(8, "little") + document.to_bytes(4, "little", signed=True)
+        expected += np.float32(loss).tobytes()
+    assert file.read_bytes() == expected
+    assert read_losses(str(tmp_path), [8, 7, 9]) == {7: {-1: 1.5}, 8: {0: 2.0, 2: 4.0}}
+    assert math.isnan(read_losses(str(tmp_path), [2**40])[2**40][-1])
+    assert read_losses(str(tmp_path), []) == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_losses_are_arrays_tensors_or_lists(tmp_path, dtype):
+    loss = torch.tensor([[1.5, 0.5], [0.0, 0.0]], dtype=dtype, requires_grad=True) * 2
+    record(tmp_path, (np.array([3, 4]), loss), (range(5, 7), (1, 2)))
+    assert read_losses(str(tmp_path), range(10)) == {3: {0: 3.0, 1: 1.0}, 4: {0: 0.0}, 5: {-1: 1.0}, 6: {-1: 2.0}}
+
+
+def test_what_was_recorded_last_counts(tmp_path):
+    first = record(tmp_path, ([0, 1], [1.0, 1.0]), ([2], [[1.0, 1.0]]), ([1], [2.0]))
+    second = record(tmp_path, ([2], [3.0]), ([3], [[4.0, 5.0]]))
+    assert first.name < second.name
+    assert read_losses(str(tmp_path), range(9)) == {0: {-1: 1.0}, 1: {-1: 2.0}, 2: {-1: 3.0}, 3: {0: 4.0, 1: 5.0}}
+
+
+@pytest.mark.parametrize(
+    ("positions", "losses", "found"), [([1, 2], [1.0], "[1]"), ([1], 1.0, "[]"), ([1], [[[1.0]]], "[1, 1, 1]")]
+)
+def test_losses_of_other_shapes_are_refused(tmp_path, positions, losses, found):
+    with LossRecorder(tmp_path) as recorder, pytest.raises(ConfigError) as caught:
+        recorder.append(positions, losses)
+    expected = f"expected losses [num_samples] or [num_samples, num_documents] of {len(positions)} positions"
+    assert str(caught.value) == f"{expected}, found {found}"
+
+
+def test_what_is_no_folder_of_losses_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="expected a local folder as path, found the address 's3://bucket/losses'"):
+        LossRecorder("s3://bucket/losses")
+    with pytest.raises(DatasetNotFoundError, match=r"expected a folder of losses at `.*/none`, found none"):
+        read_losses(str(tmp_path / "none"), [1])
+    (tmp_path / "other.losses").write_bytes(b"something else of some length")
+    with pytest.raises(DatasetFormatError, match="expected losses that begin with b'tokenloom loss 1' in"):
+        read_losses(str(tmp_path), [1])
+
+
+def append_forever(folder: Path, rank: int) -> None:
+    recorder = LossRecorder(folder)
+    for first in range(rank * 10**9, (rank + 1) * 10**9, 64):
+        positions = np.arange(first, first + 64)
+        recorder.append(positions, np.stack([positions + 1, positions + 2], axis=1))
+        time.sleep(1e-4)
+
+
+def test_writers_that_are_killed_leave_whole_records_in_order(tmp_path):
+    fork = multiprocessing.get_context("fork")
+    ranks = [fork.Process(target=append_forever, args=(tmp_path, rank)) for rank in range(3)]
+    for rank in ranks:
+        rank.start()
+    deadline = time.monotonic() + 60
+    while sum(path.stat().st_size for path in tmp_path.iterdir()) < 1 << 18 or len(list(tmp_path.iterdir())) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    for rank in ranks:
+        os.kill(rank.pid, signal.SIGKILL)
+        rank.join()
+    for rank in range(3):
+        found = read_losses(str(tmp_path), range(rank * 10**9, rank * 10**9 + 10**6))
+        assert list(found) == list(range(rank * 10**9, rank * 10**9 + len(found)))
+        last = max(found, default=None)
+        assert all(
+            of_sample == {0: np.float32(position + 1), 1: np.float32(position + 2)} or position == last
+            for position, of_sample in found.items()
+        )
+
+
+@pytest.mark.parametrize("cut", [1, 15])
+def test_a_torn_record_does_not_count_and_others_go_on(tmp_path, cut):
+    file = record(tmp_path, ([1, 2], [1.0, 2.0]))
+    os.truncate(file, file.stat().st_size - cut)
+    assert torn_files(str(tmp_path)) == [str(file)]
+    assert read_losses(str(tmp_path), [1, 2]) == {1: {-1: 1.0}}
+    record(tmp_path, ([2, 3], [4.0, 5.0]))
+    assert read_losses(str(tmp_path), [1, 2, 3]) == {1: {-1: 1.0}, 2: {-1: 4.0}, 3: {-1: 5.0}}
+
+
+def test_a_loader_says_which_positions_it_handed_out_and_a_resumed_one_goes_on(tmp_path):
+    run = Run.open(write_run(tmp_path))
+    expected: dict[int, dict[int, float]] = {}
+    for resumed, stop in ((0, 10), (20, 25)):
+        loader = ThreadLoader(run.dataset(), batch_size=4, tensors="numpy")
+        loader.load_state_dict(loader_state(run.dataset(), resumed))
+        with LossRecorder(tmp_path / "losses") as recorder:
+            for number, batch in zip(range(resumed // 4, stop), loader, strict=False):
+                assert list(loader.positions) == list(range(4 * number, 4 * number + 4))
+                losses = batch["tokens"].sum(1) + resumed
+                recorder.append(loader.positions, losses)
+                expected |= {k: {-1: float(loss)} for k, loss in zip(loader.positions, losses, strict=True)}
+    assert read_losses(str(tmp_path / "losses"), range(100)) == expected
+    assert len(expected) == 100
+
+
+def test_the_loss_of_a_span_is_that_of_its_document_or_a_share_by_tokens(tmp_path):
+    run = Run.open(write_run(tmp_path))
+    table = run.trace(range(100))
+    two = next(position for position in range(100) if (table.positions == position).sum() == 2)
+    spans = list(run.trace([two]).rows())
+    record(tmp_path, ([two], [170.0]))
+    assert span_losses(run, str(tmp_path), range(100)) == {
+        (two, span["slot"]): SpanLoss(10.0 * span["length"], is_recorded=False) for span in spans
+    }
+    record(tmp_path, ([two], [[7.0, 0.0, 9.0]]))  # the sample has no third document
+    assert span_losses(run, str(tmp_path), range(100)) == {(two, 0): SpanLoss(7.0, is_recorded=True)}
+
+
+@pytest.mark.parametrize("windows", ["concat", "best_fit"])
+def test_documents_are_numbered_as_document_ids_are(tmp_path, windows):
+    settings = 'attention = "document_ids"'
+    text = RUN.replace("seed = 7", f'seed = 7\nwindows = "{windows}"').replace("length = 16", "length = 80")
+    path = write_run(tmp_path, f"{text}\n[samples]\n{settings}\n")
+    run = Run.open(path)
+    names = [f"{row['source']}:{row['document']}" for row in run.trace(range(50, 60)).rows()]
+    path.write_text(f"{path.read_text()}\n[[denied]]\ndocuments = {names[::2]}\nfrom = 40\n")
+    lock_run(str(path), consumed=0)
+    run = Run.open(path)
+    table = run.trace(range(100))
+    assert table.denied.sum() > 5
+    loader = ThreadLoader(run.dataset(), batch_size=10)
+    with LossRecorder(tmp_path / "losses") as recorder:
+        for batch in loader:
+            documents = batch["document_ids"].long()
+            losses = batch["loss_mask"] * (batch["tokens"] + 1)  # of a document all tokens are its number
+            sums = torch.zeros(10, int(documents.max()) + 1).scatter_add_(1, documents, losses)
+            recorder.append(loader.positions, sums)
+    found = span_losses(run, str(tmp_path / "losses"), range(100))
+    for row in table.rows():
+        loss, is_recorded = found.get((row["position"], row["slot"]), (0, True))
+        num_tokens = 0 if row["denied"] else min(row["length"], 80 - row["slot"])
+        assert is_recorded
+        assert loss / (row["document"] + 1) in (num_tokens, max(num_tokens - 1, 0)), row  # the last may have no label
