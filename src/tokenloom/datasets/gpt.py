@@ -339,7 +339,7 @@ class GPTDataset(PairSamples):
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         state.update(_filler=None, _mapped=None, _mapped_of=None)
-        for name in ("_columns", "layout", "_single_arrays", "_all_filled", "_is_text"):
+        for name in ("_columns", "layout", "_all_filled", "_is_text"):
             state.pop(name, None)
         return state
 
@@ -358,13 +358,9 @@ class GPTDataset(PairSamples):
             position = idx
         else:
             position = self._position(idx)
-        empty = self._make_array
         if self._is_text and (source := self._mapped_samples()) is not None:
             return self._text_sample(source, position)
-        sample = {
-            name: empty(shape, dtype) if constant is None else constant
-            for name, shape, dtype, constant in self._single_arrays
-        } or self.layout.allocate((), integers=INTEGERS[0], empty=empty)
+        sample = self.layout.allocate((), integers=INTEGERS[0], empty=recycled_empty)
         if (source := self._mapped_samples()) is None or self._columns is not None:
             self._fill(np.array([position], dtype=np.int64), sample)
         else:
@@ -472,16 +468,6 @@ class GPTDataset(PairSamples):
             outputs += attention_outputs(config.attention, length=length, block_size=config.attention_block_size)
         outputs += [] if self._columns is None else self._columns.outputs(length)
         return BatchLayout(tuple(outputs))
-
-    @cached_property
-    def _single_arrays(self) -> list[tuple[str, tuple[int, ...], Any, NDArray[Any] | None]]:
-        """Name, shape, dtype and what is constant of each array of a sample, to make them faster than `layout` does.
-
-        Empty where arrays begin with a value.
-        """
-        if any(output.initial is not None for output in self.layout.outputs):
-            return []
-        return [(each.name, each.shape, each.dtype or INTEGERS[0], each.constant) for each in self.layout.outputs]
 
     @cached_property
     def _all_filled(self) -> bool:

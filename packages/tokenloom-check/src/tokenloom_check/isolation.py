@@ -1,4 +1,8 @@
-"""Whether documents of one batch are apart in a model: by gradient, by change, each alone, and without padding."""
+"""Whether documents of one batch are apart in a model: by gradient, by change, each alone, and without padding.
+
+A probe is a batch made from the given one, and the tokens whose outputs must stay as they are. One runner runs it, one
+limit judges it, and one search names the module in which a difference begins.
+"""
 
 from __future__ import annotations
 
@@ -8,38 +12,36 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 import torch
+from torch.nn.functional import pad
 from torch.overrides import TorchFunctionMode
 
 from tokenloom.errors import ConfigError, ConformanceError
 from tokenloom.numbers import checked_integer
-from tokenloom_check.isolation_batch import PADDING, PackedBatch, Tensor, is_tensor
-from tokenloom_check.isolation_report import QUESTIONS, IsolationCheck, IsolationLeak, IsolationReport
+from tokenloom_check.isolation_report import PADDING, QUESTIONS, IsolationCheck, IsolationLeak, IsolationReport
 
-_NUM_ROUNDED = 4
-_MARGIN = 4.0
-"""How much more than other roundings do in `_NUM_ROUNDED` runs a difference must be, to be none of rounding."""
+_NUM_ROUNDED, _MARGIN = 4, 4.0
+"""Runs with other roundings, and how much more than they do a difference must be, to be none of rounding."""
 
+_TOKENS = ("tokens", "input_ids")
+_GIVE = "give `documents=`: an integer for each token, the number of its document, -1 for padding"
 _LOOKUPS = {"embedding", "__getitem__", "index_select"}
 _ROUNDED = {
     "embedding", "linear", "matmul", "__matmul__", "bmm", "baddbmm", "einsum", "conv1d", "softmax", "log_softmax",
     "layer_norm", "rms_norm", "scaled_dot_product_attention", "cross_entropy",
 }  # fmt: skip
 
-_Event = tuple[str, str | None, list[Tensor | None]]
-"""A module that computed something, the module that is handed it or None, and tensors; None where one has no tokens."""
-
-_Found = tuple[IsolationCheck, dict[str, Any]]
-"""A check, and the batch in which outputs differ most from those of the batch as it is."""
+Tensor = Any
+Batch = dict[str, Any]
 
 
 def check_isolation(
     model: Callable[..., Any],
     batch: Mapping[str, Any],
     *,
-    call: Callable[[Any, dict[str, Any]], Any] | None = None,
+    call: Callable[[Any, Batch], Any] | None = None,
     documents: object = None,
     checks: Sequence[str] = tuple(QUESTIONS),
     max_documents: int = 16,
@@ -72,18 +74,15 @@ def check_isolation(
         ConfigError: the batch or the model cannot be checked.
     """
     if unknown := [name for name in checks if name not in QUESTIONS]:
-        message = f"unknown check {unknown[0]!r}"
-        raise ConfigError(message, hint=f"there are {', '.join(QUESTIONS)}")
+        _refuse(f"unknown check {unknown[0]!r}", f"there are {', '.join(QUESTIONS)}")
     checked_integer("max_documents", max_documents, at_least=1)
-    parameter = next(iter(model.parameters()), None) if isinstance(model, torch.nn.Module) else None
-    packed = PackedBatch(batch, documents=documents, device=None if parameter is None else parameter.device)
-    search = _Search(model, call, packed, max_documents)
+    search = _Search(model, call, _PackedBatch(batch, documents, model), max_documents)
     report = IsolationReport(
         model=getattr(model, "__name__", type(search.modules.get("", model)).__name__),
-        num_documents=packed.num_documents,
+        num_documents=search.packed.num_documents,
         num_tokens=int((search.owner >= 0).sum()),
         num_padding=int((search.owner < 0).sum()),
-        source=packed.source,
+        source=search.packed.source,
         checks=tuple(search.check(name) for name in QUESTIONS if name in checks),
         notes=tuple(search.notes),
     )
@@ -92,18 +91,193 @@ def check_isolation(
     return report
 
 
-def _call_by_name(model: Any, batch: Mapping[str, Any]) -> Callable[[Any, dict[str, Any]], Any]:
-    """Returns how a model takes a batch: by the names of its arrays, or as it is."""
-    inner = getattr(model, "_orig_mod", model)
-    signature = inspect.signature(inner.forward if isinstance(inner, torch.nn.Module) else inner)
-    named = [name for name in signature.parameters if name in batch]
-    try:
-        signature.bind(*[] if named else [batch], **dict.fromkeys(named))
-    except TypeError as error:
-        message = f"the model takes {', '.join(signature.parameters)}, and the batch has {', '.join(batch)}: {error}"
-        hint = 'give `call=`, such as `call=lambda model, batch: model(input_ids=batch["tokens"], '
-        raise ConfigError(message, hint=f'{hint}position_ids=batch["position_ids"]).logits`') from error
-    return lambda model, values: model(**{name: values[name] for name in named}) if named else model(values)
+class _Piece(NamedTuple):
+    row: int
+    start: int
+    end: int
+
+
+class _PackedBatch:
+    """A batch, which document each of its tokens belongs to, and batches made from it.
+
+    Attributes:
+        batch: tensors by name; `tokens` is the name of those that the model predicts from.
+        owners: by name of an array, `tokens` first, int64[rows, positions], the document of each token, or PADDING.
+        pieces: by name of an array, where each document lies in it; it may be absent from one.
+        source: what told documents apart.
+    """
+
+    def __init__(self, batch: Mapping[str, Any], documents: object, model: Any) -> None:
+        parameters = model.parameters() if isinstance(model, torch.nn.Module) else iter(())
+        device = next((parameter.device for parameter in parameters), None)
+        arrays = {name: torch.as_tensor(each) if hasattr(each, "__array__") else each for name, each in batch.items()}
+        self.batch = {name: each.to(device) if _is_tensor(each) else each for name, each in arrays.items()}
+        self.tokens = next((name for name in _TOKENS if _is_tensor(self.batch.get(name))), "")
+        tokens = self.batch.get(self.tokens)
+        if tokens is None or tokens.is_floating_point() or tokens.ndim not in (1, 2) or not tokens.numel():
+            there = ", ".join(f"{name} {_words(value)}" for name, value in self.batch.items())
+            message = f"expected `tokens` or `input_ids`, integers [rows, positions] or [positions], found {there}"
+            _refuse(message, "rename the array that holds token ids; embeddings are not checked")
+        given = dict(documents) if isinstance(documents, Mapping) else {self.tokens: documents}
+        own, self.source = given.pop(self.tokens, None), "documents="
+        if own is None:
+            own, self.source = _owner_of({name: each for name, each in self.batch.items() if _is_tensor(each)}, tokens)
+        raw = {name: self._as_owner(name, ids) for name, ids in ({self.tokens: own} | given).items()}
+        step = max(int(ids.max()) for ids in raw.values()) + 1  # numbers may begin anew in each row
+        apart = {name: ids + step * torch.arange(len(ids), device=ids.device)[:, None] for name, ids in raw.items()}
+        owners = {name: torch.where(ids < 0, PADDING, apart[name]) for name, ids in raw.items()}
+        numbers, numbered = torch.cat([owner.flatten() for owner in owners.values()]).unique(return_inverse=True)
+        parts = (numbered - int(numbers[0] == PADDING)).split([owner.numel() for owner in owners.values()])
+        self.owners = {name: part.view_as(owners[name]) for name, part in zip(owners, parts, strict=True)}
+        self.pieces = {name: _pieces(owner, name) for name, owner in self.owners.items()}
+        self.num_documents = len(numbers) - int(numbers[0] == PADDING)
+        if self.num_documents < 2 and not bool((owners[self.tokens] == PADDING).any()):
+            message = f"the batch has one document of {tokens.numel():,} tokens, by `{self.source}`"
+            _refuse(f"{message}: nothing to be apart from", f"take a batch of several documents, or {_GIVE}")
+        self.token_arrays = [name for name in owners if name.endswith(_TOKENS)]
+        self.label_arrays = [name for name in self.batch if name.startswith("labels") and _is_tensor(self.batch[name])]
+
+    def _as_owner(self, name: str, documents: Any) -> Tensor:
+        ids, value = torch.as_tensor(documents, device=self.batch[self.tokens].device), self.batch.get(name)
+        if not _is_tensor(value) or ids.numel() != value.numel() or ids.shape[-1] != value.shape[-1]:
+            _refuse(f"expected `documents` of the shape of `{name}`, {_words(value)}, found {_words(ids)}", _GIVE)
+        return _rows(ids).long()
+
+    def changed(self, names: list[str], document: int) -> Batch:
+        """Returns the batch with other values where a document, or padding, has tokens: each becomes the next that is.
+
+        Tokens with which all documents begin, or end, stay and are put nowhere: they may tell a model where documents
+        are. Labels change as their tokens do.
+        """
+        values = torch.cat([self.batch[name].flatten() for name in self.token_arrays]).long()
+        rows, pieces = _rows(self.batch[self.tokens]), self.pieces[self.tokens].values()
+        begins = {int(rows[row, start]) for row, start, _ in pieces}
+        ends = {int(rows[row, end - 1]) for row, _, end in pieces}
+        kept = {token for tokens in (begins, ends) if len(tokens) == 1 for token in tokens}
+        table = torch.arange(int(values.max()) + 1, device=values.device)
+        others = [value for value in values.unique().tolist() if value not in kept]
+        others = others if len(others) > 1 else [value for value in table.tolist() if value not in kept]
+        table[others] = table[others].roll(1)
+        if others and document == PADDING:
+            table[list(kept)] = others[0]
+        found = dict(self.batch)
+        for name in names:
+            array = self.batch[name]
+            inside: Tensor = self.owners.get(name, self.owners[self.tokens]) == document
+            inside = inside[:, None].expand(len(inside), array.numel() // inside.numel(), -1).reshape(array.shape)
+            known = inside & (array >= 0) & (array < len(table))
+            found[name] = torch.where(known, table[array.clamp(0, len(table) - 1).long()].to(array.dtype), array)
+        return found
+
+    def alone(self, document: int) -> Batch:
+        """Returns a batch of one document."""
+        if document not in self.pieces[self.tokens]:
+            _skip(f"document {document} has no `{self.tokens}`")
+        row, start, end = self.pieces[self.tokens][document]
+        found = dict(self.batch)
+        for name, value in self.batch.items():
+            if name.startswith("cu_seqlens") and _is_tensor(value):
+                found[name] = torch.full_like(value[:1] if value.ndim == 2 else value[:2], end - start)
+                found[name][..., 0] = 0
+            elif name.startswith("max_seqlen") and _is_tensor(value):
+                found[name] = torch.full_like(value[:1] if value.ndim else value, end - start)
+            elif _is_tensor(value):
+                cut: Tensor = self.cut(value, document, name)
+                found[name] = cut - start if name == "seen_stop" else cut
+            elif not isinstance(value, int | float | str | None):
+                _skip(f"`{name}` is a {type(value).__name__}, which cannot be cut: let `call=` make it from tensors")
+        positions = self.batch.get("position_ids")
+        if start and _is_tensor(positions) and positions.numel() == self.owners[self.tokens].numel():
+            first, before = _rows(positions)[row, [start, start - 1]].tolist()
+            if first == before + 1:  # they go on from the document before
+                found["position_ids"] = found["position_ids"] - first
+        return found
+
+    def cut(self, value: Tensor, document: int, name: str | None = None) -> Tensor | None:
+        """Returns what a tensor has of a document: its row, and its tokens along axes that are as long as a row.
+
+        An array of the batch is cut along all of these axes, by its own documents if it has some; what modules take and
+        give, which has no name, along the first one, and is None if it has no such axis.
+        """
+        found = None
+        for array in [name] if name in self.pieces else self.pieces:
+            num_rows, length = self.owners[array].shape
+            row, start, end = self.pieces[array].get(document, (0, 0, length))
+            if value.shape[:1] == (num_rows * length,):
+                return value.narrow(0, row * length + start, end - start)
+            if value.shape[:2] == (length, num_rows) != (num_rows, length):
+                return value.narrow(1, row, 1).narrow(0, start, end - start)
+            if value.shape[:1] in ((num_rows,), (1,)):
+                value = value.narrow(0, row if len(value) > 1 else 0, 1)
+                for axis in range(1, value.ndim):
+                    if value.shape[axis] == length and (found is None or name):
+                        found = value = value.narrow(axis, start, end - start)
+        return value if name else found
+
+    def crossing_label(self) -> tuple[int, int, int] | None:
+        """Returns the first label with a loss that is a token of another document: document, other one, and flat index.
+
+        Where the own document has the same token at that place, such as one that begins all, a label tells nothing.
+        """
+        tokens, owner, pieces = _rows(self.batch[self.tokens]), self.owners[self.tokens], self.pieces[self.tokens]
+        mask = self.batch.get("loss_mask")
+        has_loss = mask.reshape(tokens.shape) > 0 if _is_tensor(mask) and mask.numel() == tokens.numel() else owner >= 0
+        for name in self.label_arrays:
+            for ahead, labels in enumerate(self.batch[name].reshape(len(tokens), -1, tokens.shape[1]).unbind(1), 1):
+                now = torch.where(has_loss & (labels >= 0), owner, PADDING)[:, :-ahead]
+                later, is_next = owner[:, ahead:], labels[:, :-ahead] == tokens[:, ahead:]
+                inside = is_next[(now == later) & (now >= 0)]
+                if not len(inside) or float(inside.float().mean()) < 0.9:
+                    continue  # what is so far ahead is not what they are labels of
+                for row, position in (is_next & (now != later) & (now >= 0) & (later >= 0)).nonzero().tolist():
+                    document, other = int(now[row, position]), int(later[row, position])
+                    same = pieces[document].start + position + ahead - pieces[other].start
+                    if same >= pieces[document].end or int(tokens[row, same]) != int(labels[row, position]):
+                        return document, other, row * tokens.shape[1] + position
+        return None
+
+
+def _owner_of(tensors: Batch, tokens: Tensor) -> tuple[Tensor, str]:
+    """Returns int64[rows, positions], the document of each token, and the array that tells it."""
+    rows, source = _rows(tokens), "position_ids"
+    alike = {name: value.reshape(rows.shape) for name, value in tensors.items() if value.numel() == rows.numel()}
+    is_padding = torch.zeros_like(rows, dtype=torch.bool)
+    if "document_ids" in alike:
+        source, ids = "document_ids", alike["document_ids"].long()
+    elif (bounds := tensors.get("cu_seqlens")) is not None:  # of each row, or of all rows in one
+        source, bounds = "cu_seqlens", bounds.reshape(-1, bounds.shape[-1]).long().contiguous()
+        width = rows.numel() // len(bounds)
+        if bool((bounds.diff() < 0).any()) or int(bounds.max()) > width or len(bounds) not in (1, len(rows)):
+            message = f"expected `cu_seqlens` that rise to {width} at most, found {bounds.flatten().tolist()[:20]}"
+            _refuse(message, "they are where documents begin, and the end of the last one")
+        positions = torch.arange(width, device=rows.device).expand(len(bounds), width).contiguous()
+        ids = torch.searchsorted(bounds, positions, right=True).reshape(rows.shape)
+        is_padding = (positions >= bounds[:, -1:]).reshape(rows.shape)
+    elif "position_ids" in alike:
+        ids = pad((alike["position_ids"].diff() != 1).long(), (1, 0)).cumsum(1)
+    else:
+        message = "nothing in the batch tells documents apart: no `document_ids`, `cu_seqlens` or `position_ids`"
+        _refuse(message, f"{_GIVE}; loaders of tokenloom give boundaries by `inter_document_masking`")
+    if "attention_mask" in alike:
+        is_padding = is_padding | (alike["attention_mask"] == 0)
+    if "loss_mask" in alike:  # the same token without a loss, up to the end of the row
+        idle = (alike["loss_mask"] == 0) & (rows == rows[:, -1:])
+        tail = idle.flip(1).long().cumprod(1).flip(1).bool()
+        is_padding = is_padding | (tail & (tail.sum(1, keepdim=True) > 1))
+    return torch.where(is_padding, PADDING, ids), source
+
+
+def _pieces(owner: Tensor, name: str) -> dict[int, _Piece]:
+    length, found = owner.shape[1], dict[int, _Piece]()
+    starts = pad(owner.diff() != 0, (1, 0), value=True).flatten().nonzero().flatten().tolist()
+    for start, end in itertools.pairwise([*starts, owner.numel()]):
+        document = int(owner.flatten()[start])
+        if document in found:
+            message = f"expected each document of `{name}` in one piece, found document {document} in several"
+            _refuse(message, _GIVE)
+        if document != PADDING:
+            found[document] = _Piece(start // length, start % length, start % length + end - start)
+    return found
 
 
 class _Calls(TorchFunctionMode):  # type: ignore[misc]  # torch has no types
@@ -115,20 +289,19 @@ class _Calls(TorchFunctionMode):  # type: ignore[misc]  # torch has no types
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         value = func(*args, **(kwargs or {}))
-        if getattr(func, "__name__", "") in self._names and is_tensor(value) and value.is_floating_point():
+        if getattr(func, "__name__", "") in self._names and _is_tensor(value) and value.is_floating_point():
             return self._replaced(value, [*args, *(kwargs or {}).values()])
         return value
 
 
-def _looked_up(packed: PackedBatch, found: list[tuple[str, Tensor]]) -> _Calls:
+def _looked_up(packed: _PackedBatch, found: list[tuple[str, Tensor]]) -> _Calls:
     """Makes what tokens are looked up as the beginning of a graph of its own, whatever of the model is frozen."""
 
     def begun(value: Tensor, given: list[Any]) -> Tensor:
-        indices = [each.flatten() for each in given if is_tensor(each) and not each.is_floating_point()]
+        indices = [each.flatten() for each in given if _is_tensor(each) and not each.is_floating_point()]
         for name in packed.token_arrays:
             tokens = packed.batch[name].flatten()
-            is_like = any(each.shape == tokens.shape and bool((each == tokens).all()) for each in indices)
-            if is_like and value.numel() % len(tokens) == 0:
+            if any(torch.equal(each, tokens) for each in indices) and value.numel() % len(tokens) == 0:
                 found.append((name, value.detach().requires_grad_()))
                 return found[-1][1].clone()
         return value
@@ -153,213 +326,225 @@ def _eager() -> contextlib.AbstractContextManager[Any]:
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
 
 
+def _call_by_name(model: Any, batch: Batch) -> Callable[[Any, Batch], Any]:
+    """Returns how a model takes a batch: by the names of its arrays, or as it is."""
+    inner = getattr(model, "_orig_mod", model)
+    signature = inspect.signature(inner.forward if isinstance(inner, torch.nn.Module) else inner)
+    named = [name for name in signature.parameters if name in batch]
+    try:
+        signature.bind(*[] if named else [batch], **dict.fromkeys(named))
+    except TypeError as error:
+        hint = 'give `call=`, such as `call=lambda model, batch: model(input_ids=batch["tokens"]).logits`'
+        takes = f"the model takes {', '.join(signature.parameters)}, and the batch has {', '.join(batch)}"
+        _refuse(f"{takes}: {error}", hint)
+    return lambda model, values: model(**{name: values[name] for name in named}) if named else model(values)
+
+
+class _NotRunError(Exception):
+    """Why a check cannot be run."""
+
+
 class _Search:
     """All checks of one model and one batch. Each run of the model begins with the same state of the generators."""
 
-    def __init__(self, model: Any, call: Any, packed: PackedBatch, max_documents: int) -> None:
-        self.model, self.packed, self.owner = model, packed, packed.owner
-        self.call = call if call is not None else _call_by_name(model, packed.batch)
+    def __init__(self, model: Any, call: Any, packed: _PackedBatch, max_documents: int) -> None:
+        self.model, self.packed, self.call = model, packed, call or _call_by_name(model, packed.batch)
         is_module = isinstance(model, torch.nn.Module)
         self.modules = dict(getattr(model, "_orig_mod", model).named_modules()) if is_module else {}
+        self.owner = packed.owners[packed.tokens].flatten()
+        self.owners = torch.cat([packed.owners[name].flatten() for name in packed.token_arrays])
         known = sorted(packed.pieces[packed.tokens])
         count = min(max_documents, len(known))
         self.probed = [known[round(index * (len(known) - 1) / max(1, count - 1))] for index in range(count)]
-        self.notes: list[str] = []
-        self.has_no_gradient = False
-        self._measure()
+        self.inside = torch.isin(self.owner, torch.tensor(self.probed, device=self.owner.device))
+        self.is_silent = False
+        self.base, ignored = self.run(packed.batch)
+        if len(wrong := (~self.base.isfinite().all(dim=1) & self.inside).nonzero()):
+            row, position = divmod(int(wrong[0]), packed.owners[packed.tokens].shape[1])
+            where = f"document {int(self.owner[wrong[0]])}, first at token {position} of row {row}"
+            hint = "float16 overflows above 65,504: check it in bfloat16 or float32"
+            _refuse(f"the model gives NaN or infinity for {where}", hint)
+        again = [self.run(packed.batch)[0], self.run(packed.batch, seed=None)[0]]
+        self.spread, unseeded = [float(_differences(self.base, each)[self.inside].max()) for each in again]
+        self.is_random = unseeded > self.spread
+        with _eager():
+            eager, rounded = self.run(packed.batch)[0], []
+            for seed in range(_NUM_ROUNDED):
+                with _rounded(seed):
+                    rounded.append(_differences(eager, self.run(packed.batch)[0]))
+        self.rounding = self.spread + _allowed(rounded, self.inside)
+        limits = self.rounding[self.inside]
+        num_chosen = int((limits > 1000 * limits.min()).sum())
+        notes = {
+            f"not checked, as they have no value per token: {', '.join(ignored)}": ignored,
+            f"other roundings change what the model chooses at {num_chosen} of {len(limits)} tokens, such as experts: "
+            "differences there count from 4 times what roundings make": num_chosen,
+            f"equal runs differ by up to {self.spread:.2g}: by change, smaller leaks are not seen": self.spread,
+            "the model draws random numbers, as dropout that is left on does: all runs drew the same; `model.eval()` "
+            "turns dropout off": self.is_random and not self.spread,
+            f"each row is one document, by `{packed.source}`: nothing within a row was told apart": (
+                packed.num_documents <= len(packed.owners[packed.tokens])
+            ),
+        }
+        self.notes = [note for note, holds in notes.items() if holds]
 
-    def run(self, batch: dict[str, Any], *, seed: int | None = 1234, has_grads: bool = False) -> Tensor:
-        """Returns float[num_tokens, n], what the model gives for each token."""
+    def run(self, batch: Batch, *, seed: int | None = 1234, has_grads: bool = False) -> tuple[Tensor, list[str]]:
+        """Returns float[num_tokens, n], what the model gives for each token; and what it gives beside that."""
         tokens = batch[self.packed.tokens]
         devices = [tokens.device] if tokens.is_cuda else []
         with torch.set_grad_enabled(has_grads), torch.random.fork_rng(devices=devices, enabled=seed is not None):
             if seed is not None:
                 torch.manual_seed(seed)
             given = dict(_tensors(self.call(self.model, dict(batch))))
-        num_rows, length = (1, *tokens.shape)[-2:]
-        found = []
-        self.ignored = []
-        for name, each in given.items():
-            value = each.transpose(0, 1) if each.shape[:2] == (length, num_rows) != (num_rows, length) else each
-            if not each.is_floating_point():
+        (num_rows, length), found, ignored = (1, *tokens.shape)[-2:], [], []
+        for name, value in given.items():
+            by_rows = value.transpose(0, 1) if value.shape[:2] == (length, num_rows) != (num_rows, length) else value
+            if not value.is_floating_point():
                 continue
-            if value.shape[:2] == (num_rows, length) or value.shape[:1] == (num_rows * length,):
-                found.append(value.reshape(num_rows * length, -1))
+            if by_rows.shape[:2] == (num_rows, length) or by_rows.shape[:1] == (num_rows * length,):
+                found.append(by_rows.reshape(num_rows * length, -1))
             else:
-                self.ignored.append(f"{name} {list(each.shape)}")
+                ignored.append(f"{name} {list(value.shape)}")
         if not found:
-            shapes = ", ".join(self.ignored) or "none of numbers"
-            message = f"expected logits or losses of each of the tokens {list(tokens.shape)}, found {shapes}"
+            message = f"expected logits or losses of each of the tokens {list(tokens.shape)}, found "
             hint = "give `call=lambda model, batch: …`, which returns logits or losses per token, not their mean"
-            raise ConfigError(message, hint=hint)
-        return torch.cat(found, dim=1)
-
-    def _measure(self) -> None:
-        """Runs the batch as it is, and measures by how much equal runs, and runs with other roundings, differ."""
-        self.base = self.run(self.packed.batch)
-        self.inside = inside = torch.isin(self.owner, torch.tensor(self.probed, device=self.owner.device))
-        wrong = (~self.base.isfinite()).any(dim=1) & inside
-        if bool(wrong.any()):
-            index = int(wrong.nonzero()[0])
-            row, position, _ = self.packed.place(index, self.packed.tokens)
-            where = f"document {self.owner[index]}, first at token {position} of row {row}"
-            message = f"the model gives NaN or infinity for {where}"
-            raise ConfigError(message, hint="float16 overflows above 65,504: check it in bfloat16 or float32")
-        if self.ignored:
-            self.notes.append(f"not checked, as they have no value per token: {', '.join(self.ignored)}")
-        again = [self.run(self.packed.batch), self.run(self.packed.batch, seed=None)]
-        self.spread, unseeded = [float(_differences(self.base, each)[inside].max()) for each in again]
-        self.is_random = unseeded > self.spread
-        with _eager():
-            eager = self.run(self.packed.batch)
-            rounded = []
-            for seed in range(_NUM_ROUNDED):
-                with _rounded(seed):
-                    rounded.append(_differences(eager, self.run(self.packed.batch)))
-        self.rounding = self.spread + _allowed(rounded, inside)
-        num_chosen = int((self.rounding[inside] > 1000 * self.rounding[inside].min()).sum())
-        if num_chosen:
-            note = f"other roundings change what the model chooses at {num_chosen} of {int(inside.sum())} tokens, such "
-            self.notes.append(f"{note}as experts: differences there count from 4 times what roundings make")
-        if self.spread:
-            self.notes.append(f"equal runs differ by up to {self.spread:.2g}: by change, smaller leaks are not seen")
-        elif self.is_random:
-            note = "the model draws random numbers, as dropout that is left on does: all runs drew the same"
-            self.notes.append(f"{note}; `model.eval()` turns dropout off")
-        if self.packed.num_documents <= len(self.packed.owners[self.packed.tokens]):
-            note = f"each row is one document, by `{self.packed.source}`: nothing within a row was told apart"
-            self.notes.append(note)
+            _refuse(f"{message}{', '.join(ignored) or 'none of numbers'}", hint)
+        return torch.cat(found, dim=1), ignored
 
     def check(self, name: str) -> IsolationCheck:
         """Runs one check, and names the module in which what leaks begins."""
-        found: _Found | str
-        if name == "tail" and not bool((self.owner == PADDING).any()):
-            found = "the batch has no padding"
-        elif name == "labels" and not self.packed.label_arrays:
-            found = "the batch has no `labels`"
-        elif name == "labels" and (crossing := self.packed.crossing_label()):
+        if name == "labels" and (crossing := self.packed.crossing_label()):
             leak = self._leak(*crossing, 1.0)
             return IsolationCheck(name=name, result="leak", words=leak.paragraph("crossing"), leak=leak)
-        elif name == "alone" and self.is_random and not self.spread:
-            found = "the model draws random numbers, others for another shape: call `model.eval()`"
-        else:
-            found = self._gradient() if name == "gradient" else self._compared(name)
-        if isinstance(found, str):
-            return IsolationCheck(name=name, result="not run", words=found)
-        check, batch = found
-        if check.leak is None:
-            return check
-        leak = self._named(check.leak, batch)
-        words = leak.paragraph(name, limit=check.limit, is_silent=self.has_no_gradient)
-        return replace(check, result="leak", leak=leak, words=words)
-
-    def _gradient(self) -> _Found | str:
-        begins: list[tuple[str, Tensor]] = []
         try:
-            with _eager(), _looked_up(self.packed, begins):
-                found = self.run(self.packed.batch, has_grads=True)
-        except Exception as error:  # noqa: BLE001 - a model may raise anything where gradients are kept
-            return f"the model fails with gradients: {type(error).__name__}: {error}"
-        worst: IsolationLeak | None = None
-        reaches = False
+            sizes = self._gradients() if name == "gradient" else self._changes(name)
+        except _NotRunError as reason:
+            return IsolationCheck(name=name, result="not run", words=str(reason))
+        except Exception as error:  # noqa: BLE001 - a model may raise anything of gradients, or of another shape
+            words = f"the model fails: {type(error).__name__}: {error}"
+            return IsolationCheck(name=name, result="not run", words=words)
+        table = torch.stack([*sizes.values()])
+        limits = torch.full_like(table[0], 0 if name == "gradient" else self.spread)
+        if name == "alone" or (name != "gradient" and self.is_silent and bool((table > limits).any())):
+            limits = self.rounding  # what is chosen by other tokens may come with other roundings
+        above = torch.where(table > limits, table, 0)
+        case, index = divmod(int(above.argmax()), len(limits))
+        probed, size = [*sizes][case], float(above[case, index])
+        found = IsolationCheck(
+            name=name,
+            probed=len(sizes),
+            largest=float(torch.where(table > limits, 0, table).max()),
+            limit=float(limits[: len(self.owner)][self.inside].min()),
+        )
+        self.is_silent |= name == "gradient" and not size
+        if not size:
+            return found
+        owner = int(self.owners[index])
+        pair = {"gradient": (probed, owner), "alone": (owner, None)}.get(name, (owner, probed))
+        leak = self._named(self._leak(*pair, index, size), self._probe(name, probed if pair[1] is None else pair[1]))
+        words = leak.paragraph(name, limit=found.limit, is_silent=self.is_silent)
+        return replace(found, result="leak", leak=leak, words=words)
+
+    def _probe(self, name: str, document: int) -> Batch:
+        """Returns the batch that a check compares with the batch as it is."""
+        if name == "alone":
+            return self.packed.alone(document)
+        return self.packed.changed(self.packed.label_arrays if name == "labels" else self.packed.token_arrays, document)
+
+    def _gradients(self) -> dict[int, Tensor]:
+        """Returns by document the norms of the gradient of its loss at each token of others: float[all tokens]."""
+        begins: list[tuple[str, Tensor]] = []
+        with _eager(), _looked_up(self.packed, begins):
+            found, _ = self.run(self.packed.batch, has_grads=True)
+        sizes: dict[int, Tensor] = {}
         weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(1234)).to(found.device, found.dtype)
         for document in self.probed if begins and found.requires_grad else ():
             loss = (found * weights)[self.owner == document].sum()
             inputs = [begin for _, begin in begins]
             grads = torch.autograd.grad(loss, inputs, retain_graph=True, materialize_grads=True, allow_unused=True)
+            norms = {name: torch.zeros(owner.numel()).to(found.device) for name, owner in self.packed.owners.items()}
             for (name, _), grad in zip(begins, grads, strict=True):
-                owner = self.packed.owners[name].flatten()
-                norms = grad.reshape(len(owner), -1).float().norm(dim=1)
-                if not bool(norms.isfinite().all()):
-                    return f"the gradient of document {document} has NaN or infinity"
-                reaches |= bool(norms.any())
-                norms = norms.masked_fill(owner == document, 0)
-                index = int(norms.argmax())
-                if float(norms[index]) > (worst.size if worst else 0):
-                    worst = self._leak(document, int(owner[index]), index, float(norms[index]), name)
-        if not reaches:
-            return "what the model gives has no gradient at the embeddings of its tokens"
-        self.has_no_gradient = worst is None
-        check = IsolationCheck(name="gradient", probed=len(self.probed), largest=0.0, leak=worst)
-        other = PADDING if worst is None or worst.other is None else worst.other
-        return check, self.packed.changed(self.packed.token_arrays, other)
+                norms[name] = norms[name].maximum(grad.reshape(len(norms[name]), -1).float().norm(dim=1))
+            sizes[document] = torch.cat([norms[name] for name in self.packed.token_arrays])
+            if not bool(sizes[document].isfinite().all()):
+                _skip(f"the gradient of document {document} has NaN or infinity")
+        if not any(bool(each.any()) for each in sizes.values()):
+            _skip("what the model gives has no gradient at the embeddings of its tokens")
+        return {document: each.masked_fill(self.owners == document, 0) for document, each in sizes.items()}
 
-    def _compared(self, name: str) -> _Found | str:
-        """Changes documents, padding or labels one after the other, or takes each document alone, and compares."""
-        is_alone, packed = name == "alone", self.packed
-        arrays = packed.label_arrays if name == "labels" else packed.token_arrays
-        cases: list[tuple[int | None, dict[str, Any], Tensor]] = []
+    def _changes(self, name: str) -> dict[int, Tensor]:
+        """Returns by probe how much outputs differ that must not: float64[num_tokens]."""
+        if name == "tail" and not bool((self.owner == PADDING).any()):
+            _skip("the batch has no padding")
+        if name == "labels" and not self.packed.label_arrays:
+            _skip("the batch has no `labels`")
+        if name == "alone" and self.is_random and not self.spread:
+            _skip("the model draws random numbers, others for another shape: call `model.eval()`")
+        found, arrays = dict[int, Tensor](), self.packed.token_arrays + self.packed.label_arrays
         for document in [PADDING] if name == "tail" else self.probed:
-            batch = packed.alone(document) if is_alone else packed.changed(arrays, document)
-            if isinstance(batch, str):
-                return batch
-            if not is_alone and all(torch.equal(batch[array], packed.batch[array]) for array in arrays):
+            batch, is_own = self._probe(name, document), self.owner == document
+            if name != "alone" and all(torch.equal(batch[each], self.packed.batch[each]) for each in arrays):
                 continue
-            compared = self.owner == document if is_alone else (self.owner != document) & (self.owner != PADDING)
-            try:
-                found = self.run(batch)
-            except Exception as error:  # noqa: BLE001 - a model may raise anything of a batch of another shape
-                return f"the model fails at document {document}: {type(error).__name__}: {error}"
-            sizes = torch.zeros_like(self.rounding)
-            sizes[compared] = _differences(self.base[compared], found if is_alone else found[compared])
-            cases.append((None if is_alone else document, batch, sizes))
-        if not cases:
-            return "no token of it has another value to take"
-        sizes = torch.stack([each for _, _, each in cases])
-        limits = torch.full_like(self.rounding, self.spread)
-        if is_alone or (self.has_no_gradient and bool((sizes > limits).any())):
-            limits = self.rounding  # what is chosen by other tokens may come with other roundings
-        above = torch.where(sizes > limits, sizes, 0)
-        case, index = divmod(int(above.argmax()), sizes.shape[1])
-        other, batch, _ = cases[case]
-        size = float(above[case, index])
-        leak = self._leak(int(self.owner[index]), other, index, size) if size > 0 else None
-        largest, limit = float(torch.where(sizes > limits, 0, sizes).max()), float(limits[self.inside].min())
-        return IsolationCheck(name=name, probed=len(cases), largest=largest, limit=limit, leak=leak), batch
+            compared = is_own if name == "alone" else ~is_own & (self.owner != PADDING)
+            after, _ = self.run(batch)
+            found[document] = torch.zeros_like(self.rounding)
+            found[document][compared] = _differences(self.base[compared], after if name == "alone" else after[compared])
+        if not found:
+            _skip("no token of it has another value to take")
+        return found
 
-    def _leak(self, document: int, other: int | None, index: int, size: float, name: str = "") -> IsolationLeak:
-        name = name or self.packed.tokens
-        row, position, offset = self.packed.place(index, name)
-        token = int(self.packed.batch[name].flatten()[index])
+    def _leak(self, document: int, other: int | None, index: int, size: float) -> IsolationLeak:
+        for name in self.packed.token_arrays:  # which have their tokens one after the other
+            if index < self.packed.owners[name].numel():
+                break
+            index -= self.packed.owners[name].numel()
+        row, position = divmod(index, self.packed.owners[name].shape[1])
+        _, start, _ = self.packed.pieces[name].get(int(self.packed.owners[name][row, position]), (row, 0, 0))
+        token, offset = int(self.packed.batch[name].flatten()[index]), position - start
         return IsolationLeak(
-            document=document, other=other, size=size, row=row, position=position, offset=offset, token=token
+            document=document, other=other, row=row, position=position, offset=offset, token=token, size=size
         )
 
-    def _named(self, leak: IsolationLeak, values: dict[str, Any]) -> IsolationLeak:
+    def _named(self, leak: IsolationLeak, values: Batch) -> IsolationLeak:
         """Returns a leak with the first module whose output differs, of the document, between the batch and values."""
         is_alone = leak.other is None
         before = self._events(self.packed.batch, leak.document)
         roundings = range(7, 11) if is_alone else (None, None)  # a document has few tokens: two would not tell
         again = [self._events(self.packed.batch, leak.document, rounded=seed) for seed in roundings]
         after = self._events(values, None if is_alone else leak.document)
-        for old, new, *repeats in zip(before, after, *again, strict=False):
-            if old[:2] != new[:2]:
+        for (place, old), (new_place, new), *repeats in zip(before, after, *again, strict=False):
+            if place != new_place:
                 break
-            for one, two, *others in zip(old[2], new[2], *(each[2] for each in repeats), strict=False):
+            for one, two, *others in zip(old, new, *(tensors for _, tensors in repeats), strict=False):
                 if one is None or two is None or one.shape != two.shape or (is_alone and not one.is_floating_point()):
                     continue  # has no tokens, or is numbers of documents
                 if bool((_differences(one, two) > _allowed([_differences(one, each) for each in others])).any()):
-                    return replace(leak, module=old[0], before=old[1])
+                    return replace(leak, module=place[0], before=place[1])
         return leak
 
-    def _events(self, batch: dict[str, Any], document: int | None, *, rounded: int | None = None) -> list[_Event]:
-        """Returns what each module is handed and what it gives, in the order of execution: of a document, or all."""
-        found: list[_Event] = []
-        stack = [""]
+    def _events(
+        self, batch: Batch, document: int | None, *, rounded: int | None = None
+    ) -> list[tuple[tuple[str, str | None], list[Tensor | None]]]:
+        """Returns what each module is handed and what it gives, in the order of execution: of a document, or all.
+
+        An event is the module that computed, the one that is handed it or None, and tensors; None where one has no
+        tokens.
+        """
+        found, stack = [], [""]
 
         def keep(owner: str, before: str | None, value: Any) -> None:
             tensors = [each.detach().clone() for _, each in _tensors(value)]
             cut = [each if document is None else self.packed.cut(each, document) for each in tensors]
-            found.append((owner, before, cut))
+            found.append(((owner, before), cut))
 
-        def enter(name: str, given: Any) -> None:
+        def enter(name: str, *given: Any) -> None:
             if name:
                 keep(stack[-1], name, given)
             stack.append(name)
 
         with contextlib.ExitStack() as ending:
             for name, module in self.modules.items():
-                entering = lambda _, args, kwargs, name=name: enter(name, (args, kwargs))  # noqa: E731
+                entering = lambda _, args, kwargs, name=name: enter(name, args, kwargs)  # noqa: E731
                 ending.callback(module.register_forward_pre_hook(entering, with_kwargs=True).remove)
                 leaving = lambda _, args, value: keep(stack.pop(), None, value)  # noqa: E731
                 ending.callback(module.register_forward_hook(leaving).remove)
@@ -387,8 +572,28 @@ def _allowed(rounded: list[Tensor], inside: Any = slice(None)) -> Tensor:
 
 def _tensors(value: Any, name: str = "output") -> Iterator[tuple[str, Tensor]]:
     """Yields the tensors in what a model or a module takes or gives."""
-    if is_tensor(value):
+    if _is_tensor(value):
         yield name, value
     elif isinstance(value, Mapping | tuple | list):
         for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
-            yield from _tensors(each, str(key) if isinstance(key, str) else f"{name}[{key}]")
+            yield from _tensors(each, key if isinstance(key, str) else f"{name}[{key}]")
+
+
+def _is_tensor(value: object) -> TypeGuard[Any]:
+    return isinstance(value, torch.Tensor)
+
+
+def _rows(value: Tensor) -> Tensor:
+    return value.reshape(-1, value.shape[-1])
+
+
+def _words(value: Any) -> str:
+    return f"{value.dtype}{list(value.shape)}".removeprefix("torch.") if _is_tensor(value) else type(value).__name__
+
+
+def _refuse(message: str, hint: str) -> NoReturn:
+    raise ConfigError(message, hint=hint)
+
+
+def _skip(reason: str) -> NoReturn:
+    raise _NotRunError(reason)

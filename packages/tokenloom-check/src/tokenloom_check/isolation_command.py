@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
+
 from tokenloom.cli.options import Written
 from tokenloom.cli.output import print_json
 from tokenloom.cli.run_options import RunPath
@@ -48,7 +50,6 @@ def run(options: Options) -> int:
     """Prints the report; 1 if documents are not apart."""
     require("torch", extra="torch")
     from tokenloom_check.isolation import check_isolation
-    from tokenloom_check.isolation_batch import PackedBatch
 
     model = load_function(options.model)()
     call = None if options.call is None else load_function(options.call)
@@ -58,7 +59,7 @@ def run(options: Options) -> int:
         message = f"position {options.position} out of range: the run has {len(dataset)} samples"
         raise ConfigError(message)
     batch = dataset.batch(positions)
-    if PackedBatch(batch).num_documents <= len(positions):
+    if not (np.diff(batch["position_ids"]) != 1).any():
         message = "each sample of the batch is one document: its boundaries are not in it"
         raise ConfigError(message, hint="set `inter_document_masking = true` in [samples] of run.toml")
     report = check_isolation(

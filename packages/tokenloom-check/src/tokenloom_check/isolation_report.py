@@ -15,15 +15,17 @@ QUESTIONS = {
 }
 """The checks, and what each of them finds where documents are apart."""
 
+PADDING = -1
+"""The document of tokens that are padding."""
 
 _PARAGRAPHS = {
-    "gradient": "Document {0.document} depends on {other}: its loss has a gradient there, where it must be exactly 0. "
-    "The token that leaks most is {where}, with a gradient of {0.size:.2g}.",
-    "change": "Document {0.document} depends on {other}: other {what} there change its output by up to {0.size:.2g}, "
+    "gradient": "Document {document} depends on {other}: its loss has a gradient there, where it must be exactly 0. "
+    "The token that leaks most is {where}, with a gradient of {size:.2g}.",
+    "change": "Document {document} depends on {other}: other {what} there change its output by up to {size:.2g}, "
     "most at {where}; up to {limit:.2g} would be none.",
-    "alone": "Document {0.document} alone gives something else than in the batch: outputs differ by up to "
-    "{0.size:.2g}, most at {where}; up to {limit:.2g} would be rounding.",
-    "crossing": "The label of {where}, at the end of document {0.document}, is a token of {other}, and has a loss. "
+    "alone": "Document {document} alone gives something else than in the batch: outputs differ by up to {size:.2g}, "
+    "most at {where}; up to {limit:.2g} would be rounding.",
+    "crossing": "The label of {where}, at the end of document {document}, is a token of {other}, and has a loss. "
     "Mask all such labels, as `eod_mask_loss=True` does, or shift labels in each document before packing.",
 }
 
@@ -55,11 +57,12 @@ class IsolationLeak:
 
     def paragraph(self, kind: str, *, limit: float = 0.0, is_silent: bool = False) -> str:
         """Describes it; `is_silent` says that there is no gradient between documents."""
-        where = f"token {self.position} of row {self.row} (token {self.offset} of its document, id {self.token})"
-        other = "padding" if self.other == -1 else f"document {self.other}"
-        what = "labels" if kind == "labels" else "tokens"
-        text = _PARAGRAPHS.get(kind, _PARAGRAPHS["change"])
-        text = text.format(self, where=where, other=other, what=what, limit=limit)
+        words = {
+            "where": f"token {self.position} of row {self.row} (token {self.offset} of its document, id {self.token})",
+            "other": "padding" if self.other == PADDING else f"document {self.other}",
+            "what": "labels" if kind == "labels" else "tokens",
+        }
+        text = _PARAGRAPHS.get(kind, _PARAGRAPHS["change"]).format(**asdict(self) | words, limit=limit)
         if is_silent and kind == "change":
             text += " No gradient flows between them: a label, a place in a capacity, or another choice crosses."
         if kind == "crossing":
@@ -130,18 +133,13 @@ class IsolationReport:
         return {"ok": self.ok} | asdict(self)
 
     def __str__(self) -> str:
-        lines = [
-            f"{self.model}: {self.num_documents} documents of {self.num_tokens:,} tokens, {self.num_padding:,} padding "
-            f"(by {self.source})",
-            "",
-        ]
+        counts = f"{self.num_documents} documents of {self.num_tokens:,} tokens, {self.num_padding:,} padding"
+        lines = [f"{self.model}: {counts} (by {self.source})", ""]
         for check in self.checks:
             lines.append(f"{check.name:<9} {check.result:<8} {QUESTIONS[check.name]}")
             if check.result == "apart" and check.largest is not None:
                 lines.append(f"{'':<18} largest {check.largest:.2g}, limit {check.limit:.2g}")
-        texts = self.problems
-        texts += [f"{check.name} not run: {check.words}" for check in self.checks if check.result == "not run"]
-        texts += [f"note: {note}" for note in self.notes]
-        for text in texts:
+        skipped = [f"{check.name} not run: {check.words}" for check in self.checks if check.result == "not run"]
+        for text in self.problems + skipped + [f"note: {note}" for note in self.notes]:
             lines += ["", textwrap.fill(text, 80, break_long_words=False, break_on_hyphens=False)]
         return "\n".join(lines)
