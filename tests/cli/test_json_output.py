@@ -85,6 +85,7 @@ CASES: dict[str, Sequence[object]] = {
     "preprocess-multimodal": ("F/mm", "--output-prefix", "F/out/mm", "--tokenizer", "byte", "--workers", 1),
     "merge": ("P", "P", "--output-prefix", "F/out/merged"),
     "catalogue": ("P", "P", "--output-prefix", "F/out/all"),
+    "column": ("info", "P"),
     "info": ("P",),
     "plan": DATA,
     "pack-report": ("P", "--max-seqlen-per-dp-cp-rank", 64, "--dp-size", 2),

@@ -14,7 +14,7 @@ from tokenloom.adapters.arrow_files import PART_BYTES, ROW_GROUP_BYTES, export_d
 from tokenloom.cli.options import JsonOption, Written, arguments_of, refuse_usage
 from tokenloom.cli.output import Answer, facts_lines, members, table
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
-from tokenloom.indexed.columns import has_column
+from tokenloom.indexed.columns import read_columns
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.lengths import DatasetStatistics
 from tokenloom.indexed.manifests import Manifest, SpecialToken, manifest_document, manifest_of
@@ -36,7 +36,7 @@ class InfoOptions(JsonOption):
         multimodal: the index holds sequence modes.
         json: print one JSON object per dataset, a line each: prefix, num_documents, num_sequences, num_tokens,
             num_bytes, dtype, num_empty, shortest, mean_length, longest, percentiles, histogram, modes, origins, hashes,
-            manifest.
+            columns, their names, and manifest.
     """
 
     prefixes: Annotated[tuple[str, ...], Written(metavar="PREFIX", is_positional=True)]
@@ -50,7 +50,8 @@ def info(options: InfoOptions) -> Iterator[Answer]:
             dataset = IndexedDataset(prefix, multimodal=options.multimodal)
             check_index(dataset)
             statistics, manifest = dataset.statistics(), manifest_of(dataset)
-            origins, hashes = read_origins(dataset), has_column(dataset, "hashes")
+            origins, columns = read_origins(dataset), read_columns(dataset)
+            hashes = "hashes" in columns
             known, told = None, "none"
             if origins is not None:
                 known = {"num_input_files": len(origins.files), "num_known_documents": origins.num_known}
@@ -60,7 +61,9 @@ def info(options: InfoOptions) -> Iterator[Answer]:
                 )
             document = None if manifest is None else manifest_document(manifest)
             record = {"prefix": prefix, **members(statistics), "origins": known, "hashes": hashes, "manifest": document}
+            record["columns"] = [*columns]
             words = {"origins": told, "hashes of texts": "of all documents" if hashes else "none"}
+            words["columns"] = ", ".join(sorted(columns)) or "none"
             yield Answer(record, _tables_of(prefix, statistics, words, manifest))
 
 

@@ -390,7 +390,7 @@ def _print_worst(
         return
     print_lines([f"run {opened.identity}"])
     print_lines(worst_lines(documents, positions.tolist(), losses, whole_text=options.text))
-    if documents and not opened.lock.is_megatron:
+    if documents and opened.lock.order_name != "megatron":
         print_lines(deny_lines(options, opened, documents, int(positions[0])))
 
 

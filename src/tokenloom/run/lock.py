@@ -182,7 +182,7 @@ class RunLock:
     @property
     def order_name(self) -> str:
         """The order as `run.toml` has it: its version, or "megatron"."""
-        return "megatron" if self.is_megatron else str(self.order)
+        return "megatron" if self.order == MEGATRON_ORDER else str(self.order)
 
     @property
     def num_samples(self) -> int | None:
