@@ -63,8 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(error_lines(error, parser))
         status = 1
     except KeyboardInterrupt as stopped:
-        say("; ".join([str(stopped) or "interrupted", *getattr(stopped, "__notes__", ())]))  # what is left, as noted
-        status = stopped.exit_status if isinstance(stopped, StoppedBySignal) else 130
+        said, status = "interrupted", 130
+        if isinstance(stopped, StoppedBySignal):
+            said, status = str(stopped), stopped.exit_status
+        say("; ".join([said, *getattr(stopped, "__notes__", ())]))  # with what is done, and how to go on
     except BrokenPipeError:  # the reader of our output has seen enough, as `head` does
         status = 128 + signal.SIGPIPE
     except SystemExit:  # after printing help, or what was wrong

@@ -128,16 +128,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str |
     console = Console()
     if not console.is_terminal:  # lines that a program reads are not folded
         console = Console(width=_UNFOLDED)
-    elif (fitting := shortened(columns, rows, console.width)) is None:
+    if (fitting := shortened(columns, rows, console.width)) is None:
         yield from () if title is None else (title,)
         yield from blocks(columns, rows, console.width)
         return
-    else:
-        rows = fitting
     drawn = Table(title=None if title is None else Text(title), box=SIMPLE_HEAD, title_justify="left")
     for number, column in enumerate(columns):
         drawn.add_column(Text(column), justify="right" if number and column else "left", overflow="fold")
-    for row in rows:
+    for row in fitting:
         drawn.add_row(*map(Text, row))
     with console.capture() as capture:
         console.print(drawn)

@@ -255,10 +255,8 @@ def _span_lines(rows: Sequence[Row]) -> Iterator[str]:
 
 def _sample_of(row: Row) -> str:
     """Returns where a sample stands, and what it is of."""
-    words = [f"position {row['position']:,}"]
-    words += [
-        f"{name.replace('_', '-')} {row[name]:,}" for name in ("step", "rank", "micro_batch") if row[name] is not None
-    ]
+    numbers = {name: row[name] for name in ("position", "step", "rank", "micro_batch") if row[name] is not None}
+    words = [f"{name.replace('_', '-')} {number:,}" for name, number in numbers.items()]
     if row["stage"] is not None:
         words.append(stage_of(row["stage"]))
     words.append(f"source {name_of(row['source'])}")

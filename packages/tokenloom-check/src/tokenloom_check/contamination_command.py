@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from tokenloom.cli.options import Position, UsageError, Written
+from tokenloom.cli.options import Position, UsageError, Written, refuse_usage
 from tokenloom.cli.output import print_json
 from tokenloom.cli.run_options import NO_STEPS, WIDTH, BatchSizes, row_line
 from tokenloom.cli.stopping import say
@@ -96,21 +96,16 @@ class Options(BatchSizes):
     json: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses options that do not go together."""
         if bool(self.data) == (self.run_path is not None):
-            message = "name data with --data or a run with --run, one of both"
-            raise UsageError(message)
+            refuse_usage("name data with --data or a run with --run, one of both")
         if not 8 <= self.words <= 50:
-            message = f"expected --words from 8 to 50, found {self.words}"
-            raise UsageError(message)
+            refuse_usage(f"expected --words from 8 to 50, found {self.words}")
         if self.run_path is None and (self.deny is not None or self.save_interval is not None):
-            message = "--deny and --save-interval are about a run: name it with --run"
-            raise UsageError(message)
+            refuse_usage("--deny and --save-interval are about a run: name it with --run")
         if self.save_interval is not None and not self.has_batch_sizes:
             raise UsageError(NO_STEPS)
         if self.output is not None and not self.output.endswith(".parquet"):
-            message = f"expected --output to end in .parquet, found {self.output!r}"
-            raise UsageError(message)
+            refuse_usage(f"expected --output to end in .parquet, found {self.output!r}")
 
 
 def run(options: Options) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from tokenloom.cli.options import Written
 from tokenloom.cli.output import print_json
 from tokenloom.cli.run_options import RunPath
+from tokenloom.cli.values import refuse
 from tokenloom.errors import ConfigError
 from tokenloom.optional import require
 from tokenloom.run.run import Run
@@ -56,8 +57,7 @@ def run(options: Options) -> int:
     dataset = Run.open(options.run_path).dataset()
     positions = range(len(dataset))[options.position :][: options.micro_batch_size]
     if not positions:
-        message = f"position {options.position} out of range: the run has {len(dataset)} samples"
-        raise ConfigError(message)
+        refuse(f"position {options.position} out of range: the run has {len(dataset)} samples")
     batch = dataset.batch(positions)
     if not (np.diff(batch["position_ids"]) != 1).any():
         message = "each sample of the batch is one document: its boundaries are not in it"

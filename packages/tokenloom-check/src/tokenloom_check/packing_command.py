@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.cli.options import UsageError, Written, arguments_of
+from tokenloom.cli.options import Written, arguments_of, refuse_usage
 from tokenloom.cli.output import facts_lines, print_json, print_lines
+from tokenloom.cli.values import refuse
 from tokenloom.errors import ConfigError, InputError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.verify import check_index
@@ -61,8 +62,7 @@ class Options:
     def __post_init__(self) -> None:
         """Refuses lengths that are named in several ways, or not at all."""
         if sum(each is not None for each in (self.prefix, self.lengths, self.distribution)) != 1:
-            message = "name lengths in one of these ways: PREFIX, --lengths or --distribution"
-            raise UsageError(message)
+            refuse_usage("name lengths in one of these ways: PREFIX, --lengths or --distribution")
 
 
 def run(options: Options) -> int:
@@ -129,6 +129,5 @@ def _batch(lengths: NDArray[np.int64], options: Options) -> NDArray[np.int64]:
     if size is not None and size < len(lengths):
         lengths = np.random.default_rng(options.seed).permutation(lengths)[:size]
     elif size is not None and size > len(lengths):
-        message = f"expected a global batch of at most {len(lengths)} sequences, as many as have tokens, found {size}"
-        raise ConfigError(message)
+        refuse(f"expected a global batch of at most {len(lengths)} sequences, as many as have tokens, found {size}")
     return lengths

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from tokenloom.cli.options import UsageError, Written
+from tokenloom.cli.options import Written, refuse_usage
 from tokenloom.cli.output import print_json
 from tokenloom.cli.stopping import say
 from tokenloom.cli.values import count, refuse
@@ -78,19 +78,16 @@ class Options:
     json: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses options that contradict each other."""
-        wrong: str | None = None
         is_factory = is_function_name(self.loader)
         if not is_factory and not os.path.isfile(self.loader):
-            wrong = f"expected FILE.py:FUNCTION, MODULE:FUNCTION or a program as LOADER, found no file {self.loader}"
-        elif is_factory and self.arguments:
-            wrong = "expected --arguments for a program only: a factory takes what it needs by name"
-        elif not is_factory and (self.state_of or self.samples != "auto" or self.settings.epochs != 1):
-            wrong = "expected --state-of, --samples and --epochs for a factory only: the program decides these"
-        elif self.timeout <= 0:
-            wrong = f"expected seconds above 0 as --timeout, found {self.timeout:g}"
-        if wrong is not None:
-            raise UsageError(wrong)
+            expected = "expected FILE.py:FUNCTION, MODULE:FUNCTION or a program as LOADER"
+            refuse_usage(f"{expected}, found no file {self.loader}")
+        if is_factory and self.arguments:
+            refuse_usage("expected --arguments for a program only: a factory takes what it needs by name")
+        if not is_factory and (self.state_of or self.samples != "auto" or self.settings.epochs != 1):
+            refuse_usage("expected --state-of, --samples and --epochs for a factory only: the program decides these")
+        if self.timeout <= 0:
+            refuse_usage(f"expected seconds above 0 as --timeout, found {self.timeout:g}")
 
 
 def run(options: Options) -> int:
@@ -102,10 +99,7 @@ def run(options: Options) -> int:
     runner: Runner
     if is_function_name(options.loader):
         runner = FactoryProcesses(
-            options.loader,
-            state_of=options.state_of,
-            samples=options.samples,
-            timeout=options.timeout,
+            options.loader, state_of=options.state_of, samples=options.samples, timeout=options.timeout
         )
     else:
         command = [sys.executable] if options.loader.endswith(".py") else []
