@@ -11,7 +11,6 @@ import base64
 import faulthandler
 import gc
 import importlib
-import importlib.util
 import inspect
 import json
 import os
@@ -183,18 +182,11 @@ def _module_of_file(path: str) -> Any:
     if not os.path.isfile(path):
         message = f"no file `{path}`"
         raise ConfigError(message)
-    name = Path(path).stem
-    loaded = sys.modules.get(name)
-    file = getattr(loaded, "__file__", None)
-    if file is not None and os.path.exists(file) and os.path.samefile(file, path):
-        return loaded
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # as for a program that is started
-    spec = importlib.util.spec_from_file_location(name if loaded is None else f"factory_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    module = importlib.import_module(Path(path).stem)
+    if not os.path.samefile(str(module.__file__), path):
+        message = f"expected `{path}` as module `{module.__name__}`, found `{module.__file__}`"
+        raise ConfigError(message, hint="give the file another name")
     return module
 
 
@@ -204,7 +196,7 @@ def _module_of_name(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+        if not f"{name}.".startswith(f"{error.name}."):
             raise
         message = f"no module `{name}`"
         raise ConfigError(message, hint="run the command in its folder, or set PYTHONPATH") from error
