@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.datasets.conversations import (
     ANSWER,
     PROMPT,
@@ -19,7 +21,14 @@ from tests.datasets.conversations import (
 )
 from tests.support import StandInTokenizer, make_config, make_dataset
 
-from tokenloom import IndexedDataset, IndexedDatasetBuilder, build_catalogue
+from tokenloom import (
+    ConcatenatedPart,
+    IndexedDataset,
+    IndexedDatasetBuilder,
+    build_catalogue,
+    merge_datasets,
+    write_concatenated,
+)
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.datasets.fim import GPTFIMDatasetConfig
 from tokenloom.errors import ConfigError, TokenloomError
@@ -50,11 +59,11 @@ def lengths_of(rng: np.random.Generator, count: int = 40) -> list[int]:
 COLUMNS = ("place", "next", "both", "loss_weight")
 
 
-def check(batch: dict[str, Any], plain: dict[str, Any]) -> None:
+def check(batch: dict[str, Any], plain: dict[str, Any], *, is_full: bool = True) -> None:
     """Compares columns with the tokens beside them, and all else with the same samples without columns."""
     known = plain["tokens"] >= 100
     labelled = plain["labels"] >= 100
-    assert known.any()
+    assert known.any() or not is_full
     assert np.array_equal(batch["place"], np.where(known, plain["tokens"], -1))
     assert np.array_equal(batch["next"], np.where(labelled, plain["labels"], -2))
     assert np.array_equal(batch["both"][..., 0], np.where(known, plain["tokens"], 0))
@@ -201,3 +210,42 @@ def test_what_cannot_carry_columns_refuses_them(tmp_path, make, message):
     prefix = write_conversations(tmp_path / "chat", [conversation((PROMPT, [100]), (ANSWER, [101]))])
     with pytest.raises(ConfigError, match=message):
         make(prefix)
+
+
+@given(data=st.data())
+def test_whatever_is_drawn_values_stand_beside_their_tokens(tmp_path_factory, data):
+    draw, folder = data.draw, tmp_path_factory.mktemp("columns")
+    corpora = draw(st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=20).filter(any), min_size=1, max_size=3))
+    prefixes = [
+        write_places(folder / str(number), each, first=100 + 10_000 * number) for number, each in enumerate(corpora)
+    ]
+    way = draw(st.sampled_from(["pair", "catalogue", "merge", "kept"]))
+    prefix = prefixes[0]
+    if way == "catalogue":
+        prefix = build_catalogue(prefixes, f"{folder}/all").path_prefix
+    elif way == "merge":
+        prefix = merge_datasets(prefixes, f"{folder}/all").path_prefix
+    elif way == "kept":
+        masks = [draw(st.lists(st.booleans(), min_size=len(each), max_size=len(each))) for each in corpora]
+        chosen = zip(prefixes, masks, strict=True)
+        parts = [ConcatenatedPart(prefix=each, kept_documents=np.array(mask, dtype=bool)) for each, mask in chosen]
+        prefix = write_concatenated(parts, f"{folder}/all").path_prefix
+    if not IndexedDataset(prefix).num_tokens:
+        return
+    packs = draw(st.booleans())
+    settings: dict[str, Any] = {
+        "sequence_length": draw(st.integers(1, 20)),
+        "mmap_bin_files": draw(st.booleans()),
+        "add_extra_token_to_sequence": draw(st.booleans()),
+        "window_policy": "best_fit" if packs else "concat",
+        "inter_document_masking": packs or draw(st.booleans()),
+        "random_seed": draw(st.integers(0, 99)),
+    }
+    samples = draw(st.integers(1, 30))
+    dataset, plain = (
+        make_dataset(prefix, in_memory=True, num_samples=samples, columns=columns, **settings)
+        for columns in (COLUMNS, ())
+    )
+    positions = draw(st.lists(st.integers(0, len(dataset) - 1), min_size=1, max_size=8)) if len(dataset) else []
+    if positions:
+        check(dataset.batch(positions), plain.batch(positions), is_full=False)
