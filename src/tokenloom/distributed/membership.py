@@ -5,7 +5,7 @@ names; a member joins it once the leader lists the nonce that the member wrote, 
 
 | Key | Written by | Value |
 |---|---|---|
-| `hello/R` | member R | its nonce |
+| `hello/R` | member R, once | its nonce |
 | `session` | the leader | the name of the session, and the nonces of members |
 | `S/rank/R` | rank R, at each beat | its process, its step, the last round that it knows, and when |
 | `S/reports/N` | all | a line from each rank: its report of round N |
@@ -118,7 +118,7 @@ class Membership:
         self._peers = {rank: _Peer(rank) for rank in watched if 0 <= rank < self.size and rank != self.rank}
         self._session = self.nonce if self.is_leader else None
         self._nonces: dict[str, str] = {}
-        self._is_entering = self._is_reported = False
+        self._has_greeted = self._is_entering = self._is_reported = False
         self._round, self._num_swept = 1, 0
         self._said: tuple[str, int] | None = None
         self._lost_store: tuple[RuntimeError, float] | None = None
@@ -211,7 +211,9 @@ class Membership:
                     self._nonces = nonces
                     self.store.set("session", json.dumps({"name": self._session, "nonces": nonces}))
         elif self._session is None:
-            self.store.set(f"hello/{self.rank}", self.nonce)
+            if not self._has_greeted:
+                self._has_greeted = True
+                self.store.set(f"hello/{self.rank}", self.nonce)
             session = json.loads(self._read("session") or "{}")
             if session.get("nonces", {}).get(str(self.rank)) == self.nonce:
                 self._session = session["name"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import posixpath
 from dataclasses import dataclass
 
 from tokenloom.errors import ConfigError
@@ -95,7 +94,7 @@ def parse_address(path: str, *, is_folder: bool = False) -> ObjectAddress:
 
 def canonical_path(path: str) -> str:
     """Returns an address as it is, and a local path without `.` and `..`, for telling whether two are the same."""
-    return admit(path) if is_remote(path) else posixpath.abspath(path)
+    return admit(path) if is_remote(path) else os.path.abspath(path)
 
 
 def short_hash(*parts: object) -> str:

@@ -119,19 +119,15 @@ def _copy(
                 if error.errno not in _REFUSALS:
                     raise
             is_in_kernel = count > 0  # else it was refused, or nothing came, as from some special filesystems
-        if not is_in_kernel and (count := _by_buffer(source, target, offset + copied, length - copied)) == 0:
-            break
+        if not is_in_kernel:
+            data = memoryview(os.pread(source, min(length - copied, _BUFFER_BYTES), offset + copied))
+            if (count := len(data)) == 0:
+                break
+            while data:  # a disk that fills up takes a part
+                data = data[os.write(target, data) :]
         if write_back:
             kernels.start_writing_back(target, start + copied, count)
         copied += count
         if advance is not None:
             advance(count)
     return copied
-
-
-def _by_buffer(source: int, target: int, offset: int, count: int) -> int:
-    data = memoryview(os.pread(source, min(count, _BUFFER_BYTES), offset))
-    written = 0
-    while written < len(data):  # a disk that fills up takes a part
-        written += os.write(target, data[written:])
-    return written

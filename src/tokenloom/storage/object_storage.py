@@ -30,7 +30,7 @@ from tokenloom.storage.ending import ENDING, daemons_stopped, interruptible, sub
 from tokenloom.storage.local import Bytes
 from tokenloom.storage.read_ahead import ReadAhead
 from tokenloom.storage.secrets import is_signed_alike
-from tokenloom.storage.settings import ObjectStorageSettings, local_processes
+from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.storage.statistics import count_reads, forget_statistics
 from tokenloom.storage.stores.obstore import s3_endpoint
 
@@ -184,7 +184,7 @@ class ObjectStorage:
         self._is_closed = False
         self._executor = ThreadPoolExecutor(max_workers=settings.concurrency, thread_name_prefix="tokenloom-objects")
         self.ahead: ReadAhead[Piece] = ReadAhead(self._submit, budget_bytes=0, concurrency=1)
-        self.share(1)
+        self.share(_num_sharers)
 
     @cached_property
     def folder(self) -> str:
@@ -192,16 +192,21 @@ class ObjectStorage:
         own = os.path.join(self._cache_path, f"objects-{os.geteuid()}")
         return own_folder(own, hint="name another folder as the cache of object storage")
 
+    def subfolder(self, name: str) -> str:
+        """Returns a folder in it, made if need be."""
+        folder = os.path.join(self.folder, name)
+        with storage_errors("create", folder):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        return folder
+
     @cached_property
     def cache(self) -> BlockCache:
         """The blocks in it."""
-        blocks = os.path.join(self.folder, "blocks")
-        with storage_errors("create", blocks):
-            os.makedirs(blocks, mode=0o700, exist_ok=True)
-        return BlockCache(blocks, budget_bytes=self.settings.cache_bytes)
+        return BlockCache(self.subfolder("blocks"), budget_bytes=self.settings.cache_bytes)
 
     def share(self, num_processes: int) -> None:
-        """Divides the budgets of the node among the processes that read."""
+        """Divides the budgets of the node among the processes that read; a rank has so many."""
+        num_processes *= _local_processes()
         self.ahead.budget_bytes = self.settings.read_ahead_bytes // num_processes
         self.ahead.concurrency = max(1, self.settings.concurrency // num_processes)
 
@@ -289,6 +294,12 @@ class ObjectStorage:
         return waiting_for(f"an answer of `{address.root}`", setting=endpoint and "=".join(endpoint))
 
 
+def _local_processes() -> int:
+    """Returns how many processes of a run this node has, as launchers such as torchrun say it; 1 if none does."""
+    text = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(text)) if text.isdecimal() else 1
+
+
 _STORAGES: dict[ObjectStorageSettings, ObjectStorage] = {}
 _STORAGES_LOCK = threading.Lock()
 _num_sharers = 1
@@ -301,7 +312,6 @@ def object_storage(settings: ObjectStorageSettings) -> ObjectStorage:
     with _STORAGES_LOCK:
         if (storage := _STORAGES.get(settings)) is None:
             storage = _STORAGES[settings] = ObjectStorage(settings)
-            storage.share(_num_sharers * local_processes())
         return storage
 
 
@@ -313,7 +323,7 @@ def share_budgets(num_processes: int) -> None:
     _num_sharers = num_processes
     with _STORAGES_LOCK:
         for storage in _STORAGES.values():
-            storage.share(num_processes * local_processes())
+            storage.share(num_processes)
 
 
 def close_storages() -> None:

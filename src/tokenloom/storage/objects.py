@@ -200,7 +200,7 @@ def local_copy(remote: RemoteFile) -> str:
         StorageError: the object cannot be read, or the copy cannot be written.
     """
     storage = object_storage(remote.settings)
-    folder = _folder(storage, "copies")
+    folder = storage.subfolder("copies")
     address = short_hash(remote.address)
     path = os.path.join(folder, f"{address}-{short_hash(remote.version.num_bytes, remote.version.etag)}")
     while not os.path.exists(path):
@@ -216,15 +216,7 @@ def local_copy(remote: RemoteFile) -> str:
 
 def scratch_folder(path: str) -> str:
     """Returns a local folder, made if need be, for what becomes objects; the same for the same address."""
-    storage = object_storage(ObjectStorageSettings())
-    return _folder(storage, os.path.join("jobs", short_hash(path)))
-
-
-def _folder(storage: ObjectStorage, name: str) -> str:
-    folder = os.path.join(storage.folder, name)
-    with storage_errors("create", folder):
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    return folder
+    return object_storage(ObjectStorageSettings()).subfolder(os.path.join("jobs", short_hash(path)))
 
 
 def _download(storage: ObjectStorage, remote: RemoteFile, descriptor: int) -> None:
@@ -265,7 +257,7 @@ class PendingObject(PendingFile):
             raise ConfigError(message, hint="signed addresses are for reading")
         storage = object_storage(settings or ObjectStorageSettings())
         self._client = storage.client(self._address)
-        local = os.path.join(_folder(storage, "uploads"), f"{short_hash(path)}-{os.getpid()}-{id(self):x}")
+        local = os.path.join(storage.subfolder("uploads"), f"{short_hash(path)}-{os.getpid()}-{id(self):x}")
         super().__init__(local, durable=False)
         self.path: str = str(self._address)
 

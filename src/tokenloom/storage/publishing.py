@@ -257,8 +257,8 @@ def journal_path(key: str) -> str:
 
 def _write_journal(journal: Journal, key: str, *, durable: bool) -> None:
     """Writes the journal of a group, with paths as they lead on from its folder: others see it under another path."""
-    folder = os.path.dirname(key) or "."
-    relative = journal.renamed(lambda name: _relative(name, folder))
+    folder = os.path.realpath(os.path.dirname(key) or ".")  # whichever links lead to it
+    relative = journal.renamed(lambda name: os.path.relpath(canonical_name(name), folder))
     publish_bytes(journal_path(key), json.dumps(members_of(relative)).encode(), durable=durable)
 
 
@@ -278,12 +278,6 @@ def _read_journal(key: str) -> Journal | None:
         message = f"`{path}` is damaged: {str(error).removeprefix(': ')}"
         raise StorageError(message, hint="it names files that were being replaced; look beside it") from error
     return found.renamed(lambda name: os.path.join(os.path.dirname(key), name))
-
-
-def _relative(path: str, folder: str) -> str:
-    """Returns a path as it leads on from a folder, whichever links lead to both."""
-    beside, name = os.path.split(path)
-    return name if (beside or ".") == folder else os.path.relpath(canonical_name(path), os.path.realpath(folder))
 
 
 def canonical_name(path: str) -> str:

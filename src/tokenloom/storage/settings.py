@@ -65,11 +65,3 @@ class ObjectStorageSettings:
             return named
         base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         return os.path.join(base, "tokenloom")
-
-
-def local_processes() -> int:
-    """Returns how many processes of a run this node has, as launchers such as torchrun say it; 1 if none does."""
-    try:
-        return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    except ValueError:
-        return 1

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -80,7 +80,6 @@ class ObstoreClient:
         self._exceptions = require("obstore.exceptions", extra="s3")
         timeout = timedelta(seconds=settings.timeout_seconds)
         options = {"timeout": timeout, "connect_timeout": timeout}
-        self._options = options
         try:
             self._store = _make_store(address, endpoint, options, max_retries=0)
             self._writer = _make_store(address, endpoint, options, max_retries=_UPLOAD_RETRIES)
@@ -88,7 +87,8 @@ class ObstoreClient:
             message = f"`{address.root}` cannot be asked with these settings: {reason_of(error)}"
             hint = "correct the variables of account and credentials; `tokenloom doctor` says which are set"
             raise ConfigError(message, hint=hint) from clean_cause(error)
-        self._signed = lru_cache(_MOST_SIGNED_STORES)(self._make_signed)
+        # A store for one object; its path stays as it was signed.
+        self._signed = lru_cache(_MOST_SIGNED_STORES)(partial(_make_http_store, options=options, max_retries=0))
 
     def version(self, address: ObjectAddress) -> ObjectVersion:
         if query_of(str(address)) is not None:
@@ -113,10 +113,6 @@ class ObstoreClient:
         """Returns a store and the key in it by which an object is read."""
         query = query_of(str(address))
         return (self._store, address.key) if query is None else (self._signed(f"{address}?{query}"), "")
-
-    def _make_signed(self, url: str) -> Any:
-        """Returns a store for one object; its path stays as it was signed."""
-        return _make_http_store(url, self._options, max_retries=0)
 
     def read(self, address: ObjectAddress, start: int, stop: int, version: ObjectVersion) -> Any:
         options: dict[str, Any] = {"range": (start, stop)}
