@@ -192,11 +192,11 @@ def test_no_source_begins_more_passes_than_it_may(plan, on_exhausted, block, siz
     settings = Settings(stages=(stage(samples=size, weights=weights, on_exhausted=on_exhausted),), mixing_block=block)
     found = resolve(settings, sources)
     timeline = Timeline(lock(sources, found.segments, block=block))
-    located = timeline.locate(np.arange(timeline.num_samples))
+    located = timeline.locate(np.arange(timeline.lock.num_samples))
     for number, (count, cap, _) in enumerate(plan):
         num_read = int((located.sources == number).sum())
         assert cap is None or num_read <= count * cap
-    assert found.stopped == (timeline.num_samples < size)
+    assert found.stopped == (timeline.lock.num_samples < size)
     if found.stopped:
         num_read = np.bincount(located.sources, minlength=len(plan)).tolist()
         full = [cap is not None and num == count * cap for num, (count, cap, _) in zip(num_read, plan, strict=True)]
@@ -242,7 +242,7 @@ def test_a_cap_counts_parts_of_passes_of_all_lengths(plan, stages, on_exhausted,
     found = resolve(settings, sources)
     locked = lock(sources, found.segments, block=block)
     timeline = Timeline(locked)
-    located = timeline.locate(np.arange(timeline.num_samples))
+    located = timeline.locate(np.arange(timeline.lock.num_samples))
     lengths = np.array([each.sequence_length for each in locked.segments])[located.segments]
     read = []
     for number, (count, cap, _) in enumerate(plan):
@@ -250,12 +250,12 @@ def test_a_cap_counts_parts_of_passes_of_all_lengths(plan, stages, on_exhausted,
         read.append(sum(Fraction(1, 20 * count // length) for length in own))
         assert cap is None or read[-1] <= cap
     if found.cut_short is not None:
-        number, asked = int(found.cut_short), timeline.num_samples
+        number, asked = int(found.cut_short), timeline.lock.num_samples
         length = next(length for length, stop in zip(*_ends(stages), strict=True) if asked < stop)
         assert read[number] + Fraction(1, 20 * plan[number][0] // length) > plan[number][1]
     else:
-        assert timeline.num_samples == sum(size for _, size in stages)
-    again = resolve(settings, sources, locked, data.draw(st.integers(0, timeline.num_samples)))
+        assert timeline.lock.num_samples == sum(size for _, size in stages)
+    again = resolve(settings, sources, locked, data.draw(st.integers(0, timeline.lock.num_samples)))
     assert (again.segments, again.cut_short) == (found.segments, found.cut_short)
 
 

@@ -34,13 +34,15 @@ def end_of(lock, most: int = 700) -> int:
 
 def windows_of(timeline: Timeline, number: int) -> list[tuple[int, int]]:
     """The windows of a source in the order of the run."""
-    return [(walk, window) for _, source, walk, window in rows(timeline, 0, timeline.num_samples) if source == number]
+    return [
+        (walk, window) for _, source, walk, window in rows(timeline, 0, timeline.lock.num_samples) if source == number
+    ]
 
 
 def test_one_source_is_read_walk_after_walk():
     timeline = Timeline(lock([source("web", 3)], [segment(0, 7, [1])]))
     assert rows(timeline, 0, 7) == [(0, 0, take // 3, take % 3) for take in range(7)]
-    assert timeline.num_samples == 7
+    assert timeline.lock.num_samples == 7
     assert timeline.positions_of(0, np.array([2, 1, 2]), np.array([0, 2, 1]), sequence_length=10).tolist() == [6, 5, -1]
 
 

@@ -19,7 +19,6 @@ NO_TOML = {
     "a = 1\n[b]\nc = 1\n[b]\n": "(at line 4, column 3)",
     "a = 1\nb = 2001-13-01": "",
     "a = 1\nb = [1,\n": "(at end of document)",
-    "a = '\ud800'": "surrogates not allowed",
     f"a = {'9' * 5000}": "",
     "a = 1e99999999999999999999": "",
     "a = " + "[" * 100_000: "",

@@ -20,7 +20,7 @@ import numpy as np
 
 from tokenloom.errors import ConfigError
 from tokenloom.kernels import smallest_weights
-from tokenloom.run.audit.trace import common, num_tokens_of, windows_read
+from tokenloom.run.audit.trace import num_tokens_of, overlaps, windows_read
 from tokenloom.run.dataset import Place, place_at
 from tokenloom.run.digest import check_position, content_of, order_digest, run_identity
 from tokenloom.run.held_out import DeniedDocuments
@@ -78,7 +78,7 @@ def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
         return _moved_as_a_whole(old, new)
     check_position(old, stop)
     before, after = timelines
-    common = stop if after.num_samples is None else min(stop, after.num_samples)
+    common = min(stop, new.end)
     if order_digest(old, common) != order_digest(new, common):
         differs = bisect_left(range(common), 1, key=lambda at: int(order_digest(old, at) != order_digest(new, at)))
         first = max(0, differs - 1)
@@ -379,27 +379,29 @@ def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunD
 def _shared(before: Timeline, after: Timeline, stop: int) -> tuple[SharedSource, ...]:
     """Returns what two runs have in common of each source, in the order of the first run."""
     old, new = before.lock, after.lock
-    read, other = windows_read(before, 0, stop), windows_read(after, 0, stop)
+    read, other = (
+        {each.lock.sources[number].name: cuts for number, cuts in windows_read(each, 0, stop).items()}
+        for each in (before, after)
+    )
     have_samples = all(_setting(old, name) == _setting(new, name) for name in MAKE_SAMPLES)
     owners: dict[tuple[object, ...], list[str]] = {}
     for owner in new.sources:
         for pair in owner.pairs:
             owners.setdefault(_data(pair), []).append(owner.name)
     found = []
-    numbers, twins = ({each.name: number for number, each in enumerate(lock.sources)} for lock in (old, new))
-    for name in {**numbers, **twins}:
-        number, twin = numbers.get(name, -1), twins.get(name, -1)
-        pairs = () if number < 0 else old.sources[number].pairs
-        mine, its = read.get(number, {}), other.get(twin, {})
+    pairs_before, pairs_after = ({source.name: source.pairs for source in lock.sources} for lock in (old, new))
+    for name in {**pairs_before, **pairs_after}:
+        mine, its, pairs = read.get(name, {}), other.get(name, {}), pairs_before.get(name, ())
         shared = [pair for pair in pairs if _data(pair) in owners]
+        common = {cut: list(overlaps(ranges, its[cut])) for cut, ranges in mine.items() if cut in its}
         found.append(
             SharedSource(
                 name=name,
                 tokens_before=num_tokens_of(mine),
                 tokens_after=num_tokens_of(its),
-                common_tokens=num_tokens_of(common(mine, its)) if have_samples else 0,
+                common_tokens=num_tokens_of(common) if have_samples else 0,
                 data_before=sum(pair.num_tokens for pair in pairs),
-                data_after=0 if twin < 0 else sum(pair.num_tokens for pair in new.sources[twin].pairs),
+                data_after=sum(pair.num_tokens for pair in pairs_after.get(name, ())),
                 common_data=sum(pair.num_tokens for pair in shared),
                 names_after=tuple(sorted({owner for pair in shared for owner in owners[_data(pair)]})),
             )

@@ -115,7 +115,7 @@ class RunDataset(Composite):
         return self.lock.end
 
     def __repr__(self) -> str:
-        size = "without end" if self.timeline.num_samples is None else f"num_samples={len(self)}"
+        size = "without end" if self.lock.num_samples is None else f"num_samples={len(self)}"
         return f"RunDataset({len(self.lock.sources)} sources, {len(self.lock.segments)} segments, {size})"
 
     def facts(self) -> dict[str, Any]:
@@ -158,7 +158,7 @@ class RunDataset(Composite):
 
     def _position(self, idx: int) -> int:
         position, count = operator.index(idx), len(self)
-        if not -count <= position < count or (position < 0 and self.timeline.num_samples is None):
+        if not -count <= position < count or (position < 0 and self.lock.num_samples is None):
             message = f"sample {position} of the run was asked for, but it has {count}"
             raise IndexError(message)
         return position if position >= 0 else position + count

@@ -310,12 +310,13 @@ class Run(HasFacts):
             message = "expected a position up to which the ledger goes, of a run without an end, found none"
             raise ConfigError(message, hint="name one, as a step or a position")
         check_position(self.lock, position)
-        with task("ledger", unit="samples") as report:
+        with task("ledger", unit="samples") as advance:
+            report = advance if reads_data else None
             if self._stored is not None:
-                return self._stored.ledger(position, reads_data=reads_data, report=report)
+                return self._stored.ledger(position, report)
             from tokenloom.run.audit.ledger import LedgerCount
 
-            return LedgerCount(self.dataset(), reads_data=reads_data, report=report).ledger(position)
+            return LedgerCount(self.dataset(), report).ledger(position)
 
     def history(
         self, positions: Sequence[int] | NDArray[np.integer[Any]] | None = None, *, until: int | None = None

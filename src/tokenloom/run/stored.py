@@ -205,8 +205,8 @@ class StoredOrder:
         length = self.lock.segments[0].sequence_length
         return samples, samples * (length / np.array(tokens, dtype=np.float64))
 
-    def ledger(self, position: int, *, reads_data: bool, report: Report) -> RunLedger:
-        """Returns where the tokens went before a position, from the index, looked through once."""
+    def ledger(self, position: int, report: Report | None) -> RunLedger:
+        """Returns where the tokens went before a position, from the index, looked through once; see `LedgerCount`."""
         read: list[list[Int64s]] = [[np.empty(0, dtype=np.int64)] for _ in self._members]
         for _, numbers, found in self._located(0, position):
             for number in np.unique(numbers).tolist():
@@ -215,7 +215,7 @@ class StoredOrder:
         for (member, _, source), parts in zip(self._members, read, strict=True):
             samples = np.sort(np.concatenate(parts))
             if len(samples):
-                rows[source].append(_row(member, samples, report if reads_data else None))
+                rows[source].append(_row(member, samples, report))
         segment = self.lock.segments[0]
         sources = tuple((each.name, summed(own)) for each, own in zip(self.lock.sources, rows, strict=True))
         stage = LedgerStage(

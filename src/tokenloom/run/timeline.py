@@ -54,11 +54,6 @@ class Timeline:
     def __reduce__(self) -> tuple[type[Timeline], tuple[RunLock]]:
         return Timeline, (self.lock,)
 
-    @property
-    def num_samples(self) -> int | None:
-        """Positions of the run; None if its last stage is endless."""
-        return self.lock.num_samples
-
     def locate(self, positions: Int64s) -> Located:
         """Returns what stands at positions."""
         positions = np.ascontiguousarray(positions, dtype=np.int64)

@@ -43,7 +43,6 @@ def read_toml(path: str | os.PathLike[str]) -> str:
 def parse_toml(text: str, *, path: str) -> Table:
     """Returns the table that a file is; fractions are `Decimal`, exactly as they are written."""
     try:
-        text.encode()  # halves of characters cannot be written again
         values = tomllib.loads(text, parse_float=Decimal)
     except (ValueError, ArithmeticError, RecursionError) as error:  # also numbers and arrays beyond all bounds
         message = f"{path}: expected TOML, found something else: {redacted(str(error))}"

@@ -89,7 +89,7 @@ def test_sources_that_grow_and_documents_that_are_denied(tmp_path):
 def test_passes_are_those_of_the_walks(lock):
     try:
         timeline = Timeline(lock)
-        found = timeline.locate(np.arange(min(timeline.num_samples or 500, 500)))
+        found = timeline.locate(np.arange(min(timeline.lock.num_samples or 500, 500)))
     except ConfigError:  # a source of a stage has less than a window
         assume(False)
     expected = [

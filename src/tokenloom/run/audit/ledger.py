@@ -44,12 +44,14 @@ def not_counted(samples: int, slots: int, tokens: int) -> SlotCounts:
 
 
 class LedgerCount:
-    """Counts what becomes of the tokens of a run, and what is in the slots of its samples; see `Run.ledger`."""
+    """Counts what becomes of the tokens of a run, and what is in the slots of its samples.
 
-    def __init__(self, dataset: RunDataset, *, reads_data: bool, report: Report) -> None:
+    Where `report` is None nothing is looked into; see `Run.ledger`.
+    """
+
+    def __init__(self, dataset: RunDataset, report: Report | None) -> None:
         self._dataset = dataset
         self._lock = dataset.lock
-        self._reads_data = reads_data
         self._report = report
         self._sizes = WalkSizes(dataset.lock.sources, dataset.lock)
         self._numbers = {source.name: number for number, source in enumerate(dataset.lock.sources)}
@@ -104,7 +106,7 @@ class LedgerCount:
         walks, samples = reading.walks or (), reading.num_samples or 0
         offered = sum(self._sizes.tokens(source, each.first_pair, each.last_pair) * each.count for each in walks)
         row = LedgerRow(brought=brought, offered=offered)
-        is_counted = self._reads_data or not self._needs_reading(source, stop)
+        is_counted = self._report is not None or not self._needs_reading(source, stop)
         if is_counted:
             counts = looked_into.get(source, NO_SLOTS)
             if self._is_plain:
@@ -151,7 +153,7 @@ class LedgerCount:
         """Returns what is in the slots of the samples of a segment that are looked into, by source."""
         start, counts = segment.start, dict[int, SlotCounts]()
         sources = [source for source, _ in self._lock.segments[number].weights]
-        if not self._reads_data or not any(self._needs_reading(source, stop) for source in sources):
+        if self._report is None or not any(self._needs_reading(source, stop) for source in sources):
             return counts
         chunks: Iterable[Int64s]
         if self._is_plain:  # only what is denied has to be looked at

@@ -45,7 +45,13 @@ def trace_dataset(dataset: Any, positions: Asked) -> SpanTable:
     """
     asked = checked_positions(positions, dataset)
     if isinstance(dataset, RunDataset):
-        return _trace_computed(dataset, asked)
+        located, found = dataset.timeline.locate(asked), []
+        known = {"passes": passes_of(dataset.timeline, located), "walks": located.walks, "windows": located.windows}
+        for samples, group in dataset.groups_of(asked, located.segments):
+            own = {name: values[samples] for name, values in known.items()}
+            found.append(group.ask(partial(_columns, samples=samples, source=group.number, of_samples=own)))
+        pair_rows = PairRows.of_lock(dataset.lock)
+        return spans_of(asked, found, lock=dataset.lock, segments=located.segments, pair_rows=pair_rows)
     paths = [each.dataset_path if isinstance(each, MegatronDataset) else None for each in members_of(dataset)]
     names = [f"dataset {number}" if path is None else str(path) for number, path in enumerate(paths)]
     parts = trace_stored(dataset, asked, [(number, 0) for number in range(len(names))])
@@ -72,17 +78,6 @@ def checked_positions(positions: Asked, dataset: Any) -> Int64s:
         message = f"expected positions in [0, {count}), found {wrong[0]}"
         raise IndexError(message)
     return np.ascontiguousarray(asked, dtype=np.int64)
-
-
-def _trace_computed(dataset: RunDataset, asked: Int64s) -> SpanTable:
-    located = dataset.timeline.locate(asked)
-    known = {"passes": passes_of(dataset.timeline, located), "walks": located.walks, "windows": located.windows}
-    parts = []
-    for samples, group in dataset.groups_of(asked, located.segments):
-        own = {name: values[samples] for name, values in known.items()}
-        parts.append(group.ask(partial(_columns, samples=samples, source=group.number, of_samples=own)))
-    pair_rows = PairRows.of_lock(dataset.lock)
-    return spans_of(asked, parts, lock=dataset.lock, segments=located.segments, pair_rows=pair_rows)
 
 
 def trace_stored(dataset: Any, asked: Int64s, sources: Sequence[tuple[int, int]]) -> list[Columns]:
@@ -206,11 +201,6 @@ def num_tokens_of(read: dict[Cut, Ranges]) -> int:
     return sum((stop - first) * cut.walk.sequence_length for cut, ranges in read.items() for first, stop in ranges)
 
 
-def common(read: dict[Cut, Ranges], other: dict[Cut, Ranges]) -> dict[Cut, Ranges]:
-    """Returns the windows that are in both."""
-    return {cut: list(_overlaps(ranges, other[cut])) for cut, ranges in read.items() if cut in other}
-
-
 class _Reading:
     def __init__(self, timeline: Timeline) -> None:
         self.found: dict[int, dict[Cut, Ranges]] = {}
@@ -279,7 +269,8 @@ def _joined(ranges: Ranges) -> Ranges:
     return joined
 
 
-def _overlaps(ranges: Ranges, others: Ranges) -> Iterator[tuple[int, int]]:
+def overlaps(ranges: Ranges, others: Ranges) -> Iterator[tuple[int, int]]:
+    """Yields what is in both of two lists of ranges."""
     place = 0
     for first, stop in ranges:
         while place < len(others) and others[place][1] <= first:
@@ -333,7 +324,7 @@ def _occurrences(
     """Yields where documents are read, as columns of a table, of which `positions` is one."""
     timeline = dataset.timeline
     wanted = checked_documents(timeline.lock, source, documents)
-    first, last = checked_range(timeline.num_samples, start, stop)
+    first, last = checked_range(timeline.lock.num_samples, start, stop)
     if not len(wanted) or first >= last:
         return
     segment = max(segment.start for segment in timeline.lock.segments if segment.start < last)
