@@ -346,6 +346,8 @@ def test_sources_pairs_segments_and_denials_are_told():
     assert changes.gone == ("gone",)
     assert changes.new_segments == new.segments
     assert changes.num_denied == 2
+    earlier = replace(new, denials=(LockedDenial(start=3, documents=((0, (1,)),)), *new.denials))
+    assert lock_changes(new, earlier).num_denied == 1
     assert changes.others == ("seed",)
 
 

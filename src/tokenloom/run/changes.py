@@ -191,7 +191,7 @@ class LockChanges:
     """How a lock differs from an older one.
 
     Sources with pairs that were not there (of `new_sources` none was), names of sources that are gone, segments that
-    were not there or were otherwise, documents that are denied now and were not, and names of other settings.
+    were not there or were otherwise, documents that are denied now and were not, or later, and names of other settings.
     """
 
     new_data: tuple[LockedSource, ...]
@@ -208,6 +208,7 @@ class LockChanges:
 
 def lock_changes(old: RunLock, new: RunLock) -> LockChanges:
     """Returns how a lock differs from an older one."""
+    was = _first_denied(old)
     before = {source.name: Counter(map(_named_content, source.pairs)) for source in old.sources}
     names, known = {source.name for source in new.sources}, {_facts(old, segment) for segment in old.segments}
     data = []
@@ -222,7 +223,9 @@ def lock_changes(old: RunLock, new: RunLock) -> LockChanges:
         new_sources=tuple(found.name for found in data if found.pairs and found.name not in before),
         gone=tuple(name for name in before if name not in names),
         new_segments=tuple(segment for segment in new.segments if _facts(new, segment) not in known),
-        num_denied=len(_first_denied(new).keys() - _first_denied(old).keys()),
+        num_denied=sum(
+            denied not in was or start < was[denied][0] for denied, (start, *_) in _first_denied(new).items()
+        ),
         others=tuple(name for name in _SETTINGS if _setting(old, name) != _setting(new, name)),
     )
 
