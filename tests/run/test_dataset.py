@@ -13,6 +13,7 @@ from tests.run.folders import HEAD, SOURCES, STAGE, make_run, texts, write_data,
 
 from tokenloom.datasets.protocols import Announces, FillsRows, KnowsOrder, is_remote_dataset
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError
+from tokenloom.indexed.columns import add_column
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.loading import build_dataloader
 from tokenloom.loading.thread_loader import ThreadLoader
@@ -44,6 +45,30 @@ def test_every_way_to_a_sample_gives_the_same(tmp_path):
     assert isinstance(dataset, FillsRows | KnowsOrder)
     assert isinstance(dataset, Announces)
     assert not is_remote_dataset(dataset)
+
+
+def test_columns_follow_their_tokens_through_stages(tmp_path):
+    write_data(tmp_path)
+    for name in ("web-0", "web-1", "code"):
+        tokens = IndexedDataset(tmp_path / name)[:]
+        add_column(tmp_path / name, "place", tokens, dtype=np.int32)
+        add_column(tmp_path / name, "next", tokens, dtype=np.float64, of="label")
+    samples = '[samples]\ncolumns = ["place", "next"]\n'
+    dataset = make_run(tmp_path, TWO_LENGTHS, head=HEAD + samples).dataset()
+    for each in (dataset, pickle.loads(pickle.dumps(dataset))):
+        for positions in (range(50), range(600, 640)):
+            batch = each.batch(positions)
+            assert np.array_equal(batch["place"], batch["tokens"])
+            assert np.array_equal(batch["next"], batch["labels"])
+
+
+def test_a_run_needs_its_columns_beside_all_pairs(tmp_path):
+    write_data(tmp_path)
+    for name in ("web-0", "code"):
+        add_column(tmp_path / name, "place", IndexedDataset(tmp_path / name)[:], dtype=np.int32)
+    dataset = make_run(tmp_path, head=HEAD + '[samples]\ncolumns = ["place"]\n').dataset()
+    with pytest.raises(ConfigError, match=r"web-1` has no column `place`, which `columns` names"):
+        dataset.batch(range(50))
 
 
 def test_each_window_of_a_pass_comes_once_and_shares_are_exact(tmp_path):
