@@ -178,8 +178,7 @@ class Meeting:
         """Ends the meeting of all ranks; waits for them to learn of it, but not for long."""
         self._reason = self._reason or reason
         self._wake.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(2 * _FAREWELL_SECONDS)
+        self._thread.join(2 * _FAREWELL_SECONDS)
 
     def _connect(self) -> Any:
         """Returns the store over a connection of its own: torch's calls may hold the other one for long."""

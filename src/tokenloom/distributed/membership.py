@@ -232,9 +232,11 @@ class Membership:
             texts = [json.dumps(answer) for answer in decided(reports, self.decide)]
             numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
             self._propose({"answers": [json.loads(text) for text in numbers], "of": [numbers[text] for text in texts]})
-        elif (self._is_reported and not self.is_leader) or self._attention >= self._next_look:
+        elif self._outcome is None and (
+            (self._is_reported and not self.is_leader) or self._attention >= self._next_look
+        ):
             text = self._read(self._key("outcome", self._round))
-            if text is not None and self._outcome is None:
+            if text is not None:
                 self._take(text)
         self._beat()
 
