@@ -128,9 +128,6 @@ class Meeting:
             rounds: ends with an error where a round fails.
             on_loss: called where the meeting ends before the rounds do, because a rank is lost; perhaps from another
                 thread, perhaps twice.
-
-        Raises:
-            BuildError: a rank failed or is lost, in these rounds or before.
         """
         if self._member.verdict is not None:
             raise error_of(self._member.verdict)

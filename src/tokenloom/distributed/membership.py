@@ -44,23 +44,18 @@ _FROZEN_HINT = (
 _DEAD_HINT = "look at the log of the rank that was lost, and whether the system killed it for its memory"
 _LARGEST_NUMBER_SHOWN = 8
 
-_BEATS_PER_SILENCE = 6
-"""So that a rank that misses four signs of life in a row is not taken for dead."""
+_BEATS_PER_SILENCE = 6  # so that a rank that misses four signs of life in a row is not taken for dead
 _LONGEST_BEAT_SECONDS = 5.0
 _SHORTEST_PAUSE_SECONDS = 0.0003
 _LONGEST_PAUSE_SECONDS = 0.05
-_LOOKS_PER_SECOND = 4000
-"""What the host of the store has to serve while all ranks wait."""
+_LOOKS_PER_SECOND = 4000  # what the host of the store has to serve while all ranks wait
 _LOOK_SECONDS = 0.2
 """How often a rank in a step looks for lost ranks; less often where it watches many."""
 _RECORDS_PER_SECOND = 5000
-_READING_SECONDS = 1.0
-"""How long rank 0 waits for others to read an outcome."""
-_GRACE_SECONDS = 0.5
-"""How long the end of a process may take to show after the end of its connections."""
+_READING_SECONDS = 1.0  # how long rank 0 waits for others to read an outcome
+_GRACE_SECONDS = 0.5  # how long the end of a process may take to show after the end of its connections
 
-_ABSENT = "?"
-"""No value of ours."""
+_ABSENT = "?"  # no value of ours
 
 
 @dataclass(slots=True)

@@ -84,19 +84,13 @@ def set_rank_silence_seconds(seconds: float | None) -> None:
         >>> set_rank_silence_seconds(None)
     """
     global _silence_seconds
-    _silence_seconds = (
-        None
-        if seconds is None
-        else checked_number("the seconds of silence", seconds, at_least=_SHORTEST_SILENCE_SECONDS)
-    )
+    if seconds is not None:
+        seconds = checked_number("the seconds of silence", seconds, at_least=_SHORTEST_SILENCE_SECONDS)
+    _silence_seconds = seconds
 
 
 def rank_silence_seconds() -> float:
-    """Returns how long a rank may be silent.
-
-    Raises:
-        ConfigError: the environment variable holds no number, or one that is too small.
-    """
+    """Returns how long a rank may be silent; `ConfigError` for an environment variable that says no such time."""
     if _silence_seconds is not None:
         return _silence_seconds
     value: str | float = os.environ.get(SILENCE_VARIABLE, _DEFAULT_SILENCE_SECONDS)

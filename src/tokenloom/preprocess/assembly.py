@@ -176,12 +176,7 @@ def _pending_dataset(
     recipe = plan.recipe
     check_inputs([pair.prefix for pair in pairs], multimodal=recipe.is_multimodal)
     return write_pending(
-        pairs,
-        planned.prefix,
-        dtype=recipe.dtype,
-        multimodal=recipe.is_multimodal,
-        manifest=manifest,
-        columns=columns,
+        pairs, planned.prefix, dtype=recipe.dtype, multimodal=recipe.is_multimodal, manifest=manifest, columns=columns
     )
 
 
