@@ -121,6 +121,24 @@ def test_a_blend_has_the_columns_of_its_datasets(tmp_path, rng):
     check(made[0].batch(positions), made[1].batch(positions))
 
 
+def test_losses_of_a_dataset_of_a_blend_count_as_much_as_is_said(tmp_path, rng):
+    prefixes = [write_places(tmp_path / name, lengths_of(rng)) for name in "ab"]
+    settings: dict[str, Any] = {"sequence_length": LENGTH}
+    weighed, plain = (
+        BlendedDataset(
+            [make_dataset(prefix, num_samples=60, in_memory=True, **settings, **more) for prefix in prefixes],
+            [0.5, 0.5],
+            100,
+            make_config(None, blend=(prefixes, None), split="1,0,0", **settings, **more),
+        ).batch(range(100))
+        for more in ({"loss_weights": {prefixes[1]: 3}}, {})
+    )
+    weights = np.array([1, 3], dtype=np.float32)[plain["dataset_id"]][:, None]
+    assert np.array_equal(weighed["loss_mask"], plain["loss_mask"] * weights)
+    with pytest.raises(ConfigError, match="expected a prefix of the blend in `loss_weights`, found 'c'"):
+        make_config(prefixes[0], **settings, loss_weights={"c": 2})
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -188,6 +206,8 @@ def test_conversations_have_values_beside_their_tokens(tmp_path, rng, changes):
     weights = np.where(labelled, expected["labels"] % 4 / 2, 0).astype(np.float32)
     assert np.array_equal(batch["loss_mask"], expected["loss_mask"] * weights)
     assert np.array_equal(dataset.sample(1)["place"], batch["place"][1])
+    weighed = make_sft(prefix, quiet=True, loss_weights={prefix: 0.5}, **changes).batch(positions)
+    assert np.array_equal(weighed["loss_mask"], expected["loss_mask"] / 2)
     assert dataset[1]["place"].numpy().tolist() == batch["place"][1].tolist()
 
 

@@ -62,6 +62,34 @@ def test_columns_follow_their_tokens_through_stages(tmp_path):
             assert np.array_equal(batch["next"], batch["labels"])
 
 
+@pytest.mark.parametrize("columns", ["", 'columns = ["loss_weight"]\n'])
+def test_losses_of_a_source_count_as_much_as_is_said(tmp_path, columns):
+    write_data(tmp_path)
+    for name in ("web-0", "web-1", "code"):
+        weights = (tokens % 3 / 2 for tokens in IndexedDataset(tmp_path / name)[:])
+        add_column(tmp_path / name, "loss_weight", weights, dtype=np.float32, of="label")
+    samples = f"[samples]\n{columns}loss_weights = {{ code = 0.25 }}\n"
+    dataset = make_run(tmp_path, TWO_LENGTHS, head=HEAD + samples).dataset()
+    (tmp_path / "plain").mkdir()
+    plain = make_run(tmp_path / "plain", TWO_LENGTHS).dataset()
+    batch, expected = dataset.batch(range(590, 600)), plain.batch(range(590, 600))
+    weights = np.array([1.0, 0.25], dtype=np.float32)[expected["dataset_id"]][:, None]
+    if columns:
+        weights = weights * (expected["labels"] % 3 / 2).astype(np.float32)
+    assert set(expected["dataset_id"]) == {0, 1}
+    assert np.array_equal(batch["loss_mask"], expected["loss_mask"] * weights)
+    assert np.array_equal(dataset.sample(595)["loss_mask"], batch["loss_mask"][5])
+    assert np.array_equal(dataset[595]["loss_mask"], batch["loss_mask"][5])
+    assert dataset.slot_counts(np.arange(590, 600)) == plain.slot_counts(np.arange(590, 600))
+
+
+def test_loss_weights_are_of_sources(tmp_path):
+    with pytest.raises(ConfigError, match=r"source in `loss_weights` of \[samples\], found 'cod'.*\n.*`code`"):
+        make_run(tmp_path, head=HEAD + "[samples]\nloss_weights = { cod = 2 }\n")
+    with pytest.raises(ConfigError, match="the weight of 'code' in `loss_weights` above 0, found 0"):
+        make_run(tmp_path, head=HEAD + "[samples]\nloss_weights = { code = 0 }\n")
+
+
 def test_a_run_needs_its_columns_beside_all_pairs(tmp_path):
     write_data(tmp_path)
     for name in ("web-0", "code"):

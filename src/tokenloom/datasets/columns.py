@@ -94,14 +94,13 @@ class SampleColumns:
             native.fill(documents, starts_of, lengths, 2 * row_offsets, None, out["tokens"].shape[-1], array)
 
 
-def weigh_loss(out: Sample, rows: Int64s | None) -> None:
-    """Multiplies the loss mask of rows, or of all, by the weights beside it, if there are any."""
+def weigh_loss(out: Sample, rows: Int64s | None, weight: float) -> None:
+    """Multiplies the loss mask of rows, or of all, by a number, and by the weights beside it, if there are any."""
+    mask, chosen = out["loss_mask"], slice(None) if rows is None else rows
     if LOSS_WEIGHT in out:
-        mask, weights = out["loss_mask"], out[LOSS_WEIGHT]
-        if rows is None:
-            np.multiply(mask, weights, out=mask, casting="same_kind")
-        else:
-            mask[rows] = mask[rows] * weights[rows]
+        mask[chosen] = mask[chosen] * out[LOSS_WEIGHT][chosen]
+    if weight != 1:
+        mask[chosen] *= np.float32(weight)
 
 
 def _chosen(source: Any, name: str, *, shifts: bool) -> _Chosen:

@@ -308,6 +308,8 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         attention_window: how many tokens a token sees, itself included; None for all of its document before it.
         columns: columns beside the data that samples have too, each under its name: dtype[S] or dtype[S, k], beside
             tokens, or beside labels where the column says so. `loss_weight` also multiplies the loss mask.
+        loss_weights: numbers that multiply the loss mask of samples, apart from their shares, by prefix; in a run by
+            source. Others count as 1.
     """
 
     reset_position_ids: bool | None = False
@@ -332,6 +334,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
     attention_block_size: int = 128
     attention_window: int | None = None
     columns: Sequence[str] = ()
+    loss_weights: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def storage_settings(self) -> ObjectStorageSettings:
@@ -340,6 +343,14 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         if self.object_storage_cache_path is None:
             return settings
         return replace(settings, cache_path=self.object_storage_cache_path)
+
+    def _check_loss_weights(self) -> None:
+        known = {prefix for blend in self.blends if blend is not None for prefix in blend[0]}
+        for name, weight in self.loss_weights.items():
+            checked_number(f"the weight of {name!r} in `loss_weights`", weight, above=0)
+            if known and name not in known:
+                message = f"expected a prefix of the blend in `loss_weights`, found {name!r}"
+                raise ConfigError(message, hint=f"there are {', '.join(sorted(known)[:10])}")
 
     @property
     def num_extra_tokens(self) -> int:
@@ -370,6 +381,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         check_local_folder("object_storage_cache_path", self.object_storage_cache_path)
         _check_kind("block_shuffle", self.block_shuffle, BlockShuffle)
         self.columns = checked_columns(self.columns)
+        self._check_loss_weights()
         if self.most_documents is not None:
             checked_integer("most_documents", self.most_documents, at_least=1)
         self.policy_of(Split.train)

@@ -12,6 +12,7 @@ from tokenloom.datasets.attention import attention_outputs
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.chat_config import SFTDatasetConfig, as_chat_config
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
+from tokenloom.datasets.columns import weigh_loss
 from tokenloom.datasets.data_match import check_kind, check_roles_tokenizer
 from tokenloom.datasets.exposure import JoinedConversations, TakenConversations, TakenOfPairs, taken_of_pair
 from tokenloom.datasets.ledger import ChatLedger, Count, SlotCounts, count_conversations
@@ -190,6 +191,7 @@ class ConversationSamples(PairSamples):
         sample |= {each.name: recycled_empty((count, *each.shape), each.dtype) for each in outputs}
         if outputs:
             fill_attention(sample, length=width, block_size=size, window=config.attention_window)
+        weigh_loss(sample, None, config.loss_weights.get(self.dataset_path or "", 1.0))
         return sample
 
     def _check_read(self) -> None:

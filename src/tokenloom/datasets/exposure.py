@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets.chat_config import TRAIN_ON, SFTDatasetConfig
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
-from tokenloom.datasets.columns import SampleColumns, weigh_loss
+from tokenloom.datasets.columns import SampleColumns
 from tokenloom.datasets.data_match import check_roles_tokenizer
 from tokenloom.datasets.ledger import Count
 from tokenloom.datasets.outputs import Output
@@ -211,7 +211,6 @@ class TakenConversations:
 
         if self.columns is not None:
             self.columns.fill_slots(segments, row_offsets, out)
-            weigh_loss(out, None)
 
     def column_outputs(self, length: int) -> list[Output]:
         """Returns the columns of a sample of so many tokens."""

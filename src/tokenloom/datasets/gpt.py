@@ -131,6 +131,11 @@ class GPTDataset(PairSamples):
         return SampleColumns(self.dataset, self.config.columns) if self.config.columns else None
 
     @property
+    def _loss_weight(self) -> float:
+        """What the loss mask is multiplied by."""
+        return self.config.loss_weights.get(self.dataset_path or "", 1.0)
+
+    @property
     def _opens_later(self) -> bool:
         """Whether nothing of the data is opened, checked or planned before the length or a sample is asked for.
 
@@ -361,7 +366,7 @@ class GPTDataset(PairSamples):
         if self._is_text and (source := self._mapped_samples()) is not None:
             return self._text_sample(source, position)
         sample = self.layout.allocate((), integers=INTEGERS[0], empty=recycled_empty)
-        if (source := self._mapped_samples()) is None or self._columns is not None:
+        if (source := self._mapped_samples()) is None or self._columns is not None or self._loss_weight != 1:
             self._fill(np.array([position], dtype=np.int64), sample)
         else:
             try:
@@ -480,7 +485,7 @@ class GPTDataset(PairSamples):
         length, layout = (self.config.sequence_length,), self.layout
         ours = [Output(name=name, shape=length, dtype=None) for name in ("tokens", "labels", "position_ids")]
         ours.insert(2, Output(name="loss_mask", shape=length, dtype=_FLOAT32))
-        return type(layout) is BatchLayout and list(layout.outputs) == ours
+        return type(layout) is BatchLayout and list(layout.outputs) == ours and self._loss_weight == 1
 
     def _sample_filler(self) -> GptFiller:
         if self._filler is None:
@@ -525,21 +530,25 @@ class GPTDataset(PairSamples):
 
     def _fill(self, positions: Int64s, out: Sample, rows: Int64s | None = None) -> None:
         """Fills rows from mapped bytes in one call, or from tokens that are read span by span."""
+        self._fill_plain(positions, out, rows, columns=self._columns)
+        if self._columns is not None or self.config.loss_weights:
+            weigh_loss(out, rows, self._loss_weight)
+
+    def _fill_plain(
+        self, positions: Int64s, out: Sample, rows: Int64s | None, *, columns: SampleColumns | None
+    ) -> None:
+        """Fills rows, with columns or without, as if every loss counted as much."""
         try:
             if (source := self._mapped_samples()) is not None:
-                columns: dict[str, Any] = {}
-                if self._columns is not None:
-                    columns["columns"] = self._columns.arrays(out)
-                self._sample_filler().fill(source, positions, rows, *_outputs(out), **columns)
+                further: dict[str, Any] = {} if columns is None else {"columns": columns.arrays(out)}
+                self._sample_filler().fill(source, positions, rows, *_outputs(out), **further)
             else:
                 self._fill_from_runs(*self._runs(positions), out, rows)
-                if self._columns is not None:
+                if columns is not None:
                     spans = self.order.spans(positions, keep_empty=False)
-                    self._columns.fill(spans, out, rows, self.config.sequence_length)
+                    columns.fill(spans, out, rows, self.config.sequence_length)
         except (IndexError, OverflowError) as error:
             raise self._reworded(error) from error
-        if self._columns is not None:
-            weigh_loss(out, rows)
 
     def _query_document_sample_shuffle_indices(self, idx: int) -> tuple[Int64s, Int64s]:
         """Returns the text of a sample and its documents, as the reference does; a class may override it.
@@ -642,10 +651,10 @@ class GPTDataset(PairSamples):
         sample: Sample = {
             output.name: recycled_empty((len(rows), *output.shape), output.dtype or INTEGERS[0])
             for output in self.layout.outputs
-            if output.name != "attention_mask"
+            if output.name not in ("attention_mask", *config.columns)
         }
         if self._all_have_labels(counts):
-            self._fill(rows, sample)
+            self._fill_plain(rows, sample, None, columns=None)
             return self._without_loss(counts, sample)
         tokens, run_lengths, row_offsets = self._runs(rows)
         self._fill_from_runs(tokens, run_lengths, row_offsets, sample, None)

@@ -428,6 +428,10 @@ def parse_run(text: str, *, path: str) -> RunSettings:
     )
     if settings.order == "megatron":
         _check_megatron(settings, top, sources, stages)
+    for name in settings.samples.get("loss_weights", {}):
+        if name not in sources.values:
+            message = f"expected a source in `loss_weights` of [samples], found {name!r}, which [sources] does not have"
+            top.refuse("samples", message, hint=did_you_mean(name, sources.values))
     return settings
 
 
@@ -512,6 +516,8 @@ def _check_megatron(settings: RunSettings, top: Table, sources: Table, stages: S
         if key := next((key for key in table.values if key in _NOT_IN_MEGATRON), None):
             message = f"expected no `{key}`{table.name} {ours}, found it: {_NOT_IN_MEGATRON[key]}"
             table.refuse(key, message, hint="leave it out, or write `order = 1`")
+    if "loss_weights" in settings.samples:
+        top.refuse("samples", f"expected no `loss_weights` of [samples] {ours}, found some", hint="leave them out")
     if settings.seed >= 1 << 32:
         top.refuse("seed", f"expected `seed` in [0, 2**32) {ours}, found {settings.seed}")
     if len(stages) > 1:
