@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import HEADER_BYTES, Header, parse_header
 from tokenloom.indexed.manifests import START_LENGTHS, FileChecksum, PairFacts, index_start_crc32, manifest_of
-from tokenloom.kernels import Watch, crc32
+from tokenloom.kernels import crc32
 from tokenloom.storage.local import ByteSource
-from tokenloom.storage.resolve import map_whole
-from tokenloom.storage.settings import ObjectStorageSettings
 
 _POLYNOMIAL = 0xEDB88320
 """Polynomial of CRC-32, the coefficient of x⁰ in the highest bit, as zlib has it."""
@@ -146,14 +144,6 @@ def source_checksum(source: ByteSource) -> FileChecksum:
     tally = FileTally()
     for begin in range(0, source.num_bytes, _BYTES):
         tally.add(source.read(begin, min(_BYTES, source.num_bytes - begin)).data)
-    return tally.checksum()
-
-
-def path_checksum(path: str, *, settings: ObjectStorageSettings | None = None) -> FileChecksum:
-    """Returns size and CRC-32 of a file or object, which is read for that."""
-    data, tally = map_whole(path, settings=settings), FileTally()
-    tally.add(data.data)
-    Watch([data]).check()
     return tally.checksum()
 
 

@@ -60,11 +60,6 @@ class Certificate:
         held = json.dumps([self.libraries, self.rules, self.ranges]).encode()
         return hashlib.sha256(held).hexdigest()[:12]
 
-    @property
-    def num_code_points(self) -> int:
-        """How many code points differ."""
-        return sum(stop - start for start, stop in self.ranges)
-
 
 def installed_libraries(truth: str) -> tuple[str, str]:
     """Returns `gigatoken` and the library of a truth, each with its version."""
