@@ -135,6 +135,11 @@ class GPTDataset(PairSamples):
         """What the loss mask is multiplied by."""
         return self.config.loss_weights.get(self.dataset_path or "", 1.0)
 
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Whether samples have no columns, and each loss counts as much."""
+        return self._columns is None and self._loss_weight == 1
+
     @property
     def _opens_later(self) -> bool:
         """Whether nothing of the data is opened, checked or planned before the length or a sample is asked for.
@@ -344,7 +349,7 @@ class GPTDataset(PairSamples):
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         state.update(_filler=None, _mapped=None, _mapped_of=None)
-        for name in ("_columns", "layout", "_all_filled", "_is_text"):
+        for name in ("_columns", "_is_plain", "layout", "_all_filled", "_is_text"):
             state.pop(name, None)
         return state
 
@@ -366,7 +371,7 @@ class GPTDataset(PairSamples):
         if self._is_text and (source := self._mapped_samples()) is not None:
             return self._text_sample(source, position)
         sample = self.layout.allocate((), integers=INTEGERS[0], empty=recycled_empty)
-        if (source := self._mapped_samples()) is None or self._columns is not None or self._loss_weight != 1:
+        if (source := self._mapped_samples()) is None or not self._is_plain:
             self._fill(np.array([position], dtype=np.int64), sample)
         else:
             try:
@@ -485,7 +490,7 @@ class GPTDataset(PairSamples):
         length, layout = (self.config.sequence_length,), self.layout
         ours = [Output(name=name, shape=length, dtype=None) for name in ("tokens", "labels", "position_ids")]
         ours.insert(2, Output(name="loss_mask", shape=length, dtype=_FLOAT32))
-        return type(layout) is BatchLayout and list(layout.outputs) == ours and self._loss_weight == 1
+        return type(layout) is BatchLayout and list(layout.outputs) == ours and self._is_plain
 
     def _sample_filler(self) -> GptFiller:
         if self._filler is None:
@@ -531,7 +536,7 @@ class GPTDataset(PairSamples):
     def _fill(self, positions: Int64s, out: Sample, rows: Int64s | None = None) -> None:
         """Fills rows from mapped bytes in one call, or from tokens that are read span by span."""
         self._fill_plain(positions, out, rows, columns=self._columns)
-        if self._columns is not None or self.config.loss_weights:
+        if not self._is_plain:
             weigh_loss(out, rows, self._loss_weight)
 
     def _fill_plain(
