@@ -10,21 +10,25 @@
 #include <string>
 #include <vector>
 
+#include "spans.hpp"
+
 namespace tokenloom {
 
-// What each token is, a byte for each: its kind, and kPartStart besides for the first token of a part. Without bytes,
-// every sequence is one part that is no prompt.
-using Roles = std::span<const std::uint8_t>;
+// What each token is, a byte for each: its kind, and kPartStart besides for the first token of a part. They lie where the
+// tokens of a sequence do: at its pointer, of units of 2 to the `unit_bits` bytes. Without pointers, every sequence is one
+// part that is no prompt.
+struct Roles {
+  std::span<const std::uint8_t> bytes;
+  UnalignedArray<std::int64_t> pointers;
+  UnalignedArray<std::int32_t> lengths;
+  int unit_bits = 0;
+
+  bool is_text() const { return pointers.size() == 0; }
+};
 
 inline constexpr std::uint8_t kPartStart = 0x80;
 
 enum class TrainOn : int { kAnswers = 0, kLastAnswer = 1, kEverything = 2 };
-
-// Where the roles of a sequence lie: at its first token, as many as it has tokens.
-struct Place {
-  std::int64_t start;
-  std::int64_t length;
-};
 
 inline bool is_prompt(std::uint8_t role) { return (role & ~kPartStart) == 0; }
 
@@ -44,26 +48,33 @@ std::int64_t find_role(const std::uint8_t* roles, std::int64_t from, std::int64_
 }
 
 // The roles of a sequence, which must be there.
-inline const std::uint8_t* roles_at(Roles roles, const Place& place) {
-  const auto size = static_cast<std::int64_t>(roles.size());
-  if (place.start < 0 || place.length < 0 || place.start > size || place.length > size - place.start)
-    throw std::out_of_range("a sequence has roles " + std::to_string(place.start) + " to " +
-                            std::to_string(place.start + place.length) + " of " + std::to_string(size));
-  return roles.data() + place.start;
+inline std::span<const std::uint8_t> roles_of(const Roles& roles, std::int64_t sequence) {
+  if (sequence < 0 || sequence >= static_cast<std::int64_t>(roles.lengths.size()))
+    throw std::out_of_range("sequence " + std::to_string(sequence) + " of " + std::to_string(roles.lengths.size()));
+  const std::int64_t start = roles.pointers[static_cast<std::size_t>(sequence)] >> roles.unit_bits;
+  const std::int64_t length = roles.lengths[static_cast<std::size_t>(sequence)];
+  const auto size = static_cast<std::int64_t>(roles.bytes.size());
+  if (start < 0 || length < 0 || start > size || length > size - start)
+    throw std::out_of_range("sequence " + std::to_string(sequence) + " has roles " + std::to_string(start) + ", +" +
+                            std::to_string(length) + " of " + std::to_string(size));
+  return roles.bytes.subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(length));
 }
 
 // Calls `visit(start, stop)` for each trained run of tokens of a sequence, cut to its first `available` tokens. Token 0
 // is never in it: nothing comes before it that could predict it.
 template <typename Visit>
-void for_each_trained(Roles roles, const Place& place, std::int64_t available, TrainOn train_on, Visit&& visit) {
-  if (train_on == TrainOn::kEverything || roles.empty()) {
+void for_each_trained(const Roles& roles, std::int64_t sequence, std::int64_t available, TrainOn train_on,
+                      Visit&& visit) {
+  if (train_on == TrainOn::kEverything || roles.is_text()) {
     if (available > 1) visit(std::int64_t{1}, available);
     return;
   }
-  const std::uint8_t* of = roles_at(roles, place);
-  const std::int64_t limit = std::min(place.length, available);
+  const std::span<const std::uint8_t> found = roles_of(roles, sequence);
+  const std::uint8_t* of = found.data();
+  const auto length = static_cast<std::int64_t>(found.size());
+  const std::int64_t limit = std::min(length, available);
   if (train_on == TrainOn::kLastAnswer) {
-    std::int64_t last = place.length - 1;
+    std::int64_t last = length - 1;
     while (last >= 0 && is_prompt(of[last])) --last;
     std::int64_t first = last;
     while (first > 0 && (of[first] & kPartStart) == 0) --first;
@@ -79,12 +90,12 @@ void for_each_trained(Roles roles, const Place& place, std::int64_t available, T
   }
 }
 
-// counts[i]: the trained tokens among the first available[i] of the sequence at places[i].
-inline void count_trained(Roles roles, std::span<const Place> places, std::span<const std::int64_t> available,
-                          TrainOn train_on, std::span<std::int64_t> counts) {
-  for (std::size_t i = 0; i < places.size(); ++i) {
+// counts[i]: the trained tokens among the first available[i] of sequence sequences[i].
+inline void count_trained(const Roles& roles, std::span<const std::int64_t> sequences,
+                          std::span<const std::int64_t> available, TrainOn train_on, std::span<std::int64_t> counts) {
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
     std::int64_t count = 0;
-    for_each_trained(roles, places[i], available[i], train_on,
+    for_each_trained(roles, sequences[i], available[i], train_on,
                      [&](std::int64_t from, std::int64_t to) { count += to - from; });
     counts[i] = count;
   }
@@ -117,7 +128,7 @@ inline OpenRow next_fit(std::span<const std::int32_t> slots, std::int64_t capaci
 
 // One conversation of a row.
 struct Segment {
-  Place place;
+  std::int64_t sequence;
   std::int64_t num_inputs;  // slots with tokens
   std::int64_t available;   // tokens at hand, num_inputs or one more: the last label
   std::int64_t num_slots;   // with padding
@@ -138,7 +149,7 @@ inline constexpr std::int64_t kUntrainedLabel = -100;
 // Fills one row from the tokens of its segments, back to back; returns how many tokens that were. Labels never reach
 // from one conversation into the next. Slots behind the last conversation count as its padding.
 template <typename Token>
-std::int64_t fill_chat_row(Roles roles, std::span<const Token> text, std::span<const Segment> segments,
+std::int64_t fill_chat_row(const Roles& roles, std::span<const Token> text, std::span<const Segment> segments,
                            TrainOn train_on, std::int64_t pad_id, std::int64_t length, const ChatRow& row) {
   // Without loss; every position is written once.
   const auto leave_out = [&](std::int64_t from, std::int64_t to) {
@@ -159,7 +170,7 @@ std::int64_t fill_chat_row(Roles roles, std::span<const Token> text, std::span<c
     const std::int64_t end = i + 1 == segments.size() ? length : begin + segment.num_slots;
     std::fill(row.tokens + begin + segment.num_inputs, row.tokens + end, pad_id);
     std::int64_t done = begin;
-    for_each_trained(roles, segment.place, segment.available, train_on, [&](std::int64_t from, std::int64_t to) {
+    for_each_trained(roles, segment.sequence, segment.available, train_on, [&](std::int64_t from, std::int64_t to) {
       leave_out(done, begin + from - 1);
       for (std::int64_t k = from; k < to; ++k) row.labels[begin + k - 1] = static_cast<std::int64_t>(source[k]);
       std::fill(row.loss_mask + begin + from - 1, row.loss_mask + begin + to - 1, 1.0F);

@@ -67,11 +67,11 @@ def _use_roles() -> None:
         with suppress(ValueError):  # kinds that do not exist
             roles.of(sequence)
     counts = np.zeros(len(sequences), dtype=np.int64)
-    length, places = int(lengths.sum()) + 3, np.column_stack([roles.starts(sequences), lengths])
-    segments = np.hstack([places, np.column_stack([lengths - 1, lengths, lengths])])
+    length = int(lengths.sum()) + 3
+    segments = np.column_stack([sequences, lengths - 1, lengths, lengths])
     matrices = [np.zeros((1, length), dtype=dtype) for dtype in (np.int64, np.int64, np.float32, np.int64)]
     for train_on in range(3):
-        roles.parts.count_trained(places, lengths, train_on, counts)
+        roles.parts.count_trained(sequences, lengths, train_on, counts)
         text, offsets = np.arange(length, dtype=np.int32), np.array([0, len(sequences)])
         roles.parts.fill(text, 4, segments, offsets, train_on, 0, *matrices, None, None)
         assert int(matrices[2].sum()) == int(counts.sum()), "counted and filled differ"

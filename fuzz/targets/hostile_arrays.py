@@ -140,20 +140,22 @@ def _mappings(source: Bytes) -> None:
 
 
 def _roles(source: Bytes) -> None:
-    parts = kernels.RoleParts(_exact(source.array(np.uint8, most=_MOST)))
+    pointers, lengths = _exact(source.array(np.int64, most=6)), _exact(source.array(np.int32, most=6))
+    count = min(len(pointers), len(lengths))
+    roles = _exact(source.array(np.uint8, most=_MOST))
+    parts = kernels.RoleParts(roles, pointers[:count], lengths[:count], source.integer(0, 3))
     train_on = source.integer(0, 2)
-    places, available = _exact(source.array(np.int64, most=6)), _exact(source.array(np.int64, most=3))
+    sequences, available = (_exact(source.array(np.int64, most=3)) for _ in range(2))
     with suppress(*_REFUSALS):
-        places = places[: len(places) // 2 * 2].reshape(-1, 2)
-        parts.count_trained(places, available, train_on, np.zeros(len(available), dtype=np.int64))
+        parts.count_trained(sequences, available, train_on, np.zeros(len(sequences), dtype=np.int64))
     rows, length = source.integer(0, 2), source.integer(0, 20)
-    segments = source.array(np.int64, most=15)
+    segments = source.array(np.int64, most=12)
     row_offsets = _exact(source.array(np.int64, most=3))
     matrices = [np.zeros((rows, length), dtype=dtype) for dtype in (np.int64, np.int64, np.float32, np.int64)]
     parts.fill(
         np.arange(source.integer(0, 40), dtype=np.int32),
         4,
-        _exact(segments[: len(segments) // 5 * 5].reshape(-1, 5)),
+        _exact(segments[: len(segments) // 4 * 4].reshape(-1, 4)),
         row_offsets,
         train_on,
         0,

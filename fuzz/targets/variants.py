@@ -256,9 +256,10 @@ def _conversations(source: Bytes) -> tuple[Callable[[Any], Any], Any]:
 
     def run(native: Any) -> Any:
         starts, _ = native.next_fit(np.array(slots, dtype=np.int32), capacity, 3, (-1, 0))
-        roles = native.RoleParts(roles_of(parts, total))
+        place = np.zeros(1, dtype=np.int64), np.array([total], dtype=np.int32)
+        roles = native.RoleParts(roles_of(parts, total), *place, 0)
         counts = np.zeros(1, dtype=np.int64)
-        roles.count_trained(np.array([[0, total]]), np.array([min(available, total)]), train_on, counts)
+        roles.count_trained(np.zeros(1, dtype=np.int64), np.array([min(available, total)]), train_on, counts)
         return starts.tolist(), counts.tolist()
 
     name = ("answers", "last_answer", "everything")[train_on]

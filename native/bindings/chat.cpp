@@ -18,20 +18,25 @@ namespace {
 // The roles of all tokens, holding the array it reads.
 class RoleParts {
  public:
-  explicit RoleParts(Array<const std::uint8_t> roles) : array_(std::move(roles)) {
-    roles_ = as_span<const std::uint8_t>(array_);
+  RoleParts(Array<const std::uint8_t> roles, Array<const std::int64_t> pointers, Array<const std::int32_t> lengths,
+            int unit_bits)
+      : array_(std::move(roles)), pointers_(std::move(pointers)), lengths_(std::move(lengths)) {
+    if (pointers_.size() != lengths_.size() || unit_bits < 0 || unit_bits > 3)
+      throw nb::value_error("pointers and lengths must be equally many, of units of 1 to 8 bytes");
+    roles_ = {as_span<const std::uint8_t>(array_), as_unaligned(pointers_), as_unaligned(lengths_), unit_bits};
     watch_.add(array_.data(), array_.nbytes());
+    watch_.add(pointers_.data(), pointers_.nbytes());
+    watch_.add(lengths_.data(), lengths_.nbytes());
   }
 
-  void count_trained(const Matrix<const std::int64_t>& places, const Array<const std::int64_t>& available,
+  void count_trained(const Array<const std::int64_t>& sequences, const Array<const std::int64_t>& available,
                      int train_on, const Array<std::int64_t>& counts) const {
-    if (places.shape(1) != 2 || places.shape(0) != available.size() || places.shape(0) != counts.size())
-      throw nb::value_error("places, available and counts must be equally long");
+    if (sequences.size() != available.size() || sequences.size() != counts.size())
+      throw nb::value_error("sequences, available and counts must be equally long");
     const WithoutLock unlocked;
-    const std::span<const Place> all(reinterpret_cast<const Place*>(places.data()), places.shape(0));
     const auto count = [&] {
-      tokenloom::count_trained(roles_, all, as_span<const std::int64_t>(available), static_cast<TrainOn>(train_on),
-                               as_span<std::int64_t>(counts));
+      tokenloom::count_trained(roles_, as_span<const std::int64_t>(sequences), as_span<const std::int64_t>(available),
+                               static_cast<TrainOn>(train_on), as_span<std::int64_t>(counts));
     };
     read_checked(count, [&] { watch_.check(); });
   }
@@ -47,7 +52,7 @@ class RoleParts {
     const auto fits = [&](const auto& matrix, std::size_t width) {
       return matrix.shape(0) == rows && matrix.shape(1) == width;
     };
-    if (segments.shape(1) != 5 || row_offsets.size() != rows + 1 || !fits(labels, length) ||
+    if (segments.shape(1) != 4 || row_offsets.size() != rows + 1 || !fits(labels, length) ||
         !fits(loss_mask, length) || !fits(position_ids, length) || (cu_seqlens && !fits(*cu_seqlens, length + 1)) ||
         (max_seqlen && max_seqlen->size() != rows))
       throw nb::value_error("an argument has the wrong shape");
@@ -65,8 +70,8 @@ class RoleParts {
             throw std::out_of_range("row_offsets do not fit the segments");
           row_segments.clear();
           for (std::int64_t i = first; i < last; ++i) {
-            const std::int64_t* of = segments.data() + 5 * i;
-            row_segments.push_back({{of[0], of[1]}, of[2], of[3], of[4]});
+            const std::int64_t* of = segments.data() + 4 * i;
+            row_segments.push_back({of[0], of[1], of[2], of[3]});
           }
           const std::size_t at = row * length;
           const ChatRow out{tokens.data() + at,
@@ -87,6 +92,8 @@ class RoleParts {
 
  private:
   Array<const std::uint8_t> array_;
+  Array<const std::int64_t> pointers_;
+  Array<const std::int32_t> lengths_;
   Roles roles_;
   Watch watch_;
 };
@@ -107,8 +114,9 @@ nb::tuple next_fit_rows(const Array<const std::int32_t>& slots, std::int64_t cap
 
 void bind_chat(nb::module_& module) {
   nb::class_<RoleParts>(module, "RoleParts", "The roles of conversations, and rows made of these.")
-      .def(nb::init<Array<const std::uint8_t>>(), "roles"_a.noconvert())
-      .def("count_trained", &RoleParts::count_trained, "places"_a.noconvert(), "available"_a.noconvert(),
+      .def(nb::init<Array<const std::uint8_t>, Array<const std::int64_t>, Array<const std::int32_t>, int>(),
+           "roles"_a.noconvert(), "pointers"_a.noconvert(), "lengths"_a.noconvert(), "unit_bits"_a)
+      .def("count_trained", &RoleParts::count_trained, "sequences"_a.noconvert(), "available"_a.noconvert(),
            "train_on"_a, "counts"_a.noconvert())
       .def("fill", &RoleParts::fill, "text"_a.noconvert(), "dtype_code"_a, "segments"_a.noconvert(),
            "row_offsets"_a.noconvert(), "train_on"_a, "pad_id"_a, "tokens"_a.noconvert(), "labels"_a.noconvert(),

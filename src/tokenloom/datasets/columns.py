@@ -146,10 +146,7 @@ def _sections(name: str, counts: Sequence[int], facts: ColumnFacts, itemsize: in
 
 
 def _open(sections: TokenSections, number: int, pair: IndexedDataset, column: Column) -> None:
-    pointers = pair.index.sequence_pointers
-    if pair.catalogue is not None:  # whose pointers lead into a range with gaps
-        pointers = pair.first_tokens(np.arange(len(pair))) * pair.dtype.itemsize
-    sections.open(number, column.data.reshape(-1).view(np.uint8), pointers)
+    sections.open(number, column.data.reshape(-1).view(np.uint8), pair.held_pointers())
 
 
 def _native(sections: TokenSections, facts: ColumnFacts, *, shifts: bool) -> SampleColumn:

@@ -178,8 +178,9 @@ class ConversationSamples(PairSamples):
         if with_boundaries:
             sample["cu_seqlens"] = recycled_empty((count, width + 1), np.int32)
             sample["max_seqlen"] = np.empty(count, dtype=np.int32)
-        columns = self._taken.column_outputs(width)
-        sample |= {each.name: recycled_empty((count, *each.shape), each.dtype) for each in columns}
+        if self.config.columns:
+            columns = self._taken.column_outputs(width)
+            sample |= {each.name: recycled_empty((count, *each.shape), each.dtype) for each in columns}
         self._taken.fill(sequences, row_offsets, fill_id=self._fill_id, out=sample)
         self._check_read()
         config, size = self.config, self.config.attention_block_size
@@ -191,7 +192,8 @@ class ConversationSamples(PairSamples):
         sample |= {each.name: recycled_empty((count, *each.shape), each.dtype) for each in outputs}
         if outputs:
             fill_attention(sample, length=width, block_size=size, window=config.attention_window)
-        weigh_loss(sample, None, config.loss_weights.get(self.dataset_path or "", 1.0))
+        if config.columns or config.loss_weights:
+            weigh_loss(sample, None, config.loss_weights.get(self.dataset_path or "", 1.0))
         return sample
 
     def _check_read(self) -> None:

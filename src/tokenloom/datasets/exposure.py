@@ -134,15 +134,9 @@ class TakenConversations:
 
     def _count_trained(self, sequences: Int64s, available: Int64s) -> Int64s:
         """Returns how many of the first tokens of each have loss: int64[count]."""
-        places, trained = np.empty((len(sequences), 2), dtype=np.int64), np.empty(len(sequences), dtype=np.int64)
-        self._place(sequences, places)
-        self.data.roles.parts.count_trained(places, np.ascontiguousarray(available), self.train_on, trained)
+        trained = np.empty(len(sequences), dtype=np.int64)
+        self.data.roles.parts.count_trained(sequences, np.ascontiguousarray(available), self.train_on, trained)
         return trained
-
-    def _place(self, sequences: Int64s, places: Int64s) -> None:
-        """Says where the roles of each begin, and of how many tokens they are: int64[count, 2] and more."""
-        places[:, 0] = self.data.roles.starts(sequences)
-        places[:, 1] = self.data.sequence_lengths[sequences]
 
     def segments(self, sequences: Int64s) -> Int64s:
         """Returns (sequence, inputs, tokens, slots) of what a sample takes of each: int64[count, 4]."""
@@ -191,13 +185,10 @@ class TakenConversations:
             segments[denied, 1:3] = 0
             chosen, available = sequences[~denied], available[~denied]
         text = self._read_spans(self.data, chosen, np.zeros_like(chosen), available)
-        placed = np.empty((len(sequences), 5), dtype=np.int64)
-        self._place(sequences, placed)
-        placed[:, 2:] = segments[:, 1:]
         self.data.roles.parts.fill(
             text,
             _dtype_code(text.dtype),
-            placed,
+            segments,
             row_offsets,
             self.train_on,
             fill_id,

@@ -430,6 +430,12 @@ class IndexedDataset(HasFacts):
             starts = starts - extents.starts[parts] + (np.cumsum(extents.sizes) - extents.sizes)[parts]
         return starts // self.dtype.itemsize
 
+    def held_pointers(self) -> NDArray[np.int64]:
+        """Returns where sequences begin among the bytes of tokens, without the gaps of a catalogue: int64[count]."""
+        if self.catalogue is None:
+            return self.index.sequence_pointers
+        return self.first_tokens(np.arange(len(self))) * self.dtype.itemsize
+
     def index_source(self) -> ByteSource:
         """Returns the bytes of the index, of which the arrays are views."""
         return self._index_file

@@ -50,20 +50,18 @@ class SequenceRoles:
         self._values = values
         self.tokenizer_sha256: str | None = None if column is None else column.facts.about.get("tokenizer")
         self.remote: RemoteFile | None = None if column is None else column.remote
-        self.parts: RoleParts = RoleParts(values)
-
-    def starts(self, sequences: NDArray[np.int64]) -> NDArray[np.int64] | int:
-        """Returns where the bytes of sequences begin: int64[count]; 0 for plain text, whose parts nobody stores."""
-        return 0 if self._pair is None else self._pair.first_tokens(sequences)
+        if pair is None or column is None:
+            self.parts: RoleParts = RoleParts(values, np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32), 0)
+        else:
+            bits = pair.dtype.itemsize.bit_length() - 1
+            self.parts = RoleParts(values, pair.held_pointers(), pair.sequence_lengths, bits)
 
     def of(self, sequence: int) -> list[tuple[int, int, PartKind]]:
         """Returns the parts of a sequence: (start, stop, kind), in tokens from its start."""
         if self._pair is None:
             return []
-        first, length = (
-            int(self._pair.first_tokens(np.array([sequence]))[0]),
-            int(self._pair.sequence_lengths[sequence]),
-        )
+        first = int(self._pair.first_tokens(np.array([sequence]))[0])
+        length = int(self._pair.sequence_lengths[sequence])
         values = np.array(self._values[first : first + length])
         if self._column is not None:
             self._column.check()
