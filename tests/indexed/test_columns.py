@@ -6,6 +6,7 @@ import json
 import os
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,8 @@ def test_the_bytes_are_those_of_the_format(prefix):
 )
 def test_numpy_and_we_read_what_was_added(prefix, kind, dtype, rows):
     add_column(prefix, "x", [rows[:1], rows[1:]], dtype=dtype, kind=kind)
+    add_column(prefix, "whole", rows, dtype=dtype, kind=kind)
+    assert np.array_equal(opened(prefix, "whole"), opened(prefix, "x"))
     for found in (opened(prefix, "x"), np.load(f"{prefix}.x.npy", allow_pickle=False)):
         assert found.dtype == dtype
         assert np.array_equal(found, rows.astype(dtype))
@@ -112,6 +115,8 @@ def test_a_column_is_replaced_or_removed_when_that_is_asked_for(prefix):
         ({"dtype": "U4"}, [np.zeros(6)], "as dtype of a column, found 'U4'"),
         ({"kind": "word"}, [np.zeros(6)], "expected kind out of token, sequence, document, runs, found 'word'"),
         ({"kind": "runs"}, [np.zeros((1, 3))], "found 'runs', which only preprocessing writes"),
+        ({"padding": -1, "dtype": "uint8"}, [np.zeros(6)], "padding -1 does not fit uint8"),
+        ({"padding": float("nan")}, [np.zeros(6)], "padding nan does not fit float32"),
         ({"name": "a/b"}, [np.zeros(6)], "that begins with a letter, found 'a/b'"),
         ({"name": ""}, [np.zeros(6)], "that begins with a letter, found ''"),
     ],
@@ -228,24 +233,28 @@ def test_a_failed_writer_leaves_nothing(prefix):
     assert sorted(os.listdir(os.path.dirname(prefix))) == ["pair.bin", "pair.idx"]
 
 
-@pytest.mark.parametrize("step", range(6))
-def test_a_death_while_a_column_is_replaced_leaves_the_old_or_the_new(prefix, step):
+@pytest.mark.parametrize("looks", [True, False])
+@pytest.mark.parametrize("step", range(10))
+def test_a_death_while_a_column_is_replaced_leaves_the_old_or_the_new(prefix, step, looks):
     add_column(prefix, "x", [np.zeros(6)], dtype="uint8")
     child = os.fork()
     if child == 0:
-        steps, replace = iter(range(100)), os.replace
+        steps = iter(range(100))
 
-        def dying(source, target):
+        def dying(call, *paths):
             if next(steps) == step:
                 os._exit(0)
-            replace(source, target)
+            call(*paths)
 
-        os.replace = dying
+        os.replace, os.unlink = partial(dying, os.replace), partial(dying, os.unlink)
         add_column(prefix, "x", [np.full(6, 7)], dtype="float32", overwrite=True)
         os._exit(0)
     os.waitpid(child, 0)
+    if looks:
+        assert opened(prefix, "x").tolist() in ([0] * 6, [7] * 6)
+        assert verify_dataset(prefix).ok
+    add_column(prefix, "y", [np.ones(6)], dtype="uint8")
     assert opened(prefix, "x").tolist() in ([0] * 6, [7] * 6)
     assert verify_dataset(prefix).ok
-    add_column(prefix, "x", [np.ones(6)], dtype="uint8", overwrite=True)
     names = [name for name in os.listdir(os.path.dirname(prefix)) if not name.endswith(".tmp")]
-    assert sorted(names) == ["pair.bin", "pair.columns.json", "pair.idx", "pair.x.npy"]
+    assert sorted(names) == ["pair.bin", "pair.columns.json", "pair.idx", "pair.x.npy", "pair.y.npy"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,7 +79,7 @@ class ColumnFacts:
             if value not in choices:
                 message = f"expected {name} out of {', '.join(choices)}, found {value!r}"
                 raise ConfigError(message)
-        checked_dtype(self.dtype)
+        check_padding(self.padding, checked_dtype(self.dtype))
         object.__setattr__(self, "padding", float(self.padding))
         check_count("num_bytes of the column", self.num_bytes)
         for size in self.shape:
@@ -127,6 +128,15 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
         raise ConfigError(message)
     native: np.dtype[Any] = found.newbyteorder("=")
     return native
+
+
+def check_padding(padding: float, dtype: np.dtype[Any]) -> None:
+    """Checks that a column can hold its padding."""
+    with np.errstate(all="ignore"):
+        is_held = np.array(padding, dtype=np.float64).astype(dtype) == padding or dtype.kind == "f"
+    if not math.isfinite(padding) or not is_held:
+        message = f"padding {padding!r} does not fit {dtype.name}"
+        raise ConfigError(message, hint="choose a number that the dtype of the column holds")
 
 
 def checked_name(name: str) -> str:
@@ -217,10 +227,8 @@ def _read_record(pair: IndexedDataset) -> _Record | None:
 
 def _parsed_record(prefix: str, settings: ObjectStorageSettings | None) -> _Record | None:
     path = columns_path(prefix)
-    data = read_if_there(path, _MOST_BYTES + 1, settings)
-    if data is None and recover(path):  # a process died while it replaced a column
-        data = read_if_there(path, _MOST_BYTES + 1, settings)
-    if data is None:
+    recover(path)  # what a process left that died while it replaced a column: a description of before would not fit
+    if (data := read_if_there(path, _MOST_BYTES + 1, settings)) is None:
         return None
     try:
         top = parse_json(data, most_bytes=_MOST_BYTES)
@@ -341,6 +349,7 @@ class ColumnWriter:
     ) -> None:
         self.about: Mapping[str, Any] = about or {}
         self._dtype = checked_dtype(dtype)
+        check_padding(padding, self._dtype)
         self._name = checked_name(name)
         self._facts: dict[str, Any] = {
             "kind": kind,
@@ -361,6 +370,7 @@ class ColumnWriter:
         Raises:
             ConfigError: they are of another shape, or hold integers that do not fit the dtype.
         """
+        rows = np.asarray(rows)
         if self._width is None:
             self._width = rows.shape[1:]
         if rows.ndim not in (1, 2) or rows.shape[1:] != self._width:
@@ -433,7 +443,7 @@ def _record_bytes(record: _Record, prefix: str) -> bytes:
 def add_column(
     path_prefix: str | os.PathLike[str],
     name: str,
-    blocks: Iterable[NDArray[Any]],
+    blocks: NDArray[Any] | Iterable[NDArray[Any]],
     *,
     dtype: Any,
     kind: Kind = "token",
@@ -459,7 +469,7 @@ def add_column(
     Args:
         path_prefix: the path or address of the pair without `.bin` or `.idx`.
         name: name of the column: letters, digits, `_` and `-`.
-        blocks: its rows, block by block: any[count] or any[count, k].
+        blocks: its rows, any[count] or any[count, k]: an array, or one after the other.
         dtype: dtype of its values.
         kind: what its rows are aligned with: "token", "sequence" or "document".
         of, padding, made_by: see `ColumnFacts`.
@@ -484,7 +494,7 @@ def add_column(
         if name in known and not overwrite:
             raise exists_error(path)
         writer = ColumnWriter(pair.path_prefix, name, kind=kind, dtype=dtype, of=of, padding=padding, made_by=made_by)
-        written = written_column(writer, blocks)
+        written = written_column(writer, [blocks] if isinstance(blocks, np.ndarray) else blocks)
         publish_columns(pair, {**known, name: written[1]}, [written[0]])
     return written[1]
 
