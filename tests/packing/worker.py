@@ -194,6 +194,25 @@ def fill(me: Rank, run: Run, settings: dict[str, Any]) -> list[Any]:
     return taken
 
 
+def trees(me: Rank, run: Run, stems: int) -> dict[str, Any]:
+    """Takes every pack of trees of a global batch in which sub-samples have one of so many beginnings."""
+    groups, at = me.groups(run), run.coordinates(me.rank)
+    items = (rollout(position, run.lengths[position], stems) for position in range(at["dp"], len(run.lengths), run.dp))
+    packs, count, *sums = wrap_data_iterator(items, run.config, len(run.lengths) // run.dp, groups)
+    rows = [
+        (pack.sequences.tolist(), pack.num_tokens, len(pack.tokens), [row.tolist() for row in pack.split(pack.labels)])
+        for pack in packs
+    ]
+    return {"count": count, "sums": sums, "packs": rows}
+
+
+def rollout(number: int, length: int, stems: int) -> dict[str, Any]:
+    """Returns a sub-sample with a beginning of 8 tokens that others have too."""
+    tokens = torch.tensor([number % stems] * 8 + [100 + number] * (length - 8))
+    labels, places = torch.full_like(tokens, number), torch.arange(length)
+    return {"tokens": tokens, "labels": labels, "loss_mask": torch.ones(length), "position_ids": places}
+
+
 def differ(me: Rank, run: Run) -> Any:
     """Each rank plans in another order."""
 

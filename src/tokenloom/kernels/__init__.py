@@ -37,7 +37,16 @@ from tokenloom.kernels.blending import blending_counts, build_blending_indices
 from tokenloom.kernels.mixture import MixedStage, Mixture, smallest_weights
 from tokenloom.kernels.ngrams import Folding, NgramIndex, TokenBytes
 from tokenloom.kernels.order import LegacyRandom, build_sample_index
-from tokenloom.kernels.packs import add_pieces, count_packs, next_fit, pack_documents, pack_to_levels
+from tokenloom.kernels.packs import (
+    add_pieces,
+    count_packs,
+    cut_evenly,
+    cut_forest,
+    next_fit,
+    order_by_prefix,
+    pack_documents,
+    pack_to_levels,
+)
 from tokenloom.kernels.permutation import Key, Permutation, Purpose, derive
 from tokenloom.kernels.samples import BLOCK_LISTS, block_lists, fill_attention, gather_spans, make_masker
 from tokenloom.kernels.storage import NUM_FACTS, Facts, Watch, map_extents, map_file
@@ -100,6 +109,8 @@ __all__ = [
     "count_packs",
     "count_packs_of",
     "crc32",
+    "cut_evenly",
+    "cut_forest",
     "derive",
     "digest_tokens",
     "fill_attention",
@@ -115,6 +126,7 @@ __all__ = [
     "map_extents",
     "map_file",
     "next_fit",
+    "order_by_prefix",
     "pack_documents",
     "pack_to_levels",
     "recycled_bytes",

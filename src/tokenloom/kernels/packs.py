@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -116,3 +117,45 @@ def pack_to_levels(
         lengths, costs, capacity, most_items, widths, levels, bases, num_ranks, by_length, short_first, pack_of
     )
     return pack_of if fits else None
+
+
+def order_by_prefix(sequences: Sequence[NDArray[Any]]) -> tuple[Int64s, Int64s]:
+    """Returns the depth-first order of sequences by the prefixes they share, and what each shares with the one before.
+
+    A token is compared once; those behind the place where a sequence leaves all others are not read.
+
+    Args:
+        sequences: int32 or int64[length] each, all of one dtype.
+
+    Returns:
+        (order int64[n], shared tokens int64[n]); a sequence that shares none begins a tree.
+    """
+    order, shared = np.empty(len(sequences), dtype=np.int64), np.empty(len(sequences), dtype=np.int64)
+    _native.order_by_prefix(list(sequences), order, shared)
+    return order, shared
+
+
+def cut_forest(
+    lengths: Int64s, shared: Int64s, costs: Int64s, prefix_costs: Int64s, *, capacity: int, limit: int
+) -> Int64s:
+    """Returns where pieces of trees begin such that the fewest tokens are repeated, int64[num_pieces].
+
+    Args:
+        lengths: int64[n], of sequences in depth-first order; none is above `capacity`.
+        shared: int64[n], with the sequence before.
+        costs: int64[n], of each sequence alone.
+        prefix_costs: int64[n], of what it shares.
+        capacity: tokens of a piece at most.
+        limit: cost of a piece at most, but for a single sequence.
+    """
+    return _native.cut_forest(lengths, shared, costs, prefix_costs, capacity, limit)
+
+
+def cut_evenly(
+    lengths: Int64s, shared: Int64s, costs: Int64s, prefix_costs: Int64s, *, capacity: int, most_runs: int
+) -> Int64s:
+    """Returns where runs of the forest begin, over trees too, such that the costliest costs least: at most so many.
+
+    None, int64[0], if not all fit. The arguments are those of `cut_forest`, at least one sequence.
+    """
+    return _native.cut_evenly(lengths, shared, costs, prefix_costs, capacity, most_runs)

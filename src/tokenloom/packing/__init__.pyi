@@ -21,6 +21,10 @@ from .hybrid import HybridCostBalancedScheduler as HybridCostBalancedScheduler
 from .known_lengths import SizedDataset as SizedDataset
 from .known_lengths import wrap_dataset as wrap_dataset
 from .plan import PackPlan as PackPlan
+from .prefix_trees import PrefixTreeScheduler as PrefixTreeScheduler
+from .prefix_trees import pack_prefixes as pack_prefixes
+from .prefixes import PrefixForest as PrefixForest
+from .prefixes import PrefixPack as PrefixPack
 from .schedulers import DpBalancedScheduler as DpBalancedScheduler
 from .schedulers import scheduler_map as scheduler_map
 from .schedulers import wrap_data_iterator as wrap_data_iterator

@@ -43,7 +43,7 @@ class CostBalancedScheduler(BasePackingScheduler):
         )
         packing = self._fewest_microbatches(task)
         pack_of = np.empty_like(packing.pack_of)
-        pack_of[order] = _by_turns(packing.pack_of, self.dp_size)
+        pack_of[order] = by_turns(packing.pack_of, self.dp_size)
         return uniform_plan(
             pack_of, num_microbatches=packing.num_microbatches, cp_size=self.cp_size, dp_size=self.dp_size
         )
@@ -194,7 +194,7 @@ def in_units(costs: Float64s, exponent: int) -> Int64s:
     return np.ldexp(costs, exponent).astype(np.int64)
 
 
-def _by_turns(pack_of: Int64s, num_ranks: int) -> Int64s:
+def by_turns(pack_of: Int64s, num_ranks: int) -> Int64s:
     """Returns the packs of every other microbatch in reverse, so that no rank has the costliest pack of all of them."""
     microbatch, place = np.divmod(pack_of, num_ranks)
     return np.where(microbatch % 2 == 1, microbatch * num_ranks + (num_ranks - 1 - place), pack_of)

@@ -17,6 +17,7 @@ from tokenloom.packing.groups import place_of
 from tokenloom.packing.hybrid import HybridCostBalancedScheduler
 from tokenloom.packing.pipeline import run_pipeline
 from tokenloom.packing.plan import Int64s, PackPlan, uniform_plan
+from tokenloom.packing.prefix_trees import PrefixTreeScheduler
 from tokenloom.packing.static_shapes import max_num_sequences
 
 
@@ -87,6 +88,7 @@ scheduler_map: dict[str, type[BasePackingScheduler]] = {
     "default_dynamic_cp": DefaultDynamicCPScheduler,
     "cost_balanced": CostBalancedScheduler,
     "hybrid_cost_balanced": HybridCostBalancedScheduler,
+    "prefix_trees": PrefixTreeScheduler,
 }
 """The schedulers by name, as a configuration names them. A user's own may be added."""
 
