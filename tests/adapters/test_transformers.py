@@ -13,7 +13,7 @@ from tests.adapters.libraries import library
 from torch.nn import functional
 
 from tokenloom import MegatronPretrainingSampler, ThreadLoader, build_dataloader
-from tokenloom.adapters import TransformersCollator
+from tokenloom.adapters import PrefixCollator, TransformersCollator
 
 pytestmark = pytest.mark.slow
 
@@ -207,3 +207,45 @@ def test_accelerate_prepares_and_resumes_both_loaders(tmp_path, rng):
         loader = accelerator.prepare(make(dataset, in_order()))
         assert tokens_of(loader) == expected
         assert tokens_of(accelerator.skip_first_batches(loader, 4)) == expected[4:]
+
+
+TURNS = [
+    {"input_ids": [5, 6, 7, 8], "labels": [-100, -100, 7, 8]},
+    {"input_ids": [5, 6, 7, 8, 1, 2, 3], "labels": [-100, -100, -100, -100, -100, 2, 3]},
+    {"input_ids": [5, 6, 9], "labels": [-100, -100, 9]},
+]
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_rows_of_shared_prefixes_have_the_loss_and_gradient_of_sequences_alone(attention):
+    model = llama(attention)
+    collator = PrefixCollator(model, pad_to=8)
+    batch = collator(TURNS)
+    assert batch["input_ids"].tolist() == [[5, 6, 7, 8, 1, 2, 3, 9]]
+    labels = batch.pop("labels")
+    loss = collator.loss(model(**batch), labels)
+    loss.backward()
+    found = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    alone = []
+    for turn in TURNS:
+        logits = model(input_ids=torch.tensor([turn["input_ids"]])).logits[0, :-1]
+        wanted = torch.tensor(turn["labels"][1:])
+        alone.append(functional.cross_entropy(logits, wanted, reduction="sum", ignore_index=-100))
+    expected = sum(alone) / sum(label >= 0 for turn in TURNS for label in turn["labels"])
+    torch.testing.assert_close(loss, expected)
+    expected.backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(found[name], parameter.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_the_trainer_takes_the_loss_of_shared_prefixes(tmp_path):
+    model = llama()
+    collator = PrefixCollator(model)
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), per_device_train_batch_size=3, max_steps=2, remove_unused_columns=False, report_to=[]
+    )
+    trainer = transformers.Trainer(
+        model, arguments, train_dataset=TURNS, data_collator=collator, compute_loss_func=collator.loss
+    )
+    assert trainer.train().training_loss > 0

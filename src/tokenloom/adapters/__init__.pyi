@@ -14,4 +14,5 @@ from .ray import ray_train_loader as ray_train_loader
 from .torch_loaders import iterable_dataset as iterable_dataset
 from .torch_loaders import stateful_dataloader as stateful_dataloader
 from .torchtitan import torchtitan_loader as torchtitan_loader
+from .transformers import PrefixCollator as PrefixCollator
 from .transformers import TransformersCollator as TransformersCollator

@@ -8,6 +8,8 @@ from typing import Any
 from tokenloom.datasets.tensors import SampleBatch, whole
 from tokenloom.errors import ConfigError
 from tokenloom.optional import require
+from tokenloom.packing.prefixes import PrefixPack
+from tokenloom.packing.subsamples import take_apart
 
 IGNORED = -100
 """The label without loss in torch's cross entropy, in transformers and torchtitan."""
@@ -123,3 +125,65 @@ def _in_one_row(found: dict[str, Any]) -> dict[str, Any]:
 def labels_with_loss(batch: Mapping[str, Any]) -> Any:
     """Returns the labels of a batch of torch tensors as int64, `IGNORED` where there is no loss."""
     return batch["labels"].long().masked_fill(batch["loss_mask"] == 0, IGNORED)
+
+
+class PrefixCollator:
+    """Makes sequences that begin alike one row in which what they share stands once, for a causal language model.
+
+    It is what `Trainer` takes as `data_collator`, with `compute_loss_func=collator.loss`: the mean over the labels with
+    loss, as over the sequences one by one. Turns of one conversation and preference pairs are such sequences; group
+    those of one conversation or prompt into one batch. Set `remove_unused_columns=False` in the arguments.
+
+    Example:
+        >>> chosen, rejected = {"input_ids": [1, 2, 3]}, {"input_ids": [1, 2, 4], "labels": [-100, -100, 4]}
+        >>> PrefixCollator()([chosen, rejected])["input_ids"].tolist()
+        [[1, 2, 3, 4]]
+
+    Args:
+        model: the model or its config, which says how it attends: FlexAttention gets a `BlockMask`, others a mask to
+            add; None for the latter.
+        pad_to: what the row is filled up to a multiple of.
+
+    Raises:
+        ConfigError: the model uses flash attention, which takes no such mask.
+    """
+
+    def __init__(self, model: Any = None, *, pad_to: int = 1) -> None:
+        self.attention = str(getattr(getattr(model, "config", model), "_attn_implementation", None))
+        if "flash" in self.attention:
+            message = f"expected a model that takes a mask, found one with {self.attention}"
+            raise ConfigError(message, hint='load it with `attn_implementation="flex_attention"` or "sdpa"')
+        self.pad_to = pad_to
+
+    def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Returns the keyword arguments of a model for sequences.
+
+        Args:
+            features: `input_ids` and `labels` as transformers has them, not shifted, or samples of conversations.
+        """
+        if all("input_ids" in feature for feature in features):
+            rows = [list(feature["input_ids"]) for feature in features]
+            labels = [
+                [*list(feature.get("labels", row))[1:], IGNORED] for feature, row in zip(features, rows, strict=True)
+            ]
+            pack = PrefixPack.of(rows, labels=labels, multiple=self.pad_to)
+        else:
+            taken = list(take_apart(features))
+            columns = {name: [sample[name].numpy() for sample in taken] for name in _NEEDED}
+            pack = PrefixPack.of(
+                columns["tokens"],
+                labels=columns["labels"],
+                loss_weights=columns["loss_mask"],
+                position_ids=columns["position_ids"],
+                multiple=self.pad_to,
+            )
+        mask = pack.block_mask() if self.attention == "flex_attention" else _to_add(~pack.attention_mask()[None, None])
+        terms = {name: getattr(pack, f"term_{name}") for name in ("places", "labels", "weights")}
+        inputs = {"input_ids": pack.tokens[None], "position_ids": pack.position_ids[None], "attention_mask": mask}
+        return {**inputs, "use_cache": False, "labels": terms}
+
+    def loss(self, outputs: Any, labels: Mapping[str, Any], num_items_in_batch: Any = None) -> Any:
+        """Returns the mean cross entropy of a batch, from what the model returned and the batch's `labels`."""
+        logits = outputs["logits"][0].float()
+        log_probs = logits[labels["places"], labels["labels"]] - logits.logsumexp(-1)[labels["places"]]
+        return -(log_probs * labels["weights"]).sum() / labels["weights"].sum()
