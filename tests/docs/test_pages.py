@@ -22,6 +22,7 @@ LIBRARIES = {
     "docs/guides/object-storage.md": ["torch"],
     "docs/guides/sft-and-packing.md": ["torch"],
     "docs/guides/values-beside-tokens.md": ["torch"],
+    "docs/guides/shared-prefixes.md": ["torch"],
     "docs/guides/retrieval.md": ["torch", "h5py", "faiss", "wordllama"],
     "docs/megatron-hooks.md": ["torch"],
     "docs/testing-your-own.md": ["torch"],
@@ -143,6 +144,13 @@ def contamination(text: str, printed: str, folder: Path) -> None:
     assert "in the data, not in the run\n" in after
 
 
+def shared_prefixes(text: str, printed: str, folder: Path) -> None:
+    shown = re.findall(r"^print\(.*?\)  # (\[.*?\])", text, re.MULTILINE)
+    assert printed.splitlines()[:3] == shown
+    ((total, computed),) = re.findall(r"^(\d+) tokens, (\d+) computed$", printed, re.MULTILINE)
+    assert int(computed) < 0.6 * int(total)
+
+
 ALSO: dict[str, Callable[[str, str, Path], None]] = {
     "docs/testing-your-own.md": your_own,
     "README.md": readme,
@@ -152,6 +160,7 @@ ALSO: dict[str, Callable[[str, str, Path], None]] = {
     "docs/guides/verify-resume.md": verify_resume,
     "docs/guides/test-set-in-my-data.md": contamination,
     "docs/guides/changing-a-run.md": changing_a_run,
+    "docs/guides/shared-prefixes.md": shared_prefixes,
     "docs/guides/what-did-the-model-see.md": what_did_the_model_see,
     "docs/guides/from-megatron.md": from_megatron,
     "docs/guides/seeing-your-data.md": seeing_your_data,
