@@ -14,8 +14,7 @@ torch = pytest.importorskip("torch")
 
 from tests.packing.conftest import RANKS  # noqa: E402
 from tests.packing.prefix_toy import Toy, gradients, unpacked_loss  # noqa: E402
-from tests.packing.test_exchange import draw  # noqa: E402
-from tests.packing.worker import rollout  # noqa: E402
+from tests.packing.worker import Run, rollout  # noqa: E402
 
 
 def rollouts(rng, prompts, each, prompt_tokens, most_tokens):
@@ -171,12 +170,14 @@ def test_packs_from_an_iterator():
     assert (count, total, squares) == (2, 72, 6 * 144)
     assert sorted(sorted(pack.sequences.tolist()) for pack in packs) == [[0, 2, 4], [1, 3, 5]]
     with pytest.raises(ConfigError, match="`thd_max_packed_sequences` is 4"):
-        PrefixTreeScheduler(32, 1, 1, max_num_seqs=4)
+        PrefixTreeScheduler(32, 1, 1, max_num_seqs=4).plan_forest(PrefixForest.of([[1]]))
 
 
 @pytest.mark.parametrize("shape", [{}, {"cp": 2}, {"tp": 2}])
 def test_eight_ranks_get_the_trees_of_their_iterators(fleet, rng, shape):
-    run = draw(rng, shape, scheduler="prefix_trees")
+    num_samples = 64 // (shape.get("cp", 1) * shape.get("tp", 1))
+    lengths = tuple(rng.integers(9, 33, size=num_samples).tolist())
+    run = Run(**shape, lengths=lengths, max_tokens=64, scheduler="prefix_trees")
     results = fleet.results("trees", run=run, stems=4)
     sequences = [rollout(position, run.lengths[position], 4)["tokens"] for position in run.positions_by_id]
     plan = PrefixTreeScheduler(run.max_tokens, run.cp, run.dp).plan_forest(PrefixForest.of(sequences))

@@ -125,12 +125,6 @@ class PrefixTreeScheduler(CostBalancedScheduler):
     `BasePackingScheduler`, but for the most sequences of a THD pack, which trees are not.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        if self.max_num_seqs is not None:
-            message = f"`thd_max_packed_sequences` is {self.max_num_seqs}, but packs of trees have no sequences of THD"
-            raise ConfigError(message, hint="leave it out, or plan with `cost_balanced`")
-
     def plan_forest(self, forest: PrefixForest) -> PackPlan:
         """Returns the plan of sequences; those of a pack are in depth-first order. The same on every rank.
 
@@ -138,8 +132,11 @@ class PrefixTreeScheduler(CostBalancedScheduler):
             forest: the sequences of the global batch.
 
         Raises:
-            ConfigError: a sequence is longer than a pack, or they are too few for the ranks.
+            ConfigError: a sequence is longer than a pack, they are too few for the ranks, or a pack of THD has a limit.
         """
+        if self.max_num_seqs is not None:
+            message = f"`thd_max_packed_sequences` is {self.max_num_seqs}, but packs of trees have no sequences of THD"
+            raise ConfigError(message, hint="leave it out, or plan with `cost_balanced`")
         lengths, shared = forest.lengths, forest.shared
         by_number = np.empty_like(lengths)
         by_number[forest.order] = lengths
