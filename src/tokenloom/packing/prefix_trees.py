@@ -312,7 +312,9 @@ def _gathered_tokens(fetched: GlobalBatch, place: Place) -> list[Int64s]:
     """Returns the tokens of all sub-samples of the global batch, by id, told apart where positions are."""
     torch = require("torch", extra="torch")
     mine = [
-        tokens_at_positions(sample["tokens"].numpy(), sample["position_ids"].numpy(), f"sub-sample {number}")
+        tokens_at_positions(
+            sample["tokens"].cpu().numpy(), sample["position_ids"].cpu().numpy(), f"sub-sample {number}"
+        )
         for number, sample in enumerate(fetched.batch)
     ]
     ends = np.concatenate([[0], np.cumsum(fetched.original_seqlens)])
@@ -326,7 +328,7 @@ def _gathered_tokens(fetched: GlobalBatch, place: Place) -> list[Int64s]:
 def _pack_of(samples: Mapping[int, Mapping[str, Any]], ids: Int64s, multiple: int) -> PrefixPack:
     """Returns the pack of sub-samples."""
     rows = {
-        name: [samples[number][name].numpy() for number in ids.tolist()]
+        name: [samples[number][name].cpu().numpy() for number in ids.tolist()]
         for name in ("tokens", "labels", "loss_mask", "position_ids")
     }
     made = PrefixPack.of(
