@@ -149,6 +149,7 @@ def shared_prefixes(text: str, printed: str, folder: Path) -> None:
     assert printed.splitlines()[:3] == shown
     ((total, computed),) = re.findall(r"^(\d+) tokens, (\d+) computed$", printed, re.MULTILINE)
     assert int(computed) < 0.6 * int(total)
+    assert printed.endswith("change: apart alone: apart\n")
 
 
 ALSO: dict[str, Callable[[str, str, Path], None]] = {
