@@ -22,6 +22,7 @@ LIBRARIES = {
     "docs/guides/object-storage.md": ["torch"],
     "docs/guides/sft-and-packing.md": ["torch"],
     "docs/guides/values-beside-tokens.md": ["torch"],
+    "docs/guides/recipes.md": ["torch"],
     "docs/guides/shared-prefixes.md": ["torch"],
     "docs/guides/retrieval.md": ["torch", "h5py", "faiss", "wordllama"],
     "docs/megatron-hooks.md": ["torch"],
@@ -144,6 +145,11 @@ def contamination(text: str, printed: str, folder: Path) -> None:
     assert "in the data, not in the run\n" in after
 
 
+def recipes(text: str, printed: str, folder: Path) -> None:
+    assert "[0.5, 1.0]\n8 prompts, the longest of " in re.sub(r"^(?!\[0|8 p).*\n", "", printed, flags=re.MULTILINE)
+    assert printed.endswith(" 256\n")
+
+
 def shared_prefixes(text: str, printed: str, folder: Path) -> None:
     shown = re.findall(r"^print\(.*?\)  # (\[.*?\])", text, re.MULTILINE)
     assert printed.splitlines()[:3] == shown
@@ -161,6 +167,7 @@ ALSO: dict[str, Callable[[str, str, Path], None]] = {
     "docs/guides/verify-resume.md": verify_resume,
     "docs/guides/test-set-in-my-data.md": contamination,
     "docs/guides/changing-a-run.md": changing_a_run,
+    "docs/guides/recipes.md": recipes,
     "docs/guides/shared-prefixes.md": shared_prefixes,
     "docs/guides/what-did-the-model-see.md": what_did_the_model_see,
     "docs/guides/from-megatron.md": from_megatron,
