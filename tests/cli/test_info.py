@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.indexed.manifest.manifests import write_recorded
@@ -107,3 +108,9 @@ def test_a_folder_is_all_pairs_in_it(capsys, tmp_path, prefix):
     assert cli.main(["info", "--json", str(tmp_path)]) == 0
     found = [json.loads(line)["prefix"] for line in capsys.readouterr().out.splitlines()]
     assert found == [str(tmp_path / "another"), prefix]
+
+
+def test_a_pair_goes_before_a_folder_of_its_name(capsys, prefix):
+    Path(prefix).mkdir()  # as the default folder of cached indices makes it
+    assert cli.main(["info", "--json", prefix]) == 0
+    assert json.loads(capsys.readouterr().out)["prefix"] == prefix

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,26 +44,23 @@ class InfoOptions(JsonOption):
 
 def info(options: InfoOptions) -> Iterator[Answer]:
     """Yields the numbers of `IndexedDataset.statistics()` for each dataset, and what its manifest says."""
-    for target in options.prefixes:
-        for prefix in prefixes_in(target) if os.path.isdir(target) else (target,):
-            dataset = IndexedDataset(prefix, multimodal=options.multimodal)
-            check_index(dataset)
-            statistics, manifest = dataset.statistics(), manifest_of(dataset)
-            origins, columns = read_origins(dataset), read_columns(dataset)
-            hashes = "hashes" in columns
-            known, told = None, "none"
-            if origins is not None:
-                known = {"num_input_files": len(origins.files), "num_known_documents": origins.num_known}
-                is_all = origins.num_known == origins.num_documents
-                told = (
-                    f"of {'all' if is_all else f'{origins.num_known:,}'} documents, input files: {len(origins.files):,}"
-                )
-            document = None if manifest is None else manifest_document(manifest)
-            record = {"prefix": prefix, **members(statistics), "origins": known, "hashes": hashes, "manifest": document}
-            record["columns"] = [*columns]
-            words = {"origins": told, "hashes of texts": "of all documents" if hashes else "none"}
-            words["columns"] = ", ".join(sorted(columns)) or "none"
-            yield Answer(record, _tables_of(prefix, statistics, words, manifest))
+    for prefix in expand_prefixes(options.prefixes):
+        dataset = IndexedDataset(prefix, multimodal=options.multimodal)
+        check_index(dataset)
+        statistics, manifest = dataset.statistics(), manifest_of(dataset)
+        origins, columns = read_origins(dataset), read_columns(dataset)
+        hashes = "hashes" in columns
+        known, told = None, "none"
+        if origins is not None:
+            known = {"num_input_files": len(origins.files), "num_known_documents": origins.num_known}
+            is_all = origins.num_known == origins.num_documents
+            told = f"of {'all' if is_all else f'{origins.num_known:,}'} documents, input files: {len(origins.files):,}"
+        document = None if manifest is None else manifest_document(manifest)
+        record = {"prefix": prefix, **members(statistics), "origins": known, "hashes": hashes, "manifest": document}
+        record["columns"] = [*columns]
+        words = {"origins": told, "hashes of texts": "of all documents" if hashes else "none"}
+        words["columns"] = ", ".join(sorted(columns)) or "none"
+        yield Answer(record, _tables_of(prefix, statistics, words, manifest))
 
 
 def _tables_of(
