@@ -59,28 +59,30 @@ def documented(items, count, config, groups):
     import torch.distributed as dist
     from torch.nn import functional
 
-    from tokenloom import build_packed_microbatches, get_batch_and_global_seqlens
+    from tokenloom import build_packed_microbatches
+    from tokenloom.megatron.core.datasets.data_schedule_utils import get_batch_and_global_seqlens
     from tokenloom.packing.schedulers import scheduler_map
 
     dp, cp_size = groups.dp.size(), 1 if groups.cp is None else groups.cp.size()
-    fetched = get_batch_and_global_seqlens(items, count, groups.dp)
+    batch, _, _, offsets, lengths = get_batch_and_global_seqlens(items, count, groups.dp)
+    lengths, offsets = np.array(lengths), offsets.tolist()
     multiple = 2 * cp_size if cp_size > 1 else 1
-    padded = -(-fetched.original_seqlens // multiple) * multiple
+    padded = -(-lengths // multiple) * multiple
     scheduler = scheduler_map[config.sequence_packing_scheduler](config.max_seqlen_per_dp_cp_rank, cp_size, dp, None)
     plan = scheduler.plan(padded)
     mine, lane = groups.dp_cp.rank(), range(groups.dp_cp.rank() % cp_size, dp * cp_size, cp_size)
-    first = int(fetched.offsets[groups.dp.rank()])
+    first = int(offsets[groups.dp.rank()])
     samples, sent = {}, 0
     wanted = [np.sort(np.concatenate([plan.ids_of(i, rank) for i in range(plan.num_microbatches)])) for rank in lane]
 
     def owned(ids, rank):
-        return [int(i) for i in ids if fetched.offsets[rank] <= i < fetched.offsets[rank + 1]]
+        return [int(i) for i in ids if offsets[rank] <= i < offsets[rank + 1]]
 
     outgoing = dict(zip(lane, (owned(ids, groups.dp.rank()) for ids in wanted), strict=True))
     incoming = dict(zip(lane, (owned(wanted[groups.dp.rank()], rank) for rank in range(dp)), strict=True))
     for name in NAMES:
         rows = [
-            functional.pad(fetched.batch[i - first][name], (0, int(padded[i] - fetched.original_seqlens[i])))
+            functional.pad(batch[i - first][name], (0, int(padded[i] - lengths[i])))
             for ids in outgoing.values()
             for i in ids
         ]
@@ -92,8 +94,8 @@ def documented(items, count, config, groups):
         sent += (sum(sizes) - sizes[mine]) * out.element_size()
         ids = [i for row in incoming.values() for i in row]
         for i, part in zip(ids, received.split([int(padded[i]) for i in ids]), strict=True):
-            lengths = {"original_seq_len": int(fetched.original_seqlens[i]), "padded_seq_len": int(padded[i])}
-            samples.setdefault(i, lengths)[name] = part
+            sizes_of = {"original_seq_len": int(lengths[i]), "padded_seq_len": int(padded[i])}
+            samples.setdefault(i, sizes_of)[name] = part
     grouped = [[samples[int(i)] for i in plan.ids_of(step, mine)] for step in range(plan.num_microbatches)]
     return build_packed_microbatches(grouped, "cpu"), sent
 

@@ -154,7 +154,7 @@ FAILED = [
     (
         "sequences longer than a pack",
         "pack-report corpus_text_document --max-seqlen-per-dp-cp-rank 4 --dp-size 1",
-        "error: sub-sample 0 has 7 tokens, but a pack holds 4 (1 ranks of 4)\n"
+        "error: sub-sample 0 has 7 tokens, but a pack holds 4\n"
         "hint: shorten it with `--cut`, raise `--max-seqlen-per-dp-cp-rank`, or plan with `hybrid_cost_balanced`\n"
         "more: docs/troubleshooting.md#configerror\n",
     ),

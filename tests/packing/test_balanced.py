@@ -14,7 +14,7 @@ from tokenloom import (
     PolynomialCost,
 )
 from tokenloom.packing.balanced import Task, least_microbatches
-from tokenloom.packing.bounds import least_slowest_cost
+from tokenloom.packing.cost import least_slowest_cost
 from tokenloom_check.packing import rank_costs
 
 

@@ -10,20 +10,17 @@ from tokenloom.errors import ConfigError, InputError
 from tokenloom.packing.batch import (
     batch_in,
     build_packed_microbatches,
+    decode_metadata,
+    encode_metadata,
     get_batch_on_this_rank_for_sequence_packing,
-    padding_mask_of,
 )
+from tokenloom.packing.channels import Channel
 from tokenloom.packing.config import PackingConfig
-from tokenloom.packing.context_parallel import PackedSeqParams, SourcedPackedSeqParams
-from tokenloom.packing.exchange import (
-    broadcast_scalars,
-    broadcast_to_pp_group,
-    create_data_iterator,
-    get_batch_and_global_seqlens,
-    reroute_samples_to_dcp_ranks,
-)
+from tokenloom.packing.context_parallel import PackedSeqParams, SourcedPackedSeqParams, padding_mask_of
 from tokenloom.packing.groups import place_of
+from tokenloom.packing.pipeline import iterators_over
 from tokenloom.packing.schedulers import wrap_data_iterator
+from tokenloom.packing.subsamples import DTYPES
 
 torch = pytest.importorskip("torch")
 
@@ -98,28 +95,22 @@ def test_attention_may_be_told_of_padding_between_sequences():
     assert params.pad_between_seqs is True
 
 
-def test_utilities_of_one_process_change_nothing():
-    fetched = get_batch_and_global_seqlens(iter([item(1, 2), item(3, original_seq_len=1, padded_seq_len=4)]), 2, None)
-    batch, pairs, ids, offsets, padded, originals = fetched
-    assert (pairs, ids.tolist(), offsets.tolist()) == ([(0, 2), (1, 4)], [0, 1], [0, 2])
-    assert (padded.tolist(), originals.tolist()) == ([2, 4], [2, 1])
-    samples = reroute_samples_to_dcp_ranks(batch, ids, pairs, [[[1]], [[0]]], offsets, None, None)
-    assert {number: one["tokens"].tolist() for number, one in samples.items()} == {0: [1, 2], 1: [3]}
-    packs = build_packed_microbatches([[samples[1]], [samples[0]]], "cpu")
-    assert broadcast_to_pp_group(packs, 2, 3, 5, None, "cpu") == (packs, 2, 3, 5)
-    assert broadcast_scalars([2**63, 7], None, "cpu") == [2**63, 7]
-    iterator = create_data_iterator(packs, None, CONFIG, [True])
-    assert [one["tokens"].tolist() for one in iterator] == [[3, 0, 0, 0], [1, 2]]
-
-
 def test_virtual_stages_without_tokens_get_the_metadata():
-    config = PackingConfig(max_seqlen_per_dp_cp_rank=8, virtual_pipeline_model_parallel_size=3)
     packs = build_packed_microbatches([[sub_sample(0, 3, 4)]], "cpu")
-    first, middle, last = (next(one) for one in create_data_iterator(packs, None, config, [True, False, True]))
+    stages = iterators_over(packs, Channel(None), [True, False, True], in_list=True)
+    first, middle, last = (next(one) for one in stages)
     assert set(middle) == {"cu_seqlens", "cu_seqlens_padded", "max_seqlen"}
     assert {*NAMES} <= set(first) == set(last)
     first["tokens"] = None
     assert last["tokens"] is not None
+
+
+def test_metadata_travel_as_integers():
+    named = [sub_sample(0, 3, 4) | {"dataset_id": 5}, sub_sample(1, 2, 2)]
+    packs = build_packed_microbatches([named, named[1:]], "cpu", cp_sizes=[2, 1])
+    for before, after in zip(packs, decode_metadata(encode_metadata(packs), "cpu"), strict=True):
+        assert set(before) - set(after) == {*DTYPES}
+        assert all(torch.equal(torch.as_tensor(before[name]), torch.as_tensor(after[name])) for name in after)
 
 
 def test_packs_name_the_sources_of_their_sub_samples_if_these_do():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
 from tokenloom.errors import ConfigError
-from tokenloom.packing.config import PackingConfig, stages_with_tokens
+from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.cost import PolynomialCost
 from tokenloom.packing.groups import ProcessGroups
 from tokenloom.packing.schedulers import make_scheduler
@@ -18,6 +19,13 @@ torch = pytest.importorskip("torch")
 def test_settings_are_positive():
     with pytest.raises(ConfigError, match="expected max_seqlen_per_dp_cp_rank of at least 1, found 0"):
         PackingConfig(max_seqlen_per_dp_cp_rank=0)
+
+
+def test_what_other_configurations_lack_is_as_by_default():
+    config = SimpleNamespace(max_seqlen_per_dp_cp_rank=8, sequence_parallel=True, cp_partition_mode=None, hidden_size=7)
+    assert PackingConfig.of(config) == PackingConfig(max_seqlen_per_dp_cp_rank=8, sequence_parallel=True)
+    with pytest.raises(ConfigError, match="expected an integer as max_seqlen_per_dp_cp_rank, found None"):
+        PackingConfig.of(SimpleNamespace(sequence_packing_scheduler="dp_balanced"))
 
 
 def test_a_cost_model_reaches_the_scheduler():
@@ -44,7 +52,7 @@ def test_first_last_and_mtp_stages_need_tokens(vpp, layout, expected):
     config = PackingConfig(
         max_seqlen_per_dp_cp_rank=8, virtual_pipeline_model_parallel_size=vpp, pipeline_model_parallel_layout=layout
     )
-    assert [stages_with_tokens(config, pp_rank=rank, pp_size=3) for rank in range(3)] == expected
+    assert [config.stages_with_tokens(pp_rank=rank, pp_size=3) for rank in range(3)] == expected
 
 
 class OneRank:

@@ -103,15 +103,20 @@ def draw(rng: np.random.Generator, shape: Any, **changes: Any) -> Run:
     return dataclasses.replace(run, **{"lengths": lengths, "max_tokens": -(-66 // run.cp), **changes})
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, *(pytest.param(shape, marks=slow) for shape in MORE_SHAPES)], ids=name_of)
-def test_every_rank_gets_its_part_of_the_packs_in_both_modes(fleet, rng, shape):
-    run = draw(rng, shape)
+def check_both_modes(fleet: Eight, run: Run) -> list[Any]:
+    """Holds packs that are exchanged to those of one process, and packs of known lengths to them."""
     exchanged = fleet.results("wrap", run=run, mode="exchange")
     check(run, exchanged)
     read_alone = fleet.results("wrap", run=run, mode="known lengths")
     for one, other in zip(exchanged, read_alone, strict=True):
         np.testing.assert_equal(one["stages"], other["stages"])
         assert [one[key] for key in ("count", "sums", "kept")] == [other[key] for key in ("count", "sums", "kept")]
+    return exchanged
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, *(pytest.param(shape, marks=slow) for shape in MORE_SHAPES)], ids=name_of)
+def test_every_rank_gets_its_part_of_the_packs_in_both_modes(fleet, rng, shape):
+    check_both_modes(fleet, draw(rng, shape))
 
 
 def test_the_set_of_samples_is_that_of_the_global_batch(fleet, rng):
@@ -128,9 +133,7 @@ def test_the_set_of_samples_is_that_of_the_global_batch(fleet, rng):
 
 @pytest.mark.parametrize("shape", [{"cp": 2}, {"pp": 4, "vpp": 2}], ids=name_of)
 def test_costs_are_balanced_by_the_scheduler_of_that_name(fleet, rng, shape):
-    run = draw(rng, shape, scheduler="cost_balanced")
-    check(run, fleet.results("wrap", run=run, mode="exchange"))
-    check(run, fleet.results("wrap", run=run, mode="known lengths"))
+    check_both_modes(fleet, draw(rng, shape, scheduler="cost_balanced"))
 
 
 @pytest.mark.parametrize(
@@ -138,13 +141,9 @@ def test_costs_are_balanced_by_the_scheduler_of_that_name(fleet, rng, shape):
 )
 def test_groups_of_several_sizes_share_long_sub_samples(fleet, rng, shape):
     run = draw(rng, shape, scheduler="hybrid_cost_balanced", max_tokens=35)
-    lengths = (*run.lengths[:-1], 30 * run.dp)  # the last one needs all ranks
-    run = dataclasses.replace(run, lengths=lengths)
-    exchanged = fleet.results("wrap", run=run, mode="exchange")
+    run = dataclasses.replace(run, lengths=(*run.lengths[:-1], 30 * run.dp))  # the last one needs all ranks
+    exchanged = check_both_modes(fleet, run)
     assert {batch["local_cp_size"] for result in exchanged for batch in result["stages"][0]} >= {1, run.dp}
-    check(run, exchanged)
-    read_alone = fleet.results("wrap", run=run, mode="known lengths")
-    np.testing.assert_equal([one["stages"] for one in exchanged], [one["stages"] for one in read_alone])
 
 
 def test_plans_of_the_development_branch_are_carried_out(fleet, rng):
@@ -177,11 +176,7 @@ def test_schedulers_that_plan_otherwise_on_each_rank_are_found_out(fleet, rng):
 
 
 def test_data_that_pad_themselves_keep_their_padding(fleet, rng):
-    run = draw(rng, {"cp": 2}, own_padding=8)
-    exchanged = fleet.results("wrap", run=run, mode="exchange")
-    check(run, exchanged)
-    read_alone = fleet.results("wrap", run=run, mode="known lengths")
-    np.testing.assert_equal([one["stages"] for one in exchanged], [one["stages"] for one in read_alone])
+    check_both_modes(fleet, draw(rng, {"cp": 2}, own_padding=8))
 
 
 def test_with_known_lengths_nothing_is_sent_and_each_rank_reads_its_own(fleet, rng):
@@ -204,19 +199,9 @@ def test_with_known_lengths_nothing_is_sent_and_each_rank_reads_its_own(fleet, r
     assert 28 * sum(moved) <= sent <= 28 * sum(moved) + 8 * RANKS * run.dp  # three int64, one float32; filled to words
 
 
-@pytest.mark.parametrize(
-    "lengths",
-    [
-        pytest.param([7] * 16, id="all equal"),
-        pytest.param([1] * 15 + [64], id="one giant"),
-    ],
-)
+@pytest.mark.parametrize("lengths", [(7,) * 16, (1,) * 15 + (64,)], ids=["all equal", "one giant"])
 def test_odd_length_distributions(fleet, lengths):
-    run = Run(cp=4, lengths=tuple(lengths), max_tokens=16)
-    exchanged = fleet.results("wrap", run=run, mode="exchange")
-    check(run, exchanged)
-    read_alone = fleet.results("wrap", run=run, mode="known lengths")
-    np.testing.assert_equal([one["stages"] for one in exchanged], [one["stages"] for one in read_alone])
+    check_both_modes(fleet, Run(cp=4, lengths=lengths, max_tokens=16))
 
 
 def test_numbers_survive_that_floats_lose(fleet):

@@ -38,13 +38,18 @@ class Sized:
         return sample(position, int(self.real[position]))
 
 
-def test_known_lengths_give_the_packs_of_the_iterator():
-    data = Sized([3, 4, 2, 5])
-    known, exchanged = wrap_dataset(data, range(4), CONFIG), wrap_data_iterator((data[i] for i in range(4)), CONFIG, 4)
-    assert known[1:] == exchanged[1:] == (2, 14, 54)
+def check_alike(known, exchanged):
+    assert known[1:] == exchanged[1:]
     for one, other in zip(known[0], exchanged[0], strict=True):
         assert list(one) == list(other)
         assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_known_lengths_give_the_packs_of_the_iterator():
+    data = Sized([3, 4, 2, 5])
+    known, exchanged = wrap_dataset(data, range(4), CONFIG), wrap_data_iterator((data[i] for i in range(4)), CONFIG, 4)
+    assert known[1:] == (2, 14, 54)
+    check_alike(known, exchanged)
 
 
 @pytest.mark.parametrize("scheduler", ["dp_balanced", "cost_balanced"])
@@ -65,11 +70,8 @@ def test_a_blend_of_conversations_packs_by_its_index(tmp_path, scheduler):
     packing = PackingConfig(max_seqlen_per_dp_cp_rank=32, sequence_packing_scheduler=scheduler)
     known = wrap_dataset(train, positions, packing)
     exchanged = wrap_data_iterator(iter(samples), packing, len(samples))
-    assert known[1:] == exchanged[1:]
     assert known[2] == sum(int(one["original_seq_len"]) for one in samples)
-    for one, other in zip(known[0], exchanged[0], strict=True):
-        assert list(one) == list(other)
-        assert all(torch.equal(one[name], other[name]) for name in one)
+    check_alike(known, exchanged)
 
 
 def test_micro_batches_of_several_samples_are_read_in_a_row():

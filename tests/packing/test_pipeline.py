@@ -12,8 +12,7 @@ from tests.packing.items import item
 from tokenloom.errors import ConfigError
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.groups import place_in, place_of
-from tokenloom.packing.pipeline import run_pipeline
-from tokenloom.packing.planning import plan_global_batch, sums_of
+from tokenloom.packing.pipeline import plan_global_batch, run_pipeline, sums_of
 from tokenloom.packing.schedulers import make_scheduler
 
 torch = pytest.importorskip("torch")
@@ -23,16 +22,10 @@ def test_of_several_virtual_stages_the_first_iterator_is_read_that_there_is():
     config = PackingConfig(max_seqlen_per_dp_cp_rank=8, virtual_pipeline_model_parallel_size=3)
     for given in ([None, iter([item(1)]), None], [iter([item(1)]), None, iter([])]):
         iterators, count, total, squares = run_pipeline(
-            lambda: make_scheduler(config, cp_size=1, dp_size=1), place_in(None, None, None, None), given, 1, config
+            make_scheduler(config, cp_size=1, dp_size=1), place_in(None, None, None, None), given, 1, config
         )
         assert (len(iterators), count, total, squares) == (3, 1, 1, 1)
         assert ["tokens" in next(iterator) for iterator in iterators] == [True, False, True]
-
-
-def test_settings_of_the_scheduler_are_checked_in_the_pipeline():
-    config = PackingConfig(max_seqlen_per_dp_cp_rank=8, sequence_packing_scheduler="best")
-    with pytest.raises(ConfigError, match="found 'best'"):
-        run_pipeline(lambda: make_scheduler(config, cp_size=1, dp_size=1), place_of(None), iter([item(1)]), 1, config)
 
 
 def test_sums_are_exact_where_floats_are_not():

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom import ConfigError, CostBalancedScheduler, PolynomialCost
-from tokenloom.packing import PackingConfig, PrefixForest, PrefixTreeScheduler, pack_prefixes, wrap_data_iterator
+from tokenloom.packing import (
+    PackingConfig,
+    PrefixForest,
+    PrefixTreeScheduler,
+    pack_prefixes,
+    wrap_data_iterator,
+    wrap_dataset,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -171,6 +178,32 @@ def test_packs_from_an_iterator():
     assert sorted(sorted(pack.sequences.tolist()) for pack in packs) == [[0, 2, 4], [1, 3, 5]]
     with pytest.raises(ConfigError, match="`thd_max_packed_sequences` is 4"):
         PrefixTreeScheduler(32, 1, 1, max_num_seqs=4).plan_forest(PrefixForest.of([[1]]))
+
+
+class Rollouts:
+    """Sub-samples of a dataset that knows their lengths."""
+
+    def __len__(self):
+        return 6
+
+    def lengths(self, positions):
+        return np.full(len(positions), 12)
+
+    padded_lengths = lengths
+
+    def __getitem__(self, position):
+        return rollout(position, 12, 2)
+
+
+def test_packs_of_a_dataset_are_those_of_its_iterator():
+    config = PackingConfig(max_seqlen_per_dp_cp_rank=32, sequence_packing_scheduler="prefix_trees")
+    data = Rollouts()
+    exchanged, *sums = wrap_data_iterator((data[number] for number in range(6)), config, 6)
+    read, *same = wrap_dataset(data, range(6), config)
+    assert sums == same
+    for left, right in zip(exchanged, read, strict=True):
+        for name in ("sequences", "tokens", "tree_out", "term_places", "term_labels", "term_weights"):
+            assert torch.equal(getattr(left, name), getattr(right, name))
 
 
 @pytest.mark.parametrize("shape", [{}, {"cp": 2}, {"tp": 2}])

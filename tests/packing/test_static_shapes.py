@@ -18,7 +18,6 @@ from tokenloom.packing.batch import (
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.groups import Standing, place_of
 from tokenloom.packing.schedulers import wrap_data_iterator
-from tokenloom.packing.static_shapes import StaticShape, max_num_sequences
 
 torch = pytest.importorskip("torch")
 
@@ -127,7 +126,7 @@ def test_schedulers_leave_room_for_the_dummy():
     config = PackingConfig(**MAX, thd_max_packed_sequences=3)
     extends = PackingConfig(**MAX, thd_max_packed_sequences=3, thd_tail_padding_policy="extend_last")
     plain = PackingConfig(max_seqlen_per_dp_cp_rank=12, thd_max_packed_sequences=3)
-    assert [max_num_sequences(one) for one in (config, extends, plain, PackingConfig(**MAX))] == [2, 3, 3, None]
+    assert [one.max_num_seqs for one in (config, extends, plain, PackingConfig(**MAX))] == [2, 3, 3, None]
     iterator, count, *_ = wrap_data_iterator(iter([item(1)] * 5), config, 5)
     assert count == 3
     shapes = set()
@@ -153,5 +152,4 @@ def test_what_does_not_fit_its_shape_is_refused_with_the_numbers():
         ({"pad_packed_seq_alignment": "most"}, "pad_packed_seq_alignment"),
     ):
         with pytest.raises(ConfigError, match=message):
-            max_num_sequences(PackingConfig(**{**MAX, **settings}))
-    assert StaticShape.of(PackingConfig(max_seqlen_per_dp_cp_rank=12)) is None
+            _ = PackingConfig(**{**MAX, **settings}).max_num_seqs

@@ -13,7 +13,7 @@ from tokenloom.packing.batch import get_batch_on_this_rank_for_sequence_packing
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.groups import Place, Standing, place_of
 from tokenloom.packing.known_lengths import wrap_dataset
-from tokenloom.packing.planning import plan_global_batch
+from tokenloom.packing.pipeline import plan_global_batch
 from tokenloom.packing.schedulers import (
     DefaultDynamicCPScheduler,
     DpBalancedScheduler,

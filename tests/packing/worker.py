@@ -20,19 +20,19 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from tokenloom.distributed.building import do_together
 from tokenloom.errors import InputError
-from tokenloom.packing.batch import get_batch_on_this_rank_for_sequence_packing
-from tokenloom.packing.channels import measure_traffic
-from tokenloom.packing.config import PackingConfig
-from tokenloom.packing.context_parallel import SourcedPackedSeqParams
-from tokenloom.packing.exchange import (
+from tokenloom.megatron.core.datasets.data_schedule_utils import (
     broadcast_scalars,
     broadcast_tensor,
-    broadcast_to_pp_group,
     get_batch_and_global_seqlens,
     reroute_samples_to_dcp_ranks,
 )
+from tokenloom.packing.batch import get_batch_on_this_rank_for_sequence_packing
+from tokenloom.packing.channels import Channel, measure_traffic
+from tokenloom.packing.config import PackingConfig
+from tokenloom.packing.context_parallel import SourcedPackedSeqParams
 from tokenloom.packing.groups import ProcessGroups
 from tokenloom.packing.known_lengths import wrap_dataset
+from tokenloom.packing.pipeline import broadcast_to_stages
 from tokenloom.packing.schedulers import DpBalancedScheduler, scheduler_map, wrap_data_iterator
 
 
@@ -354,23 +354,23 @@ def fail_to_read_a_pack(me: Rank, run: Run) -> Any:
 
 def broadcast_large_numbers(me: Rank, run: Run) -> Any:
     groups, at = me.groups(run), run.coordinates(me.rank)
-    numbers = [2**24 + 1, 2**53 + 1, 2**63 - 1]
+    numbers = (2**24 + 1, 2**53 + 1, 2**63 - 1)
     pack = {
         "cu_seqlens": torch.tensor([0, 2**24 + 1, 2**31 - 9], dtype=torch.int32),
         "cu_seqlens_padded": torch.tensor([0, 2**24 + 8, 2**31 - 1], dtype=torch.int32),
         "max_seqlen": torch.tensor(2**31 - 1, dtype=torch.int32),
         "local_cp_size": 4,
     }
-    packs, *told = broadcast_to_pp_group(
-        [pack, pack] if run.has_tokens(at["pp"], 0) else None, *numbers, groups.pp, torch.device("cpu")
-    )
-    scalars = broadcast_scalars(numbers if at["tp"] == 0 else [0, 0, 0], groups.tp, torch.device("cpu"))
+    has_tokens = run.has_tokens(at["pp"], 0)
+    given = ([pack, pack], numbers) if has_tokens else (None, (0, 0, 0))
+    packs, told = broadcast_to_stages(*given, Channel(groups.pp), torch.device("cpu"))
+    scalars = broadcast_scalars(numbers if at["tp"] == 0 else [0, 0, 0], groups.tp, torch.device("cpu"), torch.int64)
     row = torch.full((3,), me.rank)
     broadcast_tensor(row, dist.get_process_group_ranks(groups.tp)[1], groups.tp)
     broadcast_tensor(None, 0, groups.tp)
     return (
         [{name: torch.as_tensor(value).tolist() for name, value in one.items()} for one in packs],
-        told,
+        list(told),
         scalars,
         row.tolist(),
     )
@@ -380,16 +380,13 @@ def reroute(me: Rank, run: Run) -> Any:
     """The utilities one by one, with groups in which context parallelism is outside data parallelism."""
     groups, at, data = me.groups(run), run.coordinates(me.rank), Data(run)
     mine = range(at["dp"], len(run.lengths), run.dp)
-    fetched = get_batch_and_global_seqlens((data[position] for position in mine), len(mine), groups.dp)
+    batch, pairs, mine, offsets, _ = get_batch_and_global_seqlens((data[i] for i in mine), len(mine), groups.dp)
     rank = groups.dp_cp.rank()
-    ids = [number for number, _ in fetched.global_id_seqlens]
+    ids = [number for number, _ in pairs]
     everywhere = [[ids[: rank + 1] for rank in range(run.dp * run.cp)]]  # rank r works on the first r + 1
-    samples = reroute_samples_to_dcp_ranks(
-        fetched.batch, fetched.global_ids_this_rank, fetched.global_id_seqlens, everywhere, fetched.offsets, groups.dp,
-        groups.dp_cp, original_seqlens=fetched.original_seqlens,
-    )  # fmt: skip
+    samples = reroute_samples_to_dcp_ranks(batch, mine, pairs, everywhere, offsets, groups.dp, groups.tp, groups.dp_cp)
     assert all(one["dataset_id"] == run.positions_by_id[number] % 3 for number, one in samples.items())
-    return rank, fetched.global_id_seqlens, {number: one["tokens"].tolist() for number, one in samples.items()}
+    return rank, pairs, {number: one["tokens"].tolist() for number, one in samples.items()}
 
 
 def use_world_groups(me: Rank, run: Run) -> Any:

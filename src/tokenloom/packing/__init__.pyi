@@ -9,13 +9,6 @@ from .context_parallel import SourcedPackedSeqParams as SourcedPackedSeqParams
 from .context_parallel import context_parallel_indices as context_parallel_indices
 from .cost import PolynomialCost as PolynomialCost
 from .dynamic import DefaultDynamicCPScheduler as DefaultDynamicCPScheduler
-from .exchange import GlobalBatch as GlobalBatch
-from .exchange import broadcast_scalars as broadcast_scalars
-from .exchange import broadcast_tensor as broadcast_tensor
-from .exchange import broadcast_to_pp_group as broadcast_to_pp_group
-from .exchange import create_data_iterator as create_data_iterator
-from .exchange import get_batch_and_global_seqlens as get_batch_and_global_seqlens
-from .exchange import reroute_samples_to_dcp_ranks as reroute_samples_to_dcp_ranks
 from .groups import ProcessGroups as ProcessGroups
 from .hybrid import HybridCostBalancedScheduler as HybridCostBalancedScheduler
 from .known_lengths import SizedDataset as SizedDataset

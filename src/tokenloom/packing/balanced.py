@@ -9,8 +9,7 @@ import numpy as np
 from tokenloom import kernels
 from tokenloom.errors import ConfigError
 from tokenloom.packing.base import BasePackingScheduler
-from tokenloom.packing.bounds import least_slowest_cost
-from tokenloom.packing.cost import CostModel, Float64s
+from tokenloom.packing.cost import CostModel, Float64s, least_slowest_cost
 from tokenloom.packing.plan import Int64s, PackPlan, stable_order, uniform_plan
 
 GOOD_ENOUGH = 1.05

@@ -10,17 +10,10 @@ from numpy.typing import ArrayLike
 
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
-from tokenloom.packing.config import PackingSettings
 from tokenloom.packing.cost import CostModel, PolynomialCost
 from tokenloom.packing.groups import place_in
 from tokenloom.packing.pipeline import run_pipeline
 from tokenloom.packing.plan import Int64s, PackPlan, plan_from_groups
-
-SAMPLE_KEYS = ("tokens", "labels", "loss_mask", "position_ids", "original_seq_len", "padded_seq_len")
-"""What a sub-sample must hold to be exchanged and packed."""
-
-MAX_TOKENS = 2**61
-"""Most tokens of a global batch, and of all ranks together; sums of two still fit int64."""
 
 
 class BasePackingScheduler:
@@ -71,24 +64,18 @@ class BasePackingScheduler:
         *,
         cost_model: CostModel | None = None,
     ) -> None:
-        self.max_seqlen_per_dp_cp_rank: int = checked_integer(
-            "max_seqlen_per_dp_cp_rank", max_seqlen_per_dp_cp_rank, at_least=1
-        )
-        self.cp_size: int = checked_integer("cp_size", cp_size, at_least=1)
-        self.dp_size: int = checked_integer("dp_size", dp_size, at_least=1)
-        self.microbatch_group_size_per_vp_stage = microbatch_group_size_per_vp_stage
-        self.max_num_seqs = max_num_seqs
-        if max_num_seqs is not None:
-            self.max_num_seqs = checked_integer("max_num_seqs", max_num_seqs, at_least=1)
+        def positive(name: str, value: int | None) -> int:
+            return checked_integer(name, value, at_least=1, below=2**31)
+
+        # A pack has fewer than 2**31 tokens, since boundaries are 32-bit integers; so sums of lengths fit 64 bits.
+        self.max_seqlen_per_dp_cp_rank: int = positive("max_seqlen_per_dp_cp_rank", max_seqlen_per_dp_cp_rank)
+        self.cp_size: int = positive("cp_size", cp_size)
+        self.dp_size: int = positive("dp_size", dp_size)
+        group = microbatch_group_size_per_vp_stage
+        self.microbatch_group_size_per_vp_stage = group
+        self.microbatch_multiple: int = 1 if group is None else positive("microbatch_group_size_per_vp_stage", group)
+        self.max_num_seqs: int | None = None if max_num_seqs is None else positive("max_num_seqs", max_num_seqs)
         self.cost_model: CostModel = PolynomialCost() if cost_model is None else cost_model
-        self.microbatch_multiple: int = 1
-        if microbatch_group_size_per_vp_stage is not None:
-            self.microbatch_multiple = checked_integer(
-                "microbatch_group_size_per_vp_stage", microbatch_group_size_per_vp_stage, at_least=1
-            )
-        if self.max_seqlen_per_dp_cp_rank * self.num_ranks * self.microbatch_multiple > MAX_TOKENS:
-            message = f"{self.num_ranks} ranks of {self.max_seqlen_per_dp_cp_rank} tokens exceed 2**61 tokens"
-            raise ConfigError(message)
 
     @property
     def num_ranks(self) -> int:
@@ -102,7 +89,7 @@ class BasePackingScheduler:
 
     def get_required_sample_keys(self) -> list[str]:
         """Returns what a sub-sample must hold to be exchanged and packed."""
-        return list(SAMPLE_KEYS)
+        return ["tokens", "labels", "loss_mask", "position_ids", "original_seq_len", "padded_seq_len"]
 
     def plan(self, lengths: ArrayLike) -> PackPlan:
         """Returns the plan of a global batch.
@@ -115,7 +102,7 @@ class BasePackingScheduler:
         """
         if getattr(self.get_groups_and_subsamples, "__func__", None) is _GROUPS_OF_PLAN:
             return self._plan(self.checked_lengths(lengths))
-        counted: list[int] = self._positive_lengths(lengths).tolist()
+        counted: list[int] = _positive(lengths).tolist()
         groups = self.get_groups_and_subsamples(list(enumerate(counted)))
         cp_size = None if self.is_dynamic_cp else self.cp_size
         plan = plan_from_groups(groups, num_subsamples=len(counted), num_ranks=self.num_ranks, cp_size=cp_size)
@@ -146,7 +133,7 @@ class BasePackingScheduler:
         pp_group: Any,
         dp_cp_group: Any,
         dev: Any,
-        config: PackingSettings,
+        config: object,
     ) -> tuple[Any, int, float, float]:
         """Returns what `wrap_data_iterator` returns, of a global batch that this scheduler plans. Collective.
 
@@ -171,7 +158,7 @@ class BasePackingScheduler:
             dev: the device of the packs.
         """
         place = place_in(dp_group, tp_group, pp_group, dp_cp_group, dev)
-        return run_pipeline(lambda: self, place, data_iterator, num_microbatches, config)
+        return run_pipeline(self, place, data_iterator, num_microbatches, config)
 
     def _plan(self, lengths: Int64s) -> PackPlan:
         """Returns the plan of checked lengths."""
@@ -180,42 +167,29 @@ class BasePackingScheduler:
 
     def checked_lengths(self, lengths: ArrayLike) -> Int64s:
         """Returns lengths as int64[num_subsamples], if each alone can be planned."""
-        checked = self._positive_lengths(lengths)
+        checked = _positive(lengths)
         longest = int(checked.argmax())
         if checked[longest] > self.max_tokens:
-            raise self._too_long(longest, int(checked[longest]))
-        # Halves are added up apart, so that the sum cannot overflow.
-        if (int((checked >> 31).sum()) << 31) + int((checked & (2**31 - 1)).sum()) > MAX_TOKENS:
-            message = f"{len(checked)} sub-samples have more than 2**61 tokens"
-            raise ConfigError(message)
+            message = f"sub-sample {longest} has {int(checked[longest])} tokens, but a pack holds {self.max_tokens}"
+            hint = "shorten it, raise `max_seqlen_per_dp_cp_rank`, or plan with `hybrid_cost_balanced`"
+            raise ConfigError(message, hint=hint)
         return checked
 
-    def _positive_lengths(self, lengths: ArrayLike) -> Int64s:
-        found = np.asarray(lengths)
-        if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
-            message = (
-                f"expected the lengths of sub-samples as integers in one dimension, found {found.dtype}{found.shape}"
-            )
-            raise ConfigError(message)
-        if not len(found):
-            message = "expected at least one sub-sample in the global batch, found none"
-            raise ConfigError(message)
-        shortest, longest = int(found.argmin()), int(found.argmax())
-        if found[shortest] < 1:
-            message = f"sub-sample {shortest} has {int(found[shortest])} tokens, expected at least 1"
-            raise ConfigError(message, hint="leave it out of the global batch")
-        if found[longest] > np.iinfo(np.int64).max:
-            raise self._too_long(longest, int(found[longest]))
-        return np.ascontiguousarray(found, dtype=np.int64)
 
-    def _too_long(self, number: int, length: int) -> ConfigError:
-        hint = "shorten it, raise `max_seqlen_per_dp_cp_rank`, or plan with `hybrid_cost_balanced`"
-        return ConfigError(f"sub-sample {number} has {length} tokens, {self._limit()}", hint=hint)
-
-    def _limit(self) -> str:
-        """Returns the words that say how long a sub-sample may be."""
-        ranks = f"{self.cp_size} ranks of {self.max_seqlen_per_dp_cp_rank}"
-        return f"but a pack holds {self.max_tokens} ({ranks})"
+def _positive(lengths: ArrayLike) -> Int64s:
+    found = np.asarray(lengths)
+    if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
+        message = f"expected the lengths of sub-samples as integers in one dimension, found {found.dtype}{found.shape}"
+        raise ConfigError(message)
+    if not len(found):
+        message = "expected at least one sub-sample in the global batch, found none"
+        raise ConfigError(message)
+    checked = np.ascontiguousarray(found, dtype=np.int64)
+    shortest = int(checked.argmin())
+    if checked[shortest] < 1:
+        message = f"sub-sample {shortest} has {int(checked[shortest])} tokens, expected at least 1"
+        raise ConfigError(message, hint="leave it out of the global batch")
+    return checked
 
 
 _GROUPS_OF_PLAN = BasePackingScheduler.get_groups_and_subsamples

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tokenloom.distributed.meeting import Attempt
 from tokenloom.errors import BuildError, ConfigError, InputError
 from tokenloom.optional import require
-from tokenloom.packing.context_parallel import (
-    PackedSeqParams,
-    SourcedPackedSeqParams,
-    context_parallel_indices,
-    contiguous_indices,
-)
+from tokenloom.packing.config import PackingConfig
+from tokenloom.packing.context_parallel import PackedSeqParams, cut_for_rank
 from tokenloom.packing.groups import Place, place_of
-from tokenloom.packing.static_shapes import CONTIGUOUS, ZIGZAG, StaticShape, partition_mode
 from tokenloom.packing.subsamples import DTYPES, from_bytes, num_bytes, to_bytes
 
 Pack = dict[str, Any]
@@ -31,6 +25,7 @@ METADATA = ("cu_seqlens", "cu_seqlens_padded", "max_seqlen", "local_cp_size")
 """What every stage of a pipeline has of a pack."""
 
 _INT32_MAX = 2**31 - 1
+_PLAIN = PackingConfig(max_seqlen_per_dp_cp_rank=_INT32_MAX)
 
 Batch = tuple[Any, Any, Any, None, Any, PackedSeqParams, Any]
 
@@ -43,7 +38,7 @@ def build_packed_microbatches(
     Padding has token, label, position and loss mask 0.
 
     Args:
-        grouped_samples: the sub-samples of each microbatch, as `get_batch_and_global_seqlens` returns them.
+        grouped_samples: the sub-samples of each microbatch: tensors by name, `original_seq_len` and `padded_seq_len`.
         dev: the device of the packs.
         cp_sizes: the ranks that share each pack, where that differs between packs.
 
@@ -55,6 +50,7 @@ def build_packed_microbatches(
     Raises:
         ConfigError: a microbatch has no sub-sample, or more tokens than 32 bits count.
     """
+    torch = require("torch", extra="torch")
     packs = []
     for number, samples in enumerate(grouped_samples):
         if not samples:
@@ -62,31 +58,17 @@ def build_packed_microbatches(
             raise ConfigError(message)
         lengths = [int(sample["original_seq_len"]) for sample in samples]
         padded = [int(sample["padded_seq_len"]) for sample in samples]
-        metadata = pack_metadata(lengths, padded, dev, cp_size=None if cp_sizes is None else cp_sizes[number])
-        packs.append(_concatenate(samples, lengths, padded, dev) | metadata | _sources_of(samples, dev))
+        pack = pack_metadata(lengths, padded, dev, cp_size=None if cp_sizes is None else cp_sizes[number])
+        gaps = [longer - length for length, longer in zip(lengths, padded, strict=True)]
+        for name, dtype in DTYPES.items():
+            filler = torch.zeros(max(gaps), dtype=getattr(torch, dtype), device=dev)
+            rows = [sample[name][:length].to(dev) for sample, length in zip(samples, lengths, strict=True)]
+            pack[name] = torch.cat([part for row, gap in zip(rows, gaps, strict=True) for part in (row, filler[:gap])])
+        if any("dataset_id" in sample for sample in samples):
+            sources = [int(sample.get("dataset_id", -1)) for sample in samples]
+            pack["dataset_ids"] = torch.tensor(sources, dtype=torch.int64, device=dev)
+        packs.append(pack)
     return packs
-
-
-def _sources_of(samples: Sequence[Mapping[str, Any]], dev: Any) -> Pack:
-    """Returns the number of the dataset of each sub-sample, if any says one."""
-    if not any("dataset_id" in sample for sample in samples):
-        return {}
-    torch = require("torch", extra="torch")
-    numbers = [int(sample.get("dataset_id", -1)) for sample in samples]
-    return {"dataset_ids": torch.tensor(numbers, dtype=torch.int64, device=dev)}
-
-
-def _concatenate(samples: Sequence[Mapping[str, Any]], lengths: list[int], padded: list[int], dev: Any) -> Pack:
-    torch = require("torch", extra="torch")
-    most = max(longer - length for length, longer in zip(lengths, padded, strict=True))
-    pack = {}
-    for name, dtype in DTYPES.items():
-        filler = torch.zeros(most, dtype=getattr(torch, dtype), device=dev)
-        parts = []
-        for sample, length, longer in zip(samples, lengths, padded, strict=True):
-            parts += [sample[name][:length].to(dev), filler[: longer - length]]
-        pack[name] = torch.cat(parts)
-    return pack
 
 
 def pack_metadata(lengths: Sequence[int], padded: Sequence[int], dev: Any, *, cp_size: int | None = None) -> Pack:
@@ -107,19 +89,41 @@ def pack_metadata(lengths: Sequence[int], padded: Sequence[int], dev: Any, *, cp
     return metadata if cp_size is None else metadata | {"local_cp_size": cp_size}
 
 
-def padding_mask_of(cu_seqlens: Any, cu_seqlens_padded: Any) -> Any:
-    """Returns bool[T], True at padding, from the boundaries of a pack without and with it.
+def encode_metadata(packs: Iterable[Mapping[str, Any]]) -> list[int]:
+    """Returns all but the tensors of `DTYPES` as integers, which `decode_metadata` takes."""
+    integers: list[int] = []
+    for pack in packs:
+        sources = pack["dataset_ids"].tolist() if "dataset_ids" in pack else []
+        sizes = (len(pack["cu_seqlens"]), len(sources), int(pack["max_seqlen"]), int(pack.get("local_cp_size", 0)))
+        integers += [*sizes, *pack["cu_seqlens"].tolist(), *pack["cu_seqlens_padded"].tolist(), *sources]
+    return integers
 
-    Raises:
-        InputError: the boundaries do not fit each other.
-    """
+
+def decode_metadata(integers: Sequence[int], dev: Any) -> list[Pack]:
+    """Returns packs without the tensors of `DTYPES`."""
     torch = require("torch", extra="torch")
-    lengths, padded = cu_seqlens.diff(), cu_seqlens_padded.diff()
-    if lengths.shape != padded.shape or bool((lengths > padded).any()) or bool((lengths < 0).any()):
-        message = f"boundaries {cu_seqlens_padded.tolist()} do not hold sequences bounded by {cu_seqlens.tolist()}"
-        raise InputError(message)
-    index = torch.arange(int(cu_seqlens_padded[-1]), device=padded.device)
-    return index >= torch.repeat_interleave(cu_seqlens_padded[:-1] + lengths, padded)
+    packs: list[Pack] = []
+    start = 0
+    while start < len(integers):
+        count, num_sources, max_seqlen, cp_size = integers[start : start + 4]
+        first, second = start + 4 + count, start + 4 + 2 * count
+        pack = {
+            "cu_seqlens": torch.tensor(integers[start + 4 : first], dtype=torch.int32, device=dev),
+            "cu_seqlens_padded": torch.tensor(integers[first:second], dtype=torch.int32, device=dev),
+            "max_seqlen": torch.tensor(max_seqlen, dtype=torch.int32, device=dev),
+        }
+        start = second + num_sources
+        if cp_size:
+            pack["local_cp_size"] = cp_size
+        if num_sources:
+            pack["dataset_ids"] = torch.tensor(integers[second:start], dtype=torch.int64, device=dev)
+        packs.append(pack)
+    return packs
+
+
+def metadata_of(pack: Mapping[str, Any], *more: str) -> Pack:
+    """Returns what every stage of a pipeline has of a pack, and more, where the pack has it."""
+    return {name: pack[name] for name in (*METADATA, *more) if name in pack}
 
 
 def get_batch_on_this_rank_for_sequence_packing(
@@ -172,47 +176,67 @@ def batch_in(
 
     With `tells_gaps`, boundaries without padding are told of all packs, not only of those that are filled up.
     """
+    torch = require("torch", extra="torch")
     names = _names_needed(place, vpp_size, vp_stage, mtp=mtp)
-    shape = StaticShape.of(config)
-    layout = _Layout(shape, partition_mode(config) == ZIGZAG, tells_gaps or shape is not None)
+    settings = _PLAIN
+    if config is not None:
+        has_shape = getattr(config, "pad_packed_seq_alignment", None) is not None
+        settings = PackingConfig.of(config, **({} if has_shape else {"max_seqlen_per_dp_cp_rank": _INT32_MAX}))
+
+    def cut(pack: Pack) -> tuple[Any, Any, PackedSeqParams]:
+        size = int(pack.get("local_cp_size", 0))
+        cp_size, cp_rank = (size, place.rank_among(size)) if size else (place.cp.size, place.cp.rank)
+        group = place.cp_of_size.get(size) if size and place.cp_of_size is not None else None
+        return cut_for_rank(pack, settings, cp_size=cp_size, cp_rank=cp_rank, cp_group=group, tells_gaps=tells_gaps)
+
+    def take() -> tuple[Pack, Any, PackedSeqParams]:
+        pack = _next_pack(place, data_iterator, names)
+        indices, mask, params = cut(pack)
+        num_tokens = int(params.cu_seqlens_q_padded[-1])
+        for name in names:
+            filled = torch.nn.functional.pad(pack[name], (0, num_tokens - len(pack[name])))
+            pack[name] = filled[indices].masked_fill_(mask, 0)
+        return pack, mask, params
+
     if place.tp.rank == 0:
-        attempt = Attempt(lambda: _local_part(place, data_iterator, names, layout))
-        _send_over_tp(place, attempt.result, names)
+        attempt = Attempt(take)
+        if place.tp.size > 1:
+            packs = [] if attempt.result is None else [attempt.result[0]]
+            place.tp.broadcast_integers(encode_metadata(packs), 0, "metadata over TP")
+            if names and packs:
+                place.tp.broadcast(to_bytes(packs, names), 0, "tokens over TP")
         if attempt.error is not None:
             raise attempt.error
         assert attempt.result is not None
-        part = attempt.result
+        part, mask, params = attempt.result
     else:
         refuse_iterator(place, data_iterator)
-        part = _receive_over_tp(place, names, layout)
-    rows = {name: part.tensors[name].view(1, -1) if name in names else None for name in DTYPES}
-    mask = part.cut.padding_mask.view(1, -1)
-    params = _params(place, part, layout, with_sources=bool(names))
-    return rows["tokens"], rows["labels"], rows["loss_mask"], None, rows["position_ids"], params, mask
+        integers = place.tp.broadcast_integers(None, 0, "metadata over TP")
+        if not integers:
+            message = f"rank {place.tp.global_ranks[0]}, which reads for this tensor-parallel group, failed"
+            raise BuildError(message, hint="look at the log of that rank")
+        indices, mask, params = cut(*decode_metadata(integers, place.device))
+        part = {}
+        if names:
+            data = torch.empty(num_bytes([len(indices)], names), dtype=torch.uint8)
+            received = place.tp.broadcast(data, 0, "tokens over TP").to(place.device)
+            (part,) = from_bytes(received, [len(indices)], names)
+    tokens, labels, position_ids, loss_mask = (part[name].view(1, -1) if name in names else None for name in DTYPES)
+    return tokens, labels, loss_mask, None, position_ids, params, mask.view(1, -1)
 
 
-def _params(place: Place, part: _Part, layout: _Layout, *, with_sources: bool) -> PackedSeqParams:
-    cut, size = part.cut, part.local_cp_size
-    boundaries = ("cu_seqlens_q", "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded")
-    settings: dict[str, Any] = {
-        "qkv_format": "thd",
-        **dict.fromkeys(boundaries, cut.cu_seqlens_padded),
-        "max_seqlen_q": cut.max_seqlen,
-        "max_seqlen_kv": cut.max_seqlen,
-        "local_cp_size": size or None,
-        "cp_group": place.cp_of_size.get(size) if size and place.cp_of_size is not None else None,
-        "cp_partition_mode": ZIGZAG if layout.zigzag else CONTIGUOUS,
-    }
-    if layout.tells_gaps:
-        settings |= dict.fromkeys(boundaries[:2], cut.cu_seqlens) | {"pad_between_seqs": True}
-    if layout.shape is not None and layout.shape.num_sequences is None:
-        settings["total_tokens"] = len(cut.padding_mask)
-    if part.dataset_ids is None or not with_sources:
-        return PackedSeqParams(**settings)
-    torch = require("torch", extra="torch")
-    missing = len(cut.cu_seqlens_padded) - 1 - len(part.dataset_ids)
-    filled = torch.nn.functional.pad(part.dataset_ids, (0, missing), value=-1)
-    return SourcedPackedSeqParams(**settings, dataset_ids=filled)
+def _next_pack(place: Place, data_iterator: Iterator[Pack] | None, names: Sequence[str]) -> Pack:
+    """Returns what this stage of the pipeline needs of the next pack, on its device."""
+    if data_iterator is None:
+        message = "expected a data iterator on rank 0 of a tensor-parallel group, found None"
+        raise ConfigError(message, hint="pass what `wrap_data_iterator` returned on this rank")
+    pack = next(data_iterator)
+    missing = [name for name in (*names, *METADATA[:3]) if pack.get(name) is None]
+    if missing:
+        message = f"{', '.join(f'`{name}`' for name in missing)} missing in a pack for this stage of the pipeline"
+        raise InputError(message, hint="iterate over packs of `wrap_data_iterator`, one iterator per virtual stage")
+    needed = metadata_of(pack, *names, *(["dataset_ids"] if names else []))
+    return {name: value.to(place.device) if hasattr(value, "to") else value for name, value in needed.items()}
 
 
 def refuse_iterator(place: Place, data_iterator: Any) -> None:
@@ -235,143 +259,3 @@ def _names_needed(place: Place, vpp_size: int | None, vp_stage: int | None, *, m
     is_last = place.pp.rank == place.pp.size - 1 and vp_stage == stages - 1
     needed = {"tokens": is_first, "position_ids": is_first, "labels": is_last, "loss_mask": is_last}
     return [name for name in DTYPES if needed[name] or mtp]
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """What a run makes of all its packs: the shape that they are filled up to, how ranks share them, and whether
-    attention is told of padding between sequences."""
-
-    shape: StaticShape | None
-    zigzag: bool
-    tells_gaps: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cut:
-    """Which tokens of a pack, filled up to its shape, one context-parallel rank has."""
-
-    indices: Any
-    padding_mask: Any
-    """Of these tokens."""
-    cu_seqlens: Any
-    cu_seqlens_padded: Any
-    max_seqlen: int
-    num_tokens: int
-    """Of the whole pack."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """What one context-parallel rank has of a pack."""
-
-    tensors: Mapping[str, Any]
-    cut: _Cut
-    cu_seqlens: Any
-    cu_seqlens_padded: Any
-    max_seqlen: int
-    local_cp_size: int
-    """0 where all packs have the same."""
-    dataset_ids: Any = None
-
-
-def _local_part(place: Place, data_iterator: Iterator[Pack] | None, names: Sequence[str], layout: _Layout) -> _Part:
-    """Takes the next pack and cuts this rank's part out of it."""
-    torch = require("torch", extra="torch")
-    if data_iterator is None:
-        message = "expected a data iterator on rank 0 of a tensor-parallel group, found None"
-        raise ConfigError(message, hint="pass what `wrap_data_iterator` returned on this rank")
-    pack = next(data_iterator)
-    missing = [name for name in (*names, *METADATA[:3]) if pack.get(name) is None]
-    if missing:
-        message = f"{', '.join(f'`{name}`' for name in missing)} missing in a pack for this stage of the pipeline"
-        raise InputError(message, hint="iterate over packs of `wrap_data_iterator`, one iterator per virtual stage")
-    device = place.device
-    cu_seqlens, cu_seqlens_padded = (pack[name].to(device) for name in ("cu_seqlens", "cu_seqlens_padded"))
-    local_cp_size, max_seqlen = int(pack.get("local_cp_size", 0)), int(pack["max_seqlen"])
-    cut = _cut(place, layout, cu_seqlens, cu_seqlens_padded, max_seqlen, local_cp_size)
-
-    def own_part(tensor: Any) -> Any:
-        filled = torch.nn.functional.pad(tensor.to(device), (0, cut.num_tokens - len(tensor)))
-        return filled[cut.indices].masked_fill_(cut.padding_mask, 0)
-
-    return _Part(
-        tensors={name: own_part(pack[name]) for name in names},
-        cut=cut,
-        cu_seqlens=cu_seqlens,
-        cu_seqlens_padded=cu_seqlens_padded,
-        max_seqlen=max_seqlen,
-        local_cp_size=local_cp_size,
-        dataset_ids=pack["dataset_ids"].to(device) if "dataset_ids" in pack else None,
-    )
-
-
-def _cut(
-    place: Place, layout: _Layout, cu_seqlens: Any, cu_seqlens_padded: Any, max_seqlen: int, local_cp_size: int
-) -> _Cut:
-    """Fills a pack up to its shape, and says which of its tokens this rank has; on all tensor-parallel ranks alike."""
-    torch = require("torch", extra="torch")
-    cp_size, cp_rank = place.cp.size, place.cp.rank
-    if local_cp_size:
-        cp_size, cp_rank = local_cp_size, place.rank_among(local_cp_size)
-    mask = padding_mask_of(cu_seqlens, cu_seqlens_padded)
-    num_tokens, bounds = len(mask), cu_seqlens_padded
-    if layout.shape is not None:
-        filled = layout.shape.fill(cu_seqlens, cu_seqlens_padded, max_seqlen, cp_size=cp_size, zigzag=layout.zigzag)
-        mask = torch.nn.functional.pad(mask, (0, filled.num_tokens - num_tokens), value=True)
-        cu_seqlens, cu_seqlens_padded, max_seqlen = filled.cu_seqlens, filled.cu_seqlens_padded, filled.max_seqlen
-        num_tokens, bounds = filled.num_tokens, cu_seqlens_padded[: filled.num_sequences + 1]
-    if layout.zigzag:
-        indices = context_parallel_indices(bounds, cp_size=cp_size, cp_rank=cp_rank)
-    else:
-        indices = contiguous_indices(num_tokens, cp_size=cp_size, cp_rank=cp_rank, device=mask.device)
-    return _Cut(
-        indices=indices,
-        padding_mask=mask[indices],
-        cu_seqlens=cu_seqlens,
-        cu_seqlens_padded=cu_seqlens_padded,
-        max_seqlen=max_seqlen,
-        num_tokens=num_tokens,
-    )
-
-
-def _send_over_tp(place: Place, part: _Part | None, names: Sequence[str]) -> None:
-    """Sends the part to the other ranks of the tensor-parallel group, or word that there is none."""
-    if place.tp.size == 1:
-        return
-    if part is None:
-        place.tp.broadcast_integers([], 0, "metadata over TP")
-        return
-    boundaries = [*part.cu_seqlens.tolist(), *part.cu_seqlens_padded.tolist()]
-    sources = [] if part.dataset_ids is None else part.dataset_ids.tolist()
-    integers = [part.max_seqlen, part.local_cp_size, len(sources), *boundaries, *sources]
-    place.tp.broadcast_integers(integers, 0, "metadata over TP")
-    if names:
-        place.tp.broadcast(to_bytes([part.tensors], names), 0, "tokens over TP")
-
-
-def _receive_over_tp(place: Place, names: Sequence[str], layout: _Layout) -> _Part:
-    torch = require("torch", extra="torch")
-    integers = place.tp.broadcast_integers(None, 0, "metadata over TP")
-    if not integers:
-        message = f"rank {place.tp.global_ranks[0]}, which reads for this tensor-parallel group, failed"
-        raise BuildError(message, hint="look at the log of that rank")
-    max_seqlen, local_cp_size, num_sources, *numbers = integers
-    stop = len(numbers) - num_sources
-    both = torch.tensor(numbers[:stop], dtype=torch.int32, device=place.device).view(2, -1)
-    sources = torch.tensor(numbers[stop:], dtype=torch.int64, device=place.device) if num_sources else None
-    cut = _cut(place, layout, both[0], both[1], max_seqlen, local_cp_size)
-    tensors: Mapping[str, Any] = {}
-    if names:
-        data = torch.empty(num_bytes([len(cut.indices)], names), dtype=torch.uint8)
-        received = place.tp.broadcast(data, 0, "tokens over TP").to(place.device)
-        (tensors,) = from_bytes(received, [len(cut.indices)], names)
-    return _Part(
-        tensors=tensors,
-        cut=cut,
-        cu_seqlens=both[0],
-        cu_seqlens_padded=both[1],
-        max_seqlen=max_seqlen,
-        local_cp_size=local_cp_size,
-        dataset_ids=sources,
-    )

@@ -13,16 +13,13 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenloom.distributed.meeting import ConnectionLostError
 from tokenloom.distributed.ranks import name_ranks
 from tokenloom.optional import require
-
-Int64s = NDArray[np.int64]
+from tokenloom.packing.plan import Int64s
 
 _BREAK_TAG = 7_410_003  # nobody sends it
-
 
 _sent: Counter[str] = Counter()
 """Bytes that this process sent to other ranks, by purpose."""

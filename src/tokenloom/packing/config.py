@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, fields
+from typing import Any
 
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
 from tokenloom.packing.cost import CostModel
-from tokenloom.packing.static_shapes import StaticShape, partition_mode
 from tokenloom.setting_types import check_types
 
-
-class PackingSettings(Protocol):
-    """What is asked of a configuration; `PackingConfig` has it, and so has Megatron's `TransformerConfig`.
-
-    `sequence_parallel`, `pipeline_model_parallel_layout`, `packing_cost_model`, and the settings of
-    `default_dynamic_cp`, of static shapes and of context parallelism may be missing: then they are as by default in
-    `PackingConfig`.
-    """
-
-    @property
-    def max_seqlen_per_dp_cp_rank(self) -> int:
-        """The most tokens of a pack that one rank holds."""
-
-    @property
-    def sequence_packing_scheduler(self) -> str:
-        """A name in `scheduler_map`."""
-
-    @property
-    def virtual_pipeline_model_parallel_size(self) -> int | None:
-        """Virtual stages per rank; None without."""
-
-    @property
-    def microbatch_group_size_per_vp_stage(self) -> int | None:
-        """Microbatches in a row on one virtual stage: their number becomes a multiple of this."""
+ZIGZAG = "zigzag"
+CONTIGUOUS = "contiguous"
+APPEND_DUMMY_SEQ = "append_dummy_seq"
+EXTEND_LAST = "extend_last"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +52,7 @@ class PackingConfig:
     pad_packed_seq_alignment: int | str | None = None
     thd_tail_padding_policy: str | None = None
     thd_max_packed_sequences: int | None = None
-    cp_partition_mode: str = "zigzag"
+    cp_partition_mode: str = ZIGZAG
     packing_cost_model: CostModel | None = None
 
     def __post_init__(self) -> None:
@@ -84,33 +63,65 @@ class PackingConfig:
             "microbatch_group_size_per_vp_stage",
             "min_dynamic_context_parallel_size",
             "thd_max_packed_sequences",
+            "pad_packed_seq_alignment",
         ):
-            value = getattr(self, name)
-            if value is not None:
-                checked_integer(name, value, at_least=1)
-        StaticShape.of(self)
-        partition_mode(self)
-        cost_model_of(self)
+            if (value := getattr(self, name)) not in (None, "max"):
+                object.__setattr__(self, name, checked_integer(name, value, at_least=1))
+        alignment, limit = self.pad_packed_seq_alignment, self.max_seqlen_per_dp_cp_rank
+        if isinstance(alignment, int) and alignment > limit:
+            message = f"expected pad_packed_seq_alignment up to {limit}, found {alignment}"
+            raise ConfigError(message, hint="a rank holds at most `max_seqlen_per_dp_cp_rank` tokens")
+        for name, known in (
+            ("thd_tail_padding_policy", (APPEND_DUMMY_SEQ, EXTEND_LAST)),
+            ("cp_partition_mode", (ZIGZAG, CONTIGUOUS)),
+        ):
+            if (found := getattr(self, name)) not in (*known, None):
+                message = f"expected {known[0]!r} or {known[1]!r} as {name}, found {found!r}"
+                raise ConfigError(message)
+        model = self.packing_cost_model
+        if model is not None and not callable(getattr(model, "cost", None)):
+            message = f"expected a cost model as packing_cost_model, found {model!r}"
+            raise ConfigError(message, hint="such as `tokenloom.PolynomialCost(linear=24576, quadratic=1)`")
 
+    @classmethod
+    def of(cls, config: object, **defaults: Any) -> PackingConfig:
+        """Returns the settings of a configuration that has some of them as attributes, such as Megatron's.
 
-def cost_model_of(config: object) -> CostModel | None:
-    """Returns what sub-samples cost, where the configuration says so."""
-    model: CostModel | None = getattr(config, "packing_cost_model", None)
-    if model is not None and not callable(getattr(model, "cost", None)):
-        message = f"expected a cost model as packing_cost_model, found {model!r}"
-        raise ConfigError(message, hint="such as `tokenloom.PolynomialCost(linear=24576, quadratic=1)`")
-    return model
+        What is missing or None there is as in `defaults`, else as by default. Packs for CUDA graphs, which
+        `cuda_graph_impl` of Megatron asks for, are filled up to the most tokens.
+        """
+        if isinstance(config, cls):
+            return config
+        found = {field.name: getattr(config, field.name, None) for field in fields(cls)}
+        given = defaults | {name: value for name, value in found.items() if value is not None}
+        if "pad_packed_seq_alignment" in given and getattr(config, "cuda_graph_impl", None) not in (None, "none"):
+            given["pad_packed_seq_alignment"] = "max"
+        return cls(**{"max_seqlen_per_dp_cp_rank": None, **given})
 
+    @property
+    def has_virtual_stages(self) -> bool:
+        """Whether ranks have several stages of the pipeline, or a list of one."""
+        return self.virtual_pipeline_model_parallel_size is not None
 
-def stages_with_tokens(config: PackingSettings, *, pp_rank: int, pp_size: int) -> list[bool]:
-    """Returns, by virtual stage of a rank, whether it needs the tokens of packs: first, last, and those with MTP."""
-    stages = config.virtual_pipeline_model_parallel_size or 1
-    needs = [False] * stages
-    needs[0] |= pp_rank == 0
-    needs[-1] |= pp_rank == pp_size - 1
-    layout = getattr(config, "pipeline_model_parallel_layout", None)
-    if layout is not None:
-        rows = getattr(layout, "layout", layout)
-        for stage in range(stages):
-            needs[stage] |= any(getattr(layer, "name", layer) == "mtp" for layer in rows[pp_rank][stage])
-    return needs
+    @property
+    def max_num_seqs(self) -> int | None:
+        """The most sub-samples of a pack: its sequences, less one where packs get a dummy sequence; None for any."""
+        most = self.thd_max_packed_sequences
+        if most is None or self.pad_packed_seq_alignment is None or self.thd_tail_padding_policy == EXTEND_LAST:
+            return most
+        if most == 1:
+            message = "expected thd_max_packed_sequences of at least 2, found 1"
+            raise ConfigError(message, hint="it includes that dummy sequence which fills a pack up")
+        return most - 1
+
+    def stages_with_tokens(self, *, pp_rank: int, pp_size: int) -> list[bool]:
+        """Returns, by virtual stage of a rank, whether it needs the tokens of packs: first, last, those with MTP."""
+        stages = self.virtual_pipeline_model_parallel_size or 1
+        needs = [False] * stages
+        needs[0] |= pp_rank == 0
+        needs[-1] |= pp_rank == pp_size - 1
+        if (layout := self.pipeline_model_parallel_layout) is not None:
+            rows = getattr(layout, "layout", layout)
+            for stage in range(stages):
+                needs[stage] |= any(getattr(layer, "name", layer) == "mtp" for layer in rows[pp_rank][stage])
+        return needs

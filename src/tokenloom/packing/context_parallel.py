@@ -1,17 +1,20 @@
 """Context parallelism of packed samples: which tokens each rank holds, and what attention is told about them.
 
 Each sequence of a pack is cut into 2 × cp equal chunks, and rank c holds chunks c and 2 × cp - 1 - c of every sequence,
-in order. Under a causal mask all ranks then have the same work, whatever the lengths.
+in order. Under a causal mask all ranks then have the same work, whatever the lengths. Where settings name a shape, as
+CUDA graphs need it, packs are filled up before they are cut; that tail is padding in the mask, whatever it is called.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tokenloom.errors import ConfigError, MissingExtraError
+from tokenloom.errors import ConfigError, InputError, MissingExtraError
 from tokenloom.optional import require
+from tokenloom.packing.config import EXTEND_LAST, ZIGZAG, PackingConfig
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,13 +110,112 @@ def context_parallel_indices(cu_seqlens_padded: Any, *, cp_size: int, cp_rank: i
     return boundaries[sequences] + within + chunk * chunks_before
 
 
-def contiguous_indices(num_tokens: int, *, cp_size: int, cp_rank: int, device: Any = None) -> Any:
-    """Returns where in a pack the tokens of one context-parallel rank lie, if each has a piece of the whole: int64."""
-    if num_tokens % cp_size:
-        message = f"expected a pack of a multiple of {cp_size} tokens, found {num_tokens}"
-        raise ConfigError(message, hint="pad each sequence before packing, or set `pad_packed_seq_alignment`")
-    share = num_tokens // cp_size
-    return require("torch", extra="torch").arange(cp_rank * share, (cp_rank + 1) * share, device=device)
+def cut_for_rank(
+    pack: Mapping[str, Any],
+    settings: PackingConfig,
+    *,
+    cp_size: int,
+    cp_rank: int,
+    cp_group: Any = None,
+    tells_gaps: bool = False,
+) -> tuple[Any, Any, PackedSeqParams]:
+    """Fills a pack up to its shape, if settings name one, and cuts it for the ranks that share it.
+
+    Args:
+        pack: its boundaries, and what else it has but tokens.
+        settings: the shape, and how ranks share a pack.
+        cp_size: ranks that share the pack.
+        cp_rank: which of them.
+        cp_group: their process group, for packs that say how many ranks share them.
+        tells_gaps: whether boundaries without padding are told of all packs, not only of those that are filled up.
+
+    Returns:
+        Where in the pack the tokens of this rank lie, int64; which of these are padding, bool; and what attention is
+        told.
+
+    Raises:
+        ConfigError: the pack is too large for the shape, or cannot be cut for these ranks.
+        InputError: the boundaries do not fit each other.
+    """
+    torch = require("torch", extra="torch")
+    real, padded, longest = pack["cu_seqlens"], pack["cu_seqlens_padded"], int(pack["max_seqlen"])
+    mask = padding_mask_of(real, padded)
+    is_filled = settings.pad_packed_seq_alignment is not None
+    if is_filled:
+        tail = _tail(settings, len(mask), cp_size)
+        mask = torch.nn.functional.pad(mask, (0, tail), value=True)
+        real, padded, longest = _with_tail(settings, tail, real, padded, longest)
+    if settings.cp_partition_mode == ZIGZAG:
+        indices = context_parallel_indices(padded, cp_size=cp_size, cp_rank=cp_rank)
+    else:
+        if len(mask) % cp_size:
+            message = f"expected a pack of a multiple of {cp_size} tokens, found {len(mask)}"
+            raise ConfigError(message, hint="pad each sequence before packing, or set `pad_packed_seq_alignment`")
+        share = len(mask) // cp_size
+        indices = torch.arange(cp_rank * share, (cp_rank + 1) * share, device=mask.device)
+    is_any_number = settings.thd_max_packed_sequences is None
+    told: dict[str, Any] = {
+        "qkv_format": "thd",
+        **dict.fromkeys(("cu_seqlens_q", "cu_seqlens_kv"), real if is_filled or tells_gaps else padded),
+        **dict.fromkeys(("cu_seqlens_q_padded", "cu_seqlens_kv_padded"), padded),
+        **dict.fromkeys(("max_seqlen_q", "max_seqlen_kv"), longest),
+        "local_cp_size": int(pack.get("local_cp_size", 0)) or None,
+        "cp_group": cp_group,
+        "total_tokens": len(indices) if is_filled and is_any_number else None,
+        "pad_between_seqs": True if is_filled or tells_gaps else None,
+        "cp_partition_mode": settings.cp_partition_mode,
+    }
+    if (sources := pack.get("dataset_ids")) is None:
+        return indices, mask[indices], PackedSeqParams(**told)
+    sources = torch.nn.functional.pad(sources, (0, len(padded) - 1 - len(sources)), value=-1)
+    return indices, mask[indices], SourcedPackedSeqParams(**told, dataset_ids=sources)
+
+
+def _tail(settings: PackingConfig, num_tokens: int, cp_size: int) -> int:
+    """Returns how many tokens fill a pack up to its shape."""
+    num_rows, alignment = settings.max_seqlen_per_dp_cp_rank, settings.pad_packed_seq_alignment
+    if isinstance(alignment, int):
+        num_rows = -(-num_tokens // (cp_size * alignment)) * alignment
+    tail = num_rows * cp_size - num_tokens
+    if tail < 0:
+        message = f"expected at most {num_rows} tokens for each of {cp_size} ranks in a pack, found {num_tokens} in all"
+        raise ConfigError(message, hint="raise `max_seqlen_per_dp_cp_rank`, or leave out sub-samples")
+    if settings.cp_partition_mode == ZIGZAG and cp_size > 1 and tail % (2 * cp_size):
+        message = f"expected a tail of a multiple of 2 * {cp_size} tokens, to cut it for these ranks, found {tail}"
+        raise ConfigError(message, hint="fill up to an even number of tokens per rank")
+    return tail
+
+
+def _with_tail(settings: PackingConfig, tail: int, real: Any, padded: Any, longest: int) -> tuple[Any, Any, int]:
+    """Returns the boundaries of a pack that is filled up, without and with padding, and its longest sequence."""
+    cat = require("torch", extra="torch").cat
+    if tail and settings.thd_tail_padding_policy == EXTEND_LAST:
+        padded = cat([padded[:-1], padded[-1:] + tail])
+    elif tail:
+        real, padded = (cat([row, row[-1:] + tail]) for row in (real, padded))
+    if (most := settings.thd_max_packed_sequences) is None:
+        return real, padded, max(longest, int(padded[-1] - padded[-2]))
+    missing = most + 1 - len(padded)
+    if missing < 0:
+        message = f"expected at most {most} sequences in a pack, found {len(padded) - 1}"
+        raise ConfigError(message, hint="raise `thd_max_packed_sequences`")
+    real, padded = (cat([row, row[-1:].expand(missing)]) for row in (real, padded))
+    return real, padded, int(padded[-1])
+
+
+def padding_mask_of(cu_seqlens: Any, cu_seqlens_padded: Any) -> Any:
+    """Returns bool[T], True at padding, from the boundaries of a pack without and with it.
+
+    Raises:
+        InputError: the boundaries do not fit each other.
+    """
+    torch = require("torch", extra="torch")
+    lengths, padded = cu_seqlens.diff(), cu_seqlens_padded.diff()
+    if lengths.shape != padded.shape or bool((lengths > padded).any()) or bool((lengths < 0).any()):
+        message = f"boundaries {cu_seqlens_padded.tolist()} do not hold sequences bounded by {cu_seqlens.tolist()}"
+        raise InputError(message)
+    index = torch.arange(int(cu_seqlens_padded[-1]), device=padded.device)
+    return index >= torch.repeat_interleave(cu_seqlens_padded[:-1] + lengths, padded)
 
 
 @cache

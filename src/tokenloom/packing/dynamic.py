@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,7 +25,7 @@ SLACK = 0.05
 """How much more than a pack of the longest sub-samples a rank may have to do; the reference's number."""
 
 Subsamples = list[tuple[int, int]]
-"""(number, length) of each."""
+"""(number, length) of each, longest first."""
 
 
 @dataclass(slots=True)
@@ -103,7 +102,7 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
             expected = sorted({*known, self.num_ranks})
             message = f"min_cp_size={self.min_cp_size} is no size of a group: expected one of {expected}"
             raise ConfigError(message)
-        self._sizes = [size for size in known if size >= self.min_cp_size]
+        self.sizes: list[int] = [size for size in known if size >= self.min_cp_size]
 
     @property
     def max_tokens(self) -> int:
@@ -113,84 +112,127 @@ class DefaultDynamicCPScheduler(BasePackingScheduler):
     def _plan(self, lengths: Int64s) -> PackPlan:
         order = stable_order(int(lengths.max()) - lengths)
         left = list(zip(order.tolist(), lengths[order].tolist(), strict=True))
-        sizes = self._sizes
         microbatches: list[list[Group]] = []
         while left:
-            groups, left = next_microbatch(left, self.num_ranks, self.max_seqlen_per_dp_cp_rank, sizes)
+            groups, left = self._next_microbatch(left)
             microbatches.append(groups)
         most = max(len(group.members) for groups in microbatches for group in groups)
         if self.max_num_seqs is not None and most > self.max_num_seqs:
             message = f"expected at most {self.max_num_seqs} sub-samples in a pack, found {most}"
             raise ConfigError(message, hint="plan with `hybrid_cost_balanced`, or raise `thd_max_packed_sequences`")
-        return _plan_of_groups(cut_to_multiple(microbatches, self.microbatch_multiple, sizes), self.num_ranks)
+        self._cut_to_multiple(microbatches)
+        packs = [group for groups in microbatches for group in groups]
+        sizes = np.array([group.size for group in packs], dtype=np.int64)
+        return PackPlan(
+            num_ranks=self.num_ranks,
+            ids=np.array([number for group in packs for number, _ in group.members], dtype=np.int64),
+            pack_offsets=np.cumsum([0, *(len(group.members) for group in packs)], dtype=np.int64),
+            packs=np.repeat(np.arange(len(packs)), sizes).reshape(-1, self.num_ranks),
+            cp_sizes=np.repeat(sizes, sizes).reshape(-1, self.num_ranks),
+        )
 
+    def ranks_needed(self, length: int) -> int:
+        """Returns the smallest size of a group that holds a sub-sample; all ranks, if none does."""
+        tokens = self.max_seqlen_per_dp_cp_rank
+        return next((size for size in self.sizes if size * tokens >= length), self.num_ranks)
 
-def next_microbatch(
-    subsamples: Subsamples, num_ranks: int, tokens_per_rank: int, sizes: Sequence[int]
-) -> tuple[list[Group], Subsamples]:
-    """Returns the groups of a microbatch, largest first, which together are all ranks; and what it leaves.
-
-    Args:
-        subsamples: longest first.
-        num_ranks: dp × cp.
-        tokens_per_rank: the most that a rank holds.
-        sizes: the numbers of ranks that a group may have, rising; what needs more is shared by all.
-
-    Raises:
-        ConfigError: the longest does not fit all ranks.
-    """
-    longest = subsamples[0][1]
-    if longest > num_ranks * tokens_per_rank:
-        message = f"a sub-sample has {longest} tokens, but {num_ranks} ranks of {tokens_per_rank} hold fewer"
-        raise ConfigError(message, hint="shorten it, or raise `max_seqlen_per_dp_cp_rank`")
-    most_work = float(longest) * float(tokens_per_rank) * (1.0 + SLACK)
-
-    def ranks_needed(length: int) -> int:
-        return next((size for size in sizes if size * tokens_per_rank >= length), num_ranks)
-
-    state = _Forming(sizes, num_ranks, tokens_per_rank, most_work)
-    state.add(Group(ranks_needed(longest)), *subsamples[0])
-    left: Subsamples = []
-    at = 1
-    while at < len(subsamples):
-        # All that are too long for every group are passed over at once.
-        stop = bisect_left(subsamples, -state.longest, lo=at, key=lambda subsample: -subsample[1])
-        left += subsamples[at:stop]
-        if stop < len(subsamples):
-            number, length = subsamples[stop]
-            group = state.place(length, ranks_needed(length))
-            if group is None:
-                left.append((number, length))
+    def _next_microbatch(self, subsamples: Subsamples) -> tuple[list[Group], Subsamples]:
+        """Returns the groups of a microbatch, largest first, which together are all ranks; and what it leaves."""
+        forming = _Forming(self, *subsamples[0])
+        left: Subsamples = []
+        at = 1
+        while at < len(subsamples):
+            # All that are too long for every group are passed over at once.
+            stop = bisect_left(subsamples, -forming.longest, lo=at, key=lambda subsample: -subsample[1])
+            left += subsamples[at:stop]
+            if stop < len(subsamples):
+                number, length = subsamples[stop]
+                group = forming.place(length)
+                if group is None:
+                    left.append((number, length))
+                else:
+                    forming.add(group, number, length)
+            at = stop + 1
+        if self._widen(forming.groups):
+            return forming.groups, left
+        # All ranks share whatever fits.
+        everyone, left = Group(self.num_ranks), []
+        for number, length in subsamples:
+            if everyone.has_room(length, self.max_seqlen_per_dp_cp_rank):
+                everyone.add(number, length)
             else:
-                state.add(group, number, length)
-        at = stop + 1
-    if _widen(state.groups, num_ranks, sizes):
-        return state.groups, left
-    return _shared_by_all(subsamples, num_ranks, tokens_per_rank)
+                left.append((number, length))
+        return [everyone], left
+
+    def _widen(self, groups: list[Group]) -> bool:
+        """Gives all ranks a part, the next size to the first of the smallest groups each time; False if none fits."""
+        while (used := sum(group.size for group in groups)) < self.num_ranks:
+            smallest = min(group.size for group in groups)
+            larger = next((size for size in self.sizes if size > smallest), self.num_ranks)
+            if larger == smallest or used + larger - smallest > self.num_ranks:
+                return False
+            next(group for group in groups if group.size == smallest).widen(larger)
+        return True
+
+    def _cut_to_multiple(self, microbatches: list[list[Group]]) -> None:
+        """Cuts some microbatches in two, last ones first, so that their number is a multiple.
+
+        The groups of the second half of the ranks stay where the microbatch was, those of the first go to the end; both
+        are widened to all ranks.
+        """
+        missing = -len(microbatches) % self.microbatch_multiple
+        at, failed = len(microbatches) - 1, 0
+        while missing:
+            if at < 0:
+                at = len(microbatches) - 1
+                if failed >= len(microbatches):
+                    number, multiple = len(microbatches), self.microbatch_multiple
+                    message = f"{number} microbatches cannot be cut to a multiple of {multiple}: all ranks share each"
+                    raise ConfigError(message, hint="take more sub-samples into a global batch")
+            groups = microbatches[at]
+            if len(groups) > 1:
+                ends = np.cumsum([group.size for group in groups])
+                count = int(np.searchsorted(ends, self.num_ranks // 2)) + 1
+                microbatches[at] = self._widened(groups[count:])
+                microbatches.append(self._widened(groups[:count]))
+                missing, failed = missing - 1, 0
+            else:
+                failed += 1
+            at -= 1
+
+    def _widened(self, groups: list[Group]) -> list[Group]:
+        wider = [Group(group.size, group.members) for group in groups]
+        if not self._widen(wider):
+            sizes = [group.size for group in groups]
+            message = f"{self.num_ranks} ranks cannot share {len(groups)} groups of {sizes} ranks"
+            hint = "take more sub-samples into a global batch, or ranks that are a power of two"
+            raise ConfigError(message, hint=hint)
+        return wider
 
 
 class _Forming:
-    """A microbatch that takes in sub-samples.
+    """A microbatch that takes in sub-samples, the longest first.
 
     Attributes:
         groups: in the order in which they were opened, which is from large to small.
         longest: no sub-sample above this has a place.
     """
 
-    def __init__(self, sizes: Sequence[int], num_ranks: int, tokens_per_rank: int, most_work: float) -> None:
+    def __init__(self, scheduler: DefaultDynamicCPScheduler, number: int, length: int) -> None:
         self.groups: list[Group] = []
+        self.longest = 0.0
         self._by_size: dict[int, list[Group]] = {}
         self._limits: dict[int, float] = {}
-        self._sizes, self._free = sizes, num_ranks
-        self._tokens, self._most_work = tokens_per_rank, most_work
-        self._busiest = 0.0
-        self.longest = 0.0
+        self._scheduler, self._tokens = scheduler, scheduler.max_seqlen_per_dp_cp_rank
+        self._free, self._busiest = scheduler.num_ranks, 0.0
+        self._most_work = float(length) * float(self._tokens) * (1.0 + SLACK)
+        self.add(Group(scheduler.ranks_needed(length)), number, length)
 
-    def place(self, length: int, least_size: int) -> Group | None:
+    def place(self, length: int) -> Group | None:
         """Returns the group, maybe a new one, with which the busiest rank has least to do; None if there is no room."""
         best: Group | None = None
-        least = float("inf")
-        for size in [size for size in self._sizes if size >= least_size] or [least_size]:
+        least, least_size = float("inf"), self._scheduler.ranks_needed(length)
+        for size in [size for size in self._scheduler.sizes if size >= least_size] or [least_size]:
             if least <= self._busiest:
                 break
             cost = length * length / size
@@ -219,89 +261,3 @@ class _Forming:
         self._limits[group.size] = min(room, math.sqrt(max(power, 0.0) * group.size))
         new = min(self._free * self._tokens, math.sqrt(self._most_work * self._free))
         self.longest = max(new, *self._limits.values()) + 1.0  # one more than any rounding
-
-
-def _widen(groups: list[Group], num_ranks: int, sizes: Sequence[int] | None) -> bool:
-    """Gives all ranks a part, the next size, or twice as many, to the first of the smallest groups each time.
-
-    Returns:
-        Whether they fit.
-    """
-    while (used := sum(group.size for group in groups)) < num_ranks:
-        smallest = min(group.size for group in groups)
-        larger = min(2 * smallest, num_ranks)
-        if sizes is not None:
-            larger = next((size for size in sizes if size > smallest), num_ranks)
-        if larger == smallest or used + larger - smallest > num_ranks:
-            return False
-        next(group for group in groups if group.size == smallest).widen(larger)
-    return True
-
-
-def _shared_by_all(subsamples: Subsamples, num_ranks: int, tokens_per_rank: int) -> tuple[list[Group], Subsamples]:
-    """Returns one group of all ranks with whatever fits, and what it leaves."""
-    group, left = Group(num_ranks), []
-    for number, length in subsamples:
-        if group.has_room(length, tokens_per_rank):
-            group.add(number, length)
-        else:
-            left.append((number, length))
-    return [group], left
-
-
-def cut_to_multiple(
-    microbatches: list[list[Group]], multiple: int, sizes: Sequence[int] | None = None
-) -> list[list[Group]]:
-    """Returns the microbatches with some cut in two, last ones first, so that their number is a multiple.
-
-    The second half of the ranks' groups stays where the microbatch was, the first goes to the end; both are widened to
-    all ranks.
-
-    Raises:
-        ConfigError: too few can be cut.
-    """
-    found = list(microbatches)
-    missing = -len(found) % multiple
-    at, failed = len(found) - 1, 0
-    while missing:
-        if at < 0:
-            at = len(found) - 1
-            if failed >= len(found):
-                message = f"{len(found)} microbatches cannot be cut to a multiple of {multiple}: all ranks share each"
-                raise ConfigError(message, hint="take more sub-samples into a global batch")
-        if len(found[at]) > 1:
-            found[at], first = _cut(found[at], sizes)
-            found.append(first)
-            missing, failed = missing - 1, 0
-        else:
-            failed += 1
-        at -= 1
-    return found
-
-
-def _cut(groups: Sequence[Group], sizes: Sequence[int] | None) -> tuple[list[Group], list[Group]]:
-    """Returns the groups of the second half of the ranks, and those of the first, each widened to all ranks."""
-    num_ranks = sum(group.size for group in groups)
-    ends = np.cumsum([group.size for group in groups])
-    count = int(np.searchsorted(ends, num_ranks // 2)) + 1
-    return _widened(groups[count:], num_ranks, sizes), _widened(groups[:count], num_ranks, sizes)
-
-
-def _widened(groups: Sequence[Group], num_ranks: int, sizes: Sequence[int] | None) -> list[Group]:
-    wider = [Group(group.size, group.members) for group in groups]
-    if not _widen(wider, num_ranks, sizes):
-        message = f"{num_ranks} ranks cannot share {len(groups)} groups of {[group.size for group in groups]} ranks"
-        raise ConfigError(message, hint="take more sub-samples into a global batch, or ranks that are a power of two")
-    return wider
-
-
-def _plan_of_groups(microbatches: Sequence[Sequence[Group]], num_ranks: int) -> PackPlan:
-    groups = [group for row in microbatches for group in row]
-    sizes = np.array([group.size for group in groups], dtype=np.int64)
-    return PackPlan(
-        num_ranks=num_ranks,
-        ids=np.array([number for group in groups for number, _ in group.members], dtype=np.int64),
-        pack_offsets=np.cumsum([0, *(len(group.members) for group in groups)], dtype=np.int64),
-        packs=np.repeat(np.arange(len(groups)), sizes).reshape(-1, num_ranks),
-        cp_sizes=np.repeat(sizes, sizes).reshape(-1, num_ranks),
-    )

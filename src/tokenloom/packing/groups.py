@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from tokenloom.distributed.ranks import current_ranks
 from tokenloom.errors import ConfigError
@@ -83,18 +83,6 @@ def _own_group(all_ranks: Sequence[Sequence[int]]) -> Any:
     return next(group for ranks, group in zip(all_ranks, made, strict=True) if dist.get_rank() in ranks)
 
 
-class Ranked(Protocol):
-    """A group of which no more than the number of its ranks, and this process's rank, is known."""
-
-    @property
-    def size(self) -> int:
-        """Number of ranks."""
-
-    @property
-    def rank(self) -> int:
-        """This process's."""
-
-
 @dataclass(frozen=True, slots=True)
 class Standing:
     """Where this process stands in a group of which there is no process group at hand."""
@@ -112,7 +100,7 @@ class Place:
     """
 
     dp: Channel
-    cp: Ranked
+    cp: Channel | Standing
     tp: Channel
     pp: Channel
     dp_cp_group: Any
@@ -145,10 +133,8 @@ class Place:
         """Where tensors of this process belong."""
         if self.given_device is not None:
             return self.given_device
-        channels = [self.dp, self.cp, self.tp, self.pp]
-        return next(
-            (one.device for one in channels if isinstance(one, Channel) and one.group is not None), self.dp.device
-        )
+        channels = [one for one in (self.dp, self.cp, self.tp, self.pp) if isinstance(one, Channel)]
+        return next((one for one in channels if one.group is not None), self.dp).device
 
 
 def place_of(pg_collection: Any) -> Place:

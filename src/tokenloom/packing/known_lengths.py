@@ -6,7 +6,7 @@ are those of `wrap_data_iterator`, bit for bit; nothing is gathered or exchanged
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,12 +15,12 @@ from numpy.typing import ArrayLike
 from tokenloom.distributed.building import do_together
 from tokenloom.errors import ConfigError, DatasetFormatError
 from tokenloom.overrides import overrides
-from tokenloom.packing.batch import Pack, build_packed_microbatches, pack_metadata
-from tokenloom.packing.config import PackingSettings, stages_with_tokens
-from tokenloom.packing.exchange import Wrapped, create_data_iterator
-from tokenloom.packing.groups import Place, place_of
+from tokenloom.packing.config import PackingConfig
+from tokenloom.packing.groups import place_of
+from tokenloom.packing.pipeline import Wrapped, describe, iterators_over, plan_global_batch, sums_of
 from tokenloom.packing.plan import Int64s
-from tokenloom.packing.planning import Planned, describe_lengths, describe_plan, plan_global_batch, sums_of
+from tokenloom.packing.prefix_trees import PrefixTreeScheduler, keys_of
+from tokenloom.packing.prefixes import PrefixForest
 from tokenloom.packing.schedulers import make_scheduler
 from tokenloom.packing.subsamples import SubSample, take_apart
 
@@ -44,7 +44,7 @@ class SizedDataset(Protocol):
 def wrap_dataset(
     dataset: SizedDataset,
     positions: ArrayLike,
-    config: PackingSettings,
+    config: object,
     pg_collection: Any = None,
     *,
     micro_batch_size: int = 1,
@@ -55,7 +55,8 @@ def wrap_dataset(
     fails to read, all fail with its cause.
 
     Args:
-        dataset: gives lengths on every rank; is read on rank 0 of each tensor-parallel group of stages with tokens.
+        dataset: gives lengths on every rank; is read on rank 0 of each tensor-parallel group of stages with tokens, for
+            "prefix_trees" on every rank, all of the global batch.
         positions: int64[num_microbatches * dp size * micro_batch_size], the samples of the global batch in the order of
             the run, which `MegatronPretrainingSampler` cuts into micro-batches. The same on every rank.
         config: a `PackingConfig`, or what has its attributes.
@@ -68,33 +69,38 @@ def wrap_dataset(
         BuildError: in a run of several ranks, any of this happened on some rank, which the message names, or one died.
         DivergenceError: the ranks have different positions, or lengths.
     """
-    place = place_of(pg_collection)
-    stages = stages_with_tokens(config, pp_rank=place.pp.rank, pp_size=place.pp.size)
+    place, settings = place_of(pg_collection), PackingConfig.of(config)
+    stages = settings.stages_with_tokens(pp_rank=place.pp.rank, pp_size=place.pp.size)
+    scheduler = make_scheduler(settings, cp_size=place.cp.size, dp_size=place.dp.size)
+    if overrides(scheduler, "run") and not isinstance(scheduler, PrefixTreeScheduler):
+        message = f"`{type(scheduler).__name__}.run` overrides what `wrap_dataset` does not ask"
+        raise ConfigError(message, hint="call `wrap_data_iterator`, or override `get_groups_and_subsamples` instead")
 
     def read() -> tuple[Wrapped, str]:
-        ids = _positions_by_rank(positions, place.dp.size, micro_batch_size)
-        lengths, padded = _lengths_at(dataset, ids)
-        scheduler = make_scheduler(config, cp_size=place.cp.size, dp_size=place.dp.size)
-        if overrides(scheduler, "run"):
-            message = f"`{type(scheduler).__name__}.run` overrides what `wrap_dataset` does not ask"
-            raise ConfigError(
-                message, hint="call `wrap_data_iterator`, or override `get_groups_and_subsamples` instead"
-            )
-        planned = plan_global_batch(padded, config, place, scheduler)
+        ids = _positions_by_rank(positions, len(dataset), place.dp.size, micro_batch_size)
+        lengths, padded = (np.asarray(of(ids), dtype=np.int64) for of in (dataset.lengths, dataset.padded_lengths))
+
+        def sample(number: int) -> SubSample:
+            return _read(dataset, int(ids[number]), (int(lengths[number]), int(padded[number])))
+
+        if isinstance(scheduler, PrefixTreeScheduler):  # tokens say what is shared
+            samples = [sample(number) for number in range(len(ids))]
+            plan = scheduler.plan_forest(PrefixForest.of(keys_of(samples)))
+            trees = scheduler.packs(plan, samples.__getitem__, place, settings)
+            return (iter(trees), plan.num_microbatches, *sums_of(lengths)), describe(plan, ids, lengths)
+        planned = plan_global_batch(padded, settings, place, scheduler)
         packs = None
-        if place.tp.rank == 0 and any(stages):
-            packs = _read_packs(dataset, ids, (lengths, padded), planned, place)
-        elif place.tp.rank == 0:
-            packs = _metadata_of_packs(lengths, planned, place)
-        iterator = create_data_iterator(packs, place.tp.group, config, stages)
+        if place.tp.rank == 0:
+            packs = planned.packs(place, sample) if any(stages) else planned.metadata(place, lengths)
+        iterator = iterators_over(packs, place.tp, stages, in_list=settings.has_virtual_stages)
         wrapped = (iterator, planned.plan.num_microbatches, *sums_of(lengths))
-        return wrapped, ": ".join([*map(describe_lengths, (ids, lengths, padded)), describe_plan(planned.plan)])
+        return wrapped, describe(planned.plan, ids, lengths, padded)
 
     wrapped, _ = do_together("reading a global batch", read, compare=lambda result: result[1])
     return wrapped
 
 
-def _positions_by_rank(positions: ArrayLike, dp_size: int, micro_batch_size: int) -> Int64s:
+def _positions_by_rank(positions: ArrayLike, size: int, dp_size: int, micro_batch_size: int) -> Int64s:
     """Returns the positions by id: those that data-parallel rank 0 would read first."""
     ordered = np.asarray(positions, dtype=np.int64)
     chunk = dp_size * micro_batch_size
@@ -104,46 +110,19 @@ def _positions_by_rank(positions: ArrayLike, dp_size: int, micro_batch_size: int
             f"found shape {list(ordered.shape)}"
         )
         raise ConfigError(message)
+    outside = ordered[(ordered < 0) | (ordered >= size)]
+    if len(outside):
+        message = f"expected positions below {size}, found {int(outside[0])}"
+        raise ConfigError(message)
     return ordered.reshape(-1, dp_size, micro_batch_size).swapaxes(0, 1).reshape(-1)
 
 
-def _lengths_at(dataset: SizedDataset, positions: Int64s) -> tuple[Int64s, Int64s]:
-    """Returns the lengths and the padded lengths of the samples at some positions."""
-    outside = positions[(positions < 0) | (positions >= len(dataset))]
-    if len(outside):
-        message = f"expected positions below {len(dataset)}, found {int(outside[0])}"
-        raise ConfigError(message)
-    lengths, padded = dataset.lengths(positions), dataset.padded_lengths(positions)
-    return np.asarray(lengths, dtype=np.int64), np.asarray(padded, dtype=np.int64)
-
-
-def _read_packs(
-    dataset: SizedDataset, positions: Int64s, promised: tuple[Int64s, Int64s], planned: Planned, place: Place
-) -> list[Pack]:
-    def read(number: int) -> SubSample:
-        sample = _read(dataset, *(int(row[number]) for row in (positions, *promised)))
-        return sample | {"padded_seq_len": int(planned.padded_lengths[number])}
-
-    grouped = [[read(number) for number in ids] for ids in planned.ids(place.rank)]
-    return build_packed_microbatches(grouped, place.device, cp_sizes=planned.cp_sizes(place))
-
-
-def _metadata_of_packs(lengths: Int64s, planned: Planned, place: Place) -> list[Pack]:
-    """Returns the packs of a stage without tokens, for which nothing is read."""
-    mine = planned.ids(place.rank)
-    sizes: Sequence[int | None] = planned.cp_sizes(place) or [None] * len(mine)
-    return [
-        pack_metadata(lengths[ids].tolist(), planned.padded_lengths[ids].tolist(), place.device, cp_size=size)
-        for ids, size in zip(mine, sizes, strict=True)
-    ]
-
-
-def _read(dataset: SizedDataset, position: int, length: int, padded: int) -> SubSample:
+def _read(dataset: SizedDataset, position: int, promised: tuple[int, int]) -> SubSample:
     found = list(take_apart([dataset[position]]))
     lengths = [(sample["original_seq_len"], sample["padded_seq_len"]) for sample in found]
-    if lengths != [(length, padded)]:
+    if lengths != [promised]:
         message = (
-            f"expected {length} tokens, padded to {padded}, in the sample at position {position}, "
+            f"expected {promised[0]} tokens, padded to {promised[1]}, in the sample at position {position}, "
             f"found (tokens, padded) {lengths}"
         )
         raise DatasetFormatError(message, hint="the dataset must give samples of the lengths that it says")

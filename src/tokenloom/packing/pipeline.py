@@ -1,90 +1,101 @@
-"""One global batch from the iterators of all ranks to packs on the ranks that work on them, by communication.
+"""One global batch: from its lengths to a plan, and from the iterators of all ranks to packs where they are worked on.
 
-Fetch, gather the lengths, plan, exchange the sub-samples, pack, and tell the ranks that read nothing. No rank returns
-before all have what they need: a rank that fails or dies in between fails all, with its cause.
+Fetch, gather the lengths, plan, exchange the sub-samples, pack, and send the metadata to ranks that read nothing. No
+rank returns before all have what they need: a rank that fails or dies in between fails all, with its cause. All sums
+are in integers, and metadata travels as 64-bit integers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokenloom.distributed.building import do_together
-from tokenloom.distributed.meeting import Attempt
-from tokenloom.errors import ConfigError
-from tokenloom.packing.batch import Pack, build_packed_microbatches, refuse_iterator
-from tokenloom.packing.config import PackingSettings, stages_with_tokens
-from tokenloom.packing.exchange import (
-    GlobalBatch,
-    Wrapped,
-    broadcast_scalars,
-    broadcast_to_pp_group,
-    create_data_iterator,
-    exchange_samples,
-    fetch,
-    gather_lengths,
+from tokenloom.distributed.meeting import Attempt, ConsequenceError
+from tokenloom.errors import ConfigError, InputError
+from tokenloom.optional import require
+from tokenloom.packing.batch import (
+    Pack,
+    build_packed_microbatches,
+    decode_metadata,
+    encode_metadata,
+    metadata_of,
+    pack_metadata,
+    refuse_iterator,
 )
+from tokenloom.packing.channels import Channel
+from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.groups import Place
-from tokenloom.packing.plan import Int64s
-from tokenloom.packing.planning import Planned, PlansPacks, describe_lengths, describe_plan, plan_global_batch, sums_of
+from tokenloom.packing.plan import Int64s, PackPlan, padded_lengths
+from tokenloom.packing.subsamples import SubSample, from_bytes, num_bytes, take_apart, to_bytes
+
+if TYPE_CHECKING:
+    from tokenloom.packing.base import BasePackingScheduler
+
+Wrapped = tuple[Any, int, int, int]
+"""(iterator or list of iterators or None, number of microbatches, sum of lengths, sum of their squares)."""
+
+_END = object()
 
 
 def run_pipeline(
-    scheduler: Callable[[], PlansPacks],
+    scheduler: BasePackingScheduler,
     place: Place,
     data_iterator: Any,
     num_microbatches: int,
-    config: PackingSettings,
+    config: object,
     *,
     sums_padding: bool = False,
 ) -> Wrapped:
     """Schedules and exchanges one global batch, as `wrap_data_iterator` says; all ranks of the run call this together.
 
     Args:
-        scheduler: makes the scheduler; called on the ranks that plan.
+        scheduler: plans.
         place: the process groups.
         data_iterator: an iterator, a list of one for each virtual stage, or None.
         num_microbatches: how many items are taken from the iterator.
-        config: settings.
+        config: a `PackingConfig`, or what has its attributes.
         sums_padding: whether the sums are those of padded lengths, as the data say them.
     """
-    stages = stages_with_tokens(config, pp_rank=place.pp.rank, pp_size=place.pp.size)
+    settings = PackingConfig.of(config)
+    stages = settings.stages_with_tokens(pp_rank=place.pp.rank, pp_size=place.pp.size)
 
-    def schedule() -> tuple[GlobalBatch, Int64s, Planned] | None:
+    def schedule() -> tuple[GlobalBatch, Planned] | None:
         if place.tp.rank != 0:
             refuse_iterator(place, data_iterator)
             return None
         if not any(stages):
             return None
-        plans = scheduler()
-        needed = plans.get_required_sample_keys()
+        needed = scheduler.get_required_sample_keys()
         fetching = Attempt(lambda: fetch(_iterator_of_stage(data_iterator, stages), num_microbatches, needed))
-        fetched, sources = gather_lengths(fetching, place.dp)
-        return fetched, sources, plan_global_batch(fetched.padded_seqlens, config, place, plans)
+        fetched = gather_lengths(fetching, place.dp)
+        return fetched, plan_global_batch(fetched.padded_lengths, settings, place, scheduler)
 
     def exchange() -> Wrapped:
-        packs, scalars = None, (0, 0, 0)
+        packs, numbers = None, (0, 0, 0)
         if scheduled is not None:
-            fetched, sources, planned = scheduled
-            packs = _exchange_and_pack(fetched, sources, planned, place)
-            scalars = (
-                planned.plan.num_microbatches,
-                *sums_of(fetched.padded_seqlens if sums_padding else fetched.original_seqlens),
-            )
+            fetched, planned = scheduled
+            lane = [dp_rank * place.cp.size + place.cp.rank for dp_rank in range(place.dp.size)]
+            wanted = [np.unique(np.concatenate(planned.plan.ids_of_rank(rank))) for rank in lane]
+            packs = planned.packs(place, exchange_samples(fetched, wanted, place.dp).__getitem__)
+            sums = sums_of(fetched.padded_lengths if sums_padding else fetched.lengths)
+            numbers = (planned.plan.num_microbatches, *sums)
         if place.tp.rank == 0:
-            packs, *told = broadcast_to_pp_group(packs, *scalars, place.pp.group, place.device)
-            scalars = (told[0], told[1], told[2])
-        count, total, squares = broadcast_scalars(scalars, place.tp.group, place.device)
-        return create_data_iterator(packs, place.tp.group, config, stages), count, total, squares
+            packs, numbers = broadcast_to_stages(packs, numbers, place.pp, place.device)
+        count, total, squares = place.tp.broadcast_integers(numbers, 0, "scalars over TP")
+        return iterators_over(packs, place.tp, stages, in_list=settings.has_virtual_stages), count, total, squares
 
     scheduled = do_together(
         "scheduling a global batch",
         schedule,
         break_off=place.break_off,
         breaks=(),  # who fails to fetch says so in the gathering; plans fail on all alike
-        compare=lambda result: None if result is None else _describe(result[0], result[2]),
+        compare=lambda result: None if result is None else describe(result[1].plan, result[0].lengths),
     )
     return do_together(
         "exchanging sub-samples",
@@ -94,33 +105,247 @@ def run_pipeline(
     )
 
 
-def _describe(fetched: GlobalBatch, planned: Planned) -> str:
-    """Returns a text that is the same where ranks work from the same lengths by the same plan."""
-    return f"{describe_lengths(fetched.original_seqlens)}, as {describe_plan(planned.plan)}"
+# --- plans ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, and the padded length of each sub-sample in it: a multiple of 2 × the ranks that share it."""
+
+    plan: PackPlan
+    padded_lengths: Int64s
+
+    def longest_part(self) -> int:
+        """Returns the most tokens that a rank holds of a pack."""
+        tokens = np.add.reduceat(self.padded_lengths[self.plan.ids], self.plan.pack_offsets[:-1])
+        return int((tokens[self.plan.packs] // self.plan.cp_sizes).max())
+
+    def cp_sizes(self, place: Place) -> list[int] | None:
+        """Returns the ranks that share each pack of this rank; None if all packs of the plan are shared by cp ranks."""
+        if (self.plan.cp_sizes == place.cp.size).all():
+            return None
+        sizes: list[int] = self.plan.cp_sizes[:, place.rank].tolist()
+        return sizes
+
+    def packs(self, place: Place, sample: Callable[[int], SubSample]) -> list[Pack]:
+        """Returns the packs of this rank, of sub-samples that are asked for by their ids, in order."""
+        grouped = [
+            [sample(number) | {"padded_seq_len": int(self.padded_lengths[number])} for number in ids.tolist()]
+            for ids in self.plan.ids_of_rank(place.rank)
+        ]
+        return build_packed_microbatches(grouped, place.device, cp_sizes=self.cp_sizes(place))
+
+    def metadata(self, place: Place, lengths: Int64s) -> list[Pack]:
+        """Returns the packs of a stage without tokens, from lengths without padding."""
+        mine = self.plan.ids_of_rank(place.rank)
+        sizes: Sequence[int | None] = self.cp_sizes(place) or [None] * len(mine)
+        return [
+            pack_metadata(lengths[ids].tolist(), self.padded_lengths[ids].tolist(), place.device, cp_size=size)
+            for ids, size in zip(mine, sizes, strict=True)
+        ]
+
+
+def plan_global_batch(
+    lengths: Int64s, settings: PackingConfig, place: Place, scheduler: BasePackingScheduler
+) -> Planned:
+    """Returns the plan of a scheduler, and what each sub-sample is padded to in it.
+
+    Where a scheduler chooses how many ranks share a sub-sample, it sees lengths as they come; if packs with the padding
+    that its choice asks for are then too long, it plans once more, with lengths that any choice can cut.
+
+    Args:
+        lengths: int64[num_subsamples], what each takes up at least: the padded lengths that the data come with.
+        settings: of packing.
+        place: the process groups.
+        scheduler: the scheduler.
+    """
+    per_rank = place.tp.size if settings.sequence_parallel else 1
+
+    def planned(cp_size: int) -> Planned:
+        plan = scheduler.plan(padded_lengths(lengths, cp_size=cp_size, per_rank=per_rank))
+        sizes, pack_sizes = np.empty_like(lengths), np.empty(plan.num_packs, dtype=np.int64)
+        pack_sizes[plan.packs] = plan.cp_sizes
+        sizes[plan.ids] = np.repeat(pack_sizes, np.diff(plan.pack_offsets))
+        return Planned(plan, padded_lengths(lengths, cp_size=sizes, per_rank=per_rank))
+
+    found = planned(1 if scheduler.is_dynamic_cp else place.cp.size)
+    if scheduler.is_dynamic_cp and found.longest_part() > scheduler.max_seqlen_per_dp_cp_rank:
+        found = planned(math.lcm(place.num_ranks, *(2**k for k in range(1, place.num_ranks.bit_length()))))
+    known = None if place.cp_of_size is None else {1, place.cp.size, *place.cp_of_size}
+    missing = [size for size in np.unique(found.plan.cp_sizes).tolist() if known is not None and size not in known]
+    if missing:
+        message = f"expected process groups of {missing} context-parallel ranks for this plan, found none"
+        raise ConfigError(message, hint="name all sizes in `ProcessGroups.from_mesh(mesh, cp_sizes=...)`")
+    return found
+
+
+def sums_of(lengths: Int64s) -> tuple[int, int]:
+    """Returns the sum of lengths and the sum of their squares, exact at any size."""
+    counted: list[int] = lengths.tolist()
+    return sum(counted), sum(length * length for length in counted)
+
+
+def describe(plan: PackPlan, *arrays: Int64s) -> str:
+    """Returns a short text that differs where plans, or lengths and positions that they were made of, differ."""
+    digest = hashlib.sha256()
+    for array in (*arrays, plan.ids, plan.pack_offsets, plan.packs, plan.cp_sizes):
+        digest.update(np.ascontiguousarray(array).data)
+    sizes = f"{len(plan.ids)} sub-samples in {plan.num_packs} packs and {plan.num_microbatches} microbatches"
+    return f"{sizes}, {digest.hexdigest()[:16]}"
+
+
+# --- sub-samples ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalBatch:
+    """The sub-samples that a rank has fetched, and the lengths of those of all data-parallel ranks.
+
+    Sub-samples have ids 0, 1, …, those of data-parallel rank 0 first.
+
+    Attributes:
+        samples: this rank's.
+        offsets: int64[dp size + 1], where the ids of each data-parallel rank begin.
+        lengths: int64[num_subsamples], without padding.
+        padded_lengths: int64[num_subsamples], as the data say them.
+        sources: int64[num_subsamples], the dataset or source of each; -1 where it says none.
+    """
+
+    samples: list[SubSample]
+    offsets: Int64s
+    lengths: Int64s
+    padded_lengths: Int64s
+    sources: Int64s
+
+
+def fetch(data_iterator: Iterator[Any], num_microbatches: int, required: Sequence[str]) -> list[SubSample]:
+    """Returns the sub-samples of the next items of an iterator that has `__next__` only.
+
+    Raises:
+        InputError: the iterator ended, yields something else, or a sub-sample lacks what is required.
+    """
+    items: list[Any] = []
+    while len(items) < num_microbatches and (item := next(data_iterator, _END)) is not _END:
+        items.append(item)
+    if len(items) < num_microbatches:
+        message = f"expected {num_microbatches} items in a global batch, but the data iterator ended after {len(items)}"
+        raise InputError(message)
+    samples = list(take_apart(items))
+    missing = [name for name in required if any(name not in sample for sample in samples)]
+    if missing:
+        message = f"{', '.join(f'`{name}`' for name in missing)} missing in sub-samples, which the scheduler requires"
+        raise InputError(message, hint="change `get_required_sample_keys` of the scheduler")
+    return samples
 
 
 def _iterator_of_stage(data_iterator: Any, stages: Sequence[bool]) -> Any:
     """Returns the iterator that this rank reads: of its first virtual stage with tokens, else the first it has."""
-    given = data_iterator
-    if isinstance(given, list):
-        if len(given) != len(stages):
-            message = f"expected a list of {len(stages)} data iterators, one per virtual stage, found {len(given)}"
-            raise ConfigError(message)
-        have = [stage for stage, iterator in enumerate(given) if iterator is not None]
-        stage = next((stage for stage in have if stages[stage]), have[0] if have else None)
-        given = None if stage is None else given[stage]
-    if given is None:
+    given = data_iterator if isinstance(data_iterator, list) else [data_iterator]
+    if len(given) != len(stages) and isinstance(data_iterator, list):
+        message = f"expected a list of {len(stages)} data iterators, one per virtual stage, found {len(given)}"
+        raise ConfigError(message)
+    have = [stage for stage, iterator in enumerate(given) if iterator is not None]
+    if not have:
         message = "expected a data iterator on rank 0 of a tensor-parallel group on a stage with tokens, found None"
         raise ConfigError(message, hint="build the data on the first and the last stage of the pipeline")
-    return given
+    return given[next((stage for stage in have if stages[stage]), have[0])]
 
 
-def _exchange_and_pack(fetched: GlobalBatch, sources: Int64s, planned: Planned, place: Place) -> list[Pack]:
-    lane = [dp_rank * place.cp.size + place.cp.rank for dp_rank in range(place.dp.size)]
-    wanted = [np.unique(np.concatenate(planned.ids(rank))) for rank in lane]
-    samples = exchange_samples(fetched, sources, wanted, place.dp)
-    grouped = [
-        [samples[number] | {"padded_seq_len": int(planned.padded_lengths[number])} for number in ids.tolist()]
-        for ids in planned.ids(place.rank)
+def gather_lengths(fetching: Attempt[list[SubSample]], dp: Channel) -> GlobalBatch:
+    """Gathers the lengths, or the word that a rank could not fetch: then all raise, and nobody waits for it."""
+    samples = fetching.result or []
+    rows = np.array(
+        [[one["original_seq_len"], one["padded_seq_len"], one.get("dataset_id", -1)] for one in samples], dtype=np.int64
+    ).reshape(-1, 3)
+    failure = np.full((1, 3), -1, dtype=np.int64)
+    gathered = dp.all_gather_rows(rows if fetching.error is None else failure, "lengths over DP")
+    if fetching.error is not None:
+        raise fetching.error
+    failed = [dp.global_ranks[rank] for rank, theirs in enumerate(gathered) if (theirs[:, 0] < 0).any()]
+    if failed:
+        message = f"rank {failed[0]} failed to fetch its part of the global batch"
+        raise ConsequenceError(message, hint="look at the log of that rank")
+    lengths, padded, sources = np.ascontiguousarray(np.concatenate(gathered).T)
+    offsets = np.cumsum([0, *map(len, gathered)], dtype=np.int64)
+    return GlobalBatch(samples=samples, offsets=offsets, lengths=lengths, padded_lengths=padded, sources=sources)
+
+
+def exchange_samples(fetched: GlobalBatch, wanted: Sequence[Int64s], dp: Channel) -> dict[int, SubSample]:
+    """Sends each sub-sample to the ranks that work on it, in one all-to-all of bytes. Collective.
+
+    What a rank keeps is not sent, nor is padding.
+
+    Args:
+        fetched: the global batch.
+        wanted: the ids that each rank of `dp` works on, ascending.
+        dp: data-parallel ranks that hold the whole global batch between them.
+
+    Returns:
+        The sub-samples of this rank, by id.
+    """
+    torch = require("torch", extra="torch")
+    offsets, first = fetched.offsets, int(fetched.offsets[dp.rank])
+
+    def owned_by(rank: int, ids: Int64s) -> list[int]:
+        start, stop = np.searchsorted(ids, offsets[rank : rank + 2])
+        owned: list[int] = ids[start:stop].tolist()
+        return owned
+
+    kept = {number: fetched.samples[number - first] for number in owned_by(dp.rank, wanted[dp.rank])}
+    if dp.size == 1:
+        return kept
+    nothing = torch.empty(0, dtype=torch.uint8)
+    outgoing = [
+        nothing if rank == dp.rank else to_bytes([fetched.samples[n - first] for n in owned_by(dp.rank, ids)])
+        for rank, ids in enumerate(wanted)
     ]
-    return build_packed_microbatches(grouped, place.device, cp_sizes=planned.cp_sizes(place))
+    incoming = [[] if rank == dp.rank else owned_by(rank, wanted[dp.rank]) for rank in range(dp.size)]
+    sizes = [fetched.lengths[ids].tolist() if ids else [] for ids in incoming]
+    received = dp.all_to_all(outgoing, [num_bytes(row) for row in sizes], "sub-samples over DP")
+    for ids, row, data in zip(incoming, sizes, received, strict=True):
+        for number, tensors in zip(ids, from_bytes(data, row), strict=True):
+            tensors["original_seq_len"] = int(fetched.lengths[number])
+            tensors["padded_seq_len"] = int(fetched.padded_lengths[number])
+            if fetched.sources[number] >= 0:
+                tensors["dataset_id"] = int(fetched.sources[number])
+            kept[number] = tensors
+    return kept
+
+
+# --- stages -----------------------------------------------------------------------------------------------------------
+
+
+def broadcast_to_stages(
+    packs: list[Pack] | None, numbers: tuple[int, int, int], pp: Channel, dev: Any
+) -> tuple[list[Pack], tuple[int, int, int]]:
+    """Sends the metadata of packs, and numbers, from the first stage of a pipeline to its middle stages. Collective.
+
+    Stages with packs keep their own; those that give None get what every stage has, and the numbers.
+    """
+    if pp.size <= 2:
+        assert packs is not None
+        return packs, numbers
+    message = None
+    if pp.rank == 0:
+        assert packs is not None
+        message = [*numbers, *encode_metadata(map(metadata_of, packs))]
+    received = pp.broadcast_integers(message, 0, "metadata over PP")
+    if packs is not None:
+        return packs, numbers
+    return decode_metadata(received[3:], dev), (received[0], received[1], received[2])
+
+
+def iterators_over(packs: list[Pack] | None, tp: Channel, stages: Sequence[bool], *, in_list: bool) -> Any:
+    """Returns an iterator over packs, with virtual stages a list with one for each; None on ranks that read nothing.
+
+    Args:
+        packs: those of this rank.
+        tp: the tensor-parallel group, whose rank 0 reads.
+        stages: whether each virtual stage needs tokens; the others get the metadata only.
+        in_list: whether there are virtual stages.
+    """
+    iterators: list[Any] = [None] * len(stages)
+    if tp.rank == 0:
+        assert packs is not None
+        iterators = [iter([dict(pack) if needs else metadata_of(pack) for pack in packs]) for needs in stages]
+    return iterators if in_list else iterators[0]

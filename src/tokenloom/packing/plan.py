@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -67,6 +66,10 @@ class PackPlan(HasFacts):
         pack = int(self.packs[microbatch, rank])
         return self.ids[self.pack_offsets[pack] : self.pack_offsets[pack + 1]]
 
+    def ids_of_rank(self, rank: int) -> list[Int64s]:
+        """Returns the sub-samples of a rank by microbatch; views."""
+        return [self.ids_of(microbatch, rank) for microbatch in range(self.num_microbatches)]
+
     def group_of(self, microbatch: int, rank: int) -> range:
         """Returns the ranks that share the pack of a rank in a microbatch, itself included."""
         size = int(self.cp_sizes[microbatch, rank])
@@ -94,13 +97,14 @@ class PackPlan(HasFacts):
         }
 
 
-def padded_lengths(lengths: Int64s, *, cp_size: int) -> Int64s:
-    """Returns lengths rounded up to multiples of 2 × cp_size, so that each rank gets two equal chunks.
+def padded_lengths(lengths: Int64s, *, cp_size: Int64s | int, per_rank: int = 1) -> Int64s:
+    """Returns lengths rounded up to multiples of 2 × cp_size × per_rank, so that each rank gets two equal chunks.
 
-    Lengths stay as they are without context parallelism.
+    Without context parallelism, these are multiples of `per_rank`.
     """
-    multiple = 1 if cp_size == 1 else 2 * cp_size
-    return -(-lengths // multiple) * multiple
+    multiples = np.where(np.asarray(cp_size) > 1, 2 * np.asarray(cp_size), 1) * per_rank
+    padded: Int64s = -(-lengths // multiples) * multiples
+    return padded
 
 
 def uniform_plan(pack_of: Int64s, *, num_microbatches: int, cp_size: int, dp_size: int) -> PackPlan:
@@ -162,7 +166,9 @@ def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_siz
             raise ConfigError(message)
         first = 0
         while first < num_ranks:
-            size = _num_sharing(rows, first) if cp_size is None else cp_size
+            # Without a size, those share a pack whose lists are equal.
+            others = (rank for rank in range(first, num_ranks) if rows[rank] != rows[first])
+            size = next(others, num_ranks) - first if cp_size is None else cp_size
             if first % size or any(row != rows[first] for row in rows[first : first + size]):
                 message = (
                     f"expected {size} ranks from rank {first // size * size} on to share a pack in microbatch "
@@ -186,11 +192,6 @@ def plan_from_groups(groups: Any, *, num_subsamples: int, num_ranks: int, cp_siz
         packs=packs,
         cp_sizes=cp_sizes,
     )
-
-
-def _num_sharing(rows: Sequence[list[int]], first: int) -> int:
-    """Returns how many ranks from one on have equal lists."""
-    return next((rank for rank in range(first, len(rows)) if rows[rank] != rows[first]), len(rows)) - first
 
 
 def stable_order(values: Int64s) -> Int64s:

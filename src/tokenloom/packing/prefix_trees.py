@@ -6,7 +6,7 @@ its tree looks like. So pieces of trees are runs, and cutting one in two repeats
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -28,13 +28,21 @@ from tokenloom.packing.balanced import (
     in_units,
     unit_exponent,
 )
-from tokenloom.packing.config import PackingSettings
+from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.cost import CostModel
-from tokenloom.packing.exchange import GlobalBatch, Wrapped, exchange_samples, fetch, gather_lengths
 from tokenloom.packing.groups import Place, place_in
+from tokenloom.packing.pipeline import (
+    GlobalBatch,
+    Wrapped,
+    describe,
+    exchange_samples,
+    fetch,
+    gather_lengths,
+    sums_of,
+)
 from tokenloom.packing.plan import Int64s, PackPlan, stable_order, uniform_plan
-from tokenloom.packing.planning import describe_lengths, describe_plan, sums_of
 from tokenloom.packing.prefixes import BLOCK_SIZE, PrefixForest, PrefixPack, tokens_at_positions
+from tokenloom.packing.subsamples import DTYPES, SubSample
 
 _NO_LIMIT: int = np.iinfo(np.int64).max
 
@@ -121,7 +129,8 @@ class PrefixTreeScheduler(CostBalancedScheduler):
     Sequences that share nothing are packed as `cost_balanced` packs them.
 
     As "prefix_trees" of `wrap_data_iterator`, it yields a `PrefixPack` for each microbatch. Every rank that needs packs
-    has an iterator, those of a tensor-parallel group and of all stages the same. The settings are those of
+    has an iterator, those of a tensor-parallel group and of all stages the same; with `wrap_dataset` each rank reads
+    the whole global batch, and all get their packs. The settings are those of
     `BasePackingScheduler`, but for the most sequences of a THD pack, which trees are not.
     """
 
@@ -213,47 +222,63 @@ class PrefixTreeScheduler(CostBalancedScheduler):
         pp_group: Any,
         dp_cp_group: Any,
         dev: Any,
-        config: PackingSettings,
+        config: object,
     ) -> Wrapped:
         """Returns what `wrap_data_iterator` returns, with a `PrefixPack` for each microbatch. Collective.
 
         Tokens and positions of the global batch go to all data-parallel ranks, 8 bytes each; all else only to those
         that work on it.
         """
-        place = place_in(dp_group, tp_group, pp_group, dp_cp_group, dev)
+        place, settings = place_in(dp_group, tp_group, pp_group, dp_cp_group, dev), PackingConfig.of(config)
         if isinstance(data_iterator, list):
             data_iterator = next((one for one in data_iterator if one is not None), None)
-        needed = self.get_required_sample_keys()
-        multiple = _row_multiple(self, getattr(config, "pad_packed_seq_alignment", None) or 1, BLOCK_SIZE)
 
         def schedule() -> tuple[GlobalBatch, PackPlan]:
-            fetching = Attempt(lambda: fetch(data_iterator, num_microbatches, needed))
-            fetched, _ = gather_lengths(fetching, place.dp)
+            needed = self.get_required_sample_keys()
+            fetched = gather_lengths(Attempt(lambda: fetch(data_iterator, num_microbatches, needed)), place.dp)
             return fetched, self.plan_forest(PrefixForest.of(_gathered_tokens(fetched, place)))
 
         def exchange() -> list[PrefixPack]:
-            lane = [dp_rank * place.cp.size for dp_rank in range(place.dp.size)]
-            wanted = [
-                np.unique(
-                    np.concatenate([plan.ids_of(microbatch, rank) for microbatch in range(plan.num_microbatches)])
-                )
-                for rank in lane
-            ]
-            samples = exchange_samples(fetched, np.full(len(fetched.original_seqlens), -1), wanted, place.dp)
-            return [
-                _pack_of(samples, plan.ids_of(microbatch, place.rank), multiple).to(place.device)
-                for microbatch in range(plan.num_microbatches)
-            ]
+            lane = range(0, place.num_ranks, place.cp.size)
+            wanted = [np.unique(np.concatenate(plan.ids_of_rank(rank))) for rank in lane]
+            return self.packs(plan, exchange_samples(fetched, wanted, place.dp).__getitem__, place, settings)
 
         fetched, plan = do_together(
             "scheduling a global batch",
             schedule,
             break_off=place.break_off,
             breaks=(),
-            compare=lambda result: f"{describe_lengths(result[0].original_seqlens)}, as {describe_plan(result[1])}",
+            compare=lambda result: describe(result[1], result[0].lengths),
         )
         packs = do_together("exchanging sub-samples", exchange, break_off=place.break_off)
-        return iter(packs), plan.num_microbatches, *sums_of(fetched.original_seqlens)
+        return iter(packs), plan.num_microbatches, *sums_of(fetched.lengths)
+
+    def packs(
+        self, plan: PackPlan, sample: Callable[[int], SubSample], place: Place, settings: PackingConfig
+    ) -> list[PrefixPack]:
+        """Returns the packs of this rank, of sub-samples that are asked for by their ids."""
+        multiple = _row_multiple(self, settings.pad_packed_seq_alignment or 1, BLOCK_SIZE)
+        made = []
+        for ids in plan.ids_of_rank(place.rank):
+            samples = [sample(number) for number in ids.tolist()]
+            rows = {name: [one[name].cpu().numpy() for one in samples] for name in DTYPES}
+            pack = PrefixPack.of(
+                rows["tokens"],
+                labels=rows["labels"],
+                loss_weights=rows["loss_mask"],
+                position_ids=rows["position_ids"],
+                multiple=multiple,
+            )
+            made.append(replace(pack, sequences=pack.sequences.new_tensor(ids)).to(place.device))
+        return made
+
+
+def keys_of(samples: Sequence[SubSample]) -> list[Int64s]:
+    """Returns the tokens of sub-samples, told apart where they stand at other positions, int64[length] each."""
+    return [
+        tokens_at_positions(one["tokens"].cpu().numpy(), one["position_ids"].cpu().numpy(), f"sub-sample {number}")
+        for number, one in enumerate(samples)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,33 +334,10 @@ def _row_multiple(scheduler: PrefixTreeScheduler, pad_to: int | str, block_size:
 
 
 def _gathered_tokens(fetched: GlobalBatch, place: Place) -> list[Int64s]:
-    """Returns the tokens of all sub-samples of the global batch, by id, told apart where positions are."""
+    """Returns the tokens of all sub-samples of the global batch by id, as `keys_of` does."""
     torch = require("torch", extra="torch")
-    mine = [
-        tokens_at_positions(
-            sample["tokens"].cpu().numpy(), sample["position_ids"].cpu().numpy(), f"sub-sample {number}"
-        )
-        for number, sample in enumerate(fetched.batch)
-    ]
-    ends = np.concatenate([[0], np.cumsum(fetched.original_seqlens)])
+    ends = np.concatenate([[0], np.cumsum(fetched.lengths)])
     sizes: list[int] = (np.diff(ends[fetched.offsets]) * 8).tolist()
-    chunk = torch.from_numpy(np.concatenate(mine).view(np.uint8) if mine else np.empty(0, dtype=np.uint8))
+    chunk = torch.from_numpy(np.concatenate([np.empty(0, dtype=np.int64), *keys_of(fetched.samples)]).view(np.uint8))
     received = place.dp.all_to_all([chunk] * place.dp.size, sizes, "tokens over DP")
-    tokens = np.concatenate([part.cpu().numpy().view(np.int64) for part in received])
-    return np.split(tokens, ends[1:-1])
-
-
-def _pack_of(samples: Mapping[int, Mapping[str, Any]], ids: Int64s, multiple: int) -> PrefixPack:
-    """Returns the pack of sub-samples."""
-    rows = {
-        name: [samples[number][name].cpu().numpy() for number in ids.tolist()]
-        for name in ("tokens", "labels", "loss_mask", "position_ids")
-    }
-    made = PrefixPack.of(
-        rows["tokens"],
-        labels=rows["labels"],
-        loss_weights=rows["loss_mask"],
-        position_ids=rows["position_ids"],
-        multiple=multiple,
-    )
-    return replace(made, sequences=made.sequences.new_tensor(ids))
+    return np.split(np.concatenate([part.cpu().numpy() for part in received]).view(np.int64), ends[1:-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -10,15 +11,13 @@ import numpy as np
 from tokenloom.errors import ConfigError
 from tokenloom.packing.balanced import CostBalancedScheduler
 from tokenloom.packing.base import RUN_PIPELINE, BasePackingScheduler
-from tokenloom.packing.config import PackingSettings, cost_model_of
+from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.dynamic import DefaultDynamicCPScheduler
-from tokenloom.packing.exchange import Wrapped
 from tokenloom.packing.groups import place_of
 from tokenloom.packing.hybrid import HybridCostBalancedScheduler
-from tokenloom.packing.pipeline import run_pipeline
+from tokenloom.packing.pipeline import Wrapped, run_pipeline
 from tokenloom.packing.plan import Int64s, PackPlan, uniform_plan
 from tokenloom.packing.prefix_trees import PrefixTreeScheduler
-from tokenloom.packing.static_shapes import max_num_sequences
 
 
 class DpBalancedScheduler(BasePackingScheduler):
@@ -41,46 +40,27 @@ class DpBalancedScheduler(BasePackingScheduler):
         return self.max_tokens
 
     def _plan(self, lengths: Int64s) -> PackPlan:
-        bounds = _in_order(lengths, self.max_tokens, self.max_num_seqs or len(lengths))
-        num_packs = len(bounds) - 1
-        multiple = self.dp_size * self.microbatch_multiple
-        moved = self._moved(bounds, -num_packs % multiple)
-        pack_of = np.repeat(np.arange(num_packs), np.diff(bounds))
-        pack_of[moved] = np.arange(num_packs, num_packs + len(moved))
-        return uniform_plan(
-            pack_of,
-            num_microbatches=(num_packs + len(moved)) // self.dp_size,
-            cp_size=self.cp_size,
-            dp_size=self.dp_size,
-        )
-
-    def _moved(self, bounds: list[int], num_missing: int) -> list[int]:
-        """Returns the sub-samples that get packs of their own: the last of the last packs, never a first one."""
-        moved: list[int] = []
-        for pack in range(len(bounds) - 2, -1, -1):
-            if len(moved) == num_missing:
-                break
-            candidates = range(bounds[pack + 1] - 1, bounds[pack], -1)
-            moved.extend(candidates[: num_missing - len(moved)])
+        ends, capacity, most = np.cumsum(lengths), self.max_tokens, self.max_num_seqs or len(lengths)
+        bounds, before = [0], 0
+        while bounds[-1] < len(lengths):
+            last = int(np.searchsorted(ends, before + capacity, side="right"))
+            bounds.append(min(bounds[-1] + most, last))
+            before = int(ends[bounds[-1] - 1])
+        num_packs, multiple = len(bounds) - 1, self.dp_size * self.microbatch_multiple
+        num_missing = -num_packs % multiple
+        # The last of the last packs get packs of their own, but never a first one.
+        spare = (i for pack in range(num_packs, 0, -1) for i in range(bounds[pack] - 1, bounds[pack - 1], -1))
+        moved = list(itertools.islice(spare, num_missing))
         if len(moved) < num_missing:
             message = (
-                f"{bounds[-1]} sub-samples fill {len(bounds) - 1} packs, expected a multiple of "
-                f"{self.dp_size * self.microbatch_multiple}; not enough samples to move: {num_missing} packs are "
-                f"missing, but there are {len(moved)} sub-samples to spare"
+                f"{len(lengths)} sub-samples fill {num_packs} packs, expected a multiple of {multiple}; not enough "
+                f"samples to move: {num_missing} packs are missing, but there are {len(moved)} sub-samples to spare"
             )
             raise ConfigError(message, hint="plan with `cost_balanced`, or take more samples into a global batch")
-        return moved
-
-
-def _in_order(lengths: Int64s, capacity: int, most: int) -> list[int]:
-    """Returns where each pack begins, and the last one ends."""
-    ends = np.cumsum(lengths)
-    bounds = [0]
-    before = 0
-    while bounds[-1] < len(lengths):
-        bounds.append(min(bounds[-1] + most, int(np.searchsorted(ends, before + capacity, side="right"))))
-        before = int(ends[bounds[-1] - 1])
-    return bounds
+        pack_of = np.repeat(np.arange(num_packs), np.diff(bounds))
+        pack_of[moved] = np.arange(num_packs, num_packs + num_missing)
+        num_microbatches = (num_packs + num_missing) // self.dp_size
+        return uniform_plan(pack_of, num_microbatches=num_microbatches, cp_size=self.cp_size, dp_size=self.dp_size)
 
 
 scheduler_map: dict[str, type[BasePackingScheduler]] = {
@@ -94,7 +74,7 @@ scheduler_map: dict[str, type[BasePackingScheduler]] = {
 
 
 def make_scheduler(
-    config: PackingSettings,
+    config: object,
     *,
     cp_size: int,
     dp_size: int,
@@ -104,31 +84,26 @@ def make_scheduler(
     """Returns the scheduler that a configuration names, with its settings.
 
     Args:
-        config: settings.
+        config: a `PackingConfig`, or what has its attributes.
         cp_size: ranks of a context-parallel group.
         dp_size: context-parallel groups.
         schedulers: classes by name.
         name: instead of the one in the configuration.
     """
-    name = config.sequence_packing_scheduler if name is None else name
+    settings = PackingConfig.of(config)
+    name = settings.sequence_packing_scheduler if name is None else name
     if name not in schedulers:
         message = f"expected a scheduler among {', '.join(sorted(schedulers))}, found {name!r}"
         raise ConfigError(message)
-    has_stages = config.virtual_pipeline_model_parallel_size is not None
-    multiple = config.microbatch_group_size_per_vp_stage if has_stages else None
-    options: dict[str, Any] = {}  # what is not asked for is not passed: a user's class may not know it
-    if (most := max_num_sequences(config)) is not None:
-        options["max_num_seqs"] = most
-    if (model := cost_model_of(config)) is not None:
-        options["cost_model"] = model
+    multiple = settings.microbatch_group_size_per_vp_stage if settings.has_virtual_stages else None
+    options: dict[str, Any] = {"max_num_seqs": settings.max_num_seqs, "cost_model": settings.packing_cost_model}
     if issubclass(schedulers[name], DefaultDynamicCPScheduler):
-        options["min_cp_size"] = getattr(config, "min_dynamic_context_parallel_size", 1)
-    return schedulers[name](config.max_seqlen_per_dp_cp_rank, cp_size, dp_size, multiple, **options)
+        options["min_cp_size"] = settings.min_dynamic_context_parallel_size
+    given = {option: value for option, value in options.items() if value is not None}  # a user's class may know no more
+    return schedulers[name](settings.max_seqlen_per_dp_cp_rank, cp_size, dp_size, multiple, **given)
 
 
-def wrap_data_iterator(
-    data_iterator: Any, config: PackingSettings, num_microbatches: int, pg_collection: Any = None
-) -> Wrapped:
+def wrap_data_iterator(data_iterator: Any, config: object, num_microbatches: int, pg_collection: Any = None) -> Wrapped:
     """Schedules and exchanges one global batch; all ranks of the run must call this together.
 
     The sub-samples of all data-parallel ranks together are planned anew, and each goes to the ranks that work on it.
@@ -161,15 +136,8 @@ def wrap_data_iterator(
         DivergenceError: ranks that must hold the same data hold lengths that differ.
     """
     place = place_of(pg_collection)
-    named = scheduler_map.get(config.sequence_packing_scheduler)
-    if named is None or named.run is RUN_PIPELINE:
-        return run_pipeline(
-            lambda: make_scheduler(config, cp_size=place.cp.size, dp_size=place.dp.size),
-            place,
-            data_iterator,
-            num_microbatches,
-            config,
-        )
     scheduler = make_scheduler(config, cp_size=place.cp.size, dp_size=place.dp.size)
+    if type(scheduler).run is RUN_PIPELINE:
+        return run_pipeline(scheduler, place, data_iterator, num_microbatches, config)
     groups = (place.dp.group, place.tp.group, place.pp.group, place.dp_cp_group)
     return cast("Wrapped", scheduler.run(data_iterator, num_microbatches, *groups, place.device, config))

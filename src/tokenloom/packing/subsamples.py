@@ -52,15 +52,22 @@ def _take_apart(item: Any, where: str) -> Iterator[SubSample]:
             message = f"expected `{name}` as long as the {size} tokens, found {len(tensor)} elements in {where}"
             raise InputError(message)
     bounds = list(_bounds(item, size))
-    for (start, original, padded), source in zip(bounds, _sources(item, len(bounds), where), strict=True):
+    sources = _row(item["dataset_id"], "int64", "`dataset_id`").tolist() if "dataset_id" in item else None
+    if sources is not None and len(sources) not in (1, len(bounds)):
+        message = f"expected one `dataset_id`, or {len(bounds)} for the sub-samples of {where}, found {len(sources)}"
+        raise InputError(message)
+    for number, (start, original, padded) in enumerate(bounds):
         if not 0 <= original <= padded or start + original > size:
             message = (
                 f"expected at least {start + original} tokens and no more than are left after padding, "
                 f"found {size} tokens, original length {original} and padded length {padded} in {where}"
             )
             raise InputError(message)
-        cut = {name: tensor[start : start + original] for name, tensor in tensors.items()}
-        yield {**cut, "original_seq_len": original, "padded_seq_len": padded, **source}
+        sample: SubSample = {name: tensor[start : start + original] for name, tensor in tensors.items()}
+        sample |= {"original_seq_len": original, "padded_seq_len": padded}
+        if sources is not None:
+            sample["dataset_id"] = sources[number % len(sources)]
+        yield sample
 
 
 def _bounds(item: Mapping[str, Any], size: int) -> Iterator[tuple[int, int, int]]:
@@ -78,23 +85,12 @@ def _bounds(item: Mapping[str, Any], size: int) -> Iterator[tuple[int, int, int]
             yield start, original_stop - original_start, stop - start
 
 
-def _sources(item: Mapping[str, Any], count: int, where: str) -> Sequence[Mapping[str, int]]:
-    """Returns what each sub-sample of an item has of its dataset: nothing, or its number."""
-    if "dataset_id" not in item:
-        return [{}] * count
-    numbers = require("torch", extra="torch").as_tensor(item["dataset_id"]).reshape(-1).tolist()
-    if len(numbers) not in (1, count):
-        message = f"expected one `dataset_id`, or {count} for the sub-samples of {where}, found {len(numbers)}"
-        raise InputError(message)
-    return [{"dataset_id": number} for number in (numbers * count if len(numbers) == 1 else numbers)]
-
-
 def _row(value: Any, dtype: str, what: str) -> Any:
-    """Returns a 1-D tensor of the dtype, from one with or without a leading axis of 1, or from an array."""
+    """Returns a 1-D tensor of the dtype, from one with or without a leading axis of 1, from an array or a number."""
     torch = require("torch", extra="torch")
     tensor = torch.as_tensor(value)
-    if tensor.ndim == 2 and len(tensor) == 1:
-        tensor = tensor[0]
+    if tensor.ndim == 0 or (tensor.ndim == 2 and len(tensor) == 1):
+        tensor = tensor.reshape(-1)
     if tensor.ndim != 1:
         message = f"expected one row, found shape {list(tensor.shape)} for {what}"
         raise InputError(message, hint="packing takes micro-batches of size 1")

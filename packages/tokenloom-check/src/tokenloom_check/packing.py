@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 
 from tokenloom.errors import ConfigError
 from tokenloom.packing.base import BasePackingScheduler
-from tokenloom.packing.bounds import costliest_packs, least_slowest_cost, num_alone
-from tokenloom.packing.cost import CostModel, Float64s, PolynomialCost
+from tokenloom.packing.cost import CostModel, Float64s, PolynomialCost, costliest_packs, least_slowest_cost, num_alone
 from tokenloom.packing.plan import Int64s, PackPlan, padded_lengths
 from tokenloom.packing.schedulers import DpBalancedScheduler, scheduler_map
 from tokenloom.rendering.card import HasFacts

@@ -34,12 +34,14 @@ from tokenloom.megatron.core.datasets.data_schedule_utils import (  # noqa: F401
     tells_gaps,
 )
 from tokenloom.packing import balanced, base, hybrid, schedulers
-from tokenloom.packing.batch import batch_in, padding_mask_of
+from tokenloom.packing.batch import batch_in
 from tokenloom.packing.channels import Channel
+from tokenloom.packing.config import PackingConfig
+from tokenloom.packing.context_parallel import padding_mask_of
 from tokenloom.packing.dynamic import DefaultDynamicCPScheduler as _DefaultDynamicCPScheduler
 from tokenloom.packing.groups import place_in
 from tokenloom.packing.pipeline import run_pipeline
-from tokenloom.packing.static_shapes import max_num_sequences as _get_scheduler_max_real_num_seqs  # noqa: F401
+from tokenloom.packing.plan import PackPlan
 from tokenloom.packing.subsamples import DTYPES, take_apart
 
 Ids = list[list[list[int]]]
@@ -85,10 +87,11 @@ class BasePackingScheduler(base.BasePackingScheduler):
         >>> del scheduler_map["one_by_one"]
     """
 
-    def _positive_lengths(self, lengths: Any) -> Any:
+    def plan(self, lengths: Any) -> PackPlan:
+        """Returns the plan of a global batch; see `tokenloom.packing.BasePackingScheduler`."""
         if not len(lengths):
             raise ConfigError(NO_TARGETS)
-        return super()._positive_lengths(lengths)
+        return super().plan(lengths)
 
     def run(
         self,
@@ -112,7 +115,7 @@ class BasePackingScheduler(base.BasePackingScheduler):
         watched = [None if one is None else _Watched(one) for one in given]
         try:
             found, count, total, squares = run_pipeline(
-                lambda: self, place, watched if several else watched[0], num_microbatches, config, sums_padding=True
+                self, place, watched if several else watched[0], num_microbatches, config, sums_padding=True
             )
         except Exception as error:
             if any(one is not None and one.ended for one in watched):
@@ -203,6 +206,11 @@ def wrap_data_iterator(
         data_iterator, num_microbatches, dp_group, tp_group, pp_group, dp_cp_group, place.device, config
     )
     return wrapped
+
+
+def _get_scheduler_max_real_num_seqs(config: Any) -> int | None:
+    """Returns how many sub-samples a pack may have; None for any number."""
+    return PackingConfig.of(config).max_num_seqs
 
 
 # --- hybrid context parallelism ---------------------------------------------------------------------------------------
@@ -301,25 +309,13 @@ def get_batch_on_this_rank_for_sequence_packing(
         raise ConfigError(message, hint="take a batch of each layout, with `cp_partition_mode` in `config`")
     place = place_of_run(pg_collection, "tp", "pp", "cp")
     stages = None if vp_stage is None else vpp_size
-    packs = _SharedPacks(data_iterator) if dynamic_cp and data_iterator is not None else data_iterator
     *tensors, params, mask = batch_in(
-        place, packs, stages, vp_stage, mtp=mtp_on_this_rank, config=config, tells_gaps=tells_gaps()
+        place, data_iterator, stages, vp_stage, mtp=mtp_on_this_rank, config=config, tells_gaps=tells_gaps()
     )
+    if dynamic_cp and params.local_cp_size is None:
+        message = "expected `local_cp_size` in a pack of dynamic context parallelism, found none"
+        raise ConfigError(message, hint="plan with a scheduler that sets `is_dynamic_cp`")
     return *tensors, as_megatrons_params(params), mask
-
-
-class _SharedPacks:
-    """Packs that say how many ranks share them."""
-
-    def __init__(self, iterator: Any) -> None:
-        self._iterator = iterator
-
-    def __next__(self) -> Any:
-        pack = next(self._iterator)
-        if "local_cp_size" not in pack:
-            message = "expected `local_cp_size` in a pack of dynamic context parallelism, found none"
-            raise ConfigError(message, hint="plan with a scheduler that sets `is_dynamic_cp`")
-        return pack
 
 
 def _build_thd_padding_mask(cu_seqlens: Any, cu_seqlens_padded: Any) -> Any:

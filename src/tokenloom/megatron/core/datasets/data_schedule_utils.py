@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from tokenloom.distributed.meeting import Attempt
 from tokenloom.distributed.ranks import current_ranks
 from tokenloom.errors import ConfigError
 from tokenloom.packing import batch as packs_of
-from tokenloom.packing import exchange
 from tokenloom.packing.channels import Channel
 from tokenloom.packing.context_parallel import context_parallel_indices
-from tokenloom.packing.exchange import broadcast_tensor  # noqa: F401
 from tokenloom.packing.groups import Place
+from tokenloom.packing.pipeline import broadcast_to_stages, exchange_samples, gather_lengths, iterators_over
 from tokenloom.packing.subsamples import DTYPES, SubSample, take_apart
 
 _TRAVELS = {*DTYPES, "original_seq_len", "padded_seq_len", "dataset_id"}
@@ -96,32 +96,25 @@ def reroute_samples_to_dcp_ranks(
     total_dcp_gpus: int | None = None,
     sample_keys: Collection[str] | None = None,
 ) -> dict[int, SubSample]:
-    """Returns the sub-samples of this rank by id, sent to where they are worked on. Collective.
+    """Returns the sub-samples of this rank by id, sent to where they are worked on. Collective in the group dp.
 
-    As `tokenloom.packing.exchange.reroute_samples_to_dcp_ranks`. Where `dp_cp_group` is left out, or the newest
-    version's `sample_keys` stand there, `tp_group` is it; otherwise that, and the last two, are not needed.
+    Ranks of one context-parallel index hold the whole global batch between them, so these exchange among themselves.
+    Where `dp_cp_group` is left out, or the newest version's `sample_keys` stand there, `tp_group` is it.
 
     Raises:
         ConfigError: sub-samples have other tensors than those of text.
     """
-    del total_dcp_gpus, sample_keys
+    del global_ids_this_rank, global_id_seqlens, offsets, total_dcp_gpus, sample_keys  # all follow from the batches
     if dp_cp_group is None or isinstance(dp_cp_group, Collection):
         dp_cp_group = tp_group
     if unsupported := sorted({name for sample in batch for name in sample} - _TRAVELS):
         message = f"exchange supports only the text sample schema, found unsupported sample keys {unsupported}"
         raise ConfigError(message, hint=f"leave them out: {', '.join(DTYPES)} travel")
+    dp, dp_cp = Channel(dp_group), Channel(dp_group if dp_cp_group is None else dp_cp_group)
     own = list(take_apart([list(batch)]))
-    rows = np.array([sample["original_seq_len"] for sample in own], dtype=np.int64).reshape(-1, 1)
-    return exchange.reroute_samples_to_dcp_ranks(
-        own,
-        np.asarray(global_ids_this_rank.cpu(), dtype=np.int64),
-        global_id_seqlens,
-        sample_id_groups,
-        np.asarray(offsets.cpu(), dtype=np.int64),
-        dp_group,
-        dp_cp_group,
-        original_seqlens=np.concatenate(Channel(dp_group).all_gather_rows(rows, "lengths over DP"))[:, 0],
-    )
+    lane = [dp_cp.global_ranks.index(rank) for rank in dp.global_ranks] if dp.size > 1 else [dp_cp.rank]
+    wanted = [np.unique([number for ranks in sample_id_groups for number in ranks[rank]]) for rank in lane]
+    return exchange_samples(gather_lengths(Attempt(lambda: own), dp), wanted, dp)
 
 
 def build_packed_microbatches(
@@ -154,8 +147,8 @@ def broadcast_to_pp_group(
     if Channel(pp_group).size <= 2:
         return new_samples, *numbers
     count, total, squares = (0 if number is None else int(number) for number in numbers)
-    packs, count, total, squares = exchange.broadcast_to_pp_group(new_samples, count, total, squares, pp_group, dev)
-    return packs, count, float(total), float(squares)
+    packs, sent = broadcast_to_stages(new_samples, (count, total, squares), Channel(pp_group), dev)
+    return packs, sent[0], float(sent[1]), float(sent[2])
 
 
 def broadcast_scalars(values: Sequence[Any], group: Any, dev: Any, dtype: Any = torch.float32) -> list[Any]:
@@ -167,6 +160,13 @@ def broadcast_scalars(values: Sequence[Any], group: Any, dev: Any, dtype: Any = 
     given = values if channel.rank == 0 else [0] * len(values)
     received = channel.broadcast(torch.tensor(given, dtype=wide, device=dev), 0, "scalars over TP")
     return list(values) if channel.rank == 0 else received.tolist()
+
+
+def broadcast_tensor(item: Any, src_rank: int, group: Any) -> None:
+    """Fills a tensor with that of a rank of the run, in place; does nothing with None. Collective in the group."""
+    channel = Channel(group)
+    if item is not None and channel.size > 1:
+        item.copy_(channel.broadcast(item, channel.global_ranks.index(src_rank), "tensors"))
 
 
 def create_data_iterator(
@@ -199,7 +199,7 @@ def create_data_iterator(
         if not any(needs):
             return [rerunnable(iter(new_samples)) for _ in range(stages)]
     needs = needs or [False] * stages
-    return [rerunnable(one) for one in exchange.create_data_iterator(new_samples, None, config, needs)]
+    return [rerunnable(one) for one in iterators_over(new_samples, Channel(None), needs, in_list=True)]
 
 
 def get_thd_partitioned_indices(cu_seqlens: Any, total_tokens: int, cp_size: int, cp_rank: int) -> Any:
