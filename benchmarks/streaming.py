@@ -44,7 +44,7 @@ from tokenloom import (
     build_dataloader,
     storage_statistics,
 )
-from tokenloom.storage.object_storage import close_storages
+from tokenloom.storage.objects import close_storages
 from tokenloom.storage.statistics import forget_statistics
 
 Counts = Callable[..., dict[str, int]]

@@ -33,7 +33,7 @@ from tokenloom import (
     storage_statistics,
 )
 from tokenloom.loading.read_ahead import AnnouncingSampler
-from tokenloom.storage.object_storage import object_storage
+from tokenloom.storage.objects import object_storage
 from tokenloom.storage.statistics import forget_statistics
 
 BLOCK = 1 << 13

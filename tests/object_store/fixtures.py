@@ -13,7 +13,7 @@ import pytest
 
 from tests.object_store.proxy import FaultProxy
 from tests.object_store.server import S3Server, aws_environment
-from tokenloom.storage.object_storage import close_storages
+from tokenloom.storage.objects import close_storages
 from tokenloom.storage.settings import CACHE_VARIABLE
 
 _NUMBERS = itertools.count()

@@ -17,7 +17,7 @@ from tokenloom import BlendedMegatronDatasetBuilder, ConfigError, GPTDataset, In
 from tokenloom.errors import AccessDeniedError, UnavailableError
 from tokenloom.order import cache
 from tokenloom.order.arrays import NotBuiltError, nothing_is_built
-from tokenloom.storage.object_storage import close_storages
+from tokenloom.storage.objects import close_storages
 from tokenloom.storage.settings import CACHE_VARIABLE
 from tokenloom.storage.stores.obstore import ObstoreClient
 

@@ -23,7 +23,7 @@ from tests.simulation.disk import Inode, OpenFile, failure
 from tests.simulation.scheduler import CrashError, World
 from tokenloom.order import cache
 from tokenloom.preprocess import folder
-from tokenloom.storage import atomic, copying, json_files, local, publishing, versions
+from tokenloom.storage import atomic, json_files, local, publishing, versions
 
 _IO = (errno.EIO,)
 _FULL = (errno.EIO, errno.ENOSPC)
@@ -427,9 +427,8 @@ def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator
         actor.pid == pid and not (actor.is_dead or actor.is_done) for actor in world.actors
     )
     changes[folder, "_touched"] = stand_ins.touched
-    changes[local, "kernels"] = types.SimpleNamespace(map_file=stand_ins.map_file)
-    changes[copying, "os"] = stand_ins.os
-    changes[copying, "kernels"] = types.SimpleNamespace(start_writing_back=lambda *_: None)
+    kernels = {"map_file": stand_ins.map_file, "start_writing_back": lambda *_: None}
+    changes[local, "kernels"] = types.SimpleNamespace(**kernels)
     changes[cache, "ThreadPoolExecutor"] = AtOnce
     changes[cache, "_MOST_COMPARED_BYTES"] = world.rng.choice((0, 4 << 20))
     missing = object()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tokenloom import StorageError
-from tokenloom.storage.object_storage import BlockCache
+from tokenloom.storage.objects import BlockCache
 
 CHECKSUM = 4
 
@@ -129,7 +129,7 @@ def test_processes_that_want_a_block_at_once_fetch_it_once(tmp_path):
 def test_a_process_that_dies_while_it_fills_a_block_blocks_nobody(tmp_path):
     program = (
         "import sys, time\n"
-        "from tokenloom.storage.object_storage import BlockCache\n"
+        "from tokenloom.storage.objects import BlockCache\n"
         "def fetch():\n"
         "    print('filling', flush=True)\n"
         "    time.sleep(60)\n"

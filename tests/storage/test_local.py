@@ -1,13 +1,17 @@
-"""Local files, mapped and read by position."""
+"""Local files: mapped, read by position from a pool of open files, and copied in the kernel or without it."""
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
 
 import pytest
+from tests.storage.descriptors import num_open
 
 from tokenloom.errors import StorageError
-from tokenloom.storage.local import MappedFile, PositionalFile, map_file
+from tokenloom.storage import local
+from tokenloom.storage.local import MappedFile, PositionalFile, copy_range, map_file
 from tokenloom.storage.resolve import size_of
 
 KINDS = [MappedFile, PositionalFile]
@@ -82,3 +86,107 @@ def test_a_file_replaced_before_its_first_read_is_reported(path, kind):
         source.read(0, 5)
     assert caught.value.message == f"`{path}` was replaced after it was opened: expected 100 bytes, found a file of 7"
     assert caught.value.hint == "open the dataset again"
+
+
+@pytest.fixture
+def paths(tmp_path):
+    made = [tmp_path / f"{number}.bin" for number in range(12)]
+    for number, path in enumerate(made):
+        path.write_bytes(bytes([number]) * 10)
+    return [str(path) for path in made]
+
+
+def test_many_threads_share_a_small_pool(tmp_path, paths, monkeypatch):
+    monkeypatch.setattr(local, "_MOST_HANDLES", 2)
+    failures = []
+
+    def read(path: str, number: int) -> None:
+        file = PositionalFile(path)
+        for _ in range(300):
+            if file.read(0, 10).tolist() != [number] * 10:
+                failures.append(number)
+
+    threads = [threading.Thread(target=read, args=(path, number)) for number, path in enumerate(paths)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert num_open(tmp_path) <= 2
+
+
+def test_a_file_that_is_let_go_is_closed(tmp_path, paths):
+    files = [PositionalFile(path) for path in paths[:2]]
+    assert [file.read(0, 1).tolist() for file in files] == [[0], [1]]
+    assert num_open(tmp_path) == 2
+    del files[0]
+    assert num_open(tmp_path) == 1
+
+
+def test_many_files_are_read_with_few_descriptors(tmp_path):
+    files = []
+    for number in range(600):
+        path = tmp_path / str(number)
+        path.write_bytes(number.to_bytes(4, "little"))
+        files.append(PositionalFile(str(path)) if number % 2 else MappedFile(str(path)))
+    for number, file in enumerate(files):
+        assert int.from_bytes(file.read(0, 4).tobytes(), "little") == number
+    assert num_open(tmp_path) <= 256
+
+
+CONTENT = bytes(range(256)) * 20_000
+"""5 MB: several buffers."""
+
+
+@pytest.fixture
+def source(tmp_path):
+    (tmp_path / "source").write_bytes(CONTENT)
+    return str(tmp_path / "source")
+
+
+def copied(source, tmp_path, *, offset=0, length=5_120_000, before=b"", advance=None):
+    target = tmp_path / "target"
+    with open(target, "wb", buffering=0) as file:
+        file.write(before)
+        copy_range(source, file.fileno(), offset=offset, length=length, target_path=str(target), advance=advance)
+    return target.read_bytes()
+
+
+def refusing(number):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    return refuse
+
+
+@pytest.mark.parametrize("refused", [[], ["copy_file_range"]])
+def test_a_range_is_appended_by_any_way(monkeypatch, source, tmp_path, refused):
+    for name in refused:
+        monkeypatch.setattr(os, name, refusing(errno.EXDEV))
+    told = []
+    assert copied(source, tmp_path, offset=7, length=3_000_001, before=b"abc", advance=told.append) == (
+        b"abc" + CONTENT[7 : 7 + 3_000_001]
+    )
+    assert sum(told) == 3_000_001
+
+
+def test_a_refusal_in_the_middle_goes_on_where_it_stopped(monkeypatch, source, tmp_path):
+    whole = os.copy_file_range
+    answers = [100_000, 1]
+
+    def partly(source, target, count, offset):
+        if not answers:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return whole(source, target, min(count, answers.pop(0)), offset)
+
+    monkeypatch.setattr(os, "copy_file_range", partly)
+    assert copied(source, tmp_path, offset=1, length=2_000_000) == CONTENT[1:2_000_001]
+
+
+def test_a_source_that_is_too_short_is_named(source, tmp_path):
+    with pytest.raises(StorageError) as caught:
+        copied(source, tmp_path, offset=5, length=len(CONTENT))
+    assert caught.value.message == (
+        f"`{source}` ended at byte {len(CONTENT)} while bytes [5, {len(CONTENT) + 5}) were copied"
+    )
+    assert caught.value.hint == "the file was truncated while it was read"

@@ -12,7 +12,7 @@ import pytest
 
 from tokenloom.errors import OutputBusyError
 from tokenloom.progress import Task, Wait, reporting_to
-from tokenloom.storage.object_storage import filling
+from tokenloom.storage.objects import filling
 from tokenloom.storage.publishing import OutputLock
 
 

@@ -21,8 +21,7 @@ from tokenloom import (
     UnavailableError,
     storage_statistics,
 )
-from tokenloom.storage.object_storage import close_storages, object_storage
-from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.objects import RemoteFile, close_storages, object_storage
 from tokenloom.storage.statistics import forget_statistics
 
 

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from tokenloom.errors import StorageError
-from tokenloom.storage.object_storage import own_folder
+from tokenloom.storage.objects import own_folder
 
 
 def test_a_folder_is_made_for_this_user_alone(tmp_path):

@@ -15,10 +15,9 @@ from tokenloom import (
     UnavailableError,
     storage_statistics,
 )
-from tokenloom.storage import object_storage as storages
+from tokenloom.storage import objects as storages
 from tokenloom.storage.addresses import STORES, ObjectAddress, ObjectVersion
-from tokenloom.storage.object_storage import close_storages
-from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.objects import RemoteFile, close_storages
 from tokenloom.storage.statistics import forget_statistics
 
 VERSION = ObjectVersion(num_bytes=4, etag=None)
@@ -85,6 +84,8 @@ class Clock(threading.Event):
 
     def monotonic(self) -> float:
         return self.seconds
+
+    perf_counter = monotonic
 
     def wait(self, timeout: float | None = None) -> bool:
         self.seconds += timeout or 0.0

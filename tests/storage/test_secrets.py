@@ -19,8 +19,7 @@ from tests.support import forking_from, write_corpus
 
 from tokenloom import AccessDeniedError, ConfigError, IndexedDataset, ObjectStorageSettings, storage_statistics
 from tokenloom.storage import secrets
-from tokenloom.storage.object_storage import close_storages
-from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.objects import RemoteFile, close_storages
 from tokenloom.storage.resolve import open_pending
 from tokenloom.storage.secrets import admit, query_of, redacted
 

@@ -11,8 +11,7 @@ import pytest
 from tests.object_store.server import ACCESS_KEY, REGION, SECRET_KEY
 
 from tokenloom.errors import ConformanceError, UnavailableError
-from tokenloom.storage.addresses import ObjectVersion, parse_address
-from tokenloom.storage.client import make_client, missing, replaced
+from tokenloom.storage.addresses import ObjectVersion, make_client, missing, parse_address, replaced
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.testing import check_store
 

@@ -15,8 +15,8 @@ from tokenloom.errors import TokenizerError
 from tokenloom.tokenizers import engines
 from tokenloom.tokenizers.engines import (
     GigatokenEngine,
+    certificate_of,
     choose_engine,
-    find_certificate,
     installed_libraries,
     read_table,
 )
@@ -75,7 +75,7 @@ def test_the_manifest_names_the_certificate(tmp_path: Any):
     tokenizer = tokenizer_of_merges(LLAMA3)
     path = write_lines(tmp_path / "c.jsonl", [{"text": "a" + NEW_LETTER}, {"text": "b"}])
     preprocess(path, tmp_path / "out", tokenizer)
-    found = find_certificate(installed_libraries("tokenizers"), tokenizer.cutting_rules)
+    found = certificate_of(tokenizer)
     assert found is not None
     manifest = json.loads((tmp_path / "out_text_document.manifest.json").read_text())
     assert manifest["engine"] == f"gigatoken (certificate {found.identity})"
@@ -128,7 +128,7 @@ def test_the_sweep_finds_what_the_table_says(names: tuple[str, ...], code_points
 @pytest.mark.parametrize("name", ["llama3", "qwen2, NFC", "o200k, tiktoken"])
 def test_texts_with_any_differing_letter(name: str):
     tokenizer = swept_tokenizers()[name]()
-    certificate = find_certificate(installed_libraries(tokenizer.engine_name), tokenizer.cutting_rules)
+    certificate = certificate_of(tokenizer)
     assert certificate is not None
     rng = np.random.default_rng(7)
     others = "a1! \n'éАक한字👍\u0301\u0316\u0345\u1dc0"

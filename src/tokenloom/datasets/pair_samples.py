@@ -30,7 +30,7 @@ from tokenloom.order.documents import Documents
 from tokenloom.order.protocols import Order
 from tokenloom.order.windows import SpanBatch, Spans
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.object_storage import object_storage, own_folder
+from tokenloom.storage.objects import object_storage, own_folder
 
 
 def verification_of(config: BlendedMegatronDatasetConfig) -> Verification | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tokenloom.datasets.protocols import Announces, is_remote_dataset
 from tokenloom.optional import require
-from tokenloom.storage.object_storage import share_budgets
+from tokenloom.storage.objects import share_budgets
 from tokenloom.storage.statistics import SourceStatistics, storage_statistics
 
 Batch = Sequence[int | None]

@@ -35,9 +35,8 @@ from tokenloom.kernels import Watch, crc32
 from tokenloom.setting_types import check_local_folder
 from tokenloom.storage.addresses import is_remote, parse_address
 from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
-from tokenloom.storage.copying import write_durably
 from tokenloom.storage.json_files import read_json
-from tokenloom.storage.local import Bytes, map_version, sampled_hash
+from tokenloom.storage.local import Bytes, map_version, sampled_hash, write_durably
 from tokenloom.storage.objects import PendingObject, RemoteFile, local_copy
 from tokenloom.storage.resolve import exists, objects_below, remove
 from tokenloom.storage.settings import ObjectStorageSettings

@@ -1,13 +1,19 @@
-"""The names of objects: `s3://bucket/key`, `gs://`, `az://`, `http(s)://`, `msc://profile/key`, `hf://`."""
+"""Objects of a store: their names (`s3://bucket/key`, `msc://profile/key`, …), and what every client offers."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import pkgutil
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
-from tokenloom.errors import ConfigError
-from tokenloom.storage.secrets import admit
+from tokenloom import errors
+from tokenloom.errors import ConfigError, StorageError, UnavailableError
+from tokenloom.storage.secrets import admit, redacted
+
+if TYPE_CHECKING:
+    from tokenloom.storage.settings import ObjectStorageSettings
 
 STORES: dict[str, str] = {
     **dict.fromkeys(("s3", "gs", "az", "http", "https"), "tokenloom.storage.stores.obstore:ObstoreClient"),
@@ -55,6 +61,9 @@ class ObjectVersion:
     num_bytes: int
     etag: str | None
 
+    def __str__(self) -> str:
+        return f"{self.num_bytes} bytes" + (f" with etag {self.etag}" if self.etag else "")
+
 
 def can_be_path(text: str) -> bool:
     """Whether a file can have such a name: it has no zero byte, and all of it can be encoded."""
@@ -70,12 +79,7 @@ def is_remote(path: str) -> bool:
 
 
 def parse_address(path: str, *, is_folder: bool = False) -> ObjectAddress:
-    """Returns the parts of an address; that of a folder may name a bucket alone.
-
-    Raises:
-        ConfigError: the scheme is unknown, a part is missing, the key holds segments that a path could climb by, or the
-            address names a user.
-    """
+    """Returns the parts of an address, which must be whole; that of a folder may name a bucket alone."""
     path = admit(path)
     scheme, _, rest = path.partition("://")
     bucket, _, key = rest.partition("/")
@@ -103,15 +107,7 @@ def short_hash(*parts: object) -> str:
 
 
 def relative_name(path: str, *, owner: str) -> str:
-    """Returns how a file names a path: from its own folder on if it lies below it, else as a whole.
-
-    Args:
-        path: the path or prefix.
-        owner: path of the file that names it.
-
-    Raises:
-        ConfigError: a file in object storage would name a local one.
-    """
+    """Returns how a file, the owner, names a path: from its own folder on if it lies below it, else as a whole."""
     if is_remote(owner):
         folder = owner.rpartition("/")[0] + "/"
         if not is_remote(path):
@@ -125,15 +121,10 @@ def relative_name(path: str, *, owner: str) -> str:
 
 
 def path_of_name(name: str, *, owner: str) -> str:
-    """Returns the path that a file names.
-
-    Args:
-        name: what stands in the file.
-        owner: path of the file.
+    """Returns the path that a file, the owner, names.
 
     Raises:
         ValueError: a file in object storage names a local one.
-        ConfigError: an address names a user.
     """
     if is_remote(name):
         return admit(name)
@@ -143,3 +134,83 @@ def path_of_name(name: str, *, owner: str) -> str:
             raise ValueError(message)
         return f"{owner.rpartition('/')[0]}/{name}"
     return os.path.join(os.path.dirname(owner), name)
+
+
+_process: int | None = None
+"""The first process that made a client; a fork of it cannot use any."""
+
+
+class ObjectClient(Protocol):
+    """Access to the objects of one bucket. Safe from several threads; belongs to the process that made it.
+
+    Every method raises one of the `StorageError`s of a store and tries once: who calls knows the deadline.
+    """
+
+    def version(self, address: ObjectAddress) -> ObjectVersion:
+        """Returns what is there now."""
+
+    def read(self, address: ObjectAddress, start: int, stop: int, version: ObjectVersion) -> Any:
+        """Returns bytes [start, stop) of that version as a buffer; another version is a `ReplacedObjectError`."""
+
+    def upload(self, address: ObjectAddress, path: str) -> None:
+        """Makes a local file appear as an object, in one step."""
+
+    def delete(self, address: ObjectAddress) -> None:
+        """Removes an object; it is no error if there is none."""
+
+    def keys(self, address: ObjectAddress) -> list[str]:
+        """Returns the keys that lie right below a key taken as a folder."""
+
+    def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
+        """Returns the objects that lie anywhere below a key taken as a folder, by their keys."""
+
+
+def make_client(address: ObjectAddress, settings: ObjectStorageSettings) -> ObjectClient:
+    """Returns a client for the bucket of an address; refuses in a fork of a process that had made one."""
+    global _process
+    if _process is not None and _process != os.getpid():
+        # The libraries run threads, which a fork does not take along: in the child their calls would never return.
+        message = f"cannot use `{address.root}` in process {os.getpid()}, a fork of process {_process}, which had used "
+        message += "an object store: the threads of its client do not survive a fork"
+        hint = 'start workers with `multiprocessing_context="forkserver"` or `"spawn"`, '
+        raise StorageError(message, hint=hint + "or open remote data only in them")
+    _process = os.getpid()
+    client: ObjectClient = pkgutil.resolve_name(STORES[address.scheme])(address, settings)
+    return client
+
+
+def as_folder(address: ObjectAddress) -> str:
+    """Returns what the keys in a folder begin with."""
+    return address.key.removesuffix("/") + "/" if address.key else ""
+
+
+def missing(address: ObjectAddress) -> errors.MissingObjectError:
+    """Returns the error for an object that does not exist."""
+    message = f"no object `{address}`"
+    return errors.MissingObjectError(message, hint="check the names of bucket and object, and the endpoint")
+
+
+def denied(address: ObjectAddress, reason: BaseException | str, *, hint: str) -> errors.AccessDeniedError:
+    """Returns the error for an object that may not be read or written."""
+    return errors.AccessDeniedError(f"access to `{address}` was denied: {reason_of(reason)}", hint=hint)
+
+
+def unreachable(address: ObjectAddress, reason: BaseException | str, *, hint: str | None = None) -> UnavailableError:
+    """Returns the error for a store that does not answer as it should, which may pass."""
+    return UnavailableError(f"`{address}` cannot be reached: {reason_of(reason)}", hint=hint)
+
+
+def replaced(
+    address: ObjectAddress, expected: ObjectVersion | None = None, found: ObjectVersion | None = None
+) -> errors.ReplacedObjectError:
+    """Returns the error for an object that is not the one that was opened."""
+    message = f"`{address}` was replaced after it was opened"
+    if expected is not None and found is not None:
+        message += f": expected {expected}, found {found}"
+    return errors.ReplacedObjectError(message, hint="open the dataset again")
+
+
+def reason_of(error: BaseException | str) -> str:
+    """Returns the first line of a library's error, without secrets; the others are for its own developers."""
+    text = redacted(str(error)).strip()
+    return text.splitlines()[0] if text else type(error).__name__

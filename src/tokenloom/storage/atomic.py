@@ -25,7 +25,6 @@ _BUFFER_BYTES = 1 << 20
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EPERM, errno.EISDIR)
 """What filesystems answer that do not sync folders, and folders that may be written and not be opened."""
 
-
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 """What filesystems answer that have no locks, such as Lustre without `-o flock`."""
 
@@ -38,9 +37,8 @@ def storage_errors(action: str, path: str) -> Iterator[None]:
     except TokenloomError:  # which may be an `OSError`, too, and says what is the matter
         raise
     except OSError as error:
-        hint = None
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            hint = "the disk is full; free some space, or write elsewhere"
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        hint = "the disk is full; free some space, or write elsewhere" if is_full else None
         message = f"cannot {action} `{path}`: {error.strerror or error}"
         raise StorageError(message, hint=hint) from error
 
@@ -48,9 +46,8 @@ def storage_errors(action: str, path: str) -> Iterator[None]:
 class PendingFile:
     """A file being written under a hidden name beside its final one; `publish` renames it in one step.
 
-    After a `kill -9` a hidden `.NAME.PROCESS-….tmp` file stays behind; it never counts as the file itself. Two writers
-    of one path do not meet; the last to publish wins, whole. Anything but `publish` (an exception, garbage collection,
-    `discard`) removes it.
+    After a `kill -9` a hidden `.NAME.PROCESS-….tmp` file stays behind. Two writers of one path do not meet; the last to
+    publish wins, whole. Anything but `publish` (an exception, garbage collection, `discard`) removes it.
 
     Args:
         path: where the file will be.
@@ -119,10 +116,9 @@ class PendingFile:
             self.seal()
             with storage_errors("publish", self.path):
                 os.replace(self.readable_path, self.path)
-        except BaseException:
+            self.release()
+        finally:
             self.discard()
-            raise
-        self.release()
         if self.is_durable:
             sync_folder(os.path.dirname(self.path) or ".")
 
@@ -179,11 +175,7 @@ def remove_pending(prefixes: Iterable[str], *, process: int | str) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Makes renames in a folder durable; some filesystems refuse to sync a directory, which costs only durability.
-
-    Raises:
-        StorageError: the disk failed, and what was renamed may be lost.
-    """
+    """Makes renames in a folder durable; some filesystems refuse to sync a directory, which costs only durability."""
     with storage_errors("sync", folder):
         try:
             handle = os.open(folder, os.O_RDONLY)
@@ -227,12 +219,7 @@ os.register_at_fork(after_in_child=_close_copies)
 
 
 def lock(descriptor: int, operation: int) -> bool:
-    """Locks or unlocks an open file by `flock`; returns False where the filesystem has no locks.
-
-    Raises:
-        BlockingIOError: somebody else holds it, and `operation` does not wait.
-        OSError: another failure.
-    """
+    """Locks or unlocks an open file by `flock`; returns False where the filesystem has no locks."""
     try:
         fcntl.flock(descriptor, operation)
     except OSError as error:

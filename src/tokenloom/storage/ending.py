@@ -24,11 +24,7 @@ _THREAD = threading.local()
 
 
 def submit(executor: Executor, function: Callable[[], T]) -> Future[T]:
-    """Runs a function in the background, as `Executor.submit` does.
-
-    Raises:
-        StorageError: the interpreter is ending.
-    """
+    """Runs a function in the background, as `Executor.submit` does; a `StorageError` if the interpreter is ending."""
     try:
         return executor.submit(_work, function)
     except RuntimeError as error:
@@ -39,13 +35,8 @@ def submit(executor: Executor, function: Callable[[], T]) -> Future[T]:
 
 
 def interruptible(call: Callable[[], T]) -> T:
-    """Returns what a call returns that blocks outside of Python; in the main thread, a signal need not wait for it.
-
-    After a signal the call is left alone, in a daemon thread of its own.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        return call()
-    return beside(call).result()
+    """Returns what a call returns that blocks outside of Python; in the main thread, a signal need not wait for it."""
+    return beside(call).result() if threading.current_thread() is threading.main_thread() else call()
 
 
 def beside(call: Callable[[], T]) -> Future[T]:
@@ -68,15 +59,11 @@ def daemons_stopped() -> Iterator[None]:
     try:
         yield
     except (StorageError, CancelledError):
-        if ENDING.is_set() and _is_left_alone(threading.current_thread()):
+        thread = threading.current_thread()  # those of executors are waited for, daemons or not
+        is_worker = getattr(_THREAD, "is_worker", False) or thread in executor_threads._threads_queues
+        if ENDING.is_set() and thread.daemon and not is_worker:
             threading.Event().wait()
         raise
-
-
-def _is_left_alone(thread: threading.Thread) -> bool:
-    """Whether nobody waits for a thread in the end; those of executors are waited for, daemons or not."""
-    is_worker = getattr(_THREAD, "is_worker", False) or thread in executor_threads._threads_queues
-    return thread.daemon and not is_worker
 
 
 def _work(function: Callable[[], T]) -> T:

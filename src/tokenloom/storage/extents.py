@@ -45,27 +45,15 @@ class RecordedFile:
 
 
 def record_file(path: str, *, version: FileVersion | None = None) -> RecordedFile:
-    """Returns what a file or object is now; reads 4 KiB of a file, and asks a store once.
-
-    Args:
-        path: its path.
-        version: version that the file must have, where it was opened before.
-
-    Raises:
-        StorageError: it cannot be opened.
-    """
+    """Returns what a file or object is now; reads 4 KiB of a file, which must have the version, if one is known."""
     if is_remote(path):
         remote = RemoteFile(path).version
         return RecordedFile(path=path, num_bytes=remote.num_bytes, etag=remote.etag)
     source = PositionalFile(path)
     if version is not None:
         version.check(source.version, path)
-    return RecordedFile(
-        path=path,
-        num_bytes=source.num_bytes,
-        modified_ns=source.version.modified_ns,
-        sample=sampled_hash(source, num_pieces=_NUM_PIECES),
-    )
+    sample, modified_ns = sampled_hash(source, num_pieces=_NUM_PIECES), source.version.modified_ns
+    return RecordedFile(path=path, num_bytes=source.num_bytes, modified_ns=modified_ns, sample=sample)
 
 
 @dataclass(frozen=True)
@@ -141,9 +129,9 @@ class ExtentSource:
     """Files and objects at their places in one range of bytes; a `ByteSource`.
 
     Local files are mapped side by side into one range of addresses when a byte is first read, without holding a
-    descriptor, and are compared with what was recorded of them; they take two mappings each. A file that was replaced
-    by one of its size and time is not found out. Without a mapping, or with an object among them, parts are opened and
-    compared one by one, when they are first read. Safe from several threads and after a fork.
+    descriptor, and are compared with what was recorded of them; they take two mappings each. Without a mapping, or with
+    an object among them, parts are opened and compared one by one, when they are first read. Safe from several threads
+    and after a fork.
 
     Args:
         files: the parts, as they were recorded.
@@ -200,7 +188,7 @@ class ExtentSource:
         return found
 
     def read_many(self, offsets: Sequence[int], lengths: Sequence[int]) -> Iterator[Bytes]:
-        """Yields many ranges, in their order; neighbours in one object are fetched at the same time."""
+        """Yields many ranges, in their order; those in one object are fetched at the same time."""
         if self._is_mapped or not len(offsets):
             yield from map(self.read, offsets, lengths)
             return
@@ -239,9 +227,6 @@ class ExtentSource:
 
         Args:
             offsets: first bytes of what will be read, to check the files that hold it; None for all files.
-
-        Raises:
-            StorageError: one is missing, or is another one.
         """
         if self.mapped is None:
             parts = range(len(self.files)) if offsets is None else np.unique(self.extents.parts_at(offsets)).tolist()
@@ -269,7 +254,7 @@ class ExtentSource:
             source = PositionalFile(file.path)
         except StorageError as error:
             raise StorageError(error.message, hint=self._hint) from error
-        self._compare(file, source, num_bytes=source.num_bytes, modified_ns=source.version.modified_ns)
+        self._compare(file, source, source.num_bytes, source.version.modified_ns)
         return source
 
     def version(self, part: int) -> FileVersion | None:
@@ -282,32 +267,29 @@ class ExtentSource:
         try:
             data, found = kernels.map_extents([file.path for file in self.files], places, num_bytes=self.num_bytes)
         except OSError as error:
-            hint = self._hint
+            message, hint = f"cannot open `{error.filename}`: {error.strerror}", self._hint
             if error.errno == errno.ENOMEM:
                 hint = (
                     f"`{self.recorded_in}` takes up to {2 * len(self.files)} mappings: raise vm.max_map_count, merge "
-                    f"datasets, or set `mmap_bin_files=False`"
                 )
-            message = f"cannot open `{error.filename}`: {error.strerror}"
+                hint += "datasets, or set `mmap_bin_files=False`"
             raise StorageError(message, hint=hint) from error
         recorded = [(file.num_bytes, file.modified_ns) for file in self.files]
         sizes_and_times = found[:, 2:4]  # of `kernels.Facts`
         others = (sizes_and_times != np.array(recorded, dtype=np.int64).reshape(-1, 2)).any(axis=1)
         for part in np.flatnonzero(others).tolist():
             start, (num_bytes, modified_ns) = int(self.extents.starts[part]), sizes_and_times[part].tolist()
-            mapped = data[start : start + num_bytes]
-            self._compare(self.files[part], mapped, num_bytes=num_bytes, modified_ns=modified_ns)
+            self._compare(self.files[part], data[start : start + num_bytes], num_bytes, modified_ns)
         return data
 
-    def _compare(self, file: RecordedFile, source: ByteSource | Bytes, *, num_bytes: int, modified_ns: int) -> None:
+    def _compare(self, file: RecordedFile, source: ByteSource | Bytes, num_bytes: int, modified_ns: int) -> None:
         """Checks that a file is the one that was recorded."""
-        expected, found = f"{file.num_bytes} bytes", f"{num_bytes}"
+        difference = f"expected {file.num_bytes} bytes, found {num_bytes}"
         if num_bytes == file.num_bytes:
             if modified_ns == file.modified_ns or sampled_hash(source, num_pieces=_NUM_PIECES) == file.sample:
                 return
-            expected, found = "the bytes that it had then", f"others, {num_bytes} of them as before"
-        recorded = f"the file that `{self.recorded_in}` was written for"
-        message = f"`{file.path}` is not {recorded}: expected {expected}, found {found}"
+            difference = f"expected the bytes that it had then, found others, {num_bytes} of them as before"
+        message = f"`{file.path}` is not the file that `{self.recorded_in}` was written for: {difference}"
         raise StorageError(message, hint=self._hint)
 
 

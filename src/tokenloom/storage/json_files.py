@@ -1,7 +1,6 @@
 """JSON that anybody may have written, parsed within bounds; and dataclasses as objects of JSON.
 
-The only parser of JSON files: whatever is wrong with one is an `UnusableJsonError`. A deep value would end in a
-`RecursionError` somewhere behind it, a huge one take all memory.
+The only parser of JSON files: whatever is wrong with one is an `UnusableJsonError`.
 
 Dataclasses are written member by member, and read strictly by what their fields are annotated with: `int`, `float`,
 `str`, `bool`, `Any`, `Crc32`, a mapping from `str`, a `Literal` of strings (which of them, the dataclass checks), a
@@ -36,19 +35,18 @@ class UnusableJsonError(ValueError):
 def parse_json(
     data: bytes | str, *, most_bytes: int = MOST_BYTES, object_hook: Callable[[dict[str, Any]], Any] | None = None
 ) -> Any:
-    """Returns the value that some JSON holds.
+    """Returns the value that some JSON holds, in UTF-8 or as text.
 
     Args:
-        data: UTF-8, or text.
+        data: the JSON.
         most_bytes: more is refused.
         object_hook: takes each object as soon as it is whole, inner ones first, and returns what stands for it.
 
     Raises:
-        UnusableJsonError: it is no JSON, larger than that, deeper than `MOST_DEPTH`, or has a number of thousands of
-            digits; nothing else.
+        UnusableJsonError: it is no JSON, larger than that, or deeper than `MOST_DEPTH`; nothing else.
     """
     if len(data) > most_bytes:
-        message = f"expected at most {most_bytes} bytes, found {len(data)}"
+        message = f"expected at most {most_bytes} bytes, found more"
         raise UnusableJsonError(message)
     try:
         value = json.loads(data, object_hook=object_hook)
@@ -68,10 +66,6 @@ def parse_json(
 def read_json(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> Any:
     """Returns the value that a local file holds.
 
-    Args:
-        path: path of the file.
-        most_bytes: more are not read.
-
     Raises:
         OSError: it cannot be read.
         UnusableJsonError: see `parse_json`; or it is no regular file.
@@ -82,9 +76,6 @@ def read_json(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> 
         raise UnusableJsonError(error.message) from error
     with open(handle, "rb", buffering=0):
         data = read_at_most(handle, most_bytes + 1)
-    if len(data) > most_bytes:
-        message = f"expected at most {most_bytes} bytes, found more"
-        raise UnusableJsonError(message)
     return parse_json(data, most_bytes=most_bytes)
 
 
@@ -118,16 +109,15 @@ T = TypeVar("T")
 
 
 def from_members(kind: type[T], members: Any, name: str = "") -> T:
-    """Returns the dataclass that an object of JSON holds.
+    """Returns the dataclass that an object of JSON holds, as `json` has read it.
 
     Args:
         kind: the dataclass.
-        members: what `json` makes of the object.
+        members: the object.
         name: name of the object in its file; nothing for the outermost.
 
     Raises:
-        UnusableJsonError: it is no object, a member is missing or of another type, or the dataclass refuses them. The
-            text goes on behind the name of the file.
+        UnusableJsonError: it is not. The text goes on behind the name of the file.
     """
     if type(members) is not dict:
         raise _wrong(members, name, _EXPECTED[dict])
@@ -149,16 +139,7 @@ def from_members(kind: type[T], members: Any, name: str = "") -> T:
 
 
 def from_versioned(kind: type[T], members: Any, version: int) -> T:
-    """Returns the dataclass that an object of JSON holds, whose `version` must be this one.
-
-    Args:
-        kind: the dataclass.
-        members: what `json` makes of the object.
-        version: the version that is read.
-
-    Raises:
-        UnusableJsonError: see `from_members`; or it is of another version.
-    """
+    """Does what `from_members` does, for an object whose `version` must be this one."""
     if type(members) is dict and (found := members.get("version")) != version:
         raise _wrong(found, "version", str(version))
     return from_members(kind, members)
@@ -191,17 +172,15 @@ class _Field(NamedTuple):
 
 
 _FIELDS: dict[type[Any], list[_Field]] = {}
-"""Fields of the classes that were asked for."""
 
 
 def _fields_of(kind: type[Any]) -> list[_Field]:
-    if (known := _FIELDS.get(kind)) is not None:
-        return known
-    types = typing.get_type_hints(kind, include_extras=True)
-    _FIELDS[kind] = [
-        _Field(field.name, *_codec(types[field.name]), may_be_missing="may_be_missing" in field.metadata)
-        for field in dataclasses.fields(kind)
-    ]
+    if kind not in _FIELDS:
+        types = typing.get_type_hints(kind, include_extras=True)
+        _FIELDS[kind] = [
+            _Field(field.name, *_codec(types[field.name]), may_be_missing="may_be_missing" in field.metadata)
+            for field in dataclasses.fields(kind)
+        ]
     return _FIELDS[kind]
 
 

@@ -1,4 +1,4 @@
-"""Local files, read through a memory map or by position."""
+"""Local files: read through a memory map or by position, and copied without passing through this process."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import errno
 import hashlib
 import os
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import IO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,19 @@ from numpy.typing import NDArray
 from tokenloom import kernels
 from tokenloom.errors import StorageError
 from tokenloom.storage.atomic import storage_errors
-from tokenloom.storage.versions import FileVersion, version_of
+from tokenloom.storage.versions import FileVersion, check_version, open_regular, version_of
 
 Bytes = NDArray[np.uint8]
 
 _PIECE_BYTES = 512
+
+_COPY_BYTES = 64 << 20
+"""Bytes per call: large enough to cost nothing, small enough to be interrupted, and to begin writing back behind it."""
+_BUFFER_BYTES = 1 << 20
+_WRITE_BYTES = 8 << 20
+
+_REFUSALS = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF, errno.ETXTBSY}
+"""What filesystems answer that cannot copy in the kernel, or not to each other."""
 
 
 class ByteSource(Protocol):
@@ -50,11 +58,7 @@ def map_file(path: str) -> Bytes:
 
 
 def map_version(path: str) -> tuple[Bytes, FileVersion]:
-    """Returns the same, and which file it is: that of the very descriptor that was mapped.
-
-    Raises:
-        StorageError: there is no such file, it is not a regular one, or it cannot be mapped.
-    """
+    """Returns the same, and which file it is: that of the very descriptor that was mapped."""
     try:  # entering a context takes longer than mapping
         data, facts = kernels.map_file(path)
     except OSError as error:
@@ -85,12 +89,9 @@ class MappedFile:
 
     def __init__(self, path: str, *, at_once: bool = False) -> None:
         self.path = path
+        self._bytes: Bytes | None
         self.version: FileVersion
-        self._bytes: Bytes | None = None
-        if at_once:
-            self._bytes, self.version = map_version(path)
-        else:
-            self.version = version_of(path)
+        self._bytes, self.version = map_version(path) if at_once else (None, version_of(path))
 
     @property
     def num_bytes(self) -> int:
@@ -157,20 +158,16 @@ class PositionalFile:
         return None
 
     def read(self, offset: int, length: int) -> Bytes:
-        if offset < 0 or length < 0 or offset + length > self.num_bytes:
+        if offset < 0 or length < 0 or (stop := offset + length) > self.num_bytes:
             raise outside(self.path, offset, length, self.num_bytes)
         data = np.empty(length, dtype=np.uint8)
-        view = data.data
-        done = 0
+        view, done = data.data, 0
         with storage_errors("read", self.path):
             handle = self._handle()
             while done < length:  # one call may return less than asked for
                 count = os.preadv(handle.descriptor, [view[done:]], offset + done)
                 if count == 0:
-                    message = (
-                        f"`{self.path}` ended at byte {offset + done} while bytes "
-                        f"[{offset}, {offset + length}) were read"
-                    )
+                    message = f"`{self.path}` ended at byte {offset + done} while bytes [{offset}, {stop}) were read"
                     raise StorageError(message, hint="the file was truncated while it was open")
                 done += count
         return data
@@ -199,12 +196,7 @@ def outside(path: str, offset: int, length: int, num_bytes: int) -> StorageError
 
 
 def spread_evenly(count: int, most: int) -> NDArray[np.int64]:
-    """Returns numbers in [0, count), the first and the last among them, rising: int64[min(count, most)].
-
-    Args:
-        count: how many there are.
-        most: how many are wanted.
-    """
+    """Returns numbers in [0, count), the first and the last among them, rising: int64[min(count, most)]."""
     return np.linspace(0, count - 1, num=min(count, most), dtype=np.int64)
 
 
@@ -212,7 +204,7 @@ def sampled_hash(source: ByteSource | Bytes, *, num_pieces: int = 32) -> str:
     """Returns the SHA-256 of pieces spread evenly: cheap enough for every start, telling enough to trust a file.
 
     Args:
-        source: what is hashed; pieces that are not mapped are read at the same time where that helps.
+        source: what is hashed.
         num_pieces: number of pieces of 512 bytes, at least 2, the first and the last bytes among them; what is no
             larger than all of them is hashed as a whole.
     """
@@ -229,3 +221,96 @@ def sampled_hash(source: ByteSource | Bytes, *, num_pieces: int = 32) -> str:
     view = source.data  # slices of an array take four times as long, and a start over a thousand datasets cuts 130,000
     pieces = [view[offset : offset + length] for offset, length in zip(offsets, lengths, strict=True)]
     return hashlib.sha256(b"".join(pieces)).hexdigest()
+
+
+def copy_range(
+    path: str,
+    target: int,
+    *,
+    offset: int,
+    length: int,
+    target_path: str,
+    version: FileVersion | None = None,
+    write_back: bool = False,
+    advance: Callable[[int], None] | None = None,
+) -> None:
+    """Copies bytes [offset, offset + length) of a file to the end of another, where its descriptor stands.
+
+    By `copy_file_range`, which some filesystems do without copying at all; else through a buffer.
+
+    Args:
+        path: path of the source.
+        target: descriptor, open for writing.
+        offset, length: which bytes.
+        target_path: path of the target, for messages.
+        version: version that the source must have, before and after.
+        write_back: begin to write to the disk at once, so that an `fsync` afterwards has little left to do.
+        advance: called with the bytes copied since the last call.
+    """
+    with storage_errors("open", path):
+        source = open_regular(path)
+    try:
+        check_version(source, version, path)
+        with storage_errors(f"copy `{path}` to", target_path):
+            copied, start = 0, os.lseek(target, 0, os.SEEK_CUR)
+            kernels.reserve(target, start, length)  # ext4 takes a fifth longer where it has to find blocks as it goes
+            while copied < length and (count := _copy_some(source, target, offset + copied, length - copied)):
+                if write_back:
+                    kernels.start_writing_back(target, start + copied, count)
+                copied += count
+                if advance is not None:
+                    advance(count)
+        if copied == length:
+            check_version(source, version, path)
+    finally:
+        os.close(source)
+    if copied != length:
+        message = f"`{path}` ended at byte {offset + copied} while bytes [{offset}, {offset + length}) were copied"
+        raise StorageError(message, hint="the file was truncated while it was read")
+
+
+def _copy_some(source: int, target: int, offset: int, most: int) -> int:
+    """Copies some bytes, in the kernel where it can; returns how many, 0 at the end of the source only."""
+    try:
+        if count := os.copy_file_range(source, target, min(_COPY_BYTES, most), offset):
+            return count
+    except OSError as error:
+        if error.errno not in _REFUSALS:
+            raise
+    data = memoryview(os.pread(source, min(most, _BUFFER_BYTES), offset))  # refused, or some special filesystem
+    count = len(data)
+    while data:  # a disk that fills up takes a part
+        data = data[os.write(target, data) :]
+    return count
+
+
+def write_durably(target: IO[bytes], *parts: memoryview) -> None:
+    """Fills an empty file, and waits until it is on the disk, which begins to write while bytes are copied."""
+    offset = 0
+    for part in parts:
+        for start in range(0, len(part), _WRITE_BYTES):
+            piece = part[start : start + _WRITE_BYTES]
+            target.write(piece)
+            target.flush()
+            kernels.start_writing_back(target.fileno(), offset, len(piece))
+            offset += len(piece)
+    os.fsync(target.fileno())
+
+
+def first_difference(path: str, contents: Iterable[memoryview]) -> int | None:
+    """Returns where a durable file first differs from what it should hold; None if it does not.
+
+    What is cached of the file is let go first, so that its bytes come from the disk.
+    """
+    offset = 0
+    with storage_errors("read", path), open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        for piece in contents:
+            wanted = np.frombuffer(piece, dtype=np.uint8)
+            found = np.frombuffer(file.read(len(wanted)), dtype=np.uint8)
+            if len(found) < len(wanted):
+                return offset + len(found)
+            if len(wrong := np.flatnonzero(found != wanted)):
+                return offset + int(wrong[0])
+            offset += len(wanted)
+    return None

@@ -7,28 +7,344 @@ blocks for a while, and readers that walk through an object, go by blocks, which
 
 from __future__ import annotations
 
+import fcntl
+import glob
+import logging
 import os
+import random
+import stat
+import struct
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError
-from tokenloom.progress import task, waiting_for
+from tokenloom import kernels
+from tokenloom.errors import AccessDeniedError, CacheNotWrittenWarning, ConfigError, StorageError, UnavailableError
+from tokenloom.forks import cached_property
+from tokenloom.progress import Wait, task, waiting_for
 from tokenloom.rendering.words import size
-from tokenloom.storage.addresses import ObjectAddress, ObjectVersion, parse_address, short_hash
-from tokenloom.storage.atomic import PendingFile, storage_errors, write_at
-from tokenloom.storage.ending import daemons_stopped
+from tokenloom.storage.addresses import (
+    ObjectAddress,
+    ObjectClient,
+    ObjectVersion,
+    make_client,
+    missing,
+    parse_address,
+    short_hash,
+)
+from tokenloom.storage.atomic import (
+    PendingFile,
+    close_lock,
+    is_file_at,
+    open_for_lock,
+    remove_leftover,
+    storage_errors,
+    write_at,
+)
+from tokenloom.storage.ending import ENDING, daemons_stopped, interruptible, submit
 from tokenloom.storage.local import Bytes, outside
-from tokenloom.storage.object_storage import ObjectStorage, Piece, filling, object_storage
-from tokenloom.storage.read_ahead import Chunk, merge_ranges
-from tokenloom.storage.secrets import queries_for_child, query_of, remember
+from tokenloom.storage.read_ahead import Chunk, ReadAhead, merge_ranges
+from tokenloom.storage.secrets import is_signed_alike, queries_for_child, query_of, remember
 from tokenloom.storage.settings import ObjectStorageSettings
-from tokenloom.storage.statistics import count_reads
+from tokenloom.storage.statistics import count_reads, forget_statistics
+from tokenloom.storage.stores.obstore import s3_endpoint
+
+T = TypeVar("T")
+
+_LOGGER = logging.getLogger(__name__)
+
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 5.0
+
+_CHECKSUM = struct.Struct("<I")
+
+Piece = tuple[int, Bytes]
+"""Some bytes of an object, behind the offset of the first."""
+
+
+def own_folder(path: str, *, hint: str) -> str:
+    """Makes a folder for this user alone, if need be, and returns its path.
+
+    Raises:
+        StorageError: it cannot be made; or it is a link, somebody else's, or others may write into it, so that what is
+            in it cannot be trusted.
+    """
+    with storage_errors("create", path):
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        found = os.lstat(path)
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022:
+        return path
+    expected = f"expected a folder that user {os.geteuid()} alone may write into"
+    message = f"`{path}`: {expected}, found {stat.filemode(found.st_mode)} of user {found.st_uid}"
+    raise StorageError(message, hint=f"{hint}, or allow nobody else to write there: `chmod 700 {path}`")
+
+
+@contextmanager
+def filling(path: str) -> Iterator[tuple[int, str] | None]:
+    """Yields (descriptor, name) of a part file to fill and rename to `path`; one process or thread at a time.
+
+    Others wait. None means that things have changed meanwhile: look again whether the file is there. A part file that
+    was not renamed is removed.
+    """
+    part = f"{path}.part"
+    descriptor = open_for_lock(part, os.O_RDWR | os.O_CREAT)
+    try:
+        with waiting_for(f"`{path}`, which another process makes"):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield (descriptor, part) if is_file_at(descriptor, part) and not os.path.lexists(path) else None
+    finally:
+        with suppress(OSError):
+            if is_file_at(descriptor, part):
+                remove_leftover(part)
+        close_lock(descriptor)
+
+
+class BlockCache:
+    """Blocks of objects in a folder that all processes of a node share; safe from several threads and processes.
+
+    A block is a file under a hashed name: its bytes and their CRC-32, so that what a loss of power left behind is not
+    believed. It is mapped, and so stays readable when it is evicted. Who fills a block locks the part file it grows in;
+    others that want the block wait there, so it is fetched once. The budget, of bytes, counts blocks, and not those
+    that are being filled at the same moment.
+    """
+
+    def __init__(self, folder: str, *, budget_bytes: int) -> None:
+        self._folder = folder
+        self._budget_bytes = budget_bytes
+
+    def obtain(self, name: str, num_bytes: int, fetch: Callable[[], Bytes]) -> Bytes | None:
+        """Returns the block of a name, fetched by one process at a time if it is not here; None if there is no room."""
+        while True:
+            path = os.path.join(self._folder, f"{name}.block")
+            try:
+                if (found := _open_block(path, num_bytes)) is not None:
+                    return found
+                with filling(path) as part:
+                    if part is None:
+                        continue
+                    if num_bytes + _CHECKSUM.size > self._budget_bytes:
+                        return None
+                    descriptor, part_path = part
+                    fetched = fetch()
+                    self._make_room(num_bytes + _CHECKSUM.size)
+                    write_at(descriptor, fetched.data, 0)
+                    write_at(descriptor, memoryview(_CHECKSUM.pack(zlib.crc32(fetched.data))), num_bytes)
+                    data, _ = kernels.map_file(part_path)
+                    os.rename(part_path, path)
+                    return data[:num_bytes]
+            except OSError as error:
+                if error.errno is None:  # ours, from `fetch`
+                    raise
+                message = f"blocks of object storage are not kept in `{self._folder}`: {error.strerror or error}; "
+                warnings.warn(message + "reads go on without the cache", CacheNotWrittenWarning, stacklevel=2)
+                return None
+
+    def _make_room(self, num_bytes: int) -> None:
+        """Removes the blocks that were used longest ago."""
+        found = []
+        for entry in os.scandir(self._folder):
+            with suppress(FileNotFoundError):  # removed by another process
+                if entry.name.endswith(".block"):
+                    status = entry.stat(follow_symlinks=False)
+                    found.append((status.st_mtime, status.st_size, entry.path))
+        excess = sum(held for _, held, _ in found) + num_bytes - self._budget_bytes
+        for _, held, path in sorted(found):
+            if excess <= 0:
+                break
+            remove_leftover(path)
+            excess -= held
+
+
+def _open_block(path: str, num_bytes: int) -> Bytes | None:
+    """Returns the bytes of a block that is there, which is used now; one that is damaged is removed."""
+    try:
+        data, _ = kernels.map_file(path)
+        if len(data) == num_bytes + _CHECKSUM.size:
+            content = data[:num_bytes]
+            if _CHECKSUM.unpack(data[num_bytes:].tobytes())[0] == zlib.crc32(content.data):
+                os.utime(path)
+                return content
+        os.unlink(path)
+    except FileNotFoundError:  # or evicted meanwhile
+        pass
+    return None
+
+
+class ObjectStorage:
+    """What a process holds of object storage under some settings; safe from several threads. A fork has its own."""
+
+    def __init__(self, settings: ObjectStorageSettings) -> None:
+        self.settings = settings
+        self._cache_path = settings.folder  # as the environment says now
+        self._clients: dict[str, ObjectClient] = {}
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._executor = ThreadPoolExecutor(max_workers=settings.concurrency, thread_name_prefix="tokenloom-objects")
+        self.ahead: ReadAhead[Piece] = ReadAhead(self._submit, budget_bytes=0, concurrency=1)
+        self.share(_num_sharers)
+
+    @cached_property
+    def folder(self) -> str:
+        """The folder of this user's copies and blocks, and of nobody else; made when something is to be kept."""
+        own = os.path.join(self._cache_path, f"objects-{os.geteuid()}")
+        return own_folder(own, hint="name another folder as the cache of object storage")
+
+    def subfolder(self, name: str) -> str:
+        """Returns a folder in it, made if need be."""
+        folder = os.path.join(self.folder, name)
+        with storage_errors("create", folder):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        return folder
+
+    @cached_property
+    def cache(self) -> BlockCache:
+        return BlockCache(self.subfolder("blocks"), budget_bytes=self.settings.cache_bytes)
+
+    def share(self, num_processes: int) -> None:
+        """Divides the budgets of the node among the processes that read; a rank has so many."""
+        num_processes *= _local_processes()
+        self.ahead.budget_bytes = self.settings.read_ahead_bytes // num_processes
+        self.ahead.concurrency = max(1, self.settings.concurrency // num_processes)
+
+    def client(self, address: ObjectAddress) -> ObjectClient:
+        """Returns the client of a bucket."""
+        with self._lock:
+            if (client := self._clients.get(address.root)) is None:
+                client = self._clients[address.root] = make_client(address, self.settings)
+            return client
+
+    def version(self, address: ObjectAddress) -> ObjectVersion:
+        """Returns what an object is now; a denied access is believed."""
+        client = self.client(address)
+        try:
+            return interruptible(lambda: self._ask(address, lambda: client.version(address), may_be_denied=True))
+        except AccessDeniedError:
+            if is_signed_alike(str(address)):  # a signature may be for one file, not for what lies beside it
+                raise missing(address) from None
+            raise
+
+    def fetch(self, address: ObjectAddress, version: ObjectVersion, start: int, stop: int) -> Bytes:
+        """Returns bytes [start, stop) of a version from the store, all of them, as uint8[stop - start]."""
+        client = self.client(address)
+
+        def attempt() -> Bytes:
+            data: Bytes = np.frombuffer(client.read(address, start, stop, version), dtype=np.uint8)
+            count_reads(str(address), bytes_fetched=len(data))
+            if len(data) != stop - start:
+                message = f"`{address}`: expected {stop - start} bytes from byte {start} on, found {len(data)}"
+                raise UnavailableError(message)
+            return data
+
+        return self._ask(address, attempt)
+
+    def together(self, tasks: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Returns the results of tasks that run at the same time, as far as the concurrency goes."""
+        if len(tasks) == 1:
+            return [tasks[0]()]
+        with daemons_stopped():
+            return [future.result() for future in [self._submit(task) for task in tasks]]
+
+    def _submit(self, task: Callable[[], T]) -> Future[T]:
+        return submit(self._executor, task)
+
+    def close(self) -> None:
+        """Ends the threads, without waiting for what is under way, and forgets what was announced."""
+        self._is_closed = True
+        self.ahead.close()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _ask(self, address: ObjectAddress, attempt: Callable[[], T], *, may_be_denied: bool = False) -> T:
+        """Returns what an attempt returns, made again after pauses that double, with jitter, until the deadline.
+
+        A denied access is final if it `may_be_denied`. Else one was granted before, and an expired token or a busy
+        server is likelier than wrong credentials.
+        """
+        passing = (UnavailableError,) if may_be_denied else (UnavailableError, AccessDeniedError)
+        started, pause, num_attempts = time.monotonic(), _FIRST_PAUSE_SECONDS, 1
+        with daemons_stopped(), self.waiting_for_answer(address) as wait:
+            wait.note = "attempt 1"
+            while not (self._is_closed or ENDING.is_set()):
+                count_reads(str(address), requests=1)
+                try:
+                    return attempt()
+                except passing as error:
+                    delay = pause * random.uniform(0.5, 1.0)  # so that many readers do not come back at once
+                    elapsed = time.monotonic() - started
+                    is_late = elapsed + delay > self.settings.deadline_seconds
+                    if is_late or ENDING.is_set() or num_attempts - 1 == self.settings.retries:
+                        message = f"{error.message}; given up after {num_attempts} attempts in {elapsed:.1f} s"
+                        hint = error.hint or "check the endpoint and the network"
+                        raise type(error)(message, hint=hint) from error
+                    _LOGGER.info("attempt %d failed and is repeated in %.2f s: %s", num_attempts, delay, error.message)
+                    wait.note = f"attempt {num_attempts + 1}, as {error.message}"
+                ENDING.wait(delay)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+                num_attempts += 1
+                count_reads(str(address), retries=1)
+            message = f"`{address}` is not read any more: its storage was closed"
+            raise StorageError(message)
+
+    def waiting_for_answer(self, address: ObjectAddress) -> AbstractContextManager[Wait]:
+        """Says which bucket is waited for where the `with` block takes long, and the endpoint of S3 that is set."""
+        endpoint = s3_endpoint() if address.scheme == "s3" else None
+        return waiting_for(f"an answer of `{address.root}`", setting=endpoint and "=".join(endpoint))
+
+
+def _local_processes() -> int:
+    """Returns how many processes of a run this node has, as launchers such as torchrun say it; 1 if none does."""
+    text = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(text)) if text.isdecimal() else 1
+
+
+_STORAGES: dict[ObjectStorageSettings, ObjectStorage] = {}
+_STORAGES_LOCK = threading.Lock()
+_num_sharers = 1
+
+
+def object_storage(settings: ObjectStorageSettings) -> ObjectStorage:
+    """Returns this process's storage for some settings."""
+    with _STORAGES_LOCK:
+        if (storage := _STORAGES.get(settings)) is None:
+            storage = _STORAGES[settings] = ObjectStorage(settings)
+        return storage
+
+
+def share_budgets(num_processes: int) -> None:
+    """Says that this is one of several processes that read for one rank, so that budgets are divided among them."""
+    global _num_sharers
+    with _STORAGES_LOCK:
+        _num_sharers = num_processes
+        for storage in _STORAGES.values():
+            storage.share(num_processes)
+
+
+def close_storages() -> None:
+    """Ends the threads and drops the clients of this process; what is opened or read next begins anew."""
+    with _STORAGES_LOCK:
+        storages = list(_STORAGES.values())
+        _STORAGES.clear()
+    for storage in storages:
+        storage.close()
+
+
+def _begin_in_child() -> None:
+    global _STORAGES_LOCK
+    _STORAGES_LOCK = threading.Lock()  # another thread of the parent may have held it
+    _STORAGES.clear()
+    forget_statistics()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
+
 
 Key = tuple[str, int, int]
 """Name of an object's version; offset and length of a range in it, or the first and one past the last byte of one."""
@@ -38,15 +354,7 @@ class RemoteFile:
     """An object as it was when it was opened; a `ByteSource`.
 
     Safe from several threads, after a fork, and picklable: an unpickled one reads the same version. An object that was
-    replaced meanwhile is an error, never a mixture.
-
-    Args:
-        path: the address.
-        settings: settings of the storage.
-        version: version of the object, where it is known; else the store is asked.
-
-    Raises:
-        MissingObjectError, AccessDeniedError, UnavailableError: the object cannot be opened.
+    replaced meanwhile is an error, never a mixture. Without a version, the store is asked for it.
     """
 
     def __init__(
@@ -91,8 +399,7 @@ class RemoteFile:
         at_once: dict[int, Bytes] = {}
         if len(unknown) > 1:
             started = time.perf_counter()
-            fetch = partial(storage.fetch, self.address, self.version)
-            fetched = storage.together([partial(fetch, keys[n][1], sum(keys[n][1:])) for n in unknown])
+            fetched = storage.together([partial(self._fetch, keys[n][1], sum(keys[n][1:])) for n in unknown])
             at_once = dict(zip(unknown, fetched, strict=True))
             self._book(sum(map(len, fetched)), num_waits=len(fetched), started=started)
         number = 0
@@ -114,20 +421,16 @@ class RemoteFile:
         """Announces reads to come, in their order, each of which is then made exactly as announced.
 
         Args:
-            offsets: int64[num_ranges], in bytes.
-            lengths: int64[num_ranges].
+            offsets, lengths: int64[num_ranges] each, in bytes.
             blocks: the first and one past the last byte of the block around each range, int64[num_ranges] each: fetched
                 as a whole, because nearly all of it will be read soon, here or in another process of the node. None
                 fetches the ranges alone.
         """
-        storage = object_storage(self.settings)
-        used = np.flatnonzero(lengths)
+        used, load = np.flatnonzero(lengths), self._fetch
         keys = [(self.name, *each) for each in zip(offsets[used].tolist(), lengths[used].tolist(), strict=True)]
-        load = partial(storage.fetch, self.address, self.version)
         if blocks is not None:
             around = zip(blocks[0][used].tolist(), blocks[1][used].tolist(), strict=True)
-            names = [(self.name, *each) for each in around]
-            load = partial(self._load_block, storage)
+            names, load = [(self.name, *each) for each in around], self._load_block
         else:
             requests = merge_ranges(offsets[used], lengths[used], most_bytes=self.settings.block_bytes)
             chunks = {number: (self.name, start, stop) for start, stop, members in requests for number in members}
@@ -137,12 +440,15 @@ class RemoteFile:
             _, start, stop = name
             return Chunk(stop - start, lambda: (start, load(start, stop)))
 
-        storage.ahead.announce(list(zip(keys, names, strict=True)), make)
+        object_storage(self.settings).ahead.announce(list(zip(keys, names, strict=True)), make)
 
-    def _load_block(self, storage: ObjectStorage, start: int, stop: int) -> Bytes:
+    def _fetch(self, start: int, stop: int) -> Bytes:
+        return object_storage(self.settings).fetch(self.address, self.version, start, stop)
+
+    def _load_block(self, start: int, stop: int) -> Bytes:
         """Returns a block, from the cache of the node where that can be."""
-        fetch = partial(storage.fetch, self.address, self.version, start, stop)
-        data = storage.cache.obtain(f"{self.name}-{start}-{stop}", stop - start, fetch)
+        fetch, cache = partial(self._fetch, start, stop), object_storage(self.settings).cache
+        data = cache.obtain(f"{self.name}-{start}-{stop}", stop - start, fetch)
         return fetch() if data is None else data
 
     def _read_announced(self, storage: ObjectStorage, keys: Sequence[Key], first: int) -> list[Bytes]:
@@ -169,12 +475,13 @@ class RemoteFile:
             for start in range(offset // step * step, stop, step):
                 if self._last_block is None or self._last_block[0] != start:
                     num_fetched += 1
-                    self._last_block = start, self._load_block(storage, start, min(start + step, self.num_bytes))
+                    self._last_block = start, self._load_block(start, min(start + step, self.num_bytes))
                 begin = max(offset, start)
                 parts.append(_cut(self._last_block, begin, min(stop, start + step) - begin))
         else:  # a large range in parts that are fetched at the same time
-            fetch = partial(storage.fetch, self.address, self.version)
-            parts = storage.together([partial(fetch, at, min(at + step, stop)) for at in range(offset, stop, step)])
+            parts = storage.together(
+                [partial(self._fetch, at, min(at + step, stop)) for at in range(offset, stop, step)]
+            )
         has_waited = num_fetched > 0
         self._book(length, num_hits=int(not has_waited), num_waits=int(has_waited), started=started)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -195,13 +502,9 @@ def local_copy(remote: RemoteFile) -> str:
 
     Its name is made of hashes of the address, and of etag and size: no key leads out of the folder, and an object that
     changed has another copy. The copies of earlier versions are removed; who has mapped one keeps it.
-
-    Raises:
-        StorageError: the object cannot be read, or the copy cannot be written.
     """
     storage = object_storage(remote.settings)
-    folder = storage.subfolder("copies")
-    address = short_hash(remote.address)
+    folder, address = storage.subfolder("copies"), short_hash(remote.address)
     path = os.path.join(folder, f"{address}-{short_hash(remote.version.num_bytes, remote.version.etag)}")
     while not os.path.exists(path):
         with storage_errors("write", path), filling(path) as part:
@@ -210,7 +513,9 @@ def local_copy(remote: RemoteFile) -> str:
                 _download(storage, remote, descriptor)
                 os.fsync(descriptor)
                 os.rename(part_path, path)
-                _remove_others(folder, address, os.path.basename(path))
+                for other in glob.glob(f"{address}-*", root_dir=folder):
+                    if other != os.path.basename(path) and not other.endswith(".part"):
+                        remove_leftover(os.path.join(folder, other))
     return path
 
 
@@ -233,21 +538,10 @@ def _download(storage: ObjectStorage, remote: RemoteFile, descriptor: int) -> No
         storage.together([partial(copy, start) for start in range(0, remote.num_bytes, step)])
 
 
-def _remove_others(folder: str, address: str, name: str) -> None:
-    for other in os.listdir(folder):
-        if other.startswith(f"{address}-") and other != name and not other.endswith(".part"):
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(folder, other))
-
-
 class PendingObject(PendingFile):
     """An object being written to a local file; `publish` uploads it, and it appears in one step.
 
     Needs room for the whole object in the cache folder of object storage.
-
-    Args:
-        path: the address.
-        settings: settings of the storage.
     """
 
     def __init__(self, path: str, settings: ObjectStorageSettings | None = None) -> None:
@@ -265,8 +559,7 @@ class PendingObject(PendingFile):
         """Uploads the object, replacing what had its name, and removes the local file."""
         try:
             self.sync()
-            what = f"the upload of `{self.path}`, {size(os.path.getsize(self.readable_path))}"
-            with waiting_for(what):
+            with waiting_for(f"the upload of `{self.path}`, {size(os.path.getsize(self.readable_path))}"):
                 self._client.upload(self._address, self.readable_path)
         finally:
             self.discard()

@@ -61,7 +61,6 @@ _PATIENCE_SECONDS = 30.0
 _LOOK_SECONDS = 0.02
 _BRIEF_SECONDS = 1.0
 """How long a writer waits for a lock, which readers hold for some renames to recover a group."""
-_OWNER_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +95,6 @@ class Journal:
     gone: tuple[str, ...] = ()
 
     def renamed(self, rename: Callable[[str], str]) -> Journal:
-        """Returns the same with other paths."""
         return Journal(
             first=rename(self.first),
             keys=tuple(map(rename, self.keys)),
@@ -108,8 +106,8 @@ class Journal:
 def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Collection[str] = ()) -> None:
     """Makes the files of all groups appear, and what they replace disappear: all of it or, when that fails, nothing.
 
-    Names survive a loss of power where files do. A death leaves all groups old, or all new. A file that appears under
-    one of the names while this runs, by a program that takes no lock, is replaced too.
+    A death leaves all groups old, or all new. A file that appears under one of the names while this runs, by a program
+    that takes no lock, is replaced too.
 
     Args:
         groups: local ones.
@@ -118,8 +116,7 @@ def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Coll
             until their journals, which exclude other writers too, are there.
 
     Raises:
-        OutputExistsError: something is there, and is not to be replaced.
-        OutputBusyError: another process writes one of them.
+        OutputExistsError, OutputBusyError: something is there, and is not to be replaced; another process writes it.
         StorageError: writing failed: the old files are there, or, as a note says, the new ones when next opened.
     """
     if not groups:
@@ -137,13 +134,12 @@ def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Coll
         for group in groups:
             with nullcontext() if group.key in locked else OutputLock(group.key):
                 gone += _replaced(group, replace=replace)
-                if group.key != first:
-                    _write_journal(Journal(first=first), group.key, durable=durable)
-                elif len(groups) > 1:  # before those of the others; that it lists no files withdraws them
-                    _write_journal(Journal(first=first, keys=keys), first, durable=durable)
+                if len(groups) > 1:  # that the first one lists no files withdraws the others
+                    begun = Journal(first=first, keys=keys if group.key == first else ())
+                    _write_journal(begun, group.key, durable=durable)
         new = {file.path: file.readable_path for file in files}
-        _check_complete(new, first)
         journal = Journal(first=first, keys=keys, new=new, gone=tuple(gone))
+        _check_complete(journal)
         old_keys = [key for key in keys if os.path.lexists(key)]
         _write_journal(journal, first, durable=durable)
         _finish(journal, durable=durable)
@@ -160,11 +156,11 @@ def publish_together(groups: Sequence[FileGroup], *, replace: bool, locked: Coll
             file.release()
 
 
-def _check_complete(new: Mapping[str, str], first: str, *, has_begun: bool = False) -> None:
-    for path, hidden in new.items():
+def _check_complete(journal: Journal, *, has_begun: bool = False) -> None:
+    for path, hidden in journal.new.items():
         if not os.path.lexists(hidden) and not (has_begun and os.path.lexists(path)):
             message = f"`{hidden}`, which is to become `{path}`, is missing"
-            raise StorageError(message, hint=f"write it again, and remove `{journal_path(first)}` if it is there")
+            raise StorageError(message, hint=f"write it again, without `{journal_path(journal.first)}` if it is there")
 
 
 def _end_failed(first: str, keys: Sequence[str], old_keys: Sequence[str]) -> Literal["old", "new", "begun"]:
@@ -202,9 +198,9 @@ def _replaced(group: FileGroup, *, replace: bool) -> list[str]:
 
 def _finish(journal: Journal, *, durable: bool = True) -> None:
     """Gives all new files their names; can be repeated wherever it ended. The caller holds the first group's lock."""
-    home = os.path.dirname(journal.first) or "."
     others = other_folders(journal.first, [*journal.new, *journal.gone])
-    between = [home, *others] if others else []
+    folders = [os.path.dirname(journal.first) or ".", *others]
+    between = folders if others else []
     left = {path: hidden for path, hidden in journal.new.items() if os.path.lexists(hidden)}
     left_keys = [key for key in journal.keys if key in left]
 
@@ -213,7 +209,7 @@ def _finish(journal: Journal, *, durable: bool = True) -> None:
             sync_folder(folder)
 
     with storage_errors("replace", journal.first):
-        _check_complete(journal.new, journal.first, has_begun=True)
+        _check_complete(journal, has_begun=True)
         sync(between)  # the journal
         for key in left_keys:
             remove_file(key)
@@ -226,7 +222,7 @@ def _finish(journal: Journal, *, durable: bool = True) -> None:
         sync(between)
         for key in left_keys:
             os.replace(left[key], key)
-        sync([home, *others])
+        sync(folders)
         _remove_journals(journal.keys[1:], journal.first)
         sync(other_folders(journal.first, journal.keys))
         remove_file(journal_path(journal.first))
@@ -243,15 +239,13 @@ def _remove_journals(keys: Sequence[str], first: str) -> None:
 def other_folders(key: str, paths: Iterable[str]) -> list[str]:
     """Returns the folders of files that are not beside the key.
 
-    After a loss of power filesystems keep the order in which names changed in one folder, and not that between two:
-    what must come first in another folder must be synced first.
+    After a loss of power filesystems keep the order in which names changed in one folder, and not that between two.
     """
     home = os.path.dirname(key) or "."
     return [folder for folder in dict.fromkeys(os.path.dirname(path) or "." for path in paths) if folder != home]
 
 
 def journal_path(key: str) -> str:
-    """Returns where the journal of a group is while it is being replaced."""
     return hidden_path(key, "replacing")
 
 
@@ -263,11 +257,7 @@ def _write_journal(journal: Journal, key: str, *, durable: bool) -> None:
 
 
 def _read_journal(key: str) -> Journal | None:
-    """Returns what the journal of a group says, with whole paths; None if there is none.
-
-    Raises:
-        StorageError: it is damaged.
-    """
+    """Returns what the journal of a group says, with whole paths; None if there is none."""
     path = journal_path(key)
     try:
         with open(path, "rb") as stream:
@@ -287,7 +277,6 @@ def canonical_name(path: str) -> str:
 
 
 def remove_file(path: str) -> None:
-    """Removes a file, if it is there."""
     with suppress(FileNotFoundError):
         os.unlink(path)
 
@@ -296,9 +285,6 @@ def recover(key: str) -> bool:
     """Finishes the replacement of a group that a process left between old and new; returns whether there was one.
 
     Costs one look where nothing is to be done. While a living process replaces the group, waits for it.
-
-    Args:
-        key: path of the file that is last to appear; of local files.
 
     Raises:
         StorageError: the folder cannot be written, or the group stays between the two for long.
@@ -332,29 +318,26 @@ class OutputLock(AbstractContextManager["OutputLock"]):
     Where a filesystem has no locks this is logged, and nothing is excluded; nor is it in object storage. Released by
     garbage collection too, and never by a fork.
 
-    Args:
-        key: path of the file that is last to appear.
-
     Attributes:
         key: path of the file that is last to appear.
 
     Raises:
         OutputBusyError: another process, or another writer of this one, is at it.
-        StorageError: the folder cannot be written.
     """
 
     def __init__(self, key: str) -> None:
         self.key = key
         self._pid = os.getpid()
         self._path = hidden_path(key, "lock")
-        self._descriptor = None if is_remote(key) else _acquire(self._path, key)
+        self._descriptor: int | None = None
+        if is_remote(key):
+            return
+        self._descriptor = _acquire(self._path, key)
         try:
-            if not is_remote(key):
-                with storage_errors("recover", key):
-                    _settle(key)
+            with storage_errors("recover", key):
+                _settle(key)
             if self._descriptor is not None:
-                with suppress(OSError):  # what is left costs space only; the disk may be full
-                    _sign(self._descriptor, key)
+                _sign(self._descriptor, key)
         except BaseException:
             self.release()
             raise
@@ -375,8 +358,7 @@ class OutputLock(AbstractContextManager["OutputLock"]):
         self.release()
 
     def __del__(self) -> None:
-        if hasattr(self, "_descriptor"):
-            self.release()
+        self.release()
 
 
 def _acquire(path: str, key: str) -> int | None:
@@ -391,8 +373,7 @@ def _acquire(path: str, key: str) -> int | None:
                     _LOGGER.warning("the filesystem of `%s` has no locks: nothing keeps other writers away", key)
                     remove_leftover(path)
                     return None
-                is_ours = is_file_at(descriptor, path)  # else its holder has removed it
-                if is_ours:
+                if is_ours := is_file_at(descriptor, path):  # else its holder has removed it
                     return descriptor
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
@@ -406,25 +387,23 @@ def _acquire(path: str, key: str) -> int | None:
 
 def _owner(descriptor: int) -> str:
     """Returns who holds a lock, in words."""
-    with suppress(OSError):
-        return os.pread(descriptor, _OWNER_BYTES, 0).decode("utf-8", "replace") or "another process"
-    return "another process"
+    return os.pread(descriptor, 200, 0).decode("utf-8", "replace") or "another process"
 
 
 def _sign(descriptor: int, key: str) -> None:
     """Writes who holds a lock, for messages; removes what its last holder left if that died on this machine."""
     host = socket.gethostname()
-    found = re.fullmatch(rf"process ([0-9]+) on {re.escape(host)}", _owner(descriptor))
-    if found is not None and not is_running(int(found[1])):
-        remove_pending([os.path.splitext(key)[0] + "."], process=found[1])
-    os.ftruncate(descriptor, 0)
-    write_at(descriptor, memoryview(f"process {os.getpid()} on {host}".encode()), 0)
+    with suppress(OSError):  # what is left costs space only; the disk may be full
+        found = re.fullmatch(rf"process ([0-9]+) on {re.escape(host)}", _owner(descriptor))
+        if found is not None and not is_running(int(found[1])):
+            remove_pending([os.path.splitext(key)[0] + "."], process=found[1])
+        os.ftruncate(descriptor, 0)
+        write_at(descriptor, memoryview(f"process {os.getpid()} on {host}".encode()), 0)
 
 
 def _settle(key: str) -> None:
     """Finishes what a dead process left; the caller holds the lock of the group."""
-    journal = _read_journal(key)
-    if journal is None:
+    if (journal := _read_journal(key)) is None:
         return
     if journal.keys:
         _finish(journal)
@@ -435,23 +414,14 @@ def _settle(key: str) -> None:
 
 
 def make_folder_of(path: str) -> None:
-    """Makes the folder that an output is to lie in, where there is none; a store has no folders.
-
-    Raises:
-        StorageError: it cannot be made.
-    """
+    """Makes the folder that an output is to lie in, where there is none; a store has no folders."""
     if not is_remote(path):
         with storage_errors("make the folder of", path):
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
 
 
 def write_report(path: str, data: bytes, *, overwrite: bool) -> bool:
-    """Writes a file that a person asked for, whole; False if it holds these bytes already.
-
-    Raises:
-        OutputExistsError: it holds others, and is not to be replaced.
-        StorageError: it cannot be written.
-    """
+    """Writes a file that a person asked for, whole; False if it holds these bytes already."""
     if os.path.lexists(path):
         with storage_errors("open", path), open(open_regular(path), "rb") as stream:
             if stream.read(len(data) + 1) == data:

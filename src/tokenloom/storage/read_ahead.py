@@ -58,12 +58,8 @@ class ReadAhead(Generic[T]):
 
     Args:
         submit: runs a function in the background.
-        budget_bytes: most bytes of chunks that are here or on their way. One that is being waited for comes in any
-            case.
+        budget_bytes: most bytes of chunks that are here or on their way; one that is being waited for comes anyhow.
         concurrency: chunks on their way at once.
-
-    Attributes:
-        num_loading: chunks on their way.
     """
 
     def __init__(self, submit: Callable[[Callable[[], T]], Future[T]], *, budget_bytes: int, concurrency: int) -> None:
@@ -74,10 +70,9 @@ class ReadAhead(Generic[T]):
         self._announced: dict[Hashable, deque[tuple[Chunk[T], int]]] = {}  # by key, with the turn of each use
         self._chunks: dict[Hashable, Chunk[T]] = {}  # by name, those with announced uses
         self._waiting: deque[Chunk[T]] = deque()
-        self._held: dict[int, Chunk[T]] = {}  # in the order of their start
+        self._held: dict[Chunk[T], None] = {}  # in the order of their start
         self._held_bytes = 0
         self.num_loading: int = 0
-        self._is_starting = False
         self._turn = 0
         self._turn_read = 0
 
@@ -105,7 +100,6 @@ class ReadAhead(Generic[T]):
             self._start_waiting()
 
     def expects(self, key: Hashable) -> bool:
-        """Whether a read under this key was announced."""
         return key in self._announced
 
     def use(self, keys: Sequence[Hashable], start: int = 0) -> tuple[list[T], bool]:
@@ -154,31 +148,25 @@ class ReadAhead(Generic[T]):
         return True
 
     def close(self) -> None:
-        """Starts nothing any more."""
         with self._lock:
             self._waiting.clear()
 
     def _start_waiting(self) -> None:
-        if self._is_starting or ENDING.is_set():  # a chunk came at once, and this is its callback; or it is too late
-            return
-        self._is_starting = True
-        try:
-            while self._waiting and self.num_loading < self.concurrency:
-                chunk = self._waiting[0]
-                if chunk.future is None and chunk.keys:
-                    if self._is_abandoned(chunk):
-                        self._forget(chunk)
-                    elif not self._has_room(chunk):
-                        return
-                    else:
-                        self._start(chunk)
-                self._waiting.popleft()
-        finally:
-            self._is_starting = False
+        while self._waiting and self.num_loading < self.concurrency and not ENDING.is_set():
+            chunk = self._waiting[0]
+            is_wanted = chunk.future is None and bool(chunk.keys)
+            if is_wanted and self._is_abandoned(chunk):
+                self._forget(chunk)
+                is_wanted = False
+            if is_wanted and not self._has_room(chunk):
+                return
+            self._waiting.popleft()
+            if is_wanted:
+                self._start(chunk)  # which may come at once, and call this again
 
     def _has_room(self, chunk: Chunk[T]) -> bool:
         """Whether a chunk fits the budget, now that abandoned ones have made room for it."""
-        for held in list(self._held.values()):
+        for held in list(self._held):
             if self._held_bytes + chunk.num_bytes <= self.budget_bytes:
                 break
             if self._is_abandoned(held) and held.future is not None and held.future.done():
@@ -188,7 +176,7 @@ class ReadAhead(Generic[T]):
 
     def _start(self, chunk: Chunk[T]) -> Future[T]:
         future = chunk.future = self._submit(chunk.load)
-        self._held[id(chunk)] = chunk
+        self._held[chunk] = None
         self._held_bytes += chunk.num_bytes
         self.num_loading += 1
         future.add_done_callback(partial(self._loaded, chunk))
@@ -207,16 +195,14 @@ class ReadAhead(Generic[T]):
     def _forget(self, chunk: Chunk[T]) -> None:
         """Takes back the announcements of a chunk."""
         for key in set(chunk.keys):
-            left = deque(each for each in self._announced.get(key, ()) if each[0] is not chunk)
-            if left:
+            if left := deque(each for each in self._announced.pop(key, ()) if each[0] is not chunk):
                 self._announced[key] = left
-            else:
-                self._announced.pop(key, None)
         chunk.keys.clear()
         self._chunks.pop(chunk.name, None)
 
     def _let_go(self, chunk: Chunk[T]) -> None:
-        if self._held.pop(id(chunk), None) is not None:
+        if chunk in self._held:
+            del self._held[chunk]
             self._held_bytes -= chunk.num_bytes
 
 
@@ -230,8 +216,7 @@ def merge_ranges(
         [(0, 200, [0, 2]), (900, 950, [1])]
 
     Args:
-        offsets: int64[num_ranges], in bytes.
-        lengths: int64[num_ranges], none of them 0.
+        offsets, lengths: int64[num_ranges] each, in bytes; no length is 0.
         most_bytes: most bytes of a request that holds several ranges.
     """
     requests: list[tuple[int, int, list[int]]] = []

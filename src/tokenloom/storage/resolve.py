@@ -14,8 +14,7 @@ from tokenloom.storage.addresses import ObjectVersion, is_remote, parse_address
 from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.ending import interruptible
 from tokenloom.storage.local import Bytes, ByteSource, PositionalFile, map_file
-from tokenloom.storage.object_storage import object_storage
-from tokenloom.storage.objects import PendingObject, RemoteFile, local_copy
+from tokenloom.storage.objects import PendingObject, RemoteFile, local_copy, object_storage
 from tokenloom.storage.settings import ObjectStorageSettings
 
 _STEPS_AHEAD = 4
@@ -24,11 +23,7 @@ _TAIL_BYTES = 64 << 10
 
 
 def open_source(path: str, *, settings: ObjectStorageSettings | None = None) -> ByteSource:
-    """Returns the bytes of a file or object, by position.
-
-    Raises:
-        StorageError: it cannot be opened.
-    """
+    """Returns the bytes of a file or object, by position."""
     return RemoteFile(path, settings) if is_remote(path) else PositionalFile(path)
 
 
@@ -38,11 +33,7 @@ def map_whole(path: str, *, settings: ObjectStorageSettings | None = None) -> By
 
 
 def exists(path: str, *, settings: ObjectStorageSettings | None = None) -> bool:
-    """Whether a file or object exists.
-
-    Raises:
-        StorageError: a store does not say.
-    """
+    """Whether a file or object exists."""
     if not is_remote(path):
         return os.path.exists(path)
     try:
@@ -69,7 +60,7 @@ def read_start(path: str, num_bytes: int, *, settings: ObjectStorageSettings | N
 
 
 def _called(folder: str, method: str, settings: ObjectStorageSettings | None = None, *, is_folder: bool = True) -> Any:
-    """Returns what a method of its client says of an address, and the address."""
+    """Returns an address, and what a method of its client says of it."""
     address = parse_address(folder, is_folder=is_folder)
     storage = object_storage(settings or ObjectStorageSettings())
     with storage.waiting_for_answer(address):
@@ -77,11 +68,7 @@ def _called(folder: str, method: str, settings: ObjectStorageSettings | None = N
 
 
 def names_in(folder: str) -> list[str]:
-    """Returns the names of the files right in a folder, sorted; of a store, those right below a key and a slash.
-
-    Raises:
-        StorageError: it cannot be listed.
-    """
+    """Returns the names of the files right in a folder, sorted; of a store, those right below a key and a slash."""
     if not is_remote(folder):
         with storage_errors("list", folder):
             return sorted(os.listdir(folder))
@@ -90,13 +77,9 @@ def names_in(folder: str) -> list[str]:
 
 
 def did_you_mean(path: str, *, suffix: str = "") -> str | None:
-    """Returns a question for the file that may have been meant; None where nothing is near.
+    """Returns a question for the file that may have been meant by a path that is not there; None where none is near.
 
     A name is near that begins with what was given, or that differs by a typing error.
-
-    Args:
-        path: a path that is not there.
-        suffix: what names of files must end with, and the question leaves out.
 
     Example:
         >>> import tempfile
@@ -118,11 +101,7 @@ def did_you_mean(path: str, *, suffix: str = "") -> str | None:
 
 
 def objects_below(folder: str, *, settings: ObjectStorageSettings | None = None) -> dict[str, ObjectVersion]:
-    """Returns the addresses of all objects below a key and a slash, sorted, with what each is now.
-
-    Raises:
-        StorageError: it cannot be listed.
-    """
+    """Returns the addresses of all objects below a key and a slash, sorted, with what each is now."""
     address, found = _called(folder, "objects", settings)
     return {f"{address.root}/{key}": found[key] for key in sorted(found)}
 
@@ -223,9 +202,6 @@ def open_stream(
         start: the byte to begin with.
         stop: where reading will probably end; None for the end.
         version: version of the object, where it is known.
-
-    Raises:
-        StorageError: it cannot be opened.
     """
     if is_remote(path):
         remote = RemoteFile(path, version=version)

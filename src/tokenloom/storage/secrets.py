@@ -47,19 +47,17 @@ def admit(path: str) -> str:
     _refuse_user(scheme, rest)
     if scheme not in ("http", "https") or "?" not in rest:
         return path
-    address, _, query = path.partition("?")
-    address, query = _with_suffix_in_place(address, query.partition("#")[0])
+    address, _, query = path.partition("#")[0].partition("?")
+    for suffix in _SUFFIXES:  # put behind the query by who knew no better
+        if query.endswith(suffix):
+            address, query = address + suffix, query.removesuffix(suffix)
     if query:
         remember({address: query})
     return address
 
 
 def remember(queries: Mapping[str, str]) -> None:
-    """Takes note of the queries of addresses; a renewed signature replaces an earlier one.
-
-    Raises:
-        ConfigError: one names another object than the query that its address had before.
-    """
+    """Takes note of the queries of addresses; a renewed signature replaces an earlier one."""
     global _queries
     with READING_LOCK:  # datasets are unpickled while others fork
         for address, query in queries.items():
@@ -96,10 +94,7 @@ def known_queries() -> dict[str, str]:
 
 
 def queries_for_child() -> dict[str, str]:
-    """Returns the queries of all addresses while a process of `multiprocessing` is being started; else none.
-
-    What is pickled otherwise may end in a file.
-    """
+    """Returns them while a process of `multiprocessing` is being started; else none, for pickles may end in files."""
     from multiprocessing.context import get_spawning_popen  # as dear to import as all of a command's help
 
     return known_queries() if _queries and get_spawning_popen() is not None else {}
@@ -130,11 +125,7 @@ def clean_cause(error: BaseException) -> BaseException | None:
 
 
 def endpoint_of(variable: str) -> str | None:
-    """Returns an endpoint that an environment variable names; None if it names none.
-
-    Raises:
-        ConfigError: it names a user or a password, or has a query.
-    """
+    """Returns an endpoint that an environment variable names, without secrets; None if it names none."""
     if not (endpoint := os.environ.get(variable)):
         return None
     _, _, rest = endpoint.partition("://")
@@ -153,14 +144,6 @@ def _refuse_user(scheme: str, rest: str) -> None:
         message = f"expected an address without user and password, found one with them: `{scheme}://…@{host}/…`"
         hint = "give credentials in the variables or files of the store's client, or sign the address"
         raise ConfigError(message, hint=hint)
-
-
-def _with_suffix_in_place(address: str, query: str) -> tuple[str, str]:
-    """Returns address and query with a suffix, put behind the query by who knew no better, where it belongs."""
-    for suffix in _SUFFIXES:
-        if query.endswith(suffix):
-            return address + suffix, query.removesuffix(suffix)
-    return address, query
 
 
 def _naming(query: str) -> list[tuple[str, str]]:

@@ -15,17 +15,11 @@ from tokenloom.storage.atomic import storage_errors
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 
 
-def _namespace() -> str:
-    """Returns what tells where numbers of devices and files mean the same: one boot, one view of the file systems."""
-    boot, mounts = "", 0
-    with suppress(OSError):
-        boot = boot_id()
-    with suppress(OSError):
-        mounts = mount_namespace()
-    return f"{boot}/{mounts}"
-
-
-HERE = _namespace()
+HERE = "/0"
+"""Where numbers of devices and files mean the same: one boot, one view of the file systems."""
+with suppress(OSError):
+    HERE = f"{boot_id()}/0"
+    HERE = f"{boot_id()}/{mount_namespace()}"
 
 
 class FileVersion(NamedTuple):  # two for each prefix at the start of a run: a frozen dataclass takes four times as long
@@ -33,10 +27,8 @@ class FileVersion(NamedTuple):  # two for each prefix at the start of a run: a f
 
     Two versions are of one file if size and time of change are equal and, where both were taken on one machine since it
     started, device and inode too. On another machine, or in a container that mounts file systems of its own, these mean
-    nothing, and copies that keep the time of change count as the same. Some file systems of user space number a file
-    anew when they meet it again: it is the same if nothing was ever done to it in between, which nobody can set back.
-
-    Bytes that are overwritten in place are told by the time of change; whoever sets that back as well is not found out.
+    nothing. Some file systems of user space number a file anew when they meet it again: it is the same if nothing was
+    ever done to it in between, which nobody can set back.
 
     Attributes:
         device, inode: device and inode of the file.
@@ -55,11 +47,10 @@ class FileVersion(NamedTuple):  # two for each prefix at the start of a run: a f
 
     @classmethod
     def of(cls, status: os.stat_result) -> FileVersion:
-        """Returns the version that a look at a file gives."""
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     def is_same(self, other: FileVersion) -> bool:
-        """Whether both are of one file that was not changed in between."""
+        """Whether both are of one unchanged file."""
         if (self.num_bytes, self.modified_ns) != (other.num_bytes, other.modified_ns):
             return False
         if self.namespace != other.namespace:
@@ -67,18 +58,14 @@ class FileVersion(NamedTuple):  # two for each prefix at the start of a run: a f
         return (self.device, self.inode) == (other.device, other.inode) or self.changed_ns == other.changed_ns
 
     def check(self, found: FileVersion, path: str) -> None:
-        """Checks that a file is still this one.
-
-        Raises:
-            ChangedFileError: it is another one, or was changed.
-        """
+        """Raises a `ChangedFileError` if a file is not this one any more."""
         if self.is_same(found):
             return
         if self.num_bytes != found.num_bytes:
             difference = f"expected {self.num_bytes} bytes, found a file of {found.num_bytes}"
         elif self.modified_ns != found.modified_ns:
-            difference = f"expected the file changed last at {self.modified_ns} ns, found one changed at"
-            difference += f" {found.modified_ns} ns"
+            then, now = self.modified_ns, found.modified_ns
+            difference = f"expected the file changed last at {then} ns, found one changed at {now} ns"
         else:
             difference = f"expected inode {self.inode}, found {found.inode}"
         message = f"`{path}` was replaced after it was opened: {difference}"
@@ -86,11 +73,7 @@ class FileVersion(NamedTuple):  # two for each prefix at the start of a run: a f
 
 
 def version_of(path: str) -> FileVersion:
-    """Returns what a file is now; one stat.
-
-    Raises:
-        StorageError: there is none, or it is not a regular file.
-    """
+    """Returns what a regular file is now; one stat."""
     try:  # entering a context takes longer than asking
         status = os.stat(path)
     except OSError:
@@ -102,13 +85,9 @@ def version_of(path: str) -> FileVersion:
 
 
 def open_regular(path: str) -> int:
-    """Returns a descriptor of a regular file, open for reading; one open and one stat.
+    """Returns a descriptor of a regular file, open for reading.
 
-    Anything else under the name is refused at once: a pipe would wait for somebody to write into it.
-
-    Raises:
-        OSError: it cannot be opened.
-        StorageError: it is not a regular file.
+    Anything else is a `StorageError` at once: a pipe would wait for somebody to write into it.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     mode = os.fstat(descriptor).st_mode
@@ -119,20 +98,12 @@ def open_regular(path: str) -> int:
 
 
 def read_at_most(descriptor: int, num_bytes: int) -> bytes:
-    """Returns the next bytes of a regular file, at most so many; needs memory for what there is, not for all of these.
-
-    Raises:
-        OSError: they cannot be read.
-    """
+    """Returns the next bytes of a regular file, at most so many; needs memory for what there is only."""
     return os.read(descriptor, min(num_bytes, os.fstat(descriptor).st_size))
 
 
 def check_version(descriptor: int, expected: FileVersion | None, path: str) -> None:
-    """Checks that an open file has a version, if one is known.
-
-    Raises:
-        ChangedFileError: it has another one.
-    """
+    """Raises a `ChangedFileError` if an open file has another version than the one that is known, if any."""
     if expected is not None:
         expected.check(FileVersion.of(os.fstat(descriptor)), path)
 

@@ -13,8 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from tokenloom.errors import MissingObjectError, ReplacedObjectError, StorageError
-from tokenloom.storage.addresses import ObjectAddress, ObjectVersion, parse_address
-from tokenloom.storage.client import ObjectClient
+from tokenloom.storage.addresses import ObjectAddress, ObjectClient, ObjectVersion, parse_address
 from tokenloom.testing.checks import CheckReport, check, deviation, require, run_checks, skip
 
 _SMALL = bytes(range(256)) * 4

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -42,8 +43,7 @@ class Certificate:
 
     Attributes:
         name: name of the rules.
-        libraries: the two libraries, each as `name version`.
-        unicode: the version of Unicode that each of them knows, in the same order.
+        libraries, unicode: the two libraries, each as `name version`; the version of Unicode that each of them knows.
         rules: the normalisers and expressions that cut a text, as `FastEncodable.cutting_rules` words them.
         ranges: code points [start, stop) that the libraries treat differently, rising.
     """
@@ -64,12 +64,6 @@ class Certificate:
 def installed_libraries(truth: str) -> tuple[str, str]:
     """Returns `gigatoken` and the library of a truth, each with its version."""
     return f"{FAST_LIBRARY} {version(FAST_LIBRARY)}", f"{truth} {version(truth)}"
-
-
-def find_certificate(libraries: tuple[str, str], rules: Sequence[str]) -> Certificate | None:
-    """Returns the certificate for two libraries and the rules that cut texts, None if there is none."""
-    found = (each for each in read_table() if (each.libraries, each.rules) == (libraries, tuple(rules)))
-    return next(found, None)
 
 
 @functools.cache
@@ -93,8 +87,7 @@ _FAST = ("gigatoken", "numpy")
 
 # `gigatoken` remembers every distinct word it meets, some 70 bytes each: 500 MB of source code cost 20 MB, 45 MB of
 # random words 330 MB. An engine is replaced (in 100 ms) when the process has grown by too much since there were none,
-# and the engine has read enough to be a likely cause. What the process held before, such as all of Ray, does not count,
-# nor do pages of files.
+# and the engine has read enough to be a likely cause.
 _GROWTH_BYTES = 64 << 20  # of the process, and as much per worker
 _RENEWAL_BYTES = 8 << 20
 
@@ -163,15 +156,8 @@ class ReferenceEngine:
 class GigatokenEngine:
     """`gigatoken`, but the tokenizer's own library for texts with a code point that the two treat differently.
 
-    One instance per thread: two threads in one instance are slower than one thread.
-
-    Args:
-        tokenizer: the truth.
-        certificate: names these code points; None to take `gigatoken` for all texts.
-
-    Raises:
-        TokenizerError: it does not support the tokenizer.
-        MissingExtraError: it is not installed.
+    One instance per thread: two threads in one instance are slower than one thread. Without a certificate, which names
+    these code points, `gigatoken` takes all texts.
     """
 
     name = FAST_LIBRARY
@@ -190,7 +176,6 @@ class GigatokenEngine:
             raise _unsupported(tokenizer, reason) from error
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Returns the ids of each text, uint32."""
         if not texts:
             return Encoded(np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.int64))
         batch = _as_awkward(texts) if isinstance(texts, Utf8Texts) else list(texts)
@@ -212,7 +197,7 @@ class GigatokenEngine:
 
 
 def _as_awkward(texts: Utf8Texts) -> Any:
-    """Returns texts as an array of strings of `awkward`, which `gigatoken` reads where they are."""
+    """Returns texts as an array of `awkward`, which `gigatoken` reads where they are."""
     awkward = require("awkward", extra="tokenizers")
     letters = awkward.contents.NumpyArray(texts.content, parameters={"__array__": "char"})
     offsets = awkward.index.Index64(texts.offsets)
@@ -234,7 +219,7 @@ class EngineChoice:
         create: makes an engine for one thread; the first is the one that was checked.
         certificate: identity of the certificate of the faster engine, blocks of which are compared with the tokenizer's
             own library as they come; None for that library.
-        fell_back: whether the faster engine was wanted and cannot be used, which a user should hear of.
+        fell_back: whether the faster engine was wanted and cannot be used.
     """
 
     name: str
@@ -264,11 +249,6 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
             ids.
         tokenizer: the truth.
         sample: texts of the input; some hundred kilobytes of them are compared.
-
-    Raises:
-        ConfigError: there is no such engine, or it is for another kind of tokenizer.
-        TokenizerError: `gigatoken` was asked for and does not support the tokenizer, or gives other ids.
-        MissingExtraError: `gigatoken` was asked for and is not installed.
     """
     if requested not in ENGINES:
         message = f"expected an engine out of {', '.join(ENGINES)}, got {requested!r}"
@@ -290,7 +270,7 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
     texts = [*hard_texts(tokenizer), *pieces_of(sample)]
     try:
         engine = GigatokenEngine(tokenizer)
-        engine.certificate = certificate = _certificate_of(tokenizer)
+        engine.certificate = certificate = certificate_of(tokenizer)
         require_equal(engine, truth, texts)
     except (TokenizerError, MissingExtraError) as error:
         if requested == FAST_LIBRARY:
@@ -307,51 +287,35 @@ def choose_engine(requested: EngineName, tokenizer: TextTokenizer, sample: Seque
     )
 
 
-def _certificate_of(tokenizer: TextTokenizer) -> Certificate:
+def certificate_of(tokenizer: TextTokenizer) -> Certificate:
     """Returns the certificate for a tokenizer and the installed versions."""
     libraries = installed_libraries(tokenizer.engine_name)
     rules = tokenizer.cutting_rules if isinstance(tokenizer, FastEncodable) else ()
-    found = find_certificate(libraries, rules)
-    if found is not None:
-        return found
-    if any(each.libraries == libraries for each in read_table()):
+    for each in read_table():
+        if (each.libraries, each.rules) == (libraries, tuple(rules)):
+            return each
+    known = {each.libraries for each in read_table()}
+    if libraries in known:
         message = f"`{libraries[0]}` has no certificate for the rules by which `{tokenizer.path}` cuts texts: {rules}"
         raise TokenizerError(message, hint=f"use the engine `{tokenizer.engine_name}`")
     message = f"`{libraries[0]}` and `{libraries[1]}` were not compared on all code points"
-    known = {each.libraries for each in read_table()}
     certified = [" with ".join(pair) for pair in known if pair[1].split()[0] == tokenizer.engine_name]
     hint = f"install {' or '.join(sorted(certified))}, or use the engine `{tokenizer.engine_name}`"
     raise TokenizerError(message, hint=hint)
 
 
 def require_equal(engine: Engine, truth: Engine, texts: Sequence[str]) -> None:
-    """Compares two engines, of which `truth` is the tokenizer's own library.
-
-    Raises:
-        RefusedTextError: one of them fails on a text.
-        TokenizerError: they give different ids for one of the texts.
-    """
-    found, expected = _encoded(engine, texts), _encoded(truth, texts)
-    if np.array_equal(found.lengths, expected.lengths) and np.array_equal(found.tokens, expected.tokens):
-        return
-    for text, ours, theirs in zip(texts, found.rows(), expected.rows(), strict=True):
+    """Raises a `TokenizerError` if two engines, of which one is the truth, give different ids for one of the texts."""
+    found, expected = _encoded(engine, texts).rows(), _encoded(truth, texts).rows()
+    for text, ours, theirs in zip(texts, found, expected, strict=True):
         _require_equal_ids(engine, truth, text, ours, theirs)
 
 
 def recheck(engine: Engine, truth: Engine, texts: Sequence[str], encoded: Encoded, *, choice: int) -> None:
     """Compares one text of a block that was just encoded, or the beginning of a long one, with the truth.
 
-    A text that the truth cannot take is not compared: whether a record is bad must not depend on which one is chosen.
-
-    Args:
-        engine: engine that encoded the block.
-        truth: ids that the tokenizer's own library gives.
-        texts: texts of the block.
-        encoded: their ids.
-        choice: any number; it selects the text.
-
-    Raises:
-        TokenizerError: the ids differ.
+    A text that the truth cannot take is not compared: whether a record is bad must not depend on the choice of one,
+    which is any number.
     """
     if not texts:
         return
@@ -375,10 +339,8 @@ def _require_equal_ids(engine: Engine, truth: Engine, text: str, found: NDArray[
     pairs = enumerate(zip(expected.tolist(), found.tolist(), strict=False))
     at = next((index for index, (a, b) in pairs if a != b), min(len(expected), len(found)))
     shown = text if len(text) <= 80 else text[:77] + "..."
-    message = (
-        f"`{engine.name}` and `{truth.name}` give different ids for {shown!r}: expected "
-        f"{expected[at : at + 4].tolist()} from token {at} on, found {found[at : at + 4].tolist()}"
-    )
+    message = f"`{engine.name}` and `{truth.name}` give different ids for {shown!r}: expected "
+    message += f"{expected[at : at + 4].tolist()} from token {at} on, found {found[at : at + 4].tolist()}"
     raise TokenizerError(message, hint=f"use the engine `{truth.name}`")
 
 
@@ -388,7 +350,7 @@ def _encoded(engine: Engine, texts: Sequence[str]) -> Encoded:
 
 
 def hard_texts(tokenizer: TextTokenizer) -> list[str]:
-    """Returns strings that engines are likely to disagree about, with the special tokens of this tokenizer."""
+    """Returns strings that engines may well disagree about, with the special tokens of this tokenizer."""
     added = list(tokenizer.special_tokens)[:64] if isinstance(tokenizer, FastEncodable) else []
     return [*_HARD_TEXTS, *added, *(f"before {token}{token} after {token} " for token in added), "".join(added)]
 
@@ -396,24 +358,16 @@ def hard_texts(tokenizer: TextTokenizer) -> list[str]:
 def pieces_of(sample: Sequence[str]) -> list[str]:
     """Returns texts spread evenly through the sample, each cut to a length, up to the budget of characters."""
     wanted = _SAMPLE_CHARACTERS // _SAMPLE_TEXT_CHARACTERS
-    total = 0
-    pieces: list[str] = []
-    for text in [*sample[:: max(1, len(sample) // wanted)], *sample]:
-        piece = text[:_SAMPLE_TEXT_CHARACTERS]
-        total += len(piece)
-        if total > _SAMPLE_CHARACTERS:
-            break
-        pieces.append(piece)
-    return pieces
+    texts = [*sample[:: max(1, len(sample) // wanted)], *sample]
+    pieces = [text[:_SAMPLE_TEXT_CHARACTERS] for text in texts]
+    totals = accumulate(map(len, pieces))
+    return [piece for piece, total in zip(pieces, totals, strict=True) if total <= _SAMPLE_CHARACTERS]
 
 
 class EnginePool:
     """Encodes texts; safe from several threads, each of which has an engine of its own while it encodes.
 
-    Args:
-        tokenizer: names the ids.
-        choice: the engine.
-        num_workers: threads that will call; sets by how much memory may grow.
+    The number of workers, which are threads that will call, sets by how much memory may grow.
     """
 
     def __init__(self, tokenizer: TextTokenizer, choice: EngineChoice, *, num_workers: int) -> None:
@@ -425,16 +379,15 @@ class EnginePool:
         self._budget = own_memory_bytes() + _GROWTH_BYTES * (1 + num_workers)
 
     def encode(self, texts: Sequence[str], *, num_bytes: int, number: int) -> Encoded:
-        """Returns the ids of texts.
+        """Returns the ids of the texts of a block.
 
         Args:
-            texts: texts of one block.
+            texts: the texts.
             num_bytes: size of these texts in bytes, roughly.
             number: any; it selects the text that is compared with the tokenizer's own library.
 
         Raises:
             RefusedTextError: the engine fails on a text, or gives ids that there are not. It is not used again.
-            TokenizerError: the engines disagree.
         """
         try:
             engine, done = self._idle.pop()
@@ -450,15 +403,9 @@ class EnginePool:
             self._idle.append((engine, done))
         else:
             del engine
-            _return_freed_memory()
+            if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+                trim(0)  # glibc does not give back by itself what threads allocated
         return encoded
-
-
-def _return_freed_memory() -> None:
-    """Gives freed memory back to the system, which glibc does not do by itself for memory that threads allocated."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 @contextmanager

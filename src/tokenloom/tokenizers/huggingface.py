@@ -91,8 +91,7 @@ class HuggingFaceTokenizer(TokenRoles):
     @cached_property
     def vocab_size(self) -> int:
         """The largest token id plus one, added tokens included."""
-        largest: int = max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1)
-        return largest + 1
+        return max(self.vocab.values(), default=-1) + 1
 
     @cached_property
     def special_tokens(self) -> Mapping[str, int]:
@@ -125,14 +124,8 @@ class HuggingFaceTokenizer(TokenRoles):
     @property
     def unique_identifiers(self) -> OrderedDict[str, Any]:
         """What makes this tokenizer different from others, for index caches: serialisable as JSON."""
-        return OrderedDict(
-            {
-                "class": type(self).__name__,
-                "tokenizer_path": [self.path],
-                "sha256": self.sha256,
-                "eod": self._roles.get("eod"),
-            }
-        )
+        named = {"class": type(self).__name__, "tokenizer_path": [self.path]}
+        return OrderedDict({**named, "sha256": self.sha256, "eod": self._roles.get("eod")})
 
     def with_whole_offsets(self) -> Any:
         """Returns a copy of the backend in whose offsets white space belongs to its token, whatever the file says."""
@@ -181,12 +174,9 @@ class HuggingFaceTokenizer(TokenRoles):
         return joined([np.array(encoding.ids, dtype=np.uint32) for encoding in encodings], np.uint32)
 
     def _ids_of_roles(self, config: Mapping[str, Any]) -> dict[str, int]:
-        ids: dict[str, int] = {}
-        for role in (f"{role}_token" for role in _ROLES):
-            token = _spelling(config.get(role))
-            if isinstance(token, str) and (number := self.backend.token_to_id(token)) is not None:
-                ids[role] = number
-        return ids
+        spelled = {name: _spelling(config.get(name)) for name in (f"{role}_token" for role in _ROLES)}
+        ids = {name: self.backend.token_to_id(token) for name, token in spelled.items() if isinstance(token, str)}
+        return {name: number for name, number in ids.items() if number is not None}
 
     def _find_roles(self, path: str, eod_token: str | None, bos_token: str | None) -> dict[str, int]:
         """Returns the ids: as named by the user, else by the configuration, else by their spelling ("[CLS]")."""
@@ -205,11 +195,8 @@ class HuggingFaceTokenizer(TokenRoles):
     def _sentinel_ids(self, config: Mapping[str, Any]) -> list[int]:
         """Returns the ids of the additional special tokens: as named, else those spelled as T5's, in their order."""
         named = config.get("additional_special_tokens") or config.get("extra_special_tokens") or []
-        spellings = map(_spelling, named)
-        ids = [self.backend.token_to_id(token) for token in spellings if isinstance(token, str)]
-        if ids:
-            return [number for number in ids if number is not None]
-        return sentinel_ids(self._special_ids())
+        ids = [self.backend.token_to_id(token) for token in map(_spelling, named) if isinstance(token, str)]
+        return [number for number in ids if number is not None] if ids else sentinel_ids(self._special_ids())
 
     def _special_ids(self) -> dict[str, int]:
         """Returns the special tokens by spelling."""
@@ -218,11 +205,7 @@ class HuggingFaceTokenizer(TokenRoles):
 
 
 def require_hugging_face(tokenizer: TextTokenizer, *, reason: str) -> HuggingFaceTokenizer:
-    """Returns the tokenizer, which must be one of Hugging Face.
-
-    Raises:
-        TokenizerError: it is of another kind; the message gives the reason why it matters.
-    """
+    """Returns the tokenizer, which must be one of Hugging Face; the error gives the reason why it matters."""
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return tokenizer
     message = f"expected a Hugging Face tokenizer, found `{tokenizer.path}` of the kind {tokenizer.kind!r}"
@@ -258,9 +241,8 @@ def _parse(path: str, data: bytes) -> Any:
         if not is_failure(error):
             raise
         message = f"`{path}` is not a tokenizer: {error}"
-        raise TokenizerError(
-            message, hint=f"expected a `{TOKENIZER_FILE}` as Hugging Face `tokenizers` writes it"
-        ) from error
+        hint = f"expected a `{TOKENIZER_FILE}` as Hugging Face `tokenizers` writes it"
+        raise TokenizerError(message, hint=hint) from error
     backend.no_truncation()
     backend.no_padding()
     if getattr(backend.model, "dropout", None):
@@ -290,13 +272,9 @@ def load_gpt2(
     """Returns the byte-level tokenizer of two lists: ids by token, and pairs of tokens that merge, first come first.
 
     Args:
-        vocabulary_path: path of the ids, an object in JSON.
-        merges_path: path of the pairs, a pair on each line.
+        vocabulary_path, merges_path: the ids, an object in JSON; the pairs, a pair on each line.
         added: special tokens beside `END_OF_TEXT`; those that have no id get the next ones.
         roles: `eod_token` and `bos_token`, see `load_tokenizer`.
-
-    Raises:
-        TokenizerError: a file cannot be read, or does not hold such a list.
     """
     roles["eod_token"] = roles.get("eod_token") or END_OF_TEXT
     paths = (vocabulary_path, merges_path)
@@ -316,9 +294,6 @@ def load_wordpiece(
         lowercase: whether texts are put in lower case, and accents dropped.
         added: further special tokens; those that have no id get the next ones.
         roles: `eod_token` and `bos_token`, see `load_tokenizer`.
-
-    Raises:
-        TokenizerError: the file cannot be read, or lacks one of BERT's special tokens.
     """
     roles["eod_token"] = roles.get("eod_token") or "[SEP]"
     return _loaded((path,), "BertWordPieceTokenizer", added=added, roles=roles, lowercase=lowercase)
@@ -350,11 +325,7 @@ def _loaded(
 
 
 def read_file(path: str) -> bytes:
-    """Returns the bytes of a tokenizer's file.
-
-    Raises:
-        TokenizerError: it cannot be read.
-    """
+    """Returns the bytes of a tokenizer's file."""
     try:
         with open(path, "rb") as stream:
             return stream.read()

@@ -29,6 +29,11 @@ class TokenizerOptions:
         """The tokens that have a role, by name."""
         return {"eod_token": self.eod_token, "bos_token": self.bos_token}
 
+    @property
+    def is_for_ranks(self) -> bool:
+        """Whether it says anything that only rank files lack."""
+        return self.pattern is not None or self.special_tokens is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerKind:

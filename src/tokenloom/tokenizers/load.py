@@ -72,8 +72,9 @@ def load_tokenizer(
     >>> load_tokenizer("null:100").tokenize("5 99")
     [5, 99]
     """
+    options = TokenizerOptions(eod_token=eod_token, bos_token=bos_token, pattern=pattern, special_tokens=special_tokens)
     if not isinstance(path_or_spec, (str, os.PathLike)):
-        return _of_object(path_or_spec, kind, eod_token, bos_token, pattern, special_tokens)
+        return _of_object(path_or_spec, kind, options)
     name = os.fspath(path_or_spec)
     if kind not in ("auto", *KINDS):
         message = f"expected a kind of tokenizer out of auto, {', '.join(KINDS)}, got {kind!r}"
@@ -87,22 +88,16 @@ def load_tokenizer(
     elif not KINDS[found].takes(name):
         message = f"expected {KINDS[found].called} for a tokenizer of the kind {kind!r}, found {name!r}"
         raise ConfigError(message)
-    if not KINDS[found].takes_pattern and (pattern is not None or special_tokens is not None):
+    if not KINDS[found].takes_pattern and options.is_for_ranks:
         message = f"expected no `pattern` and no `special_tokens` for `{name}`, which is of the kind {found!r}"
         raise ConfigError(message, hint="both belong to rank files of tiktoken")
-    options = TokenizerOptions(eod_token=eod_token, bos_token=bos_token, pattern=pattern, special_tokens=special_tokens)
     return KINDS[found].load(file, data, options)
 
 
 def as_tokenizer(given: Any) -> Any:
     """Returns what a setting takes for a tokenizer as datasets see one: loaded from its path, or wrapped, or as it is.
 
-    Args:
-        given: what `load_tokenizer` takes, or any object with what datasets ask of a tokenizer; None for none.
-
-    Raises:
-        ConfigError: it is certainly none, such as a number.
-        TokenizerError: it cannot be loaded.
+    That is what `load_tokenizer` takes, or any object with what datasets ask of a tokenizer; None for none.
     """
     if given is None:
         return None
@@ -119,11 +114,11 @@ def _not_a_tokenizer(given: Any) -> ConfigError:
     return ConfigError(message, hint=hint + "has loaded")
 
 
-def _of_object(given: Any, kind: str, eod_token: str | None, bos_token: str | None, *others: Any) -> TextTokenizer:
-    if kind != "auto" or others != (None, None):
+def _of_object(given: Any, kind: str, options: TokenizerOptions) -> TextTokenizer:
+    if kind != "auto" or options.is_for_ranks:
         message = f"expected no `kind`, `pattern` and `special_tokens` beside a {type(given).__name__}"
         raise ConfigError(message, hint="they belong to files")
-    roles = {"eod_token": eod_token, "bos_token": bos_token}
+    roles = options.roles
     if (found := _wrapped(given, roles)) is not None:
         return found
     if not hasattr(given, "encode_texts") or not hasattr(given, "sha256"):
@@ -160,11 +155,9 @@ def _read(file: str) -> bytes:
         *most, last = [kind.called for kind in KINDS.values() if kind.needs_file]
         others = "".join(f", or {kind.called}" for kind in KINDS.values() if not kind.needs_file)
         near = did_you_mean(file) or ""
-        hint = (
-            f"expected the path of {', '.join(most)} or {last}, or of a folder with one{others}; nothing is downloaded"
-        )
-        names = ", and no tokenizer of that name lies in a cache of `huggingface_hub` or `tiktoken`"
-        raise TokenizerError(message, hint=near if near.endswith("?") else hint + names) from error
+        hint = f"expected the path of {', '.join(most)} or {last}, or of a folder with one{others}; nothing is "
+        hint += "downloaded, and no tokenizer of that name lies in a cache of `huggingface_hub` or `tiktoken`"
+        raise TokenizerError(message, hint=near if near.endswith("?") else hint) from error
 
 
 def _kind_of(file: str, data: bytes) -> str:
@@ -176,11 +169,7 @@ def _kind_of(file: str, data: bytes) -> str:
 
 
 def local_file(name: str) -> str | None:
-    """Returns the file of a tokenizer that a name such as `gpt2` or `cl100k_base` stands for, if there is a copy.
-
-    Args:
-        name: a model of Hugging Face's hub, or an encoding of `tiktoken`.
-    """
+    """Returns the file of a tokenizer that a name such as `gpt2` or `cl100k_base` stands for, if there is a copy."""
     if not name or name.startswith((".", "/", "<")) or name.count("/") > 1 or is_remote(name):
         return None
     from tokenloom.tokenizers.tiktoken_ranks import PUBLISHED  # which takes longer to import than most names need
@@ -201,11 +190,7 @@ def local_file(name: str) -> str | None:
 
 
 def _wrapped(given: Any, roles: Mapping[str, str | None]) -> TextTokenizer | None:
-    """Returns a tokenizer of another library as one of ours; None for an object of no library that is known.
-
-    Raises:
-        TokenizerError: it is a tokenizer of `transformers` that only Python knows, or does not know one of the tokens.
-    """
+    """Returns a tokenizer of another library as one of ours; None for an object of no library that is known."""
     libraries = {each.__module__.partition(".")[0] for each in type(given).__mro__}
     name = f"<{type(given).__name__}>"
     if "transformers" in libraries:
@@ -256,13 +241,8 @@ def _of_backend(backend: Any, name: str, config: Mapping[str, Any], roles: Mappi
 def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokenizer:
     """Returns the tokenizer that made data, by its fingerprint: where the manifest says, beside the data or above.
 
-    Args:
-        made_by: what the manifest says.
-        prefix: prefix of the data.
-
     Raises:
         TokenizerError: the manifest names no file, there is none, or what is there is another tokenizer.
-        MissingExtraError: its library is not installed.
     """
     if made_by.path is None:
         message = f"the manifest of `{prefix}` names no file of its tokenizer"
@@ -282,15 +262,13 @@ def recorded_tokenizer(made_by: TokenizerIdentity, *, prefix: str) -> TextTokeni
 
 
 def _places(path: str, prefix: str) -> list[str]:
-    """Returns where the file of a tokenizer may be.
+    """Returns where the file of a tokenizer may be: where it was, or moved together with the data.
 
-    Where it was, or moved together with the data: its whole path, or the last parts of it, seen from the folder of the
-    data or one above.
+    Then it is its whole path, or the last parts of it, seen from the folder of the data or one above.
     """
     if is_remote(prefix) or is_remote(path):
         return [path]
-    folder = Path(os.path.abspath(prefix)).parent
     parts = Path(path).parts
     tails = [os.path.join(*parts[first:]) for first in range(len(parts))]
-    found = (each / tail for each in (folder, *folder.parents) for tail in tails)
+    found = (each / tail for each in Path(os.path.abspath(prefix)).parents for tail in tails)
     return list(dict.fromkeys([path, *(str(each) for each in found if each.exists())]))

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, RefusedTextError, TokenizerError
-from tokenloom.inputs.utf8_texts import encodable
 from tokenloom.tokenizers.kinds import TokenizerKind, TokenizerOptions
 from tokenloom.tokenizers.text_tokenizer import Encoded, TokenRoles, joined, require_known_ids, well_known_roles
 
@@ -50,12 +49,7 @@ class ByteTokenizer(TokenRoles):
     def __reduce__(self) -> tuple[Callable[..., ByteTokenizer], tuple[Any, ...]]:
         return partial(ByteTokenizer, **self._options), ()
 
-    def tokenize(self, text: str) -> list[int]:
-        """Returns the bytes of a text. Lone surrogates, which no UTF-8 text can hold, count as `?`."""
-        return list(encodable(text).encode())
-
     def detokenize(self, ids: Sequence[int]) -> str:
-        """Returns the text of ids, special tokens spelled out; what is no UTF-8 becomes U+FFFD."""
         spellings = {number: token.encode() for token, number in self._IDS.items()}
         numbers = require_known_ids(self.path, ids, self.vocab_size)
         return b"".join(spellings.get(number) or bytes([number]) for number in numbers).decode(errors="replace")
@@ -77,10 +71,7 @@ class NullTokenizer(TokenRoles):
     text may have the id of `eod` too. Picklable; safe from several threads.
 
     Args:
-        num_ids: N.
-
-    Raises:
-        TokenizerError: N is not in [1, 2³¹ - 1).
+        num_ids: N, in [1, 2³¹ - 1).
 
     >>> NullTokenizer(50).tokenize("7 0 49"), NullTokenizer(50).eod
     ([7, 0, 49], 50)
@@ -100,25 +91,12 @@ class NullTokenizer(TokenRoles):
     def __reduce__(self) -> tuple[type[NullTokenizer], tuple[int]]:
         return NullTokenizer, (self.vocab_size - 1,)
 
-    def tokenize(self, text: str) -> list[int]:
-        """Returns the integers of a text.
-
-        Raises:
-            TokenizerError: something in it is not an id.
-        """
-        ids: list[int] = self._ids(text).tolist()
-        return ids
-
     def detokenize(self, ids: Sequence[int]) -> str:
-        """Returns the integers with a space between each two."""
         return " ".join(map(str, require_known_ids(self.path, ids, self.vocab_size)))
 
     def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
-        """Returns each token as an integer, None for a text that is no id."""
-        are_short = [token.isascii() and token.isdigit() and len(token) <= _MOST_DIGITS for token in tokens]
-        numbers = [
-            int(token) if is_short else self.vocab_size for token, is_short in zip(tokens, are_short, strict=True)
-        ]
+        are_ids = [token.isascii() and token.isdigit() and len(token) <= _MOST_DIGITS for token in tokens]
+        numbers = [int(token) if is_id else self.vocab_size for token, is_id in zip(tokens, are_ids, strict=True)]
         return [number if number < self.vocab_size else None for number in numbers]
 
     def encode_texts(self, texts: Sequence[str]) -> Encoded:

@@ -40,12 +40,10 @@ class ReferenceTokenizerOptions:
     Attributes:
         tokenizer_type: one of `TYPES`.
         tokenizer_model: file or folder of a tokenizer of Hugging Face, SentencePiece or tiktoken.
-        vocab_file: vocabulary of GPT-2 or BERT.
-        merge_file: pairs of GPT-2.
+        vocab_file, merge_file: vocabulary of GPT-2 or BERT; pairs of GPT-2.
         vocab_size: number of ids of `NullTokenizer` and `TikTokenizer`.
         special_tokens: further ones of GPT-2 and BERT, all of tiktoken's.
-        tiktoken_pattern: "v1" or "v2".
-        tiktoken_num_special_tokens: ids that tiktoken keeps for special tokens.
+        tiktoken_pattern, tiktoken_num_special_tokens: "v1" or "v2"; ids that tiktoken keeps for special tokens.
         null_tokenizer_eod_id: end of documents of `NullTokenizer`.
         sentencepiece_ignores_white_space: whether SentencePiece takes texts as they are.
     """
@@ -82,11 +80,6 @@ def load_reference_tokenizer(
         null_has_own_eod: whether the end of documents of `NullTokenizer` comes on top of `vocab_size`, as up to
             0.16.1, or is the last of these ids.
         eod_token: the token that ends a document, in the place of the reference's choice.
-
-    Raises:
-        ConfigError: there is no such type, an option that it needs is missing, or one belongs to another type.
-        TokenizerError: a file cannot be read or is no such tokenizer.
-        MissingExtraError: the library is not installed.
     """
     name = options.tokenizer_type
     if name in _NOT_FOR_TEXT:
@@ -155,13 +148,8 @@ def _tiktoken(options: ReferenceTokenizerOptions, path: str, eod_token: str | No
         raise ConfigError(message)
     ids = {token: number for number, token in enumerate(special)}
     ids |= {f"<SPECIAL_{number}>": number for number in range(len(special), num_special)}
-    description = TiktokenDescription(
-        pattern=REFERENCE_PATTERNS[name],
-        special_tokens=ids,
-        eod_token=eod_token or "</s>",
-        bos_token="<s>",
-        pad_token="<pad>",
-    )
+    roles = {"eod_token": eod_token or "</s>", "bos_token": "<s>", "pad_token": "<pad>"}
+    description = TiktokenDescription(pattern=REFERENCE_PATTERNS[name], special_tokens=ids, **roles)
     return TiktokenTokenizer(path, _rank_lines(path, size - num_special, num_special), description)
 
 

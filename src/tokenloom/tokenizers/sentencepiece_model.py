@@ -11,7 +11,6 @@ import numpy as np
 
 from tokenloom.errors import TokenizerError
 from tokenloom.forks import cached_property
-from tokenloom.inputs.utf8_texts import encodable
 from tokenloom.optional import require
 from tokenloom.tokenizers.kinds import TokenizerKind
 from tokenloom.tokenizers.text_tokenizer import (
@@ -22,11 +21,6 @@ from tokenloom.tokenizers.text_tokenizer import (
     sentinel_ids,
     well_known_roles,
 )
-
-
-def _spelled(role: str) -> tuple[str, str]:
-    """Returns how models spell a role that the format itself does not name, the better way last."""
-    return f"[{role.upper()}]", f"<{role}>"
 
 
 class SentencePieceTokenizer(TokenRoles):
@@ -41,10 +35,6 @@ class SentencePieceTokenizer(TokenRoles):
         data: its bytes.
         eod_token, bos_token: the pieces that end and begin a document; if None, those that the model itself names as
             `eos` and `bos`.
-
-    Raises:
-        TokenizerError: the data is no model, or has no such piece.
-        MissingExtraError: `sentencepiece` is not installed.
     """
 
     kind = "sentencepiece"
@@ -67,11 +57,6 @@ class SentencePieceTokenizer(TokenRoles):
         """The id of each piece; made anew each time."""
         return {piece: number for number, piece in self.inv_vocab.items()}
 
-    def tokenize(self, text: str) -> list[int]:
-        """Returns the ids of a text. Lone surrogates, which no UTF-8 text can hold, count as `?`."""
-        ids: list[int] = self.backend.encode(encodable(text))
-        return ids
-
     def detokenize(self, ids: Sequence[int]) -> str:
         """Returns the text of ids, control symbols spelled out; what lies between them is decoded on its own."""
         parts: list[str] = []
@@ -85,7 +70,6 @@ class SentencePieceTokenizer(TokenRoles):
         return "".join([*parts, self.backend.decode(run)])
 
     def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
-        """Returns the id of each piece, None for a text that is none."""
         ids = [self.backend.piece_to_id(token) for token in tokens]
         return [number if self.inv_vocab[number] == token else None for token, number in zip(tokens, ids, strict=True)]
 
@@ -104,7 +88,8 @@ class SentencePieceTokenizer(TokenRoles):
         roles = {role: number for role, number in own.items() if number >= 0}
         if "eod" in roles:
             roles["eos"] = roles["eod"]
-        usual = {role: ids[token] for role in ("pad", "cls", "sep", "mask") for token in _spelled(role) if token in ids}
+        spelled = {text: role for role in ("pad", "cls", "sep", "mask") for text in (f"[{role.upper()}]", f"<{role}>")}
+        usual = {role: ids[text] for text, role in spelled.items() if text in ids}  # the better spelling comes last
         found = well_known_roles(path, ids, eod=eod_token, bos=bos_token)
         named = {"eod": eod_token, "bos": bos_token}
         return usual | found | {role: number for role, number in roles.items() if not named.get(role)}

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, MissingTokenError, RefusedTextError, TokenizerError, TokenloomError
+from tokenloom.inputs.utf8_texts import encodable
 
 _MOST_REASON_CHARACTERS = 500
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")
@@ -36,15 +37,7 @@ def shortened(reason: str) -> str:
 
 @contextmanager
 def refusals(doer: str) -> Iterator[None]:
-    """Turns whatever fails inside into errors of ours.
-
-    Args:
-        doer: what fails, for the message.
-
-    Raises:
-        RefusedTextError: it fails on a text.
-        TokenizerError: it fails for want of a file or module, which is no text's fault.
-    """
+    """Turns whatever fails inside into a `RefusedTextError`; into a `TokenizerError` for want of a file or module."""
     try:
         yield
     except TokenloomError:
@@ -59,11 +52,7 @@ def refusals(doer: str) -> Iterator[None]:
 
 
 def require_sound(encoded: Encoded, *, num_texts: int, vocab_size: int, hint: str | None = None) -> None:
-    """Checks what an engine gave for some texts, in one pass over it.
-
-    Raises:
-        RefusedTextError: it is not of as many texts, or holds ids that are not in the vocabulary.
-    """
+    """Checks, in one pass, that an engine gave ids of the vocabulary for as many texts; else a `RefusedTextError`."""
     lengths, tokens = encoded.lengths, encoded.tokens
     if len(lengths) != num_texts or int(lengths.sum()) != len(tokens) or (num_texts and int(lengths.min()) < 0):
         message = f"the engine gave {len(tokens)} ids for {len(lengths)} texts, expected those of {num_texts}"
@@ -199,12 +188,17 @@ class TokenRoles:
         # No path: byte-level and null tokenizers have none, and the fingerprint says more than a path does.
         return OrderedDict({"class": type(self).__name__, "sha256": self.sha256, "eod": self._roles.get("eod")})
 
-    def id_of_role(self, role: str) -> int:
-        """Returns the id of a role.
+    def tokenize(self, text: str) -> list[int]:
+        """Returns the ids of a text. Lone surrogates, which no UTF-8 text can hold, count as `?`."""
+        ids: list[int] = self.encode_texts([encodable(text)]).tokens.tolist()
+        return ids
 
-        Raises:
-            MissingTokenError: there is none.
-        """
+    def encode_texts(self, texts: Sequence[str]) -> Encoded:
+        """See `TextTokenizer`."""
+        raise NotImplementedError
+
+    def id_of_role(self, role: str) -> int:
+        """Returns the id of a role; a `MissingTokenError` if there is none."""
         if role not in self._roles:
             message = f"tokenizer `{self.path}` has no token for `{role}` by name or convention"
             special = describe_tokens(list(getattr(self, "special_tokens", ())))
@@ -221,10 +215,7 @@ def well_known_roles(
     Args:
         path: path of the tokenizer, for messages.
         ids: the tokens that may have a role.
-        eod, bos, pad: tokens that were named.
-
-    Raises:
-        TokenizerError: a token that was named is not among them.
+        eod, bos, pad: tokens that were named, which must be among them.
     """
     roles = {}
     for role, named in (("eod", eod), ("bos", bos), ("pad", pad)):
@@ -250,11 +241,7 @@ def describe_tokens(tokens: Sequence[str]) -> str:
 
 
 def require_known_ids(path: str, ids: Sequence[int], vocab_size: int) -> list[int]:
-    """Returns ids as plain integers.
-
-    Raises:
-        TokenizerError: one is not in the vocabulary.
-    """
+    """Returns ids as plain integers, all of which must be in the vocabulary."""
     numbers = [int(number) for number in ids]
     for index, number in enumerate(numbers):
         if not 0 <= number < vocab_size:
@@ -264,11 +251,7 @@ def require_known_ids(path: str, ids: Sequence[int], vocab_size: int) -> list[in
 
 
 def decoded(ids: Sequence[int], tokenizer: TextTokenizer | None) -> str:
-    """Returns the text of ids; without a tokenizer, the ids in words.
-
-    Raises:
-        ConfigError: the tokenizer cannot decode them.
-    """
+    """Returns the text of ids; without a tokenizer, the ids in words."""
     if tokenizer is None:
         return " ".join(map(str, ids))
     try:

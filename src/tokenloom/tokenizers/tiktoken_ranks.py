@@ -13,7 +13,7 @@ import json
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -39,17 +39,11 @@ _CL100K = (
     r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|"""
     r"""\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
 )
-_O200K = "|".join(
-    (
-        r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
-        r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
-        r"""\p{N}{1,3}""",
-        r""" ?[^\s\p{L}\p{N}]+[\r\n/]*""",
-        r"""\s*[\r\n]+""",
-        r"""\s+(?!\S)""",
-        r"""\s+""",
-    )
+_CASES = (
+    r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"""
+    r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"""
 )
+_O200K = _CASES + r"""\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
 
 REFERENCE_PATTERNS: Mapping[str, str] = {
     "v1": r"""[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+""",
@@ -57,12 +51,7 @@ REFERENCE_PATTERNS: Mapping[str, str] = {
 }
 """The expressions of the reference's `--tiktoken-pattern`, for lists of tokens in JSON."""
 
-PATTERNS: Mapping[str, str] = {
-    "r50k": _R50K,
-    "p50k": _R50K,
-    "cl100k": _CL100K,
-    "o200k": _O200K,
-}
+PATTERNS: Mapping[str, str] = {"r50k": _R50K, "p50k": _R50K, "cl100k": _CL100K, "o200k": _O200K}
 """Expressions by name; `_base` behind the name is allowed too."""
 
 GIGATOKEN_SCHEMES: Mapping[str, str] = {_R50K: "gpt2", _CL100K: "gpt4", _O200K: "o200k"}
@@ -89,32 +78,17 @@ class TiktokenDescription:
 
 
 _GPT2_SPECIALS = {"<|endoftext|>": 50256}
+_FIM_SPECIALS = {f"<|fim_{part}|>": 100258 + number for number, part in enumerate(("prefix", "middle", "suffix"))}
+_CL100K_SPECIALS = {"<|endoftext|>": 100257, **_FIM_SPECIALS, "<|endofprompt|>": 100276}
+_O200K_SPECIALS = {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}
 PUBLISHED: Mapping[str, tuple[str, TiktokenDescription]] = {
-    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": (
-        "r50k_base",
-        TiktokenDescription(pattern="r50k", special_tokens=_GPT2_SPECIALS),
-    ),
-    "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069": (
-        "p50k_base",
-        TiktokenDescription(pattern="p50k", special_tokens=_GPT2_SPECIALS),
-    ),
-    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": (
-        "cl100k_base",
-        TiktokenDescription(
-            pattern="cl100k",
-            special_tokens={
-                "<|endoftext|>": 100257,
-                "<|fim_prefix|>": 100258,
-                "<|fim_middle|>": 100259,
-                "<|fim_suffix|>": 100260,
-                "<|endofprompt|>": 100276,
-            },
-        ),
-    ),
-    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": (
-        "o200k_base",
-        TiktokenDescription(pattern="o200k", special_tokens={"<|endoftext|>": 199999, "<|endofprompt|>": 200018}),
-    ),
+    digest: (f"{name}_base", TiktokenDescription(pattern=name, special_tokens=special_tokens))
+    for digest, name, special_tokens in (
+        ("306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930", "r50k", _GPT2_SPECIALS),
+        ("94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069", "p50k", _GPT2_SPECIALS),
+        ("223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7", "cl100k", _CL100K_SPECIALS),
+        ("446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d", "o200k", _O200K_SPECIALS),
+    )
 }
 """Name and description of the published encodings, by the SHA-256 of the rank file."""
 
@@ -132,10 +106,6 @@ class TiktokenTokenizer(TokenRoles):
         path: path of the rank file, for messages.
         data: its bytes.
         description: what the file does not say.
-
-    Raises:
-        TokenizerError: the ranks, the expression or the special tokens are not usable.
-        MissingExtraError: `tiktoken` is not installed.
     """
 
     kind = "tiktoken"
@@ -144,9 +114,8 @@ class TiktokenTokenizer(TokenRoles):
     def __init__(self, path: str, data: bytes, description: TiktokenDescription) -> None:
         self.data = data
         self.pattern: str = PATTERNS.get(description.pattern.removesuffix("_base"), description.pattern)
-        self.special_tokens: Mapping[str, int] = dict(
-            sorted(description.special_tokens.items(), key=lambda row: row[1])
-        )
+        special_tokens = sorted(description.special_tokens.items(), key=lambda row: row[1])
+        self.special_tokens: Mapping[str, int] = dict(special_tokens)
         self._description = description
         self._ranks = _parse_ranks(path, data)
         self.backend: Any = self._load(path)
@@ -158,13 +127,7 @@ class TiktokenTokenizer(TokenRoles):
     def __reduce__(self) -> tuple[type[TiktokenTokenizer], tuple[str, bytes, TiktokenDescription]]:
         return TiktokenTokenizer, (self.path, self.data, self._description)
 
-    def tokenize(self, text: str) -> list[int]:
-        """Returns the ids of a text. Lone surrogates, which no UTF-8 text can hold, count as `?`."""
-        ids: list[int] = self._encode(encodable(text)).tolist()
-        return ids
-
     def detokenize(self, ids: Sequence[int]) -> str:
-        """Returns the text of ids, special tokens spelled out; what is no UTF-8 becomes U+FFFD."""
         numbers = require_known_ids(self.path, ids, self.vocab_size)
         try:
             text: str = self.backend.decode(numbers)
@@ -174,7 +137,6 @@ class TiktokenTokenizer(TokenRoles):
         return text
 
     def tokens_to_ids(self, tokens: Sequence[str]) -> list[int | None]:
-        """Returns the id of each token, special or not, None for a text that is none."""
         return [self.special_tokens.get(token, self._ranks.get(encodable(token).encode())) for token in tokens]
 
     def encode_texts(self, texts: Sequence[str]) -> Encoded:
@@ -183,11 +145,9 @@ class TiktokenTokenizer(TokenRoles):
 
     @property
     def cutting_rules(self) -> tuple[str, ...]:
-        """What decides where texts are cut; see `FastEncodable`."""
         return (self.pattern,)
 
     def load_gigatoken(self, module: Any) -> Any:
-        """Returns the tokenizer of `gigatoken`; see `FastEncodable`."""
         scheme = GIGATOKEN_SCHEMES.get(self.pattern)
         if scheme is None:
             message = f"it does not know the pattern {self.pattern!r}"
@@ -199,19 +159,15 @@ class TiktokenTokenizer(TokenRoles):
 
     def _encode(self, text: str) -> NDArray[np.uint32]:
         try:
-            ids: NDArray[np.uint32] = self.backend.encode_to_numpy(
-                text, allowed_special=self._allowed, disallowed_special=()
-            )
+            options = {"allowed_special": self._allowed, "disallowed_special": ()}
+            ids: NDArray[np.uint32] = self.backend.encode_to_numpy(text, **options)
         except BaseException as error:  # the expression gives up on a million spaces in a row, and panics on others
             if not is_failure(error):
                 raise
             shown = text if len(text) <= 80 else text[:77] + "..."
-            message = (
-                f"`tiktoken` cannot encode the text of {len(text)} characters that begins {shown!r}: {in_words(error)}"
-            )
-            raise RefusedTextError(
-                message, hint="cut the text, or use an expression that needs less backtracking"
-            ) from error
+            hint = "cut the text, or use an expression that needs less backtracking"
+            message = f"`tiktoken` cannot encode the text of {len(text)} characters that begins {shown!r}: "
+            raise RefusedTextError(message + in_words(error), hint=hint) from error
         return ids
 
     def _load(self, path: str) -> Any:
@@ -239,15 +195,7 @@ class TiktokenTokenizer(TokenRoles):
 
 
 def read_description(path: str, data: bytes) -> TiktokenDescription | None:
-    """Returns the description beside a rank file, else that of the published encoding whose file it is, else None.
-
-    Args:
-        path: path of the rank file.
-        data: its bytes.
-
-    Raises:
-        TokenizerError: the description cannot be read, or is not one.
-    """
+    """Returns the description beside a rank file, else that of the published encoding whose file it is, else None."""
     beside = f"{path}.json"
     names = [each.name for each in fields(TiktokenDescription)]
     hint = f"expected an object with `pattern` and, if need be, {', '.join(names[1:])}"
@@ -282,9 +230,6 @@ def _parse_ranks(path: str, data: bytes) -> dict[bytes, int]:
     return ranks
 
 
-_OPTIONS = [each.name for each in fields(TokenizerOptions)]
-
-
 def _described(file: str, data: bytes, options: TokenizerOptions) -> TiktokenDescription:
     """Returns what is known of a rank file: the options first, then what is described."""
     known = read_description(file, data)
@@ -292,7 +237,7 @@ def _described(file: str, data: bytes, options: TokenizerOptions) -> TiktokenDes
         message = f"nothing says how `{file}` cuts texts into words: a rank file has no pattern"
         hint = f"name it with `pattern` ({', '.join(PATTERNS)}, or an expression), or describe it in `{file}.json`"
         raise TokenizerError(message, hint=hint)
-    given = {name: value for name in _OPTIONS if (value := getattr(options, name)) is not None}
+    given = {name: value for name, value in asdict(options).items() if value is not None}
     return replace(known or TiktokenDescription(pattern=""), **given)
 
 

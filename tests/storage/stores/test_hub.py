@@ -21,8 +21,7 @@ from tokenloom.errors import (
 )
 from tokenloom.inputs.find import find_inputs
 from tokenloom.preprocess.settings import CorpusSettings
-from tokenloom.storage.object_storage import close_storages
-from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.objects import RemoteFile, close_storages
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.tokenizers.plain import ByteTokenizer
 

@@ -8,10 +8,8 @@ from tests.storage.remotes import SETTINGS, read
 
 from tokenloom import ConfigError
 from tokenloom.errors import MissingObjectError
-from tokenloom.storage.addresses import STORES, ObjectVersion, parse_address
-from tokenloom.storage.client import make_client, missing
-from tokenloom.storage.object_storage import close_storages
-from tokenloom.storage.objects import RemoteFile
+from tokenloom.storage.addresses import STORES, ObjectVersion, make_client, missing, parse_address
+from tokenloom.storage.objects import RemoteFile, close_storages
 from tokenloom.storage.resolve import exists, read_start
 from tokenloom.storage.settings import ObjectStorageSettings
 

@@ -28,8 +28,7 @@ from tokenloom.errors import MissingObjectError, TokenloomError
 from tokenloom.kernels import crc32
 from tokenloom.megatron.installation import version_numbers
 from tokenloom.rendering.words import counted, printable, size
-from tokenloom.storage.addresses import is_remote, parse_address
-from tokenloom.storage.client import make_client
+from tokenloom.storage.addresses import is_remote, make_client, parse_address
 from tokenloom.storage.settings import ObjectStorageSettings
 
 _TIMEOUT_SECONDS = 5.0

@@ -40,9 +40,8 @@ from tokenloom.progress import NOTHING_WRITTEN, if_stopped, task
 from tokenloom.setting_types import checked_output_prefix, checked_paths
 from tokenloom.storage.addresses import canonical_path, is_remote
 from tokenloom.storage.atomic import PendingFile, storage_errors
-from tokenloom.storage.copying import copy_range, first_difference
 from tokenloom.storage.extents import ExtentSource, record_file
-from tokenloom.storage.local import ByteSource, MappedFile
+from tokenloom.storage.local import ByteSource, MappedFile, copy_range, first_difference
 from tokenloom.storage.publishing import OutputLock, exists_error, make_folder_of
 from tokenloom.storage.resolve import exists, is_missing, names_in, open_pending
 from tokenloom.storage.versions import check_version, open_regular

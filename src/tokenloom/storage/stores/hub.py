@@ -10,14 +10,21 @@ from urllib.parse import unquote
 
 from tokenloom.errors import ConfigError, StorageError
 from tokenloom.optional import require
-from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
-from tokenloom.storage.client import as_folder, denied, missing, reason_of, replaced, unreachable
+from tokenloom.storage.addresses import (
+    ObjectAddress,
+    ObjectVersion,
+    as_folder,
+    denied,
+    missing,
+    reason_of,
+    replaced,
+    unreachable,
+)
 from tokenloom.storage.secrets import clean_cause
 from tokenloom.storage.settings import ObjectStorageSettings
 
 _KINDS = {"datasets": "dataset", "spaces": "space"}
-_DENIED = (401, 403)
-_ABSENT = (404, 410)
+_TOKEN_HINT = "name your token: `HF_TOKEN` or `hf auth login`; accept the conditions on the page of a gated one"
 
 
 class HubClient:
@@ -25,9 +32,6 @@ class HubClient:
 
     The token is that of `HF_TOKEN`, or of `hf auth login`. A version is told by the hash of the bytes, which the hub
     sends with each answer; `@REVISION` behind the name of a repository pins what a branch stands for.
-
-    Raises:
-        MissingExtraError: `huggingface_hub` is not installed.
     """
 
     def __init__(self, _: ObjectAddress, settings: ObjectStorageSettings) -> None:
@@ -51,12 +55,9 @@ class HubClient:
         url = self._library.hf_hub_url(filename=path, endpoint=self._api.endpoint, **repository)
         headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
         with self._worded(address):
-            answer = self._tools.get_session().get(
-                url,
-                headers={**self._tools.build_hf_headers(), **headers},
-                follow_redirects=True,
-                timeout=self._seconds,
-            )
+            headers |= self._tools.build_hf_headers()
+            session = self._tools.get_session()
+            answer = session.get(url, headers=headers, follow_redirects=True, timeout=self._seconds)
             if answer.status_code != 416:  # beyond the end that the file had when it was opened
                 self._tools.hf_raise_for_status(answer)
         tags = [_tag_of(each.headers) for each in [*answer.history, answer]]
@@ -98,24 +99,16 @@ class HubClient:
             raise StorageError(message, hint=hint) from clean_cause(error)
         except (errors.HTTPError, OSError) as error:
             status = getattr(getattr(error, "response", None), "status_code", 0)
-            if status in _DENIED:
-                hint = (
-                    "name your token: `HF_TOKEN` or `hf auth login`; accept the conditions on the page of a gated one"
-                )
-                raise denied(address, getattr(error, "server_message", None) or error, hint=hint) from clean_cause(
-                    error
-                )
-            if status in _ABSENT:
+            if status in (401, 403):
+                reason = getattr(error, "server_message", None) or error
+                raise denied(address, reason, hint=_TOKEN_HINT) from clean_cause(error)
+            if status in (404, 410):
                 raise missing(address) from clean_cause(error)
             raise unreachable(address, error, hint="check the network, and `HF_ENDPOINT`") from clean_cause(error)
 
 
 def _place_of(address: ObjectAddress) -> tuple[dict[str, str], str]:
-    """Returns what names a repository to the hub's client, and a path in it; "" for all of it.
-
-    Raises:
-        ConfigError: the address names no repository.
-    """
+    """Returns what names a repository to the hub's client, and a path in it; "" for all of it."""
     kind = _KINDS.get(address.bucket)
     parts = [*([] if kind else [address.bucket]), *address.key.removesuffix("/").split("/")]
     owner, name, *path = [*parts, ""]  # of `hf://datasets/NAME` the name is missing, and the path has an end too many
@@ -128,7 +121,6 @@ def _place_of(address: ObjectAddress) -> tuple[dict[str, str], str]:
 
 
 def _version_of(file: Any) -> ObjectVersion:
-    """Returns the version of what the hub says of a file: the hash of large files, the blob of others."""
     large = getattr(file, "lfs", None)
     return ObjectVersion(num_bytes=file.size, etag=file.blob_id if large is None else large.sha256)
 

@@ -17,8 +17,16 @@ from urllib.parse import urlsplit
 
 from tokenloom.errors import ConfigError, MissingObjectError, StorageError, UnavailableError
 from tokenloom.optional import require
-from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
-from tokenloom.storage.client import as_folder, denied, missing, reason_of, replaced, unreachable
+from tokenloom.storage.addresses import (
+    ObjectAddress,
+    ObjectVersion,
+    as_folder,
+    denied,
+    missing,
+    reason_of,
+    replaced,
+    unreachable,
+)
 from tokenloom.storage.secrets import clean_cause, endpoint_of, query_of
 from tokenloom.storage.settings import ObjectStorageSettings
 
@@ -59,11 +67,6 @@ class ObstoreClient:
 
     Endpoint, region and credentials come from the usual environment variables (`AWS_ENDPOINT_URL`, ...). Where those
     name no S3 key and boto3 is installed, boto3 finds the credentials: profiles, single sign-on, roles.
-
-    Raises:
-        MissingExtraError: the library is not installed.
-        ConfigError: the endpoint of S3 is none, or the library refuses what the environment says of an account.
-        UnavailableError: the endpoint of S3 cannot be reached.
     """
 
     def __init__(self, address: ObjectAddress, settings: ObjectStorageSettings) -> None:
@@ -91,23 +94,16 @@ class ObstoreClient:
         self._signed = lru_cache(_MOST_SIGNED_STORES)(partial(_make_http_store, options=options, max_retries=0))
 
     def version(self, address: ObjectAddress) -> ObjectVersion:
-        if query_of(str(address)) is not None:
-            return self._signed_version(address)
-        with self._worded(address):
-            found = self._library.head(self._store, address.key)
-        return ObjectVersion(num_bytes=found["size"], etag=found["e_tag"])
-
-    def _signed_version(self, address: ObjectAddress) -> ObjectVersion:
-        """Returns what is there now, from reading a byte: what is signed for GET allows no HEAD."""
         store, key = self._place(address)
         with self._worded(address):
-            try:
-                found = self._library.get(store, key, options={"range": (0, 1)}).meta
+            if store is self._store:
+                return _version_of(self._library.head(store, key))
+            try:  # what is signed for GET allows no HEAD
+                return _version_of(self._library.get(store, key, options={"range": (0, 1)}).meta)
             except self._exceptions.BaseError as error:
                 if "status code: 416" not in str(error):  # the answer for an empty object
                     raise
-                found = self._library.get(store, key).meta
-        return ObjectVersion(num_bytes=found["size"], etag=found["e_tag"])
+                return _version_of(self._library.get(store, key).meta)
 
     def _place(self, address: ObjectAddress) -> tuple[Any, str]:
         """Returns a store and the key in it by which an object is read."""
@@ -121,9 +117,8 @@ class ObstoreClient:
         with self._worded(address):
             store, key = self._place(address)
             result = self._library.get(store, key, options=options)
-            found = result.meta
-            if found["size"] != version.num_bytes or found["e_tag"] != version.etag:
-                raise replaced(address, version, ObjectVersion(num_bytes=found["size"], etag=found["e_tag"]))
+            if (found := _version_of(result.meta)) != version:
+                raise replaced(address, version, found)
             return result.bytes()
 
     def upload(self, address: ObjectAddress, path: str) -> None:
@@ -142,15 +137,12 @@ class ObstoreClient:
 
     def objects(self, address: ObjectAddress) -> dict[str, ObjectVersion]:
         with self._worded(address):
-            return {
-                each["path"]: ObjectVersion(num_bytes=each["size"], etag=each["e_tag"])
-                for part in self._library.list(self._writer, as_folder(address))
-                for each in part
-            }
+            parts = self._library.list(self._writer, as_folder(address))
+            return {each["path"]: _version_of(each) for part in parts for each in part}
 
     @contextmanager
     def _worded(self, address: ObjectAddress) -> Iterator[None]:
-        """Turns the library's errors into ours; only the first line of theirs is meant to be read."""
+        """Turns the library's errors into ours."""
         exceptions = self._exceptions
         try:
             yield
@@ -172,13 +164,12 @@ class ObstoreClient:
             raise unreachable(address, reason, hint=self._hint) from clean_cause(error)
 
 
-def s3_endpoint() -> tuple[str, str] | None:
-    """Returns the server of S3 that the environment names, behind the variable that does; None for Amazon's own.
+def _version_of(meta: Any) -> ObjectVersion:
+    return ObjectVersion(num_bytes=meta["size"], etag=meta["e_tag"])
 
-    Raises:
-        ConfigError: it is no address of a server, has a user, a password or a query, or is unencrypted and not on this
-            machine, which `AWS_ALLOW_HTTP=true` allows.
-    """
+
+def s3_endpoint() -> tuple[str, str] | None:
+    """Returns the server of S3 that the environment names, behind the variable that does; None for Amazon's own."""
     named = ((variable, endpoint_of(variable)) for variable in S3_VARIABLES)
     variable, url = next(((variable, url.rstrip("/")) for variable, url in named if url), ("", ""))
     if not url:
@@ -201,9 +192,6 @@ def check_endpoint(variable: str, url: str) -> None:
     Requests are repeated for minutes, because a store may be busy; a name that does not resolve, or a port where
     nothing listens, will not get better. Processes of `multiprocessing` count on the one that started them. Behind a
     proxy, nothing is known of the server.
-
-    Raises:
-        UnavailableError: there is no such host, or nothing listens there.
     """
     from urllib.request import getproxies, proxy_bypass  # 10 ms of every start, and most have no endpoint
 

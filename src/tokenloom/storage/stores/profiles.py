@@ -9,8 +9,16 @@ from typing import Any
 
 from tokenloom.errors import MissingObjectError, StorageError
 from tokenloom.optional import require
-from tokenloom.storage.addresses import ObjectAddress, ObjectVersion
-from tokenloom.storage.client import as_folder, denied, missing, reason_of, replaced, unreachable
+from tokenloom.storage.addresses import (
+    ObjectAddress,
+    ObjectVersion,
+    as_folder,
+    denied,
+    missing,
+    reason_of,
+    replaced,
+    unreachable,
+)
 from tokenloom.storage.secrets import clean_cause
 from tokenloom.storage.settings import ObjectStorageSettings
 
@@ -20,9 +28,6 @@ class MultiStorageClient:
 
     It has no conditional reads, so the version is asked for after each read, which tells as surely which bytes these
     were; that costs a second request.
-
-    Raises:
-        MissingExtraError: the library is not installed.
     """
 
     def __init__(self, _: ObjectAddress, __: ObjectStorageSettings) -> None:
