@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import sysconfig
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from common import print_rows
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from tokenloom import IndexedDatasetBuilder, load_tokenizer
-from tokenloom_check.contamination import find_contamination, read_benchmarks
+from tokenloom_check.contamination import find_contamination, read_benchmarks, words_of
 
 WORDS_OF_ITEM = 40
 GRAMS_OF_ITEM = WORDS_OF_ITEM - 12
@@ -56,7 +57,7 @@ def write_tokenizer(path: Path, texts: list[str]) -> None:
 def write_items(path: Path, texts: list[str], count: int, num_found: int) -> None:
     """Writes items, of which some stand in the texts."""
     generator = random.Random(2)
-    words = sorted(set(" ".join(texts[:200]).split()))
+    words = sorted(set(words_of(" ".join(texts[:200]))))
     with open(path, "w") as lines:
         for number in range(count):
             item = generator.choices(words, k=WORDS_OF_ITEM)
@@ -67,8 +68,19 @@ def write_items(path: Path, texts: list[str], count: int, num_found: int) -> Non
             lines.write(json.dumps({"text": " ".join(item)}) + "\n")
 
 
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def memory_of(path: str, small: str) -> int:
+    """Returns the bytes that reading items takes at most, in a process of its own; `small` is read before."""
+    read_benchmarks([small])
+    before, _ = resident()
+    read_benchmarks([path])
+    return resident()[1] - before
+
+
+def resident() -> tuple[int, int]:
+    """Returns the resident bytes of this process, now and at most."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    now, most = (int(lines[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
+    return now, most
 
 
 def main() -> None:
@@ -91,9 +103,11 @@ def main() -> None:
             builder.finalize(f"{folder}/data.idx")
         for num_grams in options.ngrams:
             write_items(folder / "items.jsonl", texts, num_grams // GRAMS_OF_ITEM, 100)
-            before = resident_bytes()
+            write_items(folder / "small.jsonl", texts, 1, 0)
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
+                files = [f"{folder}/items.jsonl", f"{folder}/small.jsonl"]
+                grown = executor.submit(memory_of, *files).result() / 1e6
             benchmarks = read_benchmarks([str(folder / "items.jsonl")])
-            grown = (resident_bytes() - before) / 1e6
             took: list[list[tuple[float, float]]] = [[], []]
             for _ in range(options.rounds):
                 for copies, times in zip((1, COPIES), took, strict=True):
@@ -104,7 +118,7 @@ def main() -> None:
             once, several = (np.min(times, axis=0) for times in took)
             rates = (COPIES - 1) * num_bytes / (several - once) / 1e6
             rows.append((f"{num_grams:,}", f"{grown:,.0f} MB", *(f"{rate:,.0f}" for rate in rates), f"{once[0]:.2f} s"))
-    columns = ("n-grams", "memory of them", "MB/s per core", f"MB/s, {options.threads} threads", "once, with tables")
+    columns = ("n-grams", "peak memory", "MB/s per core", f"MB/s, {options.threads} threads", "once, with tables")
     print_rows(f"{num_bytes / 1e6:.0f} MB of source, best of {options.rounds}", columns, rows)
 
 

@@ -6,9 +6,21 @@ from collections.abc import Sequence
 
 from harness.row import Row, Scale
 
-from rows import blending, builder, index_build, loader, merge, packing, preprocess, retro, samples, startup
+from rows import (
+    blending,
+    builder,
+    contamination,
+    index_build,
+    loader,
+    merge,
+    packing,
+    preprocess,
+    retro,
+    samples,
+    startup,
+)
 
-MODULES = (index_build, samples, retro, loader, blending, packing, startup, preprocess, builder, merge)
+MODULES = (index_build, samples, retro, loader, blending, packing, startup, preprocess, builder, merge, contamination)
 JOBS = (
     "index",
     "samples",
@@ -21,6 +33,7 @@ JOBS = (
     "preprocess",
     "builder",
     "merge",
+    "contamination",
 )
 PROFILE = "profile"
 

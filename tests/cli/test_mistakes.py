@@ -88,8 +88,7 @@ REFUSED = [
     (
         "no lengths",
         "pack-report --max-seqlen-per-dp-cp-rank 4 --dp-size 1",
-        "error: name lengths in one of these ways: PREFIX, --lengths or --distribution\n"
-        "hint: `tokenloom pack-report --help` shows all options\n",
+        "error: name a PREFIX or --lengths, one of both\nhint: `tokenloom pack-report --help` shows all options\n",
     ),
     (
         "two kinds of dataset",

@@ -10,7 +10,8 @@ import shlex
 import pytest
 from tests.cli.runs import run, write_run
 
-from tokenloom.loading.losses import LossRecorder
+from tokenloom.cli import reading
+from tokenloom.loading.losses import LossRecorder, span_losses
 from tokenloom.run.run import Run
 
 GLOBAL = ("--global-batch-size", 8)
@@ -108,6 +109,21 @@ def test_when_shows_the_losses_of_reads(path, tmp_path, capsys):
     found = {row["position"]: (row["loss"], row["loss_of"]) for row in map(json.loads, out.splitlines())}
     assert found.pop(24) == (2.0 * span["length"], "document")
     assert set(found.values()) <= {(None, None)}
+
+
+def test_when_reads_losses_once_and_shows_high_ones_in_colour(path, tmp_path, capsys, monkeypatch):
+    spans = spans_of(path, range(40))
+    with LossRecorder(tmp_path / "losses") as recorder:
+        recorder.append(range(40), [{24: 4 * 17, 25: 2 * 17}.get(position, 17) for position in range(40)])
+    calls = []
+    monkeypatch.setattr(reading, "span_losses", lambda *words: calls.append(words) or span_losses(*words))
+    monkeypatch.setattr(reading, "_DOCUMENTS_AT_ONCE", 1)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    names = [word for span in spans for word in ("--document", f"{span['source']}:{span['document']}")]
+    _, out, _ = run(capsys, "when", path, *names)
+    assert len(calls) == 1
+    ends = {words[0]: words[-1] for line in out.splitlines() if (words := line.split())[:1] > ["23"]}
+    assert [ends[number] for number in ("24", "25", "26")] == ["\x1b[1;31m~4\x1b[0m", "\x1b[33m~2\x1b[0m", "~1"]
 
 
 def test_what_goes_wrong_is_said(path, tmp_path, capsys):

@@ -134,11 +134,12 @@ def retrieval(text: str, printed: str, folder: Path) -> None:
 
 
 def contamination(text: str, printed: str, folder: Path) -> None:
-    (shown,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    shown, _ray = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
     assert shown in printed
     assert re.search(r"^doctests\.jsonl: clean up to step \d+; [\d,]+ items read since$", printed, re.MULTILINE)
     assert re.search(r"^  last clean checkpoint: ", printed, re.MULTILINE)
     assert "exit status 1" in printed
+    assert re.search(r"^9\d % of the tokens are trained on$", printed, re.MULTILINE)
     assert "nothing else moves" in printed
     after = printed[printed.index("nothing else moves") :]
     assert "doctests.jsonl: clean, no step reads anything of it\n" in after

@@ -144,6 +144,16 @@ def test_the_loss_of_a_span_is_that_of_its_document_or_a_share_by_tokens(tmp_pat
     assert span_losses(run, str(tmp_path), range(100)) == {(two, 0): SpanLoss(7.0, is_recorded=True)}
 
 
+def test_the_level_of_a_loss_is_by_the_median_per_token(tmp_path):
+    run = Run.open(write_run(tmp_path))
+    spans = [next(row for row in run.trace([position]).rows()) for position in range(20)]
+    per_token = [math.nan, math.inf, 3.1, 3.0, 1.6, 1.5, 0.1, *[1.0] * 13]
+    for span, loss in zip(spans, per_token, strict=True):
+        record(tmp_path, ([span["position"]], [[loss * span["length"]]]))
+    found = span_losses(run, str(tmp_path), range(20))
+    assert [found[span["position"], span["slot"]].level for span in spans] == [2, 2, 2, 1, 1, 0, 0, *[0] * 13]
+
+
 @pytest.mark.parametrize("windows", ["concat", "best_fit"])
 def test_documents_are_numbered_as_document_ids_are(tmp_path, windows):
     settings = 'attention = "document_ids"'
@@ -165,7 +175,7 @@ def test_documents_are_numbered_as_document_ids_are(tmp_path, windows):
             recorder.append(loader.positions, sums)
     found = span_losses(run, str(tmp_path / "losses"), range(100))
     for row in table.rows():
-        loss, is_recorded = found.get((row["position"], row["slot"]), (0, True))
+        loss, is_recorded, _ = found.get((row["position"], row["slot"]), (0, True, 0))
         num_tokens = 0 if row["denied"] else min(row["length"], 80 - row["slot"])
         assert is_recorded
         assert loss / (row["document"] + 1) in (num_tokens, max(num_tokens - 1, 0)), row  # the last may have no label

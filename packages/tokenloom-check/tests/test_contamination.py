@@ -15,8 +15,12 @@ from hypothesis import strategies as st
 from tests.preprocess.corpus import byte_level_json, make_sentencepiece, make_tiktoken, make_tokenizer
 from tests.support import write_corpus
 
-from tokenloom import IndexedDatasetBuilder, cli, load_tokenizer
+import tokenloom
+from tokenloom import IndexedDataset, IndexedDatasetBuilder, cli, load_tokenizer
 from tokenloom.errors import ConfigError
+from tokenloom.indexed import add_column, open_column, read_columns
+from tokenloom.run.locking import lock_run
+from tokenloom.run.run import Run
 from tokenloom_check import contamination
 from tokenloom_check.contamination import find_contamination, read_benchmarks, words_of
 
@@ -303,7 +307,7 @@ def test_what_is_found_is_what_sets_of_words_have(items, documents, size, least,
     assert found.coverage.tolist() == pytest.approx(shares)
 
 
-FILLER = st.lists(st.sampled_from(["the", "of", "and", "a", "in", "is", "it", "was"]), min_size=1, max_size=40)
+FILLER = ["the", "of", "and", "a", "in", "is", "it", "was"]
 CHANGES = [
     str,
     str.upper,
@@ -315,17 +319,20 @@ CHANGES = [
 ]
 
 
-@given(data=st.data())
-def test_all_plants_are_found_and_nothing_else(data, tmp_path_factory):
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+@given(seed=st.integers(0, 2**32 - 1))
+def test_all_plants_are_found_and_nothing_else(seed, tmp_path_factory):
+    rng = np.random.default_rng(seed)
     sizes = rng.integers(13, 25, size=20)
     items = [" ".join(f"{'éabcß中'[rng.integers(6)]}{rng.integers(10**6)}," for _ in range(size)) for size in sizes]
     documents, expected = [], []
     for number in range(20):
         planted = sorted(set(rng.integers(0, 20, size=rng.integers(0, 3)).tolist()))
-        parts = [" ".join(data.draw(FILLER))]
+        parts = [" ".join(rng.choice(FILLER, size=rng.integers(1, 41)))]
         for item in planted:
-            parts += [CHANGES[rng.integers(len(CHANGES))](items[item]), " ".join(data.draw(FILLER))]
+            parts += [
+                CHANGES[rng.integers(len(CHANGES))](items[item]),
+                " ".join(rng.choice(FILLER, size=rng.integers(1, 41))),
+            ]
         documents.append(". ".join(parts))
         expected += [(item, number) for item in planted]
     found = search(tmp_path_factory.mktemp("plants"), items, documents)
@@ -424,6 +431,89 @@ def test_data_without_a_run(capsys, folder):
     status, _, err = run(capsys, folder, "F/none.jsonl", "--data", "F/code", "--tokenizer", "byte")
     assert status == 1
     assert "none.jsonl`, found none" in err
+
+
+# --- the mask -------------------------------------------------------------------------------------------------------
+
+
+def weights_of(prefix):
+    return open_column(IndexedDataset(str(prefix)), "loss_weight").data
+
+
+def test_the_weight_of_the_tokens_of_passages_is_0(tmp_path):
+    found = search(
+        tmp_path, ["a b c", "b c d", "x y z"], ["a b c d e", "nothing", "z! x y z x y z"], words=3, least_words=3
+    )
+    assert contamination.write_masks(found) == 7 + 5 + 5
+    assert weights_of(tmp_path / "data").tolist() == [*[0] * 7, 1, 1, *[1] * 7, *[1] * 3, *[0] * 5, 1, *[0] * 5]
+    facts = read_columns(IndexedDataset(str(tmp_path / "data")))["loss_weight"]
+    assert (facts.dtype, facts.kind, facts.of, facts.padding) == ("uint8", "token", "label", 0)
+
+
+def test_weights_that_are_there_stay_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(contamination, "_BLOCK_TOKENS", 4)
+    documents = ["a b c d e", "nothing"]
+    prefix = write_pair(tmp_path / "data", documents)
+    own = np.linspace(0.5, 4, num=16, dtype=np.float16)
+    for column in ({"of": "token"}, {"kind": "document"}):
+        rows = own if "of" in column else own[:2]
+        add_column(prefix, "loss_weight", rows, dtype="float16", overwrite=True, **column)
+        with pytest.raises(ConfigError, match="expected a number per label in column `loss_weight` of"):
+            contamination.check_no_other_weights({"web": (prefix,)})
+    add_column(prefix, "loss_weight", own, dtype="float16", of="label", overwrite=True, padding=2)
+    benchmarks = read_benchmarks([write_items(tmp_path / "items.jsonl", ["b c d"])], words=3, least_words=3)
+    contamination.check_no_other_weights({"web": (prefix,)})
+    for _ in range(2):
+        contamination.write_masks(find_contamination(benchmarks, {"web": (prefix,)}, BYTES))
+        assert weights_of(prefix).tolist() == [*own[:2], *[0] * 5, *own[7:]]
+    facts = read_columns(IndexedDataset(prefix))["loss_weight"]
+    assert (facts.dtype, facts.padding) == ("float16", 2)
+
+
+COLUMNS = '\n[samples]\ncolumns = ["loss_weight"]\n'
+
+
+def test_a_run_does_not_train_on_passages(capsys, folder):
+    add_column(
+        folder / "code",
+        "loss_weight",
+        np.full(IndexedDataset(f"{folder}/code").num_tokens, 1),
+        dtype="uint8",
+        of="label",
+    )
+    words = ("F/exam.jsonl", "--run", "F/run.toml", "--mask", "--parts", "F/parts")
+    status, out, _ = run(capsys, folder, *words)
+    size = len(PASSAGE.rstrip(".").encode())
+    assert status == 1
+    assert f"\n{size} tokens masked: " in out
+    kept = {path: path.stat().st_mtime_ns for path in folder.glob("*.npy")}
+    assert json.loads(run(capsys, folder, *words, "--json")[1])["num_masked"] == size
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("*.npy")} == kept != {}
+    (folder / "run.toml").write_text(RUN + COLUMNS)
+    lock_run(str(folder / "run.toml"), consumed=0)
+    opened = Run.open(str(folder / "run.toml"))
+    samples, row = tokenloom.load(str(folder / "run.toml")), IndexedDataset(f"{folder}/web")[30].tolist()
+    spans = [row for row in opened.occurrences({0: [30]}, stop=400).rows() if row["length"] > 1]
+    assert spans
+    start = bytes(row).index(PASSAGE[:10].encode())
+    for span in spans:
+        sample = samples[span["position"]]
+        for place in range(span["slot"], min(span["slot"] + span["length"], 64) - 1):
+            label = span["start"] + place - span["slot"] + 1  # as a token of the document
+            assert sample["loss_mask"][place] == (not start <= label < start + size), (span, place)
+
+
+def test_data_are_masked_by_one_of_those_that_share_the_search(capsys, folder):
+    words = ("F/exam.jsonl", "--data", "F/web", "F/code", "--tokenizer", "byte", "--mask", "--parts", "F/parts")
+    fork = multiprocessing.get_context("fork")
+    others = [fork.Process(target=run, args=(capsys, folder, *words)) for _ in range(3)]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join()
+        assert other.exitcode == 0
+    assert (weights_of(folder / "web") == 0).sum() == len(PASSAGE.rstrip(".").encode())
+    assert weights_of(folder / "code").all()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ def test_a_literal_report():
         "fill": 0.5,
         "num_padding_tokens": 32,
         "step_imbalance": (1.0,) * 4,
-        "free_imbalance": 1.0,
         "relative_time": 8 * 64 / work,
     }
     # In order: 3 | 8 | 3 2 | 8 | 1 4 3, and the last is moved off the last.
@@ -58,15 +57,6 @@ def test_giants_are_for_hybrid_groups_alone():
     assert (refused.pop("hybrid_cost_balanced"), refused.pop("default_dynamic_cp")) == (None, None)
     assert refused.pop("padded") == "the longest has 60 tokens, a pack 8"
     assert all(text.startswith("sub-sample 0 has 60 tokens, but a pack holds 8") for text in refused.values())
-
-
-def test_microbatches_that_long_ones_force_are_told_apart():
-    # The long one has a pack of its own, and nothing costs more than 9 beside it.
-    report = pack_report([8, *[1] * 24], max_seqlen_per_dp_cp_rank=8, dp_size=2, schedulers=["cost_balanced"])
-    assert (report.num_forced, report.least_imbalance) == (1, pytest.approx(2 * 64 / (64 + 8)))
-    row = report.rows[1]
-    assert row.worst_imbalance == pytest.approx(2 * 64 / (64 + 8))
-    assert row.free_imbalance == 1.0
 
 
 def test_costs_of_groups_are_shared():

@@ -74,7 +74,10 @@ def run(options: ColumnOptions) -> Answer:
         remove_column(options.prefix, options.name)
     columns = read_columns(IndexedDataset(options.prefix))
     return Answer(
-        {"prefix": options.prefix, "columns": {name: _members(facts) for name, facts in columns.items()}},
+        {
+            "prefix": options.prefix,
+            "columns": {name: members_of(facts) | {"about": sorted(facts.about)} for name, facts in columns.items()},
+        },
         table(("column", "per", "values", "bytes", "made by"), [_row(*each) for each in sorted(columns.items())])
         if columns
         else f"{options.prefix}: no columns",
@@ -95,10 +98,6 @@ def _blocks(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
     yield values[:0]
     for begin in range(0, len(values), rows):
         yield values[begin : begin + rows]
-
-
-def _members(facts: ColumnFacts) -> dict[str, Any]:
-    return {**members_of(facts), "about": sorted(facts.about)}
 
 
 def _row(name: str, facts: ColumnFacts) -> tuple[str, str, str, str, str]:

@@ -74,6 +74,7 @@ Places = dict[tuple[int, int], list[tuple[int, int] | None]]
 """By source and document the stretches of tokens that are asked for, as start and length; None for all of it."""
 
 HEADING = f"{'position':>11} {'step':>9} {'rank':>4} {'pass':>4} {'start':>9} {'length':>6}  document"
+_COLOURS = ("", "33", "1;31")  # of the level of a loss, see `SpanLoss`: yellow and bold red
 _MOST_LINES = 1000
 _MOST_HELD_OUT = 20
 _DOCUMENTS_AT_ONCE = 1000
@@ -450,11 +451,12 @@ class WhenOptions(RunPath, Dealing):
         until_position: before position N.
         tokenizer: tokenizer.json or its folder (default: that of the run).
         path_to_cache: folder of the index cache, with order = "megatron".
-        losses: folder of recorded losses, shown per token (default: `losses` beside run.toml, where there is one).
+        losses: folder of recorded losses, shown per token, in colour where it is high (default: `losses` beside
+            run.toml, where there is one).
         json: print one JSON object per span, a line each: what `trace --json` has, and match, the first of the tokens
             that were looked for, num_matched, how many these are, and seen, whether training has consumed the position,
             as far as run.lock knows; null where something is not known. Where losses were recorded, also loss and
-            loss_of (document, or sample: a share by tokens).
+            loss_of (document, or sample: a share by tokens) and loss_level (1, 2: above 1.5 and 3 times the median).
     """
 
     ONE_OF: ClassVar[OneOf] = {
@@ -497,12 +499,12 @@ def when(options: WhenOptions) -> Iterator[Answer]:
 
 
 def _occurrence_lines(rows: Iterable[Row], where: str) -> Iterator[str]:
-    num_rows = 0
+    num_rows, has_colour = 0, look_of().colour
     for num_rows, row in enumerate(rows, 1):
         if num_rows == 1:
             yield f"\n{f'{HEADING:<70} loss' if 'loss' in row else HEADING}"
         if num_rows <= _MOST_LINES:
-            yield _line_of(row)
+            yield _line_of(row, has_colour=has_colour)
     yield f"\n{counted(num_rows, 'span')}{where}" if num_rows else f"\nnever read{where}"
     if num_rows > _MOST_LINES:
         yield f"the first {_MOST_LINES:,} are shown; --json prints all"
@@ -577,10 +579,14 @@ def _rows(
 ) -> Iterator[Row]:
     """Yields the spans that hold something of what is looked for, once for each of these."""
     consumed, documents = opened.lock.consumed, sorted(places)
-    for first in range(0, len(documents), _DOCUMENTS_AT_ONCE):
-        table = opened.occurrences(_by_source(documents[first : first + _DOCUMENTS_AT_ONCE]), stop=stop)
-        table = _with_steps(table.with_origins(origins), topology)
-        losses = None if folder is None else span_losses(opened, folder, table.positions.tolist())
+    parts = (documents[first : first + _DOCUMENTS_AT_ONCE] for first in range(0, len(documents), _DOCUMENTS_AT_ONCE))
+    tables: Iterable[SpanTable] = (opened.occurrences(_by_source(part), stop=stop) for part in parts)
+    losses = None
+    if folder is not None:  # of all documents, as files of losses are read from end to end
+        tables = list(tables)
+        losses = span_losses(opened, folder, itertools.chain(*(table.positions.tolist() for table in tables)))
+    for found in tables:
+        table = _with_steps(found.with_origins(origins), topology)
         for source, row in zip(table.sources.tolist(), table.rows(), strict=True):
             if losses is not None:
                 row |= loss_of(row, losses)
@@ -604,13 +610,14 @@ def _about(opened: Run, places: Places) -> Iterator[str]:
             yield f"{names[source]}:{document} is held out: training never reads it"
 
 
-def _line_of(row: Row) -> str:
+def _line_of(row: Row, *, has_colour: bool = False) -> str:
     """Returns a span as a line below `HEADING`."""
     columns = (("position", 11), ("step", 9), ("rank", 4), ("pass", 4), ("start", 9), ("length", 6))
     numbers = " ".join(f"{'-' if row[name] is None else format(row[name], ','):>{width}}" for name, width in columns)
     what = "" if row["seen"] is None else "seen" if row["seen"] else "to come"
     if row.get("loss") is not None:
         what = f"~{per_token(row)}" if row["loss_of"] == "sample" else per_token(row)
+        what = f"\x1b[{_COLOURS[level]}m{what}\x1b[0m" if has_colour and (level := row["loss_level"]) else what
     document = str(row["document"])
     name = f"{name_of(row['source'], width=19 - len(document))}:{document}"
     return f"{numbers}  {name:<20} {'denied' if row['denied'] else what}".rstrip()
@@ -822,7 +829,10 @@ def _wanted(options: ReplayOptions, opened: Run, name: str) -> tuple[list[RangeD
     stop = options.position_of(options.to_position, opened.lock)
     share = options.share
     if options.expect_file is not None:
-        given = _digests_in(options.expect_file, name)
+        lines = _text_of(options.expect_file).splitlines()
+        given = [_parsed(line.strip(), name) for line in lines if line.strip()]
+        if not given:
+            refuse(f"expected a digest per line in `{options.expect_file}`, found none")
         if (start, stop, share) != (None, None, None):
             refuse_usage("--expect-file says itself which positions to read")
         return given, [each.digest.hexdigest() for each in given]
@@ -851,11 +861,4 @@ def _parsed(text: str, name: str) -> RangeDigest:
     if found.run != name:
         message = f"expected a digest of this run, {name}, found one of {found.run}"
         raise ConfigError(message, hint="another seed, another order or other data at its beginning make another run")
-    return found
-
-
-def _digests_in(path: str, name: str) -> list[RangeDigest]:
-    found = [_parsed(line.strip(), name) for line in _text_of(path).splitlines() if line.strip()]
-    if not found:
-        refuse(f"expected a digest per line in `{path}`, found none")
     return found

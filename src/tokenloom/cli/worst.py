@@ -33,10 +33,10 @@ def open_losses(opened: Run, named: str | None) -> str | None:
 
 
 def loss_of(row: Row, losses: SpanLosses) -> Row:
-    """Returns what is known of a span: `loss`, and what it was recorded of, `loss_of`."""
+    """Returns what is known of a span: `loss`, what it was recorded of, `loss_of`, and `loss_level`."""
     if (found := losses.get((row["position"], row["slot"]))) is None:
-        return {"loss": None, "loss_of": None}
-    return {"loss": found.loss, "loss_of": "document" if found.is_recorded else "sample"}
+        return {"loss": None, "loss_of": None, "loss_level": None}
+    return {"loss": found.loss, "loss_of": "document" if found.is_recorded else "sample", "loss_level": found.level}
 
 
 def per_token(row: Row) -> str:

@@ -48,7 +48,7 @@ class TokenBytes:
 
 
 class NgramIndex:
-    """The n-grams of some texts: 60 MB for a million. Safe from several threads; not picklable.
+    """The n-grams of some texts: some 60 MB for a million. Safe from several threads; not picklable.
 
     Args:
         content: uint8, texts in UTF-8, back to back.

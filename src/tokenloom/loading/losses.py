@@ -6,12 +6,13 @@ write the same file, since network disks do not append atomically, so a kill tea
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import time
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,7 +32,7 @@ _SUFFIX = ".losses"
 _AT_ONCE = 1 << 20
 
 
-class LossRecorder:
+class LossRecorder(AbstractContextManager["LossRecorder"]):
     """Keeps losses by position, for `tokenloom trace --worst` and `tokenloom when`: 16 bytes for each.
 
     Any number of processes record into a folder, each in a file of its own. What was appended outlives the process,
@@ -86,12 +87,7 @@ class LossRecorder:
         """Ends the file."""
         self._file.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -159,6 +155,8 @@ class SpanLoss(NamedTuple):
     loss: float
     is_recorded: bool
     """Whether it was recorded for the document; else it is a share of the sample's, by tokens."""
+    level: int = 0
+    """1 above 1.5 times the median per token of all that were asked for, 2 above 3 times it or if it is no number."""
 
 
 def span_losses(run: Run, path: str, positions: Iterable[int]) -> dict[tuple[int, int], SpanLoss]:
@@ -174,6 +172,7 @@ def span_losses(run: Run, path: str, positions: Iterable[int]) -> dict[tuple[int
     for position, slot, length in zip(*(column.tolist() for column in columns), strict=True):
         spans.setdefault(position, []).append((slot, length))
     found: dict[tuple[int, int], SpanLoss] = {}
+    per_token = []
     for position, of_sample in losses.items():
         num_tokens = sum(length for _, length in spans[position])
         for number, (slot, length) in enumerate(spans[position]):
@@ -181,4 +180,10 @@ def span_losses(run: Run, path: str, positions: Iterable[int]) -> dict[tuple[int
                 found[position, slot] = SpanLoss(loss, is_recorded=True)
             elif length and (loss := of_sample.get(_WHOLE)) is not None:
                 found[position, slot] = SpanLoss(loss * length / num_tokens, is_recorded=False)
+            else:
+                continue
+            per_token.append(found[position, slot].loss / max(length, 1))
+    usual = float(np.median([loss for loss in per_token if math.isfinite(loss)] or [0]))
+    for place, loss in zip(found, per_token, strict=True):
+        found[place] = found[place]._replace(level=2 - (loss <= 3 * usual) - (loss <= 1.5 * usual))
     return found

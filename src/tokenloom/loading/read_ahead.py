@@ -61,7 +61,9 @@ class AnnouncingSampler:
         window: deque[Batch] = deque(itertools.islice(batches, 1))
         if not window:
             return
-        depth = self.num_workers * self._num_ahead(len(window[0]))
+        num_batches = max(_BATCHES_AHEAD, -(-_SAMPLES_AHEAD // max(1, len(window[0]))))
+        num_ahead = -(-num_batches // self.num_workers) if self.num_ahead is None else max(1, self.num_ahead)
+        depth = self.num_workers * num_ahead
         window.extend(itertools.islice(batches, depth))
         for number in itertools.count():
             if not window:
@@ -71,12 +73,6 @@ class AnnouncingSampler:
             positions = window.popleft()
             window.extend(itertools.islice(batches, 1))
             yield AnnouncedBatch(positions, upcoming)
-
-    def _num_ahead(self, batch_size: int) -> int:
-        if self.num_ahead is not None:
-            return max(1, self.num_ahead)
-        num_batches = max(_BATCHES_AHEAD, -(-_SAMPLES_AHEAD // max(1, batch_size)))
-        return -(-num_batches // self.num_workers)
 
 
 class ReadAheadDataset:

@@ -27,7 +27,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, MissingTokenError, StorageError
+from tokenloom.datasets.columns import LOSS_WEIGHT
+from tokenloom.errors import ConfigError, MissingTokenError, OutputBusyError, StorageError
+from tokenloom.indexed.columns import add_column, open_column, read_columns
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import idx_path
 from tokenloom.indexed.manifests import fingerprint_of
@@ -560,3 +562,59 @@ def passages_read(passages: Passages, spans: SpanTable) -> tuple[Int64s, Int64s]
     begins, ends = kept.starts[span], kept.starts[span] + kept.lengths[span]
     touches = (begins < passages.stops[passage]) & (passages.starts[passage] < ends)
     return passage[touches], kept.positions[span[touches]]
+
+
+# --- the mask -------------------------------------------------------------------------------------------------------
+
+
+def check_no_other_weights(sources: Sources) -> None:
+    """Checks that passages can be taken out of the columns `loss_weight` that are there.
+
+    Raises:
+        ConfigError: one of them has another row than a number per label.
+    """
+    for _, pair in (each for prefixes in sources.values() for each in _pairs_of(prefixes)):
+        there = read_columns(pair).get(LOSS_WEIGHT)
+        if there is not None and (there.kind, there.of, len(there.shape)) != ("token", "label", 1):
+            message = f"expected a number per label in column `{LOSS_WEIGHT}` of `{pair.path_prefix}`, "
+            message += f"found {[*there.shape]}, a row per {there.kind}, of {there.of}s"
+            raise ConfigError(message, hint=f"remove it: `tokenloom column remove {pair.path_prefix} {LOSS_WEIGHT}`")
+
+
+def write_masks(found: Contamination) -> int:
+    """Makes the loss of passages 0, in a column `loss_weight` beside each pair; returns how many tokens that are.
+
+    Weights that are there stay as they are elsewhere. Processes that share a search write each pair once.
+    """
+    passages, num_masked = found.passages, 0
+    made_by = f"tokenloom contamination {_key(found.benchmarks, found.sources, found.tokenizer)}"
+    for number, prefixes in enumerate(found.sources.values()):
+        for first, pair in _pairs_of(prefixes):
+            rows = passages.documents - first
+            own = (passages.sources == number) & (rows >= 0) & (rows < len(pair))
+            begins = pair.first_tokens(rows[own])
+            order = np.argsort(passages.starts[own] + begins)
+            starts = (passages.starts[own] + begins)[order]
+            stops = np.maximum.accumulate((passages.stops[own] + begins)[order])
+            before = np.concatenate([starts[:1], stops])[:-1]
+            num_masked += int((stops - np.maximum(starts, before)).sum())
+            while (there := read_columns(pair).get(LOSS_WEIGHT)) is None or there.made_by != made_by:
+                padding, dtype = (0.0, "uint8") if there is None else (there.padding, there.dtype)
+                options: dict[str, Any] = {"dtype": dtype, "padding": padding, "of": "label", "made_by": made_by}
+                try:
+                    add_column(pair.path_prefix, LOSS_WEIGHT, _weights(pair, starts, stops), overwrite=True, **options)
+                except OutputBusyError:
+                    time.sleep(_SECONDS_BETWEEN_LOOKS)
+    return num_masked
+
+
+def _weights(pair: IndexedDataset, starts: Int64s, stops: Int64s) -> Iterator[NDArray[Any]]:
+    """Yields the weights of all tokens, some at a time: 0 in ranges, both ends of which rise."""
+    column = open_column(pair, LOSS_WEIGHT)
+    for first in range(0, pair.num_tokens, _BLOCK_TOKENS):
+        last = min(first + _BLOCK_TOKENS, pair.num_tokens)
+        weights = np.ones(last - first, dtype=np.uint8) if column is None else column.data[first:last].copy()
+        some = slice(np.searchsorted(stops, first, side="right"), np.searchsorted(starts, last))
+        for start, stop in zip(starts[some].tolist(), stops[some].tolist(), strict=True):
+            weights[max(0, start - first) : stop - first] = 0
+        yield weights

@@ -20,7 +20,7 @@ from tokenloom.indexed.prefixes import expand_prefixes
 from tokenloom.loading.from_data import tokenizer_of_data
 from tokenloom.machine import usable_processors
 from tokenloom.optional import require
-from tokenloom.rendering.words import cell_width, counted, name_of, printable
+from tokenloom.rendering.words import counted, lines_of, name_of, printable
 from tokenloom.run.audit.span_table import joined_tables
 from tokenloom.run.run import Run
 from tokenloom.setting_types import Count
@@ -30,9 +30,11 @@ from tokenloom_check.contamination import (
     Contamination,
     Int64s,
     Sources,
+    check_no_other_weights,
     find_contamination,
     passages_read,
     read_benchmarks,
+    write_masks,
 )
 
 _MOST_SHOWN = 10
@@ -70,11 +72,14 @@ class Options(BatchSizes):
         until_position: only what is read before position N.
         path_to_cache: folder of the index cache, with order = "megatron".
         deny: write the documents into FILE, for `documents` of a [[denied]] and for `tokenloom deny`.
+        mask: write a column `loss_weight` beside all data searched: 0 for tokens of passages, 1 for others. If there is
+            one, its weights become 0 there. What a run trains on follows it once `columns` of [samples] names it.
         output: write a row per item and document into FILE.parquet.
         all: show all items, not only the first.
-        json: print one JSON object: words; num_tokens; benchmarks, with items, too_short, found, coverage, documents,
-            and of a run num_read, num_seen, first_position, first_step and clean_checkpoint; sources; and items, with
-            record, coverage, num_ngrams, num_positions, first_position, first_step, and their passages in documents.
+        json: print one JSON object: words; num_tokens; num_masked, with --mask; benchmarks, with items, too_short,
+            found, coverage, documents, and of a run num_read, num_seen, first_position, first_step and
+            clean_checkpoint; sources; and items, with record, coverage, num_ngrams, num_positions, first_position,
+            first_step, and their passages in documents.
     """
 
     benchmarks: Annotated[tuple[str, ...], Written(metavar="BENCHMARK", is_positional=True)] = ()
@@ -91,6 +96,7 @@ class Options(BatchSizes):
     until_position: Annotated[Position | None, Written(group=_IN_RUN)] = None
     path_to_cache: Annotated[str | None, Written(metavar="FOLDER", group=_IN_RUN)] = None
     deny: Annotated[str | None, Written(metavar="FILE", group=_IN_RUN)] = None
+    mask: bool = False
     output: Annotated[str | None, Written(metavar="FILE")] = None
     all: bool = False
     json: bool = False
@@ -121,6 +127,8 @@ def run(options: Options) -> int:
     sources, tokenizer = _searched(options, opened)
     if opened is not None:
         _stop(options, opened)  # which is an error before all tokens are read, if it is one
+    if options.mask:
+        check_no_other_weights(sources)
     pairs = [IndexedDataset(prefix) for prefixes in sources.values() for prefix in prefixes]
     if cut := [pair.path_prefix for pair in pairs if pair.num_documents != len(pair)]:
         what = f"{counted(len(cut), 'pair')} with documents of several sequences, such as `{cut[0]}`"
@@ -128,6 +136,8 @@ def run(options: Options) -> int:
     num_threads = options.threads or usable_processors()
     found = find_contamination(benchmarks, sources, tokenizer, num_threads=num_threads, folder=options.parts)
     answer = _Answer(found, opened, options)
+    if options.mask:
+        answer.num_masked = write_masks(found)
     if options.deny is not None:
         publish_bytes(options.deny, "".join(f"{name}\n" for name in answer.document_names()).encode())
     if options.output is not None:
@@ -170,6 +180,7 @@ class _Answer:
         self.items = self.items[np.argsort(-found.coverage[self.items], kind="stable")]
         self._longest = found.passages.longest()
         self.is_run = opened is not None
+        self.num_masked: int | None = None
         self.read: Int64s = np.empty((2, 0), dtype=np.int64)  # items, and positions that read them
         if opened is not None:
             self.consumed = opened.lock.consumed
@@ -258,6 +269,7 @@ class _Answer:
         return {
             "words": self.options.words,
             "num_tokens": self.found.num_tokens,
+            **({} if self.num_masked is None else {"num_masked": self.num_masked}),
             "benchmarks": list(self.benchmarks()),
             "sources": list(self.sources()),
             "items": list(self.of_items(self.items)),
@@ -295,6 +307,8 @@ def _print(answer: _Answer, options: Options) -> None:
         _print_item(item)
     if len(shown) < len(answer.items):
         print(f"\n… and {counted(len(answer.items) - len(shown), 'item')} more; --all shows them, --json prints all")
+    if answer.num_masked is not None:
+        print(f'\n{counted(answer.num_masked, "token")} masked: `columns = ["loss_weight"]` in [samples] applies it')
     if options.deny is not None:
         print(f"\n{options.deny}: {counted(len(answer.document_names()), 'document')} to deny")
 
@@ -332,11 +346,6 @@ def _print_item(item: dict[str, Any]) -> None:
 
 
 def _cut(text: str, width: int) -> str:
-    """Returns a text on one line of so many columns, without its midst where it is longer."""
-    line = printable(" ".join(text.split()), keep="")
-    half = len(line) // 2
-    if cell_width(line) <= width:
-        return line
-    while cell_width(line[:half]) + cell_width(line[-half:]) > width - 3:
-        half -= 1
-    return f"{line[:half]} … {line[-half:]}"
+    """Returns how a text begins, on one line of so many columns."""
+    first, *others = lines_of(printable(" ".join(text.split()), keep=""), width - 2)
+    return f"{first} …" if others else first

@@ -21,9 +21,6 @@ PADDED = "padded"
 
 _PERCENTS = (0, 1, 10, 25, 50, 75, 90, 99, 100)
 
-BALANCED = 1.05
-"""Imbalance of a microbatch that is good enough."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackingQuality:
@@ -36,8 +33,6 @@ class PackingQuality:
         fill: tokens over the room of all microbatches, in [0, 1].
         num_padding_tokens: computed without being tokens of a sub-sample.
         step_imbalance: cost of the slowest rank over the mean, for each microbatch; at least 1.
-        free_imbalance: imbalance of the worst microbatch that is not among the `num_forced` costliest of the report; 1
-            if there is none.
         relative_time: cost of the slowest ranks of all microbatches over an even share of the tokens' cost; at least 1.
     """
 
@@ -47,7 +42,6 @@ class PackingQuality:
     fill: float = 0.0
     num_padding_tokens: int = 0
     step_imbalance: tuple[float, ...] = ()
-    free_imbalance: float = 0.0
     relative_time: float = 0.0
 
     @property
@@ -67,8 +61,6 @@ class PackReport(HasFacts):
         least_microbatches: below which no plan with uniform groups can come.
         least_imbalance: imbalance of the worst microbatch, below which no such plan can come.
         least_relative_time: below which no such plan can come.
-        num_forced: costliest microbatches whose longest sub-samples keep them, together, above an imbalance of 1.05 in
-            every such plan.
         rows: one row per way to plan: without packing first, then by scheduler.
     """
 
@@ -78,7 +70,6 @@ class PackReport(HasFacts):
     least_microbatches: int
     least_imbalance: float
     least_relative_time: float
-    num_forced: int
     rows: tuple[PackingQuality, ...]
 
     @property
@@ -105,18 +96,15 @@ class PackReport(HasFacts):
             "fill",
             "padding tokens",
             "worst imbalance",
-            "not forced",
             "relative time",
         )
         rows: list[tuple[Any, ...]] = []
         for row in self.rows:
-            times = [f"{each:.3f}" for each in (row.worst_imbalance, row.free_imbalance, row.relative_time)]
+            times = [f"{each:.3f}" for each in (row.worst_imbalance, row.relative_time)]
             if row.refused is None:
                 rows.append((row.scheduler, row.num_microbatches, f"{row.fill:.2%}", row.num_padding_tokens, *times))
-        least, forced = f"{self.least_imbalance:.3f}", f"forced: {self.num_forced}"
-        rows.append(
-            ("no plan is below", self.least_microbatches, "", "", least, forced, f"{self.least_relative_time:.3f}")
-        )
+        least = (f"{self.least_imbalance:.3f}", f"{self.least_relative_time:.3f}")
+        rows.append(("no plan is below", self.least_microbatches, "", "", *least))
         return {
             "problems": [f"{row.scheduler}: {row.refused}" for row in self.rows if row.refused is not None],
             "sub-samples": len(self.lengths),
@@ -177,9 +165,9 @@ def pack_report(
     padded = padded_lengths(tokens, cp_size=cp_size)
     capacity = max_seqlen_per_dp_cp_rank * cp_size
     given = np.asarray(lengths, dtype=np.int64)
-    bounds = _bounds(padded, capacity, dp_size, cp_size, model) if padded[0] <= capacity else (1.0, 1.0, 0)
+    bounds = _bounds(padded, capacity, dp_size, cp_size, model) if padded[0] <= capacity else (1.0, 1.0)
     rows = [_without_packing(tokens, capacity, dp_size, cp_size, model)]
-    rows += [_quality(name, each, given, model, bounds[2]) for name, each in zip(schedulers, made, strict=True)]
+    rows += [_quality(name, each, given, model) for name, each in zip(schedulers, made, strict=True)]
     least = -(-int(padded.sum()) // (capacity * dp_size))
     return PackReport(
         lengths=tokens,
@@ -188,7 +176,6 @@ def pack_report(
         least_microbatches=-(-least // (group_size or 1)) * (group_size or 1),
         least_imbalance=bounds[0],
         least_relative_time=bounds[1],
-        num_forced=bounds[2],
         rows=tuple(rows),
     )
 
@@ -204,9 +191,7 @@ def rank_costs(plan: PackPlan, lengths: Int64s, model: CostModel) -> Float64s:
     return costs[plan.packs]
 
 
-def _quality(
-    name: str, scheduler: BasePackingScheduler, lengths: Int64s, model: CostModel, num_forced: int
-) -> PackingQuality:
+def _quality(name: str, scheduler: BasePackingScheduler, lengths: Int64s, model: CostModel) -> PackingQuality:
     padded = padded_lengths(lengths, cp_size=scheduler.cp_size)
     try:
         plan = scheduler.plan(padded)
@@ -215,7 +200,6 @@ def _quality(
     costs = rank_costs(plan, padded, model)
     slowest = costs.max(axis=1)
     imbalance = slowest / costs.mean(axis=1)
-    free = np.argsort(-slowest, kind="stable")[num_forced:]
     room = costs.size * scheduler.max_seqlen_per_dp_cp_rank
     return PackingQuality(
         scheduler=name,
@@ -223,7 +207,6 @@ def _quality(
         fill=int(lengths.sum()) / room,
         num_padding_tokens=int(padded.sum() - lengths.sum()),
         step_imbalance=tuple(imbalance.tolist()),
-        free_imbalance=float(imbalance[free].max(initial=1.0)),
         relative_time=float(slowest.sum() * scheduler.num_ranks / _work(lengths, scheduler.cp_size, model)),
     )
 
@@ -240,7 +223,6 @@ def _without_packing(lengths: Int64s, capacity: int, dp_size: int, cp_size: int,
         fill=int(lengths.sum()) / room,
         num_padding_tokens=room - int(lengths.sum()),
         step_imbalance=(1.0,) * num_microbatches,
-        free_imbalance=1.0,
         relative_time=num_microbatches * whole * dp_size * cp_size / _work(lengths, cp_size, model),
     )
 
@@ -250,49 +232,24 @@ def _work(lengths: Int64s, cp_size: int, model: CostModel) -> float:
     return float(model.cost(lengths, cp_size).sum()) * cp_size
 
 
-def _bounds(lengths: Int64s, capacity: int, dp_size: int, cp_size: int, model: CostModel) -> tuple[float, float, int]:
-    """Returns below what the worst imbalance and the relative time cannot come, and how many steps are forced."""
+def _bounds(lengths: Int64s, capacity: int, dp_size: int, cp_size: int, model: CostModel) -> tuple[float, float]:
+    """Returns below what the worst imbalance and the relative time cannot come."""
     costs = model.cost(lengths, cp_size)
     least = least_slowest_cost(lengths, costs, capacity, dp_size) * dp_size / float(costs.sum())
-    forced = np.flatnonzero(_least_imbalance_of_costliest(lengths, costs, capacity, dp_size) > BALANCED)
-    return least_step_imbalance(lengths, costs, capacity, dp_size), least, int(forced.max(initial=-1)) + 1
+    return least_step_imbalance(lengths, costs, capacity, dp_size), least
 
 
 def least_step_imbalance(lengths: Int64s, costs: Int64s | Float64s, capacity: int, num_ranks: int) -> float:
     """Returns a ratio below which the worst step, its costliest pack over its mean, cannot come.
 
-    No better than any t costliest steps together (`_least_imbalance_of_costliest`), nor than all steps together
-    (`least_slowest_cost`), nor than long sub-samples that do not divide evenly among steps allow.
-    """
-    of_costliest = _least_imbalance_of_costliest(lengths, costs, capacity, num_ranks)
-    together = least_slowest_cost(lengths, costs, capacity, num_ranks) * num_ranks / float(costs.sum())
-    return max(1.0, float(of_costliest.max()), together, _least_imbalance_at_cliff(lengths, costs, capacity, num_ranks))
-
-
-def _least_imbalance_of_costliest(lengths: Int64s, costs: Int64s | Float64s, capacity: int, num_ranks: int) -> Float64s:
-    """Returns ratios: what the costliest packs of the t + 1 costliest steps cost together, over their means, at least.
-
-    For as many steps as those above half a pack take, one at least: each such sub-sample has a pack of its own, so the
-    s-th step (from 0) has one no cheaper than the (s × ranks)-th; and t steps hold at most what the t × ranks costliest
-    packs that the cap allows could. The parameters are those of `least_slowest_cost`.
+    No better than all steps together (`least_slowest_cost`), nor than any t + 1 costliest steps: for as many steps as
+    those above half a pack take, each such sub-sample has a pack of its own, so the s-th step (from 0) has one no
+    cheaper than the (s × ranks)-th; and t steps hold at most what the t × ranks costliest packs that the cap allows
+    could.
     """
     most = np.cumsum(np.sort(costliest_packs(lengths, costs, capacity))[::-1])
     first = np.arange(0, max(num_alone(lengths, capacity), 1), num_ranks)
     levels = np.cumsum(costs[first].astype(np.float64))
     held = np.minimum(most[np.minimum(first + num_ranks, len(lengths)) - 1], float(costs.sum()))
-    ratios: Float64s = np.maximum(levels * num_ranks / held, 1.0)
-    return ratios
-
-
-def _least_imbalance_at_cliff(lengths: Int64s, costs: Int64s | Float64s, capacity: int, num_ranks: int) -> float:
-    """Returns a ratio below which the step with the fewest of the longest sub-samples cannot come.
-
-    The g longest, if above half a pack, have packs of their own in n = ⌈g / ranks⌉ steps or more, so one of these has
-    ⌊g / n⌋ of them at most. Its other packs cost no more than one without any of them can. The worst over all g.
-    """
-    count = np.arange(1, num_alone(lengths, capacity) + 1)
-    fewest = count // -(-count // num_ranks)
-    packs = np.append(costliest_packs(lengths, costs, capacity), 0.0)
-    without = np.maximum.accumulate(packs[::-1])[::-1][count]
-    cheap = np.minimum(without / costs[count - 1], 1.0)
-    return float((num_ranks / (fewest + (num_ranks - fewest) * cheap)).max(initial=1.0))
+    together = least_slowest_cost(lengths, costs, capacity, num_ranks) * num_ranks / float(costs.sum())
+    return max(1.0, float((levels * num_ranks / held).max()), together)

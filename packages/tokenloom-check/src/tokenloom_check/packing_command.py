@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,11 @@ _PLANS = Written(metavar="NAME", choices=_SCHEDULERS, help=f"ways to plan packs:
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """What packing does for one global batch: without it, in order as the reference packs, and balanced by cost.
-    Lengths come from an index, a file, or a distribution; empty sequences are left out.
+    Lengths come from an index or a file; empty sequences are left out.
 
     Attributes:
         prefix: path of a pair without .bin or .idx.
         lengths: a text file with a length per line, or a .npy file.
-        distribution: draw lengths from a distribution.
         max_seqlen_per_dp_cp_rank: most tokens that a rank holds in a microbatch.
         dp_size: number of data-parallel groups.
         cp_size: ranks of each group.
@@ -41,13 +40,12 @@ class Options:
         seed: seed of what is drawn (default 0).
         cut: cut sequences that are too long, instead of refusing them.
         json: print one JSON object: num_subsamples, num_tokens, length_percentiles, num_ranks, max_tokens,
-            least_microbatches, least_imbalance, least_relative_time, num_forced, num_cut_sequences, num_cut_tokens, and
+            least_microbatches, least_imbalance, least_relative_time, num_cut_sequences, num_cut_tokens, and
             in rows what the table has, with imbalance_percentiles of microbatches.
     """
 
     prefix: Annotated[str | None, Written(is_positional=True)] = None
     lengths: Annotated[str | None, Written(metavar="FILE")] = None
-    distribution: Literal["lognormal", "bimodal"] | None = None
     max_seqlen_per_dp_cp_rank: Count
     dp_size: Count
     cp_size: Count = 1
@@ -60,9 +58,8 @@ class Options:
     json: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses lengths that are named in several ways, or not at all."""
-        if sum(each is not None for each in (self.prefix, self.lengths, self.distribution)) != 1:
-            refuse_usage("name lengths in one of these ways: PREFIX, --lengths or --distribution")
+        if (self.prefix is None) == (self.lengths is None):
+            refuse_usage("name a PREFIX or --lengths, one of both")
 
 
 def run(options: Options) -> int:
@@ -85,8 +82,6 @@ def run(options: Options) -> int:
 
 def _lengths(options: Options) -> NDArray[np.int64]:
     """Returns the lengths of all sequences that have tokens."""
-    if options.distribution is not None:
-        return _drawn(options)
     if options.prefix is not None:
         pair = IndexedDataset(options.prefix)
         if pair.index.has_modes:
@@ -95,7 +90,7 @@ def _lengths(options: Options) -> NDArray[np.int64]:
         check_index(pair)
         found = np.asarray(pair.sequence_lengths)
     else:
-        assert options.lengths is not None  # one of the three is named
+        assert options.lengths is not None  # looked at before
         found = _read(Path(options.lengths))
     lengths: NDArray[np.int64] = found[found != 0].astype(np.int64)
     return lengths
@@ -107,20 +102,6 @@ def _read(path: Path) -> NDArray[Any]:
     except (OSError, ValueError, EOFError, OverflowError) as error:
         message = f"expected one length a line in `{path}`: {error}"
         raise InputError(message) from error
-
-
-def _drawn(options: Options) -> NDArray[np.int64]:
-    """Returns lengths of common shapes: lognormal around a tenth of a pack, or a tenth long and the rest short."""
-    rng = np.random.default_rng(options.seed)
-    count = options.global_batch_size or 128 * options.dp_size
-    longest = options.max_seqlen_per_dp_cp_rank * options.cp_size
-    if options.distribution == "lognormal":
-        drawn = rng.lognormal(np.log(longest / 10), 1.0, size=count)
-    else:
-        short = rng.uniform(longest / 100, longest / 10, size=count)
-        drawn = np.where(rng.random(count) < 0.1, rng.uniform(0.7 * longest, longest, size=count), short)
-    lengths: NDArray[np.int64] = np.clip(drawn.astype(np.int64), 1, longest)
-    return lengths
 
 
 def _batch(lengths: NDArray[np.int64], options: Options) -> NDArray[np.int64]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -77,7 +76,7 @@ class ShuffleQuality:
     num_sampled: int
     num_neighbours: int
     rank_correlation: ShuffleMeasure
-    adjacent: ShuffleMeasure
+    adjacent: float
     distance: ShuffleMeasure
     scale: int
     within: float
@@ -100,12 +99,11 @@ class ShuffleQuality:
         in_order = "" if abs(self.rank_correlation.value) < 0.9 else ", which follow each other as in the data"
         if self.rank_correlation.value < -0.9:
             in_order = ", which follow each other backwards"
-        if self.adjacent.value > 0.5:
+        if self.adjacent > 0.5:
             if in_order:
                 return "not shuffled" if self.rank_correlation.value > 0 else "not shuffled, but backwards"
-            return (
-                f"stretches of about {_about(1 / max(1 - self.adjacent.value, 1 / self.num_neighbours))} as in the data"
-            )
+            length = 1 / max(1 - self.adjacent, 1 / self.num_neighbours)
+            return f"stretches of about {_about(length)} as in the data"
         if self.median_distance <= _IN_BLOCKS * self.num_items:
             return f"shuffled within blocks of about {_about(self.median_distance / _MEDIAN)}{in_order}"
         if self.scale:
@@ -154,8 +152,8 @@ def shuffle_quality(
         rank_correlation=ShuffleMeasure(
             value=_correlation(given), expected=0.0, deviation=1 / math.sqrt(len(given) - 1) if len(given) > 1 else 0.0
         ),
-        adjacent=_measure(np.count_nonzero(distances == 1), pairs, chained, _moments_of_adjacent(count), 1),
-        distance=_measure(distances.sum(), pairs, chained, _moments_of_distance(count), max(count, 1)),
+        adjacent=float(np.mean(distances == 1)) if pairs else 0.0,
+        distance=_mean_distance(int(distances.sum()), pairs, chained, count),
         scale=scale,
         within=within,
         within_expected=_expected_within(scale, count),
@@ -177,50 +175,26 @@ def _correlation(items: Int64s) -> float:
     """Returns the rank correlation of places in a list and the items there."""
     if len(items) < 2:
         return 0.0
-    ranks = np.empty(len(items), dtype=np.float64)
-    ranks[np.argsort(items, kind="stable")] = np.arange(len(items))
-    middle = (len(items) - 1) / 2
-    return float(
-        ((ranks - middle) * (np.arange(len(items)) - middle)).sum() * 12 / (len(items) * (len(items) ** 2 - 1))
-    )
+    ranks = np.argsort(np.argsort(items, kind="stable"))
+    return float(np.corrcoef(ranks, np.arange(len(items)))[0, 1])
 
 
-Moments = tuple[Fraction, Fraction, Fraction, Fraction]
-"""Of a number about two neighbours: its mean and mean square, and its mean product over two pairs of neighbours, for
-pairs that share an item and for pairs that do not."""
-
-
-def _moments_of_adjacent(n: int) -> Moments | None:
-    """Returns the moments of lying side by side."""
-    if n < 4:
-        return None
-    share = Fraction(2, n)
-    return share, share, Fraction(2, n * (n - 1)), Fraction(4, n * (n - 1))
-
-
-def _moments_of_distance(n: int) -> Moments | None:
-    """Returns the moments of the distance of two neighbours."""
-    if n < 4:
-        return None
-    square, chained = Fraction(n * (n + 1), 6), Fraction((n + 1) * (7 * n + 4), 60)
+def _mean_distance(total: int, pairs: int, chained: int, n: int) -> ShuffleMeasure:
+    """Returns the mean distance of pairs of neighbours as a share of n items, with what a uniform permutation gives."""
+    if not pairs or n < 4:
+        return ShuffleMeasure(value=0.0, expected=0.0, deviation=0.0)
+    # Means of the square, and of the product over two pairs that share an item.
+    mean, square, product = Fraction(n + 1, 3), Fraction(n * (n + 1), 6), Fraction((n + 1) * (7 * n + 4), 60)
     # All pairs with all pairs: (n (n² - 1) / 3)² is what the same pair, pairs that share one item, and others make up.
     everything = Fraction(n * (n * n - 1), 3) ** 2
-    same, sharing = 2 * n * (n - 1) * square, 4 * n * (n - 1) * (n - 2) * chained
+    same, sharing = 2 * n * (n - 1) * square, 4 * n * (n - 1) * (n - 2) * product
     apart = (everything - same - sharing) / (n * (n - 1) * (n - 2) * (n - 3))
-    return Fraction(n + 1, 3), square, chained, apart
-
-
-def _measure(total: Any, pairs: int, chained: int, moments: Moments | None, unit: int) -> ShuffleMeasure:
-    """Returns the mean of a number over pairs of neighbours, with what a uniform permutation gives."""
-    if not pairs or moments is None:
-        return ShuffleMeasure(value=0.0, expected=0.0, deviation=0.0)
-    mean, square, product, apart = moments
     others = pairs * (pairs - 1) - 2 * chained
     variance = (pairs * square + 2 * chained * product + others * apart) / pairs**2 - mean**2
     return ShuffleMeasure(
-        value=float(Fraction(int(total), pairs * unit)),
-        expected=float(mean / unit),
-        deviation=math.sqrt(max(0.0, float(variance / unit**2))),
+        value=float(Fraction(total, pairs * n)),
+        expected=float(mean / n),
+        deviation=math.sqrt(max(0.0, float(variance / n**2))),
     )
 
 

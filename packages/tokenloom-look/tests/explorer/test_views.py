@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import html
+import math
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -188,15 +188,28 @@ def test_a_position_is_drawn_with_its_spans(ask_run, corpora):
     assert found["html"].count("data-id=") == 33
 
 
-def test_a_position_has_the_losses_that_were_recorded(ask_run, corpora):
-    lengths = Run.open(corpora.path("run.toml")).trace([9]).lengths
-    try:
-        with LossRecorder(corpora.path("losses")) as recorder:
-            recorder.append([9], [2.5 * lengths])
-        assert ["loss per token", ", ".join(["2.5"] * len(lengths))] in ask_run("position", position=9)["facts"]
-        assert "loss per token" not in dict(ask_run("position", position=10)["facts"])
-    finally:
-        shutil.rmtree(corpora.path("losses"))
+def test_recorded_losses_are_shown_with_how_high_they_are(corpora, tmp_path):
+    run = Run.open(corpora.path("run.toml"))
+    with LossRecorder(tmp_path) as recorder:
+        recorder.append(range(60), [{7: 40.0, 8: 120.0, 9: math.nan}.get(position, 33.0) for position in range(60)])
+    asked = views_of(corpora.looking("run.toml", losses=str(tmp_path)))
+    rows = asked["positions"](Query({"first": "5", "count": "6"}))["rows"]
+    assert [(row["loss"], row["loss_level"]) for row in rows] == [
+        ("1", 0),
+        ("1", 0),
+        ("1.212", 0),
+        ("3.636", 2),
+        ("nan", 2),
+        ("1", 0),
+    ]
+    [first, *_] = asked["position"](Query({"position": "8"}))["spans"]
+    assert (first["loss"], first["loss_level"]) == ("3.636", 2)
+    [span] = [row for row in run.trace([8]).rows() if row["slot"] == 0]
+    words = {"source": str(["web", "code"].index(span["source"])), "document": str(span["document"])}
+    read = {row["position"]: row.get("loss") for row in asked["occurrences"](Query(words))["rows"]}
+    assert read[8] == "3.636"
+    assert asked["target"](Query({}))["has_losses"]
+    assert not views_of(corpora.looking("run.toml"))["target"](Query({}))["has_losses"]
 
 
 def test_a_document_is_followed_to_all_its_positions(ask_run, corpora):

@@ -12,6 +12,7 @@ from tokenloom.cli.options import Written
 from tokenloom.cli.run_options import BatchSizes
 from tokenloom.cli.stopping import StoppedBySignal, say
 from tokenloom.loading.batch_sizes import Topology
+from tokenloom.loading.losses import losses_folder
 from tokenloom.setting_types import Number
 from tokenloom_look.explorer.application import views_of
 from tokenloom_look.explorer.looking import Looking
@@ -29,6 +30,7 @@ class Options(TargetOptions, BatchSizes):
     Attributes:
         follow: JSON lines that a training loop writes, such as those of JsonLinesWriter.
         consumed_samples: positions that training has consumed, to mark them.
+        losses: folder of losses that LossRecorder keeps (default: `losses` beside run.toml, where there is one).
         host: address to listen at.
         port: port (default: one that is free).
         no_browser: print the address, and open no browser.
@@ -36,6 +38,7 @@ class Options(TargetOptions, BatchSizes):
 
     follow: Annotated[str | None, Written(metavar="FILE")] = None
     consumed_samples: Number | None = None
+    losses: Annotated[str | None, Written(metavar="FOLDER")] = None
     host: Annotated[str, Written(group=_SERVED)] = "127.0.0.1"
     port: Annotated[Number, Written(group=_SERVED)] = 0
     no_browser: Annotated[bool, Written(group=_SERVED)] = False
@@ -54,7 +57,8 @@ def _serve(options: Options, looking: Looking) -> int:
             "this data, and so does who listens, since nothing is encrypted"
         )
     print(server.url, flush=True)
-    if not options.no_browser and _has_display():
+    # A browser in the terminal would hide what is printed there.
+    if not options.no_browser and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         threading.Thread(target=webbrowser.open, args=(server.url_for_once(),), daemon=True).start()
     try:
         server.run()
@@ -78,9 +82,5 @@ def looking_of(options: Options) -> Looking:
         topology=None if sizes is None else Topology(batch_sizes=sizes),
         consumed=options.consumed_samples,
         followed=options.follow,
+        losses=None if target.run is None else losses_folder(target.run, options.losses),
     )
-
-
-def _has_display() -> bool:
-    """Whether a browser would have a window; a browser in the terminal would hide what is printed there."""
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

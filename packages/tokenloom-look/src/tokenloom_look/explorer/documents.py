@@ -15,8 +15,6 @@ from tokenloom_look.shown_html import legend_html, shown_html
 
 _ROWS, _MOST_ROWS = 50, 200
 _TOKENS, MOST_TOKENS = 1024, 4096
-_MOST_SEQUENCES = 1 << 20
-"""Sequences whose lengths are added up for a page; a document with more of them is told without its tokens."""
 
 
 def documents(looking: Looking, query: Query) -> dict[str, Any]:
@@ -69,20 +67,13 @@ def _rows(
         boundaries = data.document_indices[rows[0] : rows[-1] + 2].astype(np.int64)
         firsts, stops = boundaries[:-1], boundaries[1:]
     num_sequences = (data.document_indices[owners + 1] - data.document_indices[owners]).tolist()
-    tokens = _tokens_of(pair, firsts, stops)
+    lengths = pair.data.sequence_lengths
+    tokens = [int(lengths[first:stop].sum()) for first, stop in zip(firsts.tolist(), stops.tolist(), strict=True)]
     previews = _previews(looking, pair, firsts, stops)
     files, records = _origins(pair, owners.astype(np.int64))
     columns = (numbers.tolist(), tokens, num_sequences, previews, files, records)
     names = ("document", "num_tokens", "num_sequences", "preview", "file", "record")
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _tokens_of(pair: OpenPair, firsts: NDArray[np.int64], stops: NDArray[np.int64]) -> list[int | None]:
-    found: list[int | None] = []
-    for first, stop in zip(firsts.tolist(), stops.tolist(), strict=True):
-        is_long = stop - first > _MOST_SEQUENCES
-        found.append(None if is_long else int(pair.data.sequence_lengths[first:stop].sum(dtype=np.int64)))
-    return found
 
 
 def _previews(looking: Looking, pair: OpenPair, firsts: NDArray[np.int64], stops: NDArray[np.int64]) -> list[str]:

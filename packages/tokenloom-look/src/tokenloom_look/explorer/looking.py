@@ -33,12 +33,14 @@ class Looking:
         topology: which step reads a position; None where batch sizes were not told.
         consumed: positions that training has consumed; None where that was not told.
         followed: a file that a training loop writes; None for none.
+        losses: a folder of losses by position; None for none.
     """
 
     target: Target
     topology: Topology | None = None
     consumed: int | None = None
     followed: str | None = None
+    losses: str | None = None
     opening: threading.Lock = field(default_factory=threading.Lock)
     """Held while samples are opened, so that threads do not build the same order side by side."""
     making: threading.Lock = field(default_factory=threading.Lock)

@@ -45,6 +45,7 @@ def target(looking: Looking, query: Query) -> dict[str, Any]:
         "num_positions": looking.num_positions,
         "has_positions": looking.has_positions,
         "has_steps": looking.topology is not None and looking.has_positions,
+        "has_losses": looking.losses is not None,
         "has_occurrences": shown.run is not None,
         "has_texts": shown.tokenizer is not None,
         "sections": [{"id": listed.id, "title": listed.title} for listed in sections_of(shown)],

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tokenloom.errors import ConfigError
-from tokenloom.loading.losses import losses_folder, span_losses
+from tokenloom.loading.losses import span_losses
 from tokenloom.run.audit.span_table import SpanTable
 from tokenloom.run.audit.trace import trace_dataset
 from tokenloom_look.explorer.looking import PREVIEW_TOKENS, Looking, preview
@@ -17,6 +17,7 @@ from tokenloom_look.shown_html import legend_html, shown_html
 from tokenloom_look.target import Target
 
 _ROWS, _MOST_ROWS = 50, 200
+_AROUND = 32  # positions before and behind a sample, whose losses its own are compared with
 _ENDLESS = 1 << 60
 _SAMPLES_AHEAD = 1_000_000
 """How far behind the begin of the last stage of a run without end a document is looked for, unless told."""
@@ -29,7 +30,7 @@ def positions(looking: Looking, query: Query) -> dict[str, Any]:
     query.check_read()
     total = len(samples)
     asked = np.arange(min(first, total), min(first + count, total), dtype=np.int64)
-    rows = position_rows(looking.target, asked) if len(asked) else []
+    rows = _rows(looking, asked) if len(asked) else []
     for row, step in zip(rows, looking.steps(asked), strict=True):
         row["step"] = step
     return {"total": None if total >= _ENDLESS else total, "first": first, "rows": rows}
@@ -44,28 +45,38 @@ def position(looking: Looking, query: Query) -> dict[str, Any]:
         message = f"expected a position in [0, {len(samples)}), found {number}"
         raise NotThereError(message)
     shown = looking.target.sample(number)
+    near = np.arange(max(0, number - _AROUND), min(number + _AROUND + 1, len(samples)))
+    losses = _losses(looking, near)
     [step] = looking.steps(np.array([number], dtype=np.int64))
     numbers = {source.name: source.number for source in looking.target.sources}
     return {
         "position": number,
         "step": step,
         "heading": shown.heading,
-        "facts": [*([] if step is None else [("step", f"{step:,}")]), *shown.facts, *_losses(looking.target, number)],
-        "spans": [asdict(span) | {"source": numbers.get(span.source), "name": span.source} for span in shown.spans],
+        "facts": [*([] if step is None else [("step", f"{step:,}")]), *shown.facts],
+        "spans": [
+            asdict(span)
+            | {"source": numbers.get(span.source), "name": span.source}
+            | losses.get((number, span.slot), {})
+            for span in shown.spans
+        ],
         "num_tokens": shown.num_tokens,
         "html": shown_html(shown),
         "legend_html": legend_html(shown),
     }
 
 
-def _losses(target: Target, number: int) -> list[tuple[str, str]]:
-    """Returns the recorded loss of each document in a sample, per token, as a fact; none where it is not known."""
-    if target.run is None or (folder := losses_folder(target.run)) is None:
-        return []
-    losses = span_losses(target.run, folder, [number])
-    spans = [row for row in target.run.trace([number]).rows() if (number, row["slot"]) in losses]
-    each = [f"{losses[number, row['slot']].loss / row['length']:.4g}" for row in spans]
-    return [("loss per token", ", ".join(each))] if each else []
+def _losses(looking: Looking, asked: np.ndarray[Any, np.dtype[np.int64]]) -> dict[tuple[int, int], dict[str, Any]]:
+    """Returns recorded losses per token, and how they compare with each other, by position and slot."""
+    run = looking.target.run
+    if run is None or looking.losses is None:
+        return {}
+    losses = span_losses(run, looking.losses, asked.tolist())
+    lengths = {(row["position"], row["slot"]): row["length"] for row in run.trace(asked).rows()}
+    return {
+        place: {"loss": f"{found.loss / lengths[place]:.4g}", "loss_level": found.level}
+        for place, found in losses.items()
+    }
 
 
 def occurrences(looking: Looking, query: Query) -> dict[str, Any]:
@@ -83,32 +94,35 @@ def occurrences(looking: Looking, query: Query) -> dict[str, Any]:
     stop = end if stop == _ENDLESS else min(stop, end) if run.num_samples is not None else stop
     table = run.occurrences({source: [number]}, stop=stop)
     page = table.take(np.arange(min(first, len(table)), min(first + count, len(table))))
-    steps = looking.steps(page.positions)
+    steps, losses = looking.steps(page.positions), _losses(looking, page.positions)
     rows = [
         {name: row[name] for name in ("position", "pass", "stage", "start", "length", "denied")}
         | {"step": step, "seen": None if looking.consumed is None else row["position"] < looking.consumed}
+        | losses.get((row["position"], row["slot"]), {})
         for row, step in zip(page.rows(), steps, strict=True)
     ]
     return {"total": len(table), "first": first, "stop": stop, "has_end": run.num_samples is not None, "rows": rows}
 
 
-def traced(target: Target, asked: np.ndarray[Any, np.dtype[np.int64]]) -> SpanTable:
+def _traced(target: Target, asked: np.ndarray[Any, np.dtype[np.int64]]) -> SpanTable:
     """Returns the spans at positions of a run or of samples of a pair."""
     return trace_dataset(target.samples, asked) if target.run is None else target.run.trace(asked)
 
 
-def position_rows(target: Target, asked: np.ndarray[Any, np.dtype[np.int64]]) -> list[dict[str, Any]]:
+def _rows(looking: Looking, asked: np.ndarray[Any, np.dtype[np.int64]]) -> list[dict[str, Any]]:
     """Returns a row for each of some positions, all of them there: what is known of it, and how it begins."""
-    table = traced(target, asked)
+    table, losses = _traced(looking.target, asked), _losses(looking, asked)
     firsts = np.searchsorted(table.positions, asked)
     counts = (np.searchsorted(table.positions, asked, side="right") - firsts).tolist()
     heads = {row["position"]: row for row in table.take(firsts[np.array(counts) > 0]).rows()}
     rows = []
-    for number, count in zip(asked.tolist(), counts, strict=True):
+    for number, first, count in zip(asked.tolist(), firsts.tolist(), counts, strict=True):
         head = heads.get(number)
         row = {name: None if head is None else head[name] for name in ("stage", "source", "pass", "window")}
-        text = "" if head is None else _begin(target, head)
-        rows.append({"position": number, **row, "num_spans": count, "preview": text})
+        text = "" if head is None else _begin(looking.target, head)
+        own = [losses.get((number, slot), {}) for slot in table.slots[first : first + count].tolist()]
+        worst = max(own, key=lambda each: (each.get("loss_level", -1), float(each.get("loss", 0))), default={})
+        rows.append({"position": number, **row, "num_spans": count, "preview": text, **worst})
     return rows
 
 

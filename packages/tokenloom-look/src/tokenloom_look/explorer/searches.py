@@ -225,7 +225,9 @@ def _next(
     pair = looking.target.pairs.get(looking.target.pair_rows.prefixes[at.pair])
     stage = None
     if at.row < len(pair.data):
-        _check_start(pair, at)
+        if at.start > 0 and at.start >= int(pair.data.sequence_lengths[at.row]):
+            message = f"expected a cursor of this search, found {quoted(str(at))}"
+            raise ConfigError(message)
         stage = next(sought.stages(pair, at.row, at.start, until), None)
     if stage is None:  # the end of the pair
         searched = at.searched
@@ -241,12 +243,6 @@ def _moved(pair: OpenPair, at: Cursor, row: int, start: int) -> Cursor:
     """Returns the place that a search has come to within a pair, with the tokens that lie before it."""
     passed = int(pair.data.sequence_lengths[at.row : row].sum(dtype=np.int64)) - at.start + start
     return Cursor(pair=at.pair, row=row, start=start, searched=at.searched + passed)
-
-
-def _check_start(pair: OpenPair, at: Cursor) -> None:
-    if at.start > 0 and at.start >= int(pair.data.sequence_lengths[at.row]):
-        message = f"expected a cursor of this search, found {quoted(str(at))}"
-        raise ConfigError(message)
 
 
 def _pairs(looking: Looking, source: int | None) -> tuple[range, int]:

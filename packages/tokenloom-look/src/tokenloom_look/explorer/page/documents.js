@@ -151,7 +151,7 @@ export class DocumentsView {
       panel,
       pager(source, document, answer),
     ];
-    if (this.target.has_occurrences) parts.push(occurrences(source, document));
+    if (this.target.has_occurrences) parts.push(occurrences(source, document, this.target.has_losses));
     return make("div", {}, parts);
   }
 }

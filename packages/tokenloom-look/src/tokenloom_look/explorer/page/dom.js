@@ -58,6 +58,13 @@ export function factList(facts) {
   );
 }
 
+/** A recorded loss per token, in a colour where it is high; nothing where none is known. */
+export function lossMark({ loss, loss_level: level }) {
+  if (loss === null || loss === undefined) return "";
+  const title = ["", "more than 1.5 times the median", "more than 3 times the median"][level];
+  return make("span", { class: `loss-level-${level}`, title }, loss);
+}
+
 /** The end of a path or address, the part that tells it from others; the whole is told when it is pointed at. */
 export function lastPart(path, parts = 1) {
   const short = path.split("/").filter(Boolean).slice(-parts).join("/");

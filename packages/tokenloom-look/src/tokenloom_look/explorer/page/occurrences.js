@@ -1,20 +1,21 @@
 // Where training reads a document: a table of positions, some at a time.
 
 import { ask } from "./api.js";
-import { count, make } from "./dom.js";
+import { count, lossMark, make } from "./dom.js";
 import { route } from "./routes.js";
 import { failed, waiting } from "./states.js";
 
 const ROWS = 50;
-const TITLES = ["Position", "Step", "Stage", "Pass", "Its tokens", "State"];
+const TITLES = ["Position", "Step", "Stage", "Pass", "Its tokens", "Loss per token", "State"];
 const STATES = { true: "consumed", false: "to come" };
 
 /** An element that fills once it is seen: a document may be read a thousand times. */
-export function occurrences(source, document) {
+export function occurrences(source, document, withLosses) {
   const body = make("tbody");
   const told = make("div", { class: "told", role: "status" });
   const more = make("button", { type: "button", hidden: true, onclick: () => load() }, "Show more");
-  const heads = TITLES.map((title) => make("th", { scope: "col" }, title));
+  const titles = TITLES.filter((title) => withLosses || title !== "Loss per token");
+  const heads = titles.map((title) => make("th", { scope: "col" }, title));
   const table = make("table", { class: "occurrences", hidden: true }, make("thead", {}, make("tr", {}, heads)), body);
 
   async function load() {
@@ -27,7 +28,7 @@ export function occurrences(source, document) {
         stop,
         has_end: hasEnd,
       } = await ask("occurrences", { source, document, first: body.rows.length, count: ROWS });
-      body.append(...rows.map(line));
+      body.append(...rows.map((row) => line(row, withLosses)));
       table.hidden = body.rows.length === 0;
       more.hidden = body.rows.length >= Number(total);
       told.textContent = summary(total, body.rows.length, hasEnd === false ? stop : null);
@@ -60,7 +61,8 @@ function summary(total, shown, stop) {
   return `Training reads it ${Number(total) === 1 ? "once" : `${count(total)} times`}${until}${some}.`;
 }
 
-function line({ position, step, stage, pass, start, length, seen, denied }) {
+function line(row, withLosses) {
+  const { position, step, stage, pass, start, length, seen, denied } = row;
   const state = denied ? "denied: padding" : (STATES[seen] ?? "");
   return make(
     "tr",
@@ -70,6 +72,7 @@ function line({ position, step, stage, pass, start, length, seen, denied }) {
     make("td", {}, make("bdi", {}, stage ?? "")),
     make("td", { class: "number" }, count(pass)),
     make("td", { class: "number" }, `${count(start)} to ${count(start + length - 1)}`),
+    withLosses ? make("td", { class: "number" }, lossMark(row)) : null,
     make("td", {}, state),
   );
 }

@@ -1,7 +1,7 @@
 // Samples by position; one of them beside the list, token by token, with links to the documents it is made of.
 
 import { ask } from "./api.js";
-import { count, counted, factList, lastPart, make, moved } from "./dom.js";
+import { count, counted, factList, lastPart, lossMark, make, moved } from "./dom.js";
 import { Panes } from "./panes.js";
 import { go, route } from "./routes.js";
 import { RowPages } from "./row_pages.js";
@@ -20,6 +20,7 @@ const columns = (numbers) => [
   { name: "number step", title: "Step", cell: ({ step }) => count(step) },
   { name: "name stage", title: "Stage", cell: ({ stage }) => stage ?? "" },
   { name: "name", title: "Source", cell: ({ source }) => sourceName(source, numbers.get(source)) },
+  { name: "number loss-of", title: "Loss", cell: lossMark },
   { name: "number spans", title: "Spans", cell: ({ num_spans: spans }) => count(spans) },
   { name: "preview", title: "Begins with", cell: ({ preview }) => preview },
 ];
@@ -44,6 +45,7 @@ export class SamplesView {
       onOpen: (position, byKey) => this.#choose(position, byKey),
     });
     this.list.grid.classList.add("samples", target.has_steps ? "with-steps" : "without-steps");
+    this.list.grid.classList.toggle("with-losses", target.has_losses);
     const told = make("p", { class: "told" }, "What training sees, in its order.");
     this.rows.addEventListener("rows", ({ detail: { total } }) => {
       told.textContent =
@@ -153,6 +155,7 @@ function documentRoute({ source, document, start }) {
 
 function spanTable(spans) {
   if (!spans.length) return null;
+  const withLosses = spans.some(({ loss }) => loss !== undefined) || null;
   const rows = spans.map((span) =>
     make(
       "tr",
@@ -164,10 +167,12 @@ function spanTable(spans) {
       ),
       make("td", { class: "number" }, `${count(span.start)} to ${count(span.stop - 1)}`),
       make("td", { class: "number" }, count(span.num_tokens)),
+      withLosses && make("td", { class: "number" }, lossMark(span)),
       make("td", {}, span.denied ? "denied: padding" : lastPart(span.origin ?? "")),
     ),
   );
-  const head = ["Document", "Its tokens", "Of", "Made of"].map((title) => make("th", { scope: "col" }, title));
+  const titles = ["Document", "Its tokens", "Of", ...(withLosses ? ["Loss per token"] : []), "Made of"];
+  const head = titles.map((title) => make("th", { scope: "col" }, title));
   const table = make("table", { class: "spans" }, make("thead", {}, make("tr", {}, head)), make("tbody", {}, rows));
   return make(
     "details",
@@ -177,7 +182,7 @@ function spanTable(spans) {
   );
 }
 
-/** Puts a link to its document behind each heading of a span. */
+/** Puts a link to its document behind each heading of a span, and marks those with a high loss. */
 function linkHeadings(panel, spans) {
   const sections = [...panel.querySelectorAll("section.document")];
   sections.forEach((section) => {
@@ -187,6 +192,7 @@ function linkHeadings(panel, spans) {
         String(start) === section.dataset.start &&
         name === section.dataset.source,
     );
+    if (span?.loss_level) section.classList.add(`loss-level-${span.loss_level}`);
     const address = span && documentRoute(span);
     if (address)
       section
