@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import pickle
-import types
 import warnings
 
 import numpy as np
@@ -40,12 +39,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.inspect.shown import shown_sample
 from tokenloom.loading.digest import digest_of_samples
 from tokenloom.loading.loader import build_dataloader, collate
-from tokenloom.loading.samplers import (
-    MegatronFullValidationSampler,
-    MegatronPretrainingSampler,
-)
 from tokenloom.loading.thread_loader import ThreadLoader
-from tokenloom.overrides import level_outside
 from tokenloom.packing.config import PackingConfig
 from tokenloom.packing.known_lengths import wrap_dataset
 from tokenloom.packing.schedulers import wrap_data_iterator
@@ -605,41 +599,3 @@ def test_a_batch_is_a_list_until_and_after_it_is_touched(tmp_path):
     extended.append({"tokens": 1})
     assert len(extended) == 5
     assert random_split(dataset, [0.5, 0.5])[0].__getitems__([0])[0].keys() == expected[0].keys()
-
-
-# --- samplers ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_sampler_may_choose_its_part_of_a_chunk_and_its_length():
-    class Reversed(MegatronPretrainingSampler):
-        def get_start_end_idx(self):
-            first = (self.data_parallel_size - 1 - self.data_parallel_rank) * self.micro_batch_size
-            return first, first + self.micro_batch_size
-
-        def __len__(self):
-            return self.total_samples
-
-    assert list(Reversed(10, 0, 2, 0, 2)) == [[2, 3], [6, 7]]
-    assert list(MegatronPretrainingSampler(10, 0, 2, 1, 2, drop_last=False)) == [[2, 3], [6, 7], []]
-    assert MegatronPretrainingSampler(10, 0, 2, 1, 2).get_start_end_idx() == (2, 4)
-    counted = type("Counted", (MegatronFullValidationSampler,), {"__len__": lambda self: 1})
-    assert list(counted(3, 0, 2)) == [[0], [2]]
-
-
-WITHIN = """
-from tokenloom.overrides import level_outside
-def level(): return level_outside()
-def deeper(function): return function()
-"""
-
-
-def test_calls_of_this_package_are_counted_up_to_the_first_line_outside():
-    module = types.ModuleType("tokenloom.somewhere")
-    exec(WITHIN, module.__dict__)
-    assert level_outside() == 1
-    assert module.level() == 2
-    assert module.deeper(module.level) == 3
-    assert module.deeper(lambda: module.level()) == 2
-    other = types.ModuleType("tokenloomish")  # a name that only begins like ours
-    exec(WITHIN, other.__dict__)
-    assert other.level() == 1

@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tests.adapters.frameworks import samples_of
 from tests.datasets.conversations import ANSWER, PROMPT, conversation, write_conversations
 from tests.indexed.pairs import write_pair
@@ -50,19 +48,6 @@ def test_a_catalogue_gives_the_documents_of_all_its_parts(tmp_path: Path):
     build_catalogue(parts, tmp_path / "all")
     tokens = document_batches(tmp_path / "all").read_all().column("tokens").to_pylist()
     assert tokens == [[1, 2, 3], [4], [], [5, 6], [4], [], [5, 6]]
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    corpus=st.lists(st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=3), max_size=8),
-    batch_bytes=st.integers(1, 40),
-)
-def test_however_they_are_cut_the_documents_are_those_of_the_pair(tmp_path: Path, corpus: list, batch_bytes: int):
-    prefix = write_pair(tmp_path / "a", corpus)
-    table = document_batches(prefix, batch_bytes=batch_bytes).read_all()
-    table.validate(full=True)
-    assert table.column("document").to_pylist() == list(range(len(corpus)))
-    assert table.column("tokens").to_pylist() == [[token for each in document for token in each] for document in corpus]
 
 
 def test_origins_texts_and_manifest_come_along(tmp_path: Path):

@@ -105,26 +105,3 @@ def test_grain_refuses_a_state_of_another_order(tmp_path: Path, dataset: Any):
     iter(grain_loader(same, 0)).set_state(state)
     with pytest.raises(ValueError, match=r"(?i)data.source"):
         iter(grain_loader(other, 0)).set_state(state)
-
-
-def test_grains_map_dataset_shuffles_and_resumes_identically(anything: Any):
-    grain = grain_library()
-
-    def make() -> Any:
-        mapped = grain.MapDataset.source(SampleSource(anything)).shuffle(seed=3).batch(4)
-        return iter(mapped.to_iter_dataset(grain.ReadOptions(num_threads=2)))
-
-    whole = batches_of(make())
-    assert len(whole) == -(-len(anything) // 4)
-    iterator = make()
-    first = [np.asarray(next(iterator)["tokens"]).tolist() for _ in range(2)]
-    resumed = make()
-    resumed.set_state(iterator.get_state())
-    assert first + batches_of(resumed) == whole
-
-
-def test_grains_worker_processes_read_runs(tmp_path: Path):
-    run = run_of(tmp_path)
-    loader = grain_loader(SampleSource(run), 1)
-    found = batches_of(loader)
-    assert found == batches_of(grain_loader(SampleSource(run), 0))

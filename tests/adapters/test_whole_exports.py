@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from tests.faults import dies_at, fills_at
+from tests.faults import dies_at
 from tests.indexed.pairs import write_pair
 
 from tokenloom.adapters import export_documents
@@ -54,18 +54,4 @@ def test_a_death_at_any_call_leaves_old_or_new(tmp_path, pairs, name, step):
             break
         export(pairs[1], output)
         assert (read(output), left_beside(output)) == ([1] * 9, []), number
-    assert number > 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["out", "out.parquet"])
-def test_a_disk_that_fills_up_at_any_call_leaves_old_or_new(tmp_path, pairs, name):
-    output = tmp_path / "exports" / name
-    for number in count():
-        export(pairs[0], output)
-        failed = fills_at(output.parent, number, lambda: export(pairs[1], output))
-        assert read(output) in ([0] * 9, [1] * 9), number
-        assert left_beside(output) == [], number
-        if failed is None:
-            break
     assert number > 3

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 
 import pytest
 from tests.support import make_config, write_corpus
 
-from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
+from tokenloom.blending.builder import BlendedMegatronDatasetBuilder, describe_settings
+from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.mock import MockGPTDataset
 from tokenloom.datasets.splits import Split
@@ -153,3 +155,17 @@ def test_weights_without_a_size_are_refused(changes):
         "expected a size for train, whose blend has weights, found None\n"
         "hint: name how many samples to blend, or leave the weights out"
     )
+
+
+@dataclass
+class OwnConfig(GPTDatasetConfig):
+    """A configuration of a user, with a setting that no cache key has."""
+
+    colour: str = "red"
+
+
+def test_settings_of_ours_count_and_those_of_a_user_that_decide_no_samples_do_not():
+    config = make_config(None, kind=OwnConfig, blend=(["/data/books"], None), split="1,0,0", sequence_length=7)
+    found = describe_settings(GPTDataset, [5, None, None], config)
+    assert (found["sequence_length"], found["blend"], found["sizes"]) == ("7", '[ "books" ]', "[5, None, None]")
+    assert not {"colour", "mmap_bin_files"} & set(found)

@@ -49,7 +49,6 @@ print(len(train), len(os.listdir("/proc/self/fd")) < 300, mappings <= 2 * count 
         (400, "mapped"),
         (400, "positional"),
         pytest.param(2000, "mapped", marks=pytest.mark.slow),
-        pytest.param(2000, "positional", marks=pytest.mark.slow),
     ],
 )
 def test_more_datasets_than_files_may_be_open(tmp_path, count, mode):

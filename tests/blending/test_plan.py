@@ -78,37 +78,20 @@ def test_a_blend_without_weights_takes_one_epoch_of_each(two):
 # --- problems -----------------------------------------------------------------------------------------------------
 
 
-def find_short(tmp_path, rng):
-    """Returns a blend that runs short without a surplus, found by trying."""
-    prefixes = [corpus(tmp_path, f"p{number}", 17) for number in range(12)]
-    for _ in range(300):
-        weights = (rng.dirichlet(np.ones(12)) + 1e-3).tolist()
-        sizes = [int(rng.integers(20, 200)), None, None]
-        config = make_config(
-            None,
-            sequence_length=16,
-            blend=(prefixes, weights),
-            split="1",
-            mid_level_dataset_surplus=0.0,
-            path_to_cache=f"{tmp_path}/cache",
-        )
-        plan = plan_build(config, sizes)
-        if plan.problems:
-            return config, sizes, plan
-    pytest.fail("no blend runs short")
-
-
-def test_a_dataset_that_runs_short_is_found_before_the_build(tmp_path, rng):
-    config, sizes, plan = find_short(tmp_path, rng)
-    problem = plan.problems[0]
-    assert problem.owed > problem.available
-    assert problem.name == config.blend[0][problem.dataset]
+def test_a_dataset_that_runs_short_is_found_before_the_build(tmp_path):
+    prefixes = [corpus(tmp_path, name, 5) for name in "abc"]
+    blend = (prefixes, [7.0, 2.0, 1.0])
+    config, sizes = make_config(None, blend=blend, split="1", mid_level_dataset_surplus=0.0), [1, None, None]
+    plan = plan_build(config, sizes)
+    (problem,) = plan.problems
+    assert (problem.name, problem.owed, problem.available) == (prefixes[0], 2, 1)
     with pytest.raises(OversampledError) as caught:
         build(config, sizes)
-    assert caught.value.message.startswith(
-        f"the blend (train) takes {problem.owed} samples from `{problem.name}`, which has {problem.available}"
+    assert str(caught.value) == (
+        f"the blend (train) takes 2 samples from `{prefixes[0]}`, which has 1\n"
+        "hint: set `extend_short_datasets=True` to take further epochs, or `mid_level_dataset_surplus="
+        f"{plan.surplus!r}` or more, or lower the weight"
     )
-    assert f"`mid_level_dataset_surplus={plan.surplus!r}` or more" in caught.value.hint
 
     # The remedy is exact: the next smaller surplus is too small.
     config.mid_level_dataset_surplus = plan.surplus
@@ -124,7 +107,9 @@ def test_a_dataset_that_runs_short_is_found_before_the_build(tmp_path, rng):
     config.extend_short_datasets = True
     extended = plan_build(config, sizes)
     assert extended.problems == ()
-    assert_is_built(extended, build(config, sizes))
+    built = build(config, sizes)
+    assert_is_built(extended, built)
+    assert [built[0].locate(k) for k in range(len(built[0]))] == [(0, 0), (1, 0), (0, 1)]
 
 
 @pytest.mark.filterwarnings("ignore::tokenloom.ShortDatasetWarning")

@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.support import make_config, write_corpus
 
 from tokenloom.blending.spec import get_blend_from_list, parse_blend
@@ -64,12 +62,6 @@ def test_inconsistent_lists_are_refused_and_quoted(entries, message):
     assert str(caught.value).startswith(message)
     if entries != "a b":  # one prefix, here
         assert refusal(ConfigError, entries).startswith(message)
-
-
-@given(st.lists(st.tuples(st.floats(1e-300, 1e300), st.from_regex(r"[a-z/]{1,8}x", fullmatch=True)), min_size=1))
-def test_weights_survive_the_list(pairs):
-    flat = [text for weight, prefix in pairs for text in (repr(weight), prefix)]
-    assert get_blend_from_list(flat) == ([prefix for _, prefix in pairs], [weight for weight, _ in pairs])
 
 
 # --- what an entry stands for -------------------------------------------------------------------------------------

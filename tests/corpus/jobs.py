@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from tests.preprocess.corpus import (
     write_lines,
@@ -79,42 +75,6 @@ def names_in(folder: str | os.PathLike[str]) -> set[str]:
     with suppress(FileNotFoundError):
         return set(os.listdir(folder))
     return set()
-
-
-def kill_until_it_ends(command: list[str], folders: Sequence[Path], rng: np.random.Generator, *, most: int) -> None:
-    """Runs the command of a job again and again, and kills it when some more shards are done; until one run ends well.
-
-    If that one comes before two were killed, as where the job ran while this process did not, all begins anew.
-
-    Args:
-        command: command line, the same each time.
-        folders: folder of the output, and others in which the folder of the job may be.
-        rng: draws after how many more reports each run is killed, 2 at least.
-        most: most reports of shards that a run may add before it is killed.
-    """
-
-    def num_reports() -> int:
-        jobs = [folder / name for folder in folders for name in names_in(folder) if name.endswith(".job")]
-        return sum(name.endswith(".json") for job in jobs for name in names_in(job))
-
-    num_kills = 0
-    while True:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        wanted = num_reports() + int(rng.integers(2, most + 1))
-        while process.poll() is None and num_reports() < wanted:
-            time.sleep(0.002)
-        if process.poll() is None:
-            os.kill(process.pid, signal.SIGKILL)
-            process.communicate()
-            num_kills += 1
-            continue
-        told, _ = process.communicate()
-        assert process.returncode == 0, told.decode()
-        if num_kills >= 2:
-            return
-        num_kills = 0
-        for path in folders[0].iterdir():
-            path.unlink()
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.corpus.jobs import preprocess_chat
 from tests.indexed.pairs import pair_bytes
-from tests.inputs.corpora import write_arrow, write_parquet
+from tests.inputs.corpora import write_parquet
 from tests.preprocess.corpus import (
     EOD,
     byte_level_json,
@@ -122,14 +121,6 @@ def test_other_schemas_come_to_the_same(tmp_path, tokenizer, record):
     assert pair_bytes(tmp_path / "out") == expected
 
 
-def test_bytes_do_not_depend_on_workers(tmp_path, tokenizer):
-    lines = [messages(f"Question {number}?", "word " * (number % 50)) for number in range(300)]
-    run(tmp_path, tokenizer, lines, num_workers=1)
-    expected = pair_bytes(tmp_path / "out"), (tmp_path / "out.roles.npy").read_bytes()
-    run(tmp_path, tokenizer, lines, num_workers=4, shard_bytes=9000)
-    assert (pair_bytes(tmp_path / "out"), (tmp_path / "out.roles.npy").read_bytes()) == expected
-
-
 BAD = [
     (b"{not json", "not JSON: "),
     ({"messages": []}, "the conversation under 'messages' is empty"),
@@ -177,31 +168,6 @@ def test_settings_that_cannot_be_are_refused(tmp_path, tokenizer):
     with pytest.raises(TokenizerError, match="has no token for `eod`"):
         run(tmp_path, no_end, TALKS)
     assert leftovers(tmp_path, tmp_path / "chat.jsonl") == []
-
-
-def test_a_vocabulary_at_the_edge_takes_four_bytes(tmp_path):
-    vocabulary = {"[UNK]": 0, "</s>": 1, **{f"w{number}": number for number in range(2, 65_500)}}
-    data = json.loads(word_level_json())
-    data["model"]["vocab"] = vocabulary
-    summary = run(tmp_path, make_tokenizer(json.dumps(data)), [{"text": "w65499 w2"}], schema="text")
-    assert summary.dtype == "int32"
-    assert IndexedDataset(summary.prefix)[0].tolist() == [65_499, 2, 1]
-
-
-@pytest.mark.parametrize("name", ["chat.parquet", "chat.arrow", "chat.jsonl.gz"])
-def test_other_formats_come_to_the_same_as_json(tmp_path, tokenizer, name):
-    lines = [messages(f"Hi {number}", "Ho" * number, "And?", "So.") for number in range(300)]
-    write_lines(tmp_path / "chat.jsonl", lines)
-    preprocess_chat(tmp_path / "chat.jsonl", tmp_path / "lines", tokenizer, chat_template="chatml")
-    if name == "chat.arrow":
-        write_arrow(tmp_path / name, lines, batch_rows=70)
-    elif name == "chat.parquet":
-        write_parquet(tmp_path / name, lines, row_group_size=70)
-    else:
-        (tmp_path / name).write_bytes(gzip.compress((tmp_path / "chat.jsonl").read_bytes()))
-    preprocess_chat(tmp_path / name, tmp_path / "other", tokenizer, chat_template="chatml", overwrite=True)
-    for suffix in (".bin", ".idx", ".roles.npy"):
-        assert (tmp_path / f"other{suffix}").read_bytes() == (tmp_path / f"lines{suffix}").read_bytes()
 
 
 def test_nulls_of_parquet_are_bad_rows(tmp_path, tokenizer):

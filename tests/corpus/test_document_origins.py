@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.corpus.jobs import preprocess, preprocess_chat, preprocess_multimodal, standard_input
 from tests.corpus.records import BYTES, check, located, origins_of, texts_of
 from tests.indexed.columns import read_hashes
 from tests.inputs.corpora import COMPRESSIONS, json_lines, write_arrow, write_parquet
 from tests.preprocess.corpus import EOD, byte_level_json, make_tokenizer, write_lines
-from tests.support import few_examples
 
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.images import item_to_image
@@ -77,14 +73,6 @@ def test_every_document_is_found_in_its_file(tmp_path: Path, name: str):
         230 * step,
     )
     assert Path(f"{tmp_path}/out_text_document.origins.npy").stat().st_size < 300 + 24 * (step - 1) * 230
-
-
-def test_rows_that_are_null_or_too_long_are_left_out(tmp_path: Path):
-    rows = [{"text": text} for text in ("a", None, "b" * 100, "c", "d", None, "e" * 100, "f")]
-    path = write_parquet(tmp_path / "in.parquet", rows, row_group_size=3)
-    options = {"max_record_bytes": 50, "skip_bad_records": True, "shard_bytes": 1}
-    preprocess(path, tmp_path / "out", BYTES, **options)
-    assert check(f"{tmp_path}/out_text_document") == [(str(path), row) for row in (1, 4, 5, 8)]
 
 
 class Refusing(ByteTokenizer):
@@ -167,51 +155,6 @@ def test_standard_input(tmp_path: Path):
     with standard_input(b'{"text": "a"}\n\n{"text": "b"}\n'):
         preprocess("-", tmp_path / "out", BYTES, input_format="jsonl")
     assert located(f"{tmp_path}/out_text_document") == [("-", 1), ("-", 3)]
-
-
-@given(
-    files=st.lists(
-        st.lists(st.sampled_from([b"", b" ", b"bad", b'{"text": ["x", "y"]}', b'{"text": ""}', None]), max_size=30),
-        min_size=1,
-        max_size=4,
-    ),
-    shard_bytes=st.integers(40, 600),
-    block_bytes=st.integers(1, 200),
-    num_workers=st.integers(1, 3),
-)
-@few_examples
-def test_any_mixture_of_lines(
-    tmp_path_factory: pytest.TempPathFactory,
-    files: list[list[bytes | None]],
-    shard_bytes: int,
-    block_bytes: int,
-    num_workers: int,
-):
-    folder = tmp_path_factory.mktemp("mixture")
-    expected: list[tuple[str, int]] = []
-    paths = [folder / f"{number}.jsonl" for number in range(len(files))]
-    for path, lines in zip(paths, files, strict=True):
-        write_lines(
-            path, [{"text": f"{path.stem} {number}"} if line is None else line for number, line in enumerate(lines)]
-        )
-        good = [number for number, line in enumerate(lines, 1) if line is None or line.startswith(b"{")]
-        expected += [(str(path), number) for number in good]
-    if not expected:
-        return
-    preprocess(
-        paths,
-        folder / "out",
-        BYTES,
-        skip_bad_records=True,
-        shard_bytes=shard_bytes,
-        block_bytes=block_bytes,
-        num_workers=num_workers,
-        num_processes=1,
-    )
-    prefix = folder / "out_text_document"
-    assert located(prefix) == expected
-    joined = [json.loads(Path(path).read_bytes().split(b"\n")[record - 1])["text"] for path, record in expected]
-    assert texts_of(prefix) == ["".join(text) for text in joined]
 
 
 def test_records_of_conversations(tmp_path: Path):

@@ -45,9 +45,11 @@ def write_corpus(folder: Path, name: str) -> Path:
     return path
 
 
-CASES = [(name, "text") for name in ("a.jsonl.zst", "a.txt", "a.txt.gz", "a.arrow", "a.arrows", "saved")]
+CASES = [(name, "text") for name in ("a.jsonl.zst", "a.txt", "a.txt.gz", "a.arrow", "a.arrows")]
 CASES += [("a.jsonl", "meta.text"), ("a.parquet", "meta.text")]
-CASES += [pytest.param(name, "text", marks=pytest.mark.slow) for name in ("a.jsonl.gz", "a.jsonl.bz2", "a.jsonl.xz")]
+CASES += [
+    pytest.param(name, "text", marks=pytest.mark.slow) for name in ("a.jsonl.gz", "a.jsonl.bz2", "a.jsonl.xz", "saved")
+]
 
 
 @pytest.mark.parametrize(("name", "key"), CASES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import resource
@@ -23,9 +22,7 @@ from tests.support import wait_until
 
 from tokenloom import merge_datasets
 from tokenloom.errors import ConfigError, InputError, OutputExistsError, StorageError
-from tokenloom.preprocess.folder import JobFolder
-from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
-from tokenloom.preprocess.text import plan_corpus
+from tokenloom.preprocess.settings import BadRecordBudget
 
 ANY_NUMBER = BadRecordBudget(most=None)
 
@@ -64,17 +61,6 @@ def test_file_names_that_are_not_utf8_can_be_told(tmp_path: Path, words):
     assert preprocess(path, tmp_path / "out", words, skip_bad_records=True).was_complete
 
 
-def test_pairs_of_files_have_their_names_without_format_and_compression(tmp_path: Path, words):
-    names = ["c4.00000-of-00002.jsonl.gz", "c4.00001-of-00002.jsonl.gz"]
-    for name in names:
-        (tmp_path / name).write_bytes(gzip.compress(b'{"text": "alpha"}\n'))
-    summary = preprocess([tmp_path / name for name in names], tmp_path / "pairs", words, one_pair_per_file=True)
-    assert [Path(dataset.prefix).name for dataset in summary.datasets] == [
-        "c4.00000-of-00002_text_document",
-        "c4.00001-of-00002_text_document",
-    ]
-
-
 def test_files_without_documents_stop_no_others(tmp_path: Path, words):
     contents: list[list[object]] = [[{"text": "alpha"}], [], [b"", b"bad"], [{"text": "alpha"}, {"text": "beta"}]]
     paths = [write_lines(tmp_path / f"{number}.jsonl", lines) for number, lines in enumerate(contents)]
@@ -98,17 +84,6 @@ def test_what_a_killed_process_did_not_remove_goes_with_the_next_run(tmp_path: P
     assert leftovers(tmp_path, *paths) == [f"out_text_document.{suffix}" for suffix in PAIR_SUFFIXES]
 
 
-def test_what_a_loss_of_power_brings_back_of_a_removed_folder_goes_with_the_next_run(tmp_path: Path, words):
-    paths = corpus_of(tmp_path, ["alpha beta"] * 40)
-    interrupt_after(9, paths, tmp_path / "out", words, shard_bytes=200)
-    shutil.copytree(tmp_path / "out.job", tmp_path / "kept")
-    preprocess(paths, tmp_path / "out", words, shard_bytes=200)
-    (tmp_path / "kept" / "job.json").unlink()  # the first that goes, and all that was durable of it
-    shutil.move(tmp_path / "kept", tmp_path / "out.job")
-    assert preprocess(paths, tmp_path / "out", words, shard_bytes=200).was_complete
-    assert not (tmp_path / "out.job").exists()
-
-
 def test_a_folder_of_another_job_stays(tmp_path: Path, words):
     paths = corpus_of(tmp_path, ["alpha beta"] * 40)
     preprocess(paths[:1], tmp_path / "out", words, shard_bytes=200)
@@ -119,23 +94,6 @@ def test_a_folder_of_another_job_stays(tmp_path: Path, words):
     assert preprocess(paths[:1], tmp_path / "out", words, shard_bytes=200).was_complete
     summary = preprocess(paths, tmp_path / "out", words, shard_bytes=200, overwrite=True)
     assert summary.num_shards_reused == num_done > 0
-
-
-@pytest.mark.parametrize("change", ["settings", "inputs"])
-def test_two_jobs_at_a_time_cannot_have_one_prefix(tmp_path: Path, words, change: str):
-    paths = corpus_of(tmp_path, ["alpha"] * 20)
-    options = {"append_eod": True} if change == "settings" else {}
-    mine = plan_corpus(paths, tmp_path / "out", words, CorpusSettings())
-    other = plan_corpus(paths[: len(paths) - (change == "inputs")], tmp_path / "out", words, CorpusSettings(**options))
-    first, second = (JobFolder(str(tmp_path / "out.job"), plan) for plan in (mine, other))
-    why = "append_eod was False, and is True" if change == "settings" else "its inputs are others"
-    with (
-        first.joined(),
-        pytest.raises(ConfigError, match=f"another process works on another job in .*{why}"),
-        second.joined(),
-    ):
-        pass
-    assert not (tmp_path / "out.job").exists()
 
 
 def test_standard_input_is_never_taken_for_what_it_was_before(tmp_path: Path, words):
@@ -222,27 +180,6 @@ def test_a_work_folder_on_another_filesystem(tmp_path: Path, words):
         assert not list(elsewhere.iterdir())
     finally:
         shutil.rmtree(elsewhere)
-
-
-def test_a_prefix_in_the_current_folder(tmp_path: Path, words, monkeypatch: pytest.MonkeyPatch):
-    paths = corpus_of(tmp_path, ["alpha"] * 9)
-    monkeypatch.chdir(tmp_path)
-    preprocess(paths, "out", words, shard_bytes=60)
-    assert documents_of("out_text_document") == [[[2]]] * 9
-    assert preprocess(paths, "out", words).was_complete
-
-
-def test_after_a_repair_only_the_rest_is_done(tmp_path: Path, words):
-    good = [b'{"text": "alpha"}\n' * 20] * 3
-    paths = [tmp_path / f"{number}.jsonl.gz" for number in range(3)]
-    for path, data in zip(paths, good, strict=True):
-        path.write_bytes(gzip.compress(data))
-    paths[2].write_bytes(gzip.compress(good[2])[:-9])
-    with pytest.raises(InputError, match=r"2\.jsonl\.gz"):
-        preprocess(paths, tmp_path / "out", words, shard_bytes=1, num_processes=1)
-    paths[2].write_bytes(gzip.compress(good[2]))
-    summary = preprocess(paths, tmp_path / "out", words, shard_bytes=1)
-    assert (summary.num_shards_reused, summary.num_shards, summary.num_documents) == (2, 3, 60)
 
 
 def test_a_file_that_grows_while_it_is_read_is_refused(tmp_path: Path, words):

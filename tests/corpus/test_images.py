@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.corpus.jobs import kill_until_it_ends, preprocess_multimodal
-from tests.preprocess.corpus import byte_level_json, leftovers, make_tokenizer, write_lines
+from tests.corpus.jobs import preprocess_multimodal
+from tests.preprocess.corpus import write_lines
 
-from tokenloom.errors import ConfigError, OutputExistsError
+from tokenloom.errors import ConfigError
 from tokenloom.indexed.manifests import read_manifest
 from tokenloom.indexed.verify import verify_dataset
 from tokenloom.preprocess.sharded import JobProgress
@@ -75,10 +74,6 @@ def test_bytes_depend_on_neither_shards_nor_processes(folder, name, shard_bytes)
     assert not (folder / "cut.job").exists()
 
 
-def _rejected(summary: CorpusSummary) -> list[str]:
-    return Path(summary.rejected_paths[0]).read_text().splitlines()
-
-
 @pytest.mark.parametrize("name", ["pairs", "pairs.jsonl"])
 def test_an_interrupted_job_goes_on(folder, name, caplog):
     run(folder, name, "whole")
@@ -91,37 +86,3 @@ def test_an_interrupted_job_goes_on(folder, name, caplog):
     assert outputs(folder / "out") == outputs(folder / "whole")
     assert "is done again" not in caplog.text
     assert not (folder / "out.job").exists()
-
-
-def test_what_is_finished_is_left_alone_unless_a_folder_changed_or_all_is_to_be_read_again(folder):
-    first = run(folder, "pairs.jsonl", "out", shard_bytes=1000)
-    files = {path: path.stat().st_mtime_ns for path in folder.glob("out.*")}
-    again = run(folder, "pairs.jsonl", "out")
-    assert (first.was_complete, again.was_complete) == (False, True)
-    assert (again.num_documents, again.num_rejected) == (NUM_PAIRS, 2)
-    assert again.num_tokens == first.num_tokens
-    assert {path: path.stat().st_mtime_ns for path in folder.glob("out.*")} == files
-    run(folder, "pairs", "other")
-    (folder / "pairs" / "002.jpg").write_bytes(b"another image")
-    assert run(folder, "pairs.jsonl", "out").was_complete
-    assert not run(folder, "pairs.jsonl", "out", restart=True).was_complete
-    with pytest.raises(OutputExistsError):
-        run(folder, "pairs", "other")
-    assert not run(folder, "pairs", "other", overwrite=True).was_complete
-
-
-@pytest.mark.slow
-def test_killed_again_and_again_it_ends_with_the_same_bytes(folder, rng):
-    (folder / "tokenizer.json").write_text(byte_level_json())
-    lines = [{"text": f"text {number}", "image": f"pairs/{number % NUM_PAIRS:03d}.jpg"} for number in range(4000)]
-    lines = [line | {"note": "x" * 300} for line in lines]  # for many shards
-    write_lines(folder / "pairs.jsonl", [*lines, b"{bad"])
-    run(folder, "pairs.jsonl", "whole", tokenizer=make_tokenizer(byte_level_json()))
-    (folder / "out").mkdir()
-    command = [sys.executable, "-m", "tokenloom", "preprocess-multimodal", str(folder / "pairs.jsonl")]
-    command += ["--output-prefix", str(folder / "out" / "out"), "--tokenizer", str(folder / "tokenizer.json")]
-    command += ["--skip-bad-lines", "--append-eod", "--shard-bytes", "64KB", "--workers", "1", "--processes", "2"]
-    kill_until_it_ends(command, [folder / "out"], rng, most=5)
-    assert outputs(folder / "out" / "out") == outputs(folder / "whole")
-    names = ["out.bin", "out.columns.json", "out.idx", "out.manifest.json", "out.origins.npy", "out.rejected.jsonl"]
-    assert leftovers(folder / "out") == names

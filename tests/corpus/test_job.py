@@ -8,55 +8,20 @@ import resource
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.corpus.jobs import corpus_of, interrupt_after, preprocess
 from tests.indexed.pairs import pair_bytes
 from tests.preprocess.corpus import (
     build_by_hand,
     documents_of,
-    leftovers,
     write_lines,
 )
-from tests.support import few_examples
 
 from tokenloom.errors import ConfigError, InputError, StorageError
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.preprocess.folder import JobFolder
-from tokenloom.preprocess.settings import BadRecordBudget, CorpusSettings
+from tokenloom.preprocess.settings import BadRecordBudget
 from tokenloom.preprocess.sharded import JobProgress
-from tokenloom.preprocess.text import plan_corpus
 
 DOCUMENTS = [f"document {number} " * (number % 5) for number in range(60)]
-
-
-@few_examples
-@given(
-    documents=st.lists(st.one_of(st.text(max_size=60), st.sampled_from(["", "same"])), min_size=1, max_size=40),
-    num_files=st.integers(1, 4),
-    shard_bytes=st.integers(20, 600),
-    workers=st.integers(1, 3),
-    block_bytes=st.integers(1, 300),
-)
-def test_bytes_depend_on_neither_shards_nor_threads_nor_files(
-    tmp_path_factory: pytest.TempPathFactory, tokenizer, documents, num_files, shard_bytes, workers, block_bytes
-):
-    folder = tmp_path_factory.mktemp("property")
-    paths = corpus_of(folder, documents, num_files=num_files)
-    summary = preprocess(
-        paths,
-        folder / "out",
-        tokenizer,
-        append_eod=True,
-        shard_bytes=shard_bytes,
-        num_workers=workers,
-        block_bytes=block_bytes,
-    )
-    assert pair_bytes(folder / "out_text_document") == build_by_hand(
-        folder / "hand", tokenizer, documents, eod=tokenizer.eod
-    )
-    assert summary.num_documents == len(documents)
-    assert not (folder / "out.job").exists()
 
 
 def test_processes_make_the_same_bytes(tmp_path: Path, tokenizer):
@@ -67,21 +32,6 @@ def test_processes_make_the_same_bytes(tmp_path: Path, tokenizer):
     assert pair_bytes(tmp_path / "out_text_document") == expected
 
 
-def test_what_is_done_is_not_done_again(tmp_path: Path, words):
-    [path] = corpus_of(tmp_path, ["alpha"] * 30, num_files=1)
-    lines = path.read_bytes()
-    path.write_bytes(lines + b"bad\n" + lines)
-    with pytest.raises(InputError, match=r"line 31: not JSON"):
-        preprocess(path, tmp_path / "out", words, shard_bytes=100, num_processes=1)
-    assert leftovers(tmp_path, path) == ["out.job"]
-    parts = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "out.job").glob("*.bin")}
-    assert len(parts) >= 5
-    summary = preprocess(path, tmp_path / "other", words, shard_bytes=100, skip_bad_records=True)
-    again = preprocess(path, tmp_path / "out", words, shard_bytes=100, restart=True, skip_bad_records=True)
-    assert (summary.num_shards_reused, again.num_shards_reused) == (0, 0)
-    assert pair_bytes(tmp_path / "out_text_document") == pair_bytes(tmp_path / "other_text_document")
-
-
 def test_an_interrupted_job_goes_on(tmp_path: Path, words):
     paths = corpus_of(tmp_path, ["alpha beta"] * 40)
     interrupt_after(9, paths, tmp_path / "out", words, shard_bytes=200)
@@ -90,15 +40,6 @@ def test_an_interrupted_job_goes_on(tmp_path: Path, words):
     summary = preprocess(paths, tmp_path / "out", words, shard_bytes=200, num_workers=2)
     assert (summary.num_shards_reused, summary.num_documents) == (num_done, 40)
     assert documents_of(tmp_path / "out_text_document") == [[[2, 3]]] * 40
-
-
-def test_other_settings_are_refused_while_a_job_is_unfinished(tmp_path: Path, words):
-    path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}] * 20 + [b"bad"])
-    with pytest.raises(InputError):
-        preprocess(path, tmp_path / "out", words, shard_bytes=50, num_processes=1)
-    with pytest.raises(ConfigError, match=r"other settings: append_eod was False, and is True; eod was None, and is 1"):
-        preprocess(path, tmp_path / "out", words, shard_bytes=50, append_eod=True, bad_records=BadRecordBudget())
-    assert (tmp_path / "out.job").exists()
 
 
 def test_only_the_shards_of_inputs_that_changed_are_done_again(tmp_path: Path, words):
@@ -208,22 +149,6 @@ def test_a_pair_per_file(tmp_path: Path, tokenizer):
     twin = write_lines(other / "part-0.jsonl", [{"text": "x"}])
     with pytest.raises(ConfigError, match="would both be written as `part-0`"):
         preprocess([*paths, twin], tmp_path / "pairs2", tokenizer, one_pair_per_file=True)
-
-
-def test_one_process_at_a_time_works_on_a_shard(tmp_path: Path, words):
-    path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}] * 20)
-    plan = plan_corpus([path], tmp_path / "out", words, CorpusSettings(shard_bytes=100))
-    folder, same = (JobFolder(str(tmp_path / "out.job"), plan) for _ in range(2))
-    shard = plan.shards[0]
-    with folder.joined(), same.joined(), folder.claimed(shard, wait=False) as first:
-        assert first
-        with same.claimed(shard, wait=False) as second:
-            assert not second
-        with same.claimed(plan.shards[1], wait=False) as other:
-            assert other
-        with pytest.raises(ConfigError, match="another process is working on this job"):
-            same.restart()
-    assert not (tmp_path / "out.job").exists()
 
 
 def test_a_disk_that_is_full_in_the_end_leaves_no_dataset(tmp_path: Path, tokenizer):

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.corpus.jobs import preprocess
+from tests.corpus.jobs import corpus_of, preprocess
 from tests.indexed.pairs import pair_bytes
 from tests.preprocess.corpus import (
     EOD,
@@ -28,11 +28,8 @@ from tests.preprocess.corpus import (
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tokenloom.errors import ConfigError, InputError, MissingTokenError, OutputExistsError, StorageError
-from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifests import read_manifest
 from tokenloom.indexed.verify import verify_dataset
-from tokenloom.preprocess.settings import CorpusSettings
-from tokenloom.preprocess.text import plan_corpus
 from tokenloom.tokenizers.load import recorded_tokenizer
 from tokenloom.tokenizers.plain import ByteTokenizer, NullTokenizer
 from tokenloom.tokenizers.text_tokenizer import Encoded
@@ -82,25 +79,20 @@ DOCUMENT = st.one_of(
 
 @given(
     documents=st.lists(DOCUMENT, min_size=1, max_size=30),
+    num_files=st.integers(1, 4),
+    shard_bytes=st.sampled_from([20, 300, 1 << 20]),
     workers=st.integers(1, 4),
     block_bytes=st.integers(1, 400),
     append_eod=st.booleans(),
     engine=st.sampled_from(["auto", "gigatoken", "tokenizers"]),
 )
-def test_bytes_are_those_of_the_builder_whatever_the_workers_and_blocks(
-    tmp_path_factory: pytest.TempPathFactory, tokenizer, documents, workers, block_bytes, append_eod, engine
+def test_bytes_are_those_of_the_builder_whatever_the_files_shards_workers_and_blocks(
+    tmp_path_factory: pytest.TempPathFactory, tokenizer, documents, num_files, append_eod, workers, **options
 ):
     folder = tmp_path_factory.mktemp("property")
-    path = write_lines(folder / "in.jsonl", [{"text": document} for document in documents])
-    summary = preprocess(
-        path,
-        folder / "out",
-        tokenizer,
-        append_eod=append_eod,
-        num_workers=workers,
-        engine=engine,
-        block_bytes=block_bytes,
-    )
+    paths = corpus_of(folder, documents, num_files=num_files)
+    options |= {"append_eod": append_eod, "num_workers": workers}
+    summary = preprocess(paths, folder / "out", tokenizer, **options)
     expected = build_by_hand(folder / "hand", tokenizer, documents, eod=tokenizer.eod if append_eod else None)
     assert pair_bytes(folder / "out_text_document") == expected
     assert summary.num_documents == len(documents)
@@ -127,19 +119,6 @@ def test_bytes_are_those_of_the_reference_builder(tmp_path: Path, tokenizer, rng
     assert pair_bytes(tmp_path / "out_text_document") == pair_bytes(tmp_path / "peer")
 
 
-@pytest.mark.slow
-def test_line_of_50_megabytes(tmp_path: Path, tokenizer):
-    unit = "alpha beta gamma(delta)\n"
-    count = 50_000_000 // len(unit)
-    path = write_lines(tmp_path / "in.jsonl", [{"text": "before"}, {"text": unit * count}, {"text": "after"}])
-    assert path.stat().st_size > 50_000_000
-    preprocess(path, tmp_path / "out", tokenizer, engine="gigatoken", max_record_bytes=1 << 26)
-    dataset = IndexedDataset(str(tmp_path / "out_text_document"))
-    assert [len(dataset[index]) for index in (0, 2)] == [len(tokenizer.tokenize(text)) for text in ("before", "after")]
-    ids = np.array(tokenizer.tokenize(unit), dtype=np.uint16)
-    assert np.array_equal(dataset[1].reshape(count, len(ids)), np.broadcast_to(ids, (count, len(ids))))
-
-
 # Bad input.
 
 GOOD = {"text": "alpha"}
@@ -150,6 +129,7 @@ BAD_LINES = [
     (b'{"text": 3}', "expected a string or an array of strings under 'text', found a number"),
     (b'{"text": null}', "expected a string or an array of strings under 'text', found null"),
     (b'{"text": "caf\xe9"}', "not UTF-8: byte 0xe9 at column 14"),
+    (rb'{"text": ["fine", "\udfff"]}', "'text' is no Unicode text: lone surrogate U+DFFF at character 1"),
 ]
 
 
@@ -357,33 +337,6 @@ class OwnTokenizer(ByteTokenizer):
         return super().encode_texts(texts)
 
 
-class OwnOfMain(OwnTokenizer):
-    """One that another process could not import."""
-
-
-class OtherName(ByteTokenizer):
-    """One that tokenizes as ours does."""
-
-
-OwnOfMain.__module__ = "__main__"
-
-
-@pytest.mark.parametrize(
-    ("tokenizer", "options", "expected"),
-    [
-        (ByteTokenizer(), {}, 8),
-        (ByteTokenizer(), {"split_sentences": True}, 1),
-        (OwnTokenizer(), {}, 1),
-        (OwnOfMain(), {}, 8),
-        (OtherName(), {}, 8),
-    ],
-)
-def test_what_may_be_python_gets_a_process_for_each_thread(tmp_path: Path, tokenizer, options, expected):
-    path = write_lines(tmp_path / "in.jsonl", [{"text": "alpha"}])
-    plan = plan_corpus([str(path)], str(tmp_path / "out"), tokenizer, CorpusSettings(**options))
-    assert plan.recipe.threads_per_process == expected
-
-
 def test_a_tokenizer_of_a_users_own_works_in_several_processes(tmp_path: Path):
     lines = [{"text": f"text number {number}"} for number in range(200)]
     path = write_lines(tmp_path / "in.jsonl", lines)
@@ -393,43 +346,13 @@ def test_a_tokenizer_of_a_users_own_works_in_several_processes(tmp_path: Path):
     assert own == ours
 
 
-def records_of_sizes(folder: Path) -> Path:
-    return write_lines(folder / "in.jsonl", [{"text": "a" * size} for size in (10, 1 << 20, (16 << 20) + 1)])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["gigatoken", "tokenizers"])
-def test_the_longest_record_is_the_same_whatever_the_engine(tmp_path: Path, tokenizer, engine):
-    path = records_of_sizes(tmp_path)
-    with pytest.raises(InputError, match=r"longer than 16777216 bytes, which `max_record_bytes` allows"):
-        preprocess(path, tmp_path / "out", tokenizer, engine=engine)
-
-
 def test_the_longest_record_does_not_depend_on_the_memory(tmp_path: Path):
-    path = records_of_sizes(tmp_path)
+    path = write_lines(tmp_path / "in.jsonl", [{"text": "a" * size} for size in (10, 1 << 20, (16 << 20) + 1)])
     for memory_bytes in (64 << 20, 8 << 30):
         with pytest.raises(InputError, match=r"longer than 16777216 bytes, which `max_record_bytes` allows"):
             preprocess(path, tmp_path / "out", ByteTokenizer(), memory_bytes=memory_bytes, restart=True)
     summary = preprocess(path, tmp_path / "out", ByteTokenizer(), max_record_bytes=20 << 20, restart=True)
     assert (summary.num_documents, summary.num_rejected) == (3, 0)
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        (rb'{"text": "b \ud800"}', "'text' is no Unicode text: lone surrogate U+D800 at character 3"),
-        (rb'{"text": ["fine", "\udfff\ud800"]}', "'text' is no Unicode text: lone surrogate U+DFFF at character 1"),
-        (b'{"text": "\xed\xa0\x80"}', "not UTF-8: byte 0xed at column 11"),
-    ],
-)
-def test_text_that_is_none_is_a_bad_record(tmp_path: Path, line: bytes, reason: str):
-    path = write_lines(tmp_path / "in.jsonl", [{"text": "a"}, line, {"text": "c"}])
-    with pytest.raises(InputError) as caught:
-        preprocess(path, tmp_path / "out", ByteTokenizer())
-    assert f"`{path}` line 2: {reason}" in str(caught.value)
-    summary = preprocess(path, tmp_path / "out", ByteTokenizer(), skip_bad_records=True, restart=True)
-    assert (summary.num_documents, summary.num_rejected) == (2, 1)
-    assert documents_of(tmp_path / "out_text_document") == [[[97]], [[99]]]
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", ".", "models/../tokenizer.json"])

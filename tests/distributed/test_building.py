@@ -63,10 +63,6 @@ def test_the_default_device_does_not_matter(run):
     assert run("default_device_is_elsewhere").results == ["built by 0"] * 4
 
 
-def test_process_groups_may_end_and_begin_again(run):
-    assert run("end_and_begin_again", backend="stub").results == [["built by 0", "built by 0"]] * 4
-
-
 def test_ranks_that_were_in_different_numbers_of_groups_meet(run_fresh):
     assert run_fresh("be_in_different_numbers_of_groups", silence=20).results == ["built by 0"] * 4
 
@@ -137,11 +133,6 @@ def test_several_failures_are_counted_and_the_first_is_told(run):
     assert all("(and ranks 2-3 as well): IndexCacheError: broken data" in message for _, message in outcomes.errors)
 
 
-def test_a_long_cause_is_cut(run):
-    outcomes = run("fail", who=(0,), text="\udc80\N{PILE OF POO}" * 5000)
-    assert all(400 < len(message) < 2500 for _, message in outcomes.errors)
-
-
 def test_a_failing_choice_fails_on_all_ranks(run):
     outcomes = run("fail_to_choose")
     assert all(
@@ -202,12 +193,6 @@ def test_a_rank_killed_while_loading_fails_all_others(run_fresh, victim):
 @pytest.mark.parametrize("victim", [2, pytest.param(3, marks=slow)])
 def test_those_who_wait_notice_a_death_while_another_still_builds(run_fresh, victim):
     check_survivors(run_fresh("die_during_a_long_build", victim=victim), victim, "during ")
-
-
-@slow
-def test_after_a_death_ranks_may_end_while_another_still_builds(run_fresh):
-    outcomes = run_fresh("end_during_a_long_build")
-    check_survivors(outcomes, 2, "during ")
 
 
 def test_a_rank_killed_before_it_came_fails_all_others_as_one_that_never_comes(run_fresh):

@@ -103,12 +103,6 @@ def test_a_frozen_rank_is_named_by_all_others_and_learns_of_it_when_it_wakes(run
 
 
 @slow
-def test_a_rank_that_collects_does_not_answer_before_it_hears_that_it_was_given_up(run_fresh):
-    outcomes = run_fresh("freeze_and_hurry", frozen=(3,), victim=3, silence=SILENCE_SECONDS)
-    check_frozen(outcomes, (3,), SILENT)
-
-
-@slow
 @pytest.mark.parametrize("victim", [0, 3])
 def test_a_rank_that_was_frozen_before_it_came_is_named(run_fresh, victim):
     outcomes = run_fresh(

@@ -6,7 +6,6 @@ import atexit
 import ctypes
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -161,22 +160,6 @@ def die_during_a_long_build(me: Rank, victim: int) -> Any:
         me.note(f"raised-{me.rank}")
 
 
-def end_during_a_long_build(me: Rank) -> Any:
-    """Rank 2 dies; the others not only notice but leave the group while rank 0 still builds."""
-
-    def work() -> Any:
-        if me.rank == 0:
-            me.signal(2, signal.SIGKILL)
-            me.wait_for("ended-1", "ended-3")
-        return me.work()
-
-    try:
-        return me.build(work)
-    finally:
-        dist.destroy_process_group()  # waits for what is under way
-        me.note(f"ended-{me.rank}")
-
-
 def die_long_before(me: Rank) -> Any:
     if me.rank == 1:
         me.note("dying")
@@ -211,24 +194,6 @@ def freeze(me: Rank, who: tuple[int, ...], when: str) -> Any:
             me.freeze()
         me.wait_for(*(f"frozen-{rank}" for rank in who))
     return me.build(work)
-
-
-def freeze_and_hurry(me: Rank, victim: int) -> Any:
-    """The rank that wakes reports before its other threads run, although all others have given it up."""
-
-    def work() -> Any:
-        if me.rank != victim:
-            return me.work()
-        me.wait_for(*(f"loaded-{rank}" for rank in range(1, me.world_size) if rank != victim))
-        time.sleep(0.3)  # until their reports are here
-        sys.setswitchinterval(60)
-        me.freeze()
-        return "loaded"
-
-    try:
-        return me.build(work)
-    finally:
-        sys.setswitchinterval(0.005)
 
 
 def freeze_while_comparing(me: Rank, victim: int) -> None:
@@ -471,14 +436,6 @@ def end_early(me: Rank, victim: int) -> Any:
         atexit._run_exitfuncs()
         os._exit(0)
     return me.build()
-
-
-def end_and_begin_again(me: Rank) -> list[Any]:
-    """A second default group in the same process, and a second group of our own beside it."""
-    first = build(me)
-    dist.destroy_process_group()
-    join(Group(world_size=me.world_size, shared=me.shared, backend="stub"), me.rank, "again")
-    return [first, build(me)]
 
 
 # --- datasets ---------------------------------------------------------------------------------------------------------

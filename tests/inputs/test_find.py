@@ -7,7 +7,7 @@ import pytest
 from tests.inputs.folders import LINE, found_in, write
 
 from tokenloom.errors import ConfigError, InputError, MissingObjectError, StorageError
-from tokenloom.inputs.find import find_inputs, matches
+from tokenloom.inputs.find import find_inputs
 
 
 def test_files_come_as_they_are_named(tmp_path: Path):
@@ -95,17 +95,6 @@ def test_links_of_a_folder_to_what_is_read_anyhow_are_skipped(tmp_path: Path, ca
     assert caplog.messages == [f"skipped 5 links to files that are read anyhow, such as `{tmp_path}/c/a.jsonl`"]
 
 
-@pytest.mark.parametrize("names", [["c/?.jsonl"], ["c/a.jsonl", "c"], ["c", "d"]])
-def test_a_link_that_a_glob_or_a_folder_meets_is_read_once(tmp_path: Path, monkeypatch, caplog, names: list[str]):
-    write(tmp_path, "c/b.jsonl")
-    (tmp_path / "c" / "a.jsonl").symlink_to("b.jsonl")
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "z.jsonl").symlink_to("../c/b.jsonl")
-    monkeypatch.chdir(tmp_path)
-    assert [file.path for file in find_inputs(names).files] == ["c/b.jsonl"]
-    assert f"skipped {2 if names == ['c', 'd'] else 1} links to files that are read anyhow" in caplog.text
-
-
 def test_a_folder_of_text_files_has_any_name_that_tells_no_other_format(tmp_path: Path):
     write(tmp_path, "a.txt", "b.md", "LICENSE", "x/c.py", "d.rst.gz", "e.jsonl", "f.parquet", ".g", data=b"text")
     assert found_in(tmp_path, find_inputs([str(tmp_path)], input_format="text-files"))[0] == (
@@ -172,12 +161,3 @@ def test_objects_are_found_like_files(bucket, tmp_path: Path):
         find_inputs([bucket.url("nowhere/")])
     with pytest.raises(InputError, match="no file matches `s3://"):
         find_inputs([bucket.url("c/*.parquet")])
-
-
-# Datasets that `datasets` saved.
-
-
-def test_globs_of_many_stars_take_no_longer_than_others():
-    pattern = "s3://bucket/" + "**/" * 40 + "x"
-    assert not matches("s3://bucket/" + "a/" * 40 + "b", pattern)
-    assert matches("s3://bucket/" + "a/" * 40 + "x", pattern)

@@ -86,9 +86,6 @@ def test_a_file_that_is_another_one_now_is_refused(tmp_path: Path, name: str, ch
         open_slice(slice_, block_bytes=500)
 
 
-# Text without keys.
-
-
 # Standard input and pipes.
 
 PROGRAM = """

@@ -11,12 +11,9 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.inputs.corpora import bad, open_whole, parse_file
 
 from tokenloom.errors import InputError
-from tokenloom.inputs.codecs import decompressed
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
 
 LINES = b"one\ntwo\n\nfour\n"
@@ -95,36 +92,3 @@ def test_window_that_takes_too_much_memory_is_refused(tmp_path: Path):
     with pytest.raises(InputError, match=r"the zstd data cannot be decompressed: .*too much memory") as caught:
         blocks_of(tmp_path / "a.zst")
     assert caught.value.hint.endswith("allow more than 128 MiB with `max_window_bytes`")
-
-
-@given(
-    texts=st.lists(st.binary(max_size=400_000), max_size=4),
-    checksum=st.booleans(),
-    sized=st.booleans(),
-    count=st.integers(1, 300_000),
-    cut=st.integers(1, 20),
-)
-def test_zstd_frames_of_any_kind_are_read_whole_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[bytes], checksum: bool, sized: bool, count: int, cut: int
-):
-    compressor = zstandard.ZstdCompressor(write_checksum=checksum, write_content_size=sized)
-    data = b"".join(map(compressor.compress, texts))
-    path = tmp_path_factory.mktemp("frames") / "a.zst"
-    for end in (len(data), len(data) - cut):
-        path.write_bytes(data[: max(0, end)])
-        found = []
-        with path.open("rb") as file:
-            read = decompressed(file, str(path), "zstd")
-            try:
-                while piece := read(count):
-                    found.append(piece)
-            except InputError as error:
-                refusal = error.message
-            else:
-                refusal = ""
-        if end == len(data) and texts:
-            assert (refusal, b"".join(found)) == ("", b"".join(texts))
-        elif refusal:
-            assert refusal == f"`{path}`: the zstd data ends too early"
-        else:  # cut off where a frame ends
-            assert b"".join(found) in [b"".join(texts[:number]) for number in range(1, len(texts))]

@@ -83,15 +83,6 @@ def test_what_is_no_text_is_bad_in_the_words_of_json(tmp_path: Path, column: pa.
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_null_object_on_the_way_has_no_key(tmp_path: Path, name: str):
-    kind = pa.struct([("text", pa.string())])
-    path = WRITERS[name](tmp_path / name, pa.table({"meta": pa.array([{"text": "a"}, None], type=kind)}))
-    parsed = parse_file(path, ["meta.text"])
-    assert documents(parsed) == [["a"]]
-    assert bad(parsed) == [(2, "no key 'meta.text'; found 'meta'")]
-
-
-@pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("key", ["content", "meta.text.more"])
 def test_a_column_that_is_missing_is_named_with_those_there_are(tmp_path: Path, name: str, key: str):
     path = WRITERS[name](tmp_path / name, [{"text": "a", "meta": {"text": "b"}}])

@@ -9,7 +9,6 @@ import pytest
 from tests.jobs.numbers import NumberBook, NumberPlan, sum_of
 
 from tokenloom.errors import ConfigError, WorkerError
-from tokenloom.preprocess.folder import JobFolder
 from tokenloom.preprocess.processes import local_runner
 from tokenloom.preprocess.sharded import Runner
 
@@ -61,16 +60,6 @@ def test_a_damaged_part_is_done_again(tmp_path: Path, caplog: pytest.LogCaptureF
     with caplog.at_level(logging.WARNING):
         assert sum_of(plan, path, runner(1)) == 5
     assert "shard 1 is done again: its part is not what was written" in caplog.text
-
-
-def test_another_job_in_the_same_folder_is_refused(tmp_path: Path):
-    path = tmp_path / "job"
-    with pytest.raises(ConfigError):
-        sum_of(NumberPlan(3, wrong_at=2), path, runner(1))
-    with pytest.raises(ConfigError, match="unfinished job with other settings: what was 'sum', and is 'product'"):
-        sum_of(NumberPlan(3, settings="product"), path, runner(1))
-    JobFolder(str(path), NumberPlan(3)).restart()
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("setting", ["num_processes", "num_workers"])

@@ -18,21 +18,6 @@ def folder_at(path: Path, plan: NumberPlan = PLAN) -> JobFolder:
     return JobFolder(os.fspath(path / "job"), plan)
 
 
-def work(folder: JobFolder, book: NumberBook, plan: NumberPlan = PLAN) -> None:
-    work_on_shards(plan, folder, num_workers=1, book=book)
-
-
-def test_what_is_done_is_told_of_and_not_done_again(tmp_path: Path):
-    folder, book = folder_at(tmp_path), NumberBook()
-    with folder.joined():
-        work(folder, NumberBook())
-        inodes = {path.name: path.stat().st_ino for path in Path(folder.path).glob("*.bin")}
-        work(folder_at(tmp_path), book)
-        assert {path.name: path.stat().st_ino for path in Path(folder.path).glob("*.bin")} == inodes
-        folder.remove()
-    assert book.done == [0, 1, 2, 3]
-
-
 def test_a_shard_that_another_holds_comes_last_and_is_waited_for(tmp_path: Path):
     is_at_the_end = threading.Event()
 

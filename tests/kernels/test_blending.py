@@ -39,12 +39,6 @@ def test_literal_blends_by_weight():
     assert by_weight([0.3, 0.7], 0) == ([], [])
 
 
-def test_literal_blends_that_use_everything_up():
-    assert exhaustively([3]) == ([0, 0, 0], [0, 1, 2])
-    assert exhaustively([1, 3]) == ([1, 0, 1, 1], [0, 0, 1, 2])
-    assert exhaustively([2, 2]) == ([0, 1, 0, 1], [0, 0, 1, 1])
-
-
 skewed = st.floats(-12, 0).map(lambda exponent: 10.0**exponent)
 few_values = st.sampled_from([1.0, 2.0, 3.0, 1e-6, 1 / 3])
 strange = st.sampled_from([0.0, 5e-324, 1e-310, 1e-300, 1.0, 1.0, 0.1])
@@ -149,14 +143,6 @@ def test_a_long_blend_is_the_same_from_several_threads(number, kind, seed):
             np.testing.assert_array_equal(one, other, err_msg=f"seed {seed}")
 
 
-@given(weights=weights_of_many(most=60), size=st.integers(1, 2000))
-def test_no_dataset_gets_ahead_of_its_share(weights, size):
-    shares = np.array(normalized(weights))
-    counts = kernels.blending_counts(shares, size)
-    assert counts.sum() == size
-    assert (counts < shares * size + 1 + 1e-6).all()
-
-
 @pytest.mark.parametrize(("number", "dtype"), [(32767, np.int16), (32768, np.int32), (40000, np.int32)])
 def test_ids_are_wide_enough(number, dtype):
     shares = np.full(number, 1 / number)
@@ -168,32 +154,3 @@ def test_ids_are_wide_enough(number, dtype):
     chosen, samples = kernels.build_blending_indices(shares, size=number, sizes=sizes)
     assert chosen.dtype == dtype
     assert chosen.tolist() == list(range(number))
-
-
-def test_ids_beyond_int16_are_ordered_by_weight_too(rng):
-    shares = np.array(normalized(rng.dirichlet(np.ones(33000)).tolist()))
-    shares[32900] += 0.5
-    chosen, samples = kernels.build_blending_indices(shares, size=400)
-    for step, number in enumerate(chosen[:40].tolist()):  # the twin, one step by a vector operation
-        counts = np.bincount(chosen[:step], minlength=len(shares))
-        assert number == int(np.argmax(shares * max(step, 1) - counts))
-    assert (chosen == 32900).sum() > 100
-    assert samples[chosen == 32900].tolist() == list(range(int((chosen == 32900).sum())))
-
-
-def test_asking_for_more_than_there_is_is_our_own_bug():
-    with pytest.raises(IndexError, match="no dataset has samples left"):
-        kernels.build_blending_indices(np.ones(2) / 2, size=5, sizes=np.array([2, 2]))
-
-
-@pytest.mark.parametrize("weight", [float("nan"), float("inf"), -0.1, 1.5])
-def test_weights_that_are_no_shares_are_our_own_bug(weight):
-    with pytest.raises(ValueError, match="expected weights from 0 to 1"):
-        kernels.build_blending_indices(np.array([0.5, weight]), size=5)
-    with pytest.raises(ValueError, match="expected weights from 0 to 1"):
-        kernels.blending_counts(np.array([weight, 0.5]), 5)
-
-
-def test_negative_sizes_are_our_own_bug():
-    with pytest.raises(ValueError, match="expected no negative sizes"):
-        kernels.build_blending_indices(np.ones(2) / 2, size=5, sizes=np.array([6, -1]))

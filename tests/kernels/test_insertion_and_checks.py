@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import index_rows
 
-from tokenloom import _native, kernels
+from tokenloom import kernels
 from tokenloom.kernels import insert_items
 
 
@@ -31,23 +31,6 @@ def test_all_is_as_numpy_inserts(dtype: type, items: list[int], places: list[int
     assert found.dtype == dtype
     assert found.tolist() == np.insert(array, rising, values).tolist()
     assert insert_items(np.repeat(array, 2)[::2], rising, values).tolist() == found.tolist()
-
-
-@pytest.mark.parametrize(
-    ("num_bytes", "itemsize", "places", "num_value_bytes", "num_out_bytes"),
-    [
-        (4, 2, [3], 2, 6),
-        (4, 2, [1, 0], 4, 8),
-        (4, 2, [0], 4, 8),
-        (4, 0, [0], 0, 4),
-    ],
-)
-def test_arguments_that_do_not_fit_are_our_own_bug(
-    num_bytes: int, itemsize: int, places: list[int], num_value_bytes: int, num_out_bytes: int
-):
-    arrays = [np.zeros(count, np.uint8) for count in (num_bytes, num_value_bytes, num_out_bytes)]
-    with pytest.raises(ValueError, match="expected"):
-        _native.insert_items(arrays[0], itemsize, np.array(places, dtype=np.int64), arrays[1], arrays[2])
 
 
 # --- checksums and rows ---------------------------------------------------------------------------------------------

@@ -214,32 +214,6 @@ def test_weights_that_cannot_be(weights, message):
         MixedStage(weights, 0, 10, 1, KEY)
 
 
-@pytest.mark.parametrize(
-    ("start", "size", "block"), [(-1, 5, 1), (0, -1, 1), (1, 2**62, 1), (0, 5, 0), (0, 2**61, 2**61)]
-)
-def test_stages_that_cannot_be(start, size, block):
-    with pytest.raises(ValueError, match="expected"):
-        MixedStage([1, 1], start, size, block, KEY)
-
-
-def test_positions_outside_are_our_own_bug():
-    mixture, stage = Mixture([1, 2]), MixedStage([1, 2], 0, 10, 4, KEY)
-    for position in (-1, 2**62):
-        with pytest.raises(IndexError, match=rf"expected positions in \[0, {2**62}\), found {position}"):
-            mixture.locate(integers([position]))
-        with pytest.raises(IndexError, match="expected between 0 and 2\\*\\*62 positions"):
-            mixture.counts(position if position < 0 else position + 1)
-    for offset in (-1, 10):
-        with pytest.raises(IndexError, match=rf"expected offsets in \[0, 10\), found {offset}"):
-            stage.locate(integers([offset]))
-    for leaf, take in ((-1, 0), (2, 0), (0, -1)):
-        message = rf"expected leaves in \[0, 2\) and takes from 0, found {leaf} and {take}"
-        with pytest.raises(IndexError, match=message):
-            mixture.positions(np.array([leaf], dtype=np.int32), integers([take]))
-        with pytest.raises(IndexError, match=message):
-            stage.offsets(np.array([leaf], dtype=np.int32), integers([take]))
-
-
 def test_smallest_weights():
     assert kernels.smallest_weights([8, 2]) == [4, 1]
     assert kernels.smallest_weights([10**40]) == [1]
@@ -271,24 +245,3 @@ def test_samples_beyond_all_positions_have_no_position():
         True,
         False,
     ]
-
-
-def test_weights_are_whole_numbers():
-    with pytest.raises(TypeError):
-        Mixture([0.5, 0.5])
-
-
-@pytest.mark.parametrize("number", [1, 2, 3, 40_000])
-def test_so_many_leaves(number, rng):
-    weights = rng.integers(1, 10**12, size=number)
-    mixture = Mixture(weights)
-    assert len(mixture) == number
-    positions = rng.integers(0, 2**62, size=5000)
-    leaves, takes = mixture.locate(positions)
-    np.testing.assert_array_equal(mixture.positions(leaves, takes), positions)
-    assert mixture.counts(10**15).sum() == 10**15
-    assert number < 1000 or np.unique(leaves).size > 1000
-    every = np.arange(number, dtype=np.int32)  # however small the share of one is, its first sample has a position
-    leaves, takes = mixture.locate(mixture.positions(every, np.zeros(number, dtype=np.int64)))
-    np.testing.assert_array_equal(leaves, every)
-    assert not takes.any()

@@ -5,12 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference.ngrams import hits_of, ngrams_of, words_of
 
-from tokenloom import _native
 from tokenloom.inputs.utf8_texts import utf8_texts
 from tokenloom.kernels import Folding, NgramIndex, TokenBytes
 
@@ -74,18 +72,3 @@ def test_what_is_cut_off_is_no_word():
     assert len(index.search(tokens, ends, TABLE, begins_inside=True)) == 0
     assert len(index.search(tokens[:5], ends - 2, TABLE, ends_inside=True)) == 0
     assert len(index.search(tokens[:6], ends - 1, TABLE, ends_inside=True)) == 1
-
-
-def test_arguments_that_do_not_fit_are_our_own_bug():
-    index = index_of(["a"], 1, 1)
-    tokens, one = np.array([1], dtype=np.uint32), np.array([1])
-    with pytest.raises(IndexError, match="token 200"):
-        index.search(np.array([200], dtype=np.uint32), one, TABLE)
-    with pytest.raises(ValueError, match="expected ends of documents"):
-        index.search(tokens, np.array([2]), TABLE)
-    with pytest.raises(ValueError, match="expected n-grams of 1 to 50 words"):
-        index_of(["a"], 51, 1)
-    with pytest.raises(ValueError, match="expected 16 bytes"):
-        index._native.search(tokens, one, False, False, one - 1, TABLE.content[:-1], TABLE.offsets, [], [])
-    with pytest.raises(ValueError, match="expected a kind for each"):
-        _native.NgramIndex(PLAIN.kinds[1:], PLAIN.points, PLAIN.offsets, PLAIN.content, 1, 1)

@@ -21,7 +21,6 @@ from tokenloom.kernels import (
     Permutation,
     Purpose,
     SectionNeeded,
-    SourceDocuments,
     count_packs_of,
     derive,
     make_source_documents,
@@ -242,22 +241,6 @@ def test_other_packs_than_were_promised_are_refused() -> None:
         reader.spans(np.array([0]), keep_empty=False)
 
 
-def test_numbers_that_there_are_not() -> None:
-    source = Source([sparse(300)], length=64)
-    with pytest.raises(IndexError, match="window"):
-        source.reader.spans(np.array([source.num_packs]), keep_empty=False)
-    with pytest.raises(IndexError, match="no walk"):
-        source.reader.spans(np.array([-1]), keep_empty=False)
-    with pytest.raises(IndexError, match="no document"):
-        source.reader.occurrences(np.array([0]), np.array([300]))
-    with pytest.raises(IndexError, match="negative"):
-        count_packs_of(int32s(3, -1), sequence_length=4, extra=1, key=KEY, pair=0)
-    with pytest.raises(ValueError, match="sequence_length must be in"):
-        count_packs_of(int32s(3), sequence_length=0, extra=1, key=KEY, pair=0)
-    with pytest.raises(ValueError, match="how many packs each"):
-        make_walk_reader(source.documents, [], is_shuffled=True, sequence_length=4, extra=1, num_packs=[1, 2])
-
-
 def test_threads_get_what_one_gets() -> None:
     source = Source([sparse(4 * GROUP_DOCUMENTS, num_held=20_000)], length=64)
     expected = source.packs(2)
@@ -287,10 +270,3 @@ def test_the_order_stays_as_it_is() -> None:
     source = Source(pairs, length=64)
     digest = hashlib.sha256(str([source.packs(walk) for walk in (0, 1)]).encode()).hexdigest()
     assert digest == "2462e5c00c73fd3675ad11cdf0c865f8d084b50e11770e2630d5896d491e7dfa"
-
-
-def test_windows_need_the_numbers_of_tokens() -> None:
-    documents: SourceDocuments = make_source_documents([(3, NOT_KNOWN, 0, 0)], key=KEY, reads_held=False)
-    reader = make_walk_reader(documents, [(0, 0, 1, 1)], is_shuffled=True, sequence_length=2, extra=0)
-    with pytest.raises(ValueError, match="how many tokens"):
-        reader.spans(np.array([0]), keep_empty=False)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.reference.level_packing import LevelPacking
 
-from tokenloom import _native, kernels
+from tokenloom import kernels
 
 
 def pack(lengths, costs, **task):
@@ -45,32 +44,10 @@ def test_steps_share_long_ones_out_when_the_last_would_have_too_few():
     assert sorted(number // 3 for number in found[:4]) == [0, 0, 1, 1]
 
 
-def test_steps_do_not_spare_more_than_pays():
-    lengths = [9, 9, 9, 9, 8, *[1] * 12]  # three short of two steps of four: one each is not enough
-    found = pack(lengths, squares(lengths), **uniform(2, 4, capacity=10, by_length=False))
-    assert [number // 4 for number in found[:5]] == [0, 0, 0, 0, 1]
-
-
 def test_packing_by_length_fits_where_balance_does_not():
     # 6 + 4, 6 + 4 and 5 + 5 leave no room at all.
     lengths = [6, 6, 5, 5, 4, 4]
     assert pack(lengths, squares(lengths), **uniform(1, 3, capacity=10, by_length=True)) == [0, 1, 2, 2, 0, 1]
-
-
-def test_no_pack_has_more_than_it_may():
-    lengths = [4, 4, 4, 4, 1, 1, 1, 1]
-    task = uniform(1, 2, capacity=12, by_length=True)
-    assert pack(lengths, squares(lengths), **task, most_items=5) == [0, 1, 1, 0, 1, 1, 0, 0]
-    assert pack(lengths, squares(lengths), **task, most_items=3) is None
-
-
-def test_steps_that_have_something_anyway_are_filled_to_its_level():
-    lengths = [6, 3, 3, 1, 1, 1]
-    task = {"capacity": 9, "widths": [1, 2], "levels": [40, 0], "bases": [40, 0], "num_ranks": 2, "by_length": False}
-    assert (
-        pack(lengths, squares(lengths), **task)
-        == LevelPacking(lengths, squares(lengths), most_items=6, **task).pack_of()
-    )
 
 
 @st.composite
@@ -132,15 +109,3 @@ def test_packs_equal_the_twin_and_keep_the_rules(task):
         assert tokens.min(initial=1) >= 1
         assert tokens.max(initial=0) <= options["capacity"]
         assert np.bincount(found).max(initial=0) <= options["most_items"]
-
-
-def test_wrong_shapes_are_our_own_bug():
-    one, two = np.ones(1, dtype=np.int64), np.ones(2, dtype=np.int64)
-    with pytest.raises(ValueError, match="equally many"):
-        _native.pack_to_levels(one, two, 1, 1, one, one, one, 1, False, 0, one)
-    with pytest.raises(ValueError, match="equally many"):
-        _native.pack_to_levels(one, one, 1, 1, one, two, one, 1, False, 0, one)
-    with pytest.raises(ValueError, match="room for a sub-sample"):
-        _native.pack_to_levels(one, one, 1, 0, one, one, one, 1, False, 0, one)
-    with pytest.raises(ValueError, match="no pack may stay empty"):
-        _native.pack_to_levels(one, one, 1, 1, two, two, two, 1, False, 0, one)

@@ -95,28 +95,9 @@ def test_sums_of_parts_are_the_sum(samples, cut):
     assert parts.sums().reshape(2, 2).sum(axis=0, dtype=np.uint64).tolist() == [whole.low, whole.high]
 
 
-@pytest.mark.parametrize("kind", [list, tuple, np.array, iter])
-def test_positions_of_any_sequence(kind):
-    found, expected = kernels.DigestSums(), kernels.DigestSums()
-    digests = kernels.digest_tokens(np.arange(12).reshape(3, 4))
-    expected.add([7, 2**62, 3], digests)
-    found.add(kind([7, 2**62, 3]), digests)
-    assert (found.low, found.high) == (expected.low, expected.high)
-
-
 def test_what_stands_at_none_does_not_count():
     found, expected = kernels.DigestSums(), kernels.DigestSums()
     digests = kernels.digest_tokens(np.arange(12).reshape(3, 4))
     found.add([None, 5, None], digests)
     expected.add([5], digests[1:2])
     assert (found.low, found.high, found.num_samples) == (expected.low, expected.high, 1)
-
-
-def test_numbers_that_do_not_fit_are_refused():
-    sums, digests = kernels.DigestSums(), kernels.digest_tokens(np.zeros((2, 3), np.int64))
-    with pytest.raises(ValueError, match="two numbers for each position"):
-        sums.add([1, 2, 3], digests)
-    for positions, error in (([1, 2**63], OverflowError), ([1, "a"], TypeError), ([1, 0.5], TypeError), (7, TypeError)):
-        with pytest.raises(error):
-            sums.add(positions, digests)
-    assert (sums.num_batches, sums.low, sums.high) == (0, 0, 0)

@@ -64,17 +64,3 @@ def test_spans_past_the_file_are_refused(span):
     _, data, pointers = stored([[1, 2], [3]], 4)
     with pytest.raises(IndexError, match="leave the file of 12 bytes"):
         gathered(data, pointers, 4, [span])
-
-
-def test_outputs_that_do_not_fit_are_refused():
-    _, data, pointers = stored([[1, 2], [3]], 4)
-    one = np.ones(1, dtype=np.int64)
-    settings = {"dtype_code": 4, "sequences": one - 1, "starts": one - 1, "lengths": one + 1}
-    with pytest.raises(TypeError, match="out must have the file's dtype"):
-        kernels.gather_spans(data, pointers, **settings, out=np.empty(2, dtype=np.int64))
-    with pytest.raises(IndexError, match="hold more than 1 tokens"):
-        kernels.gather_spans(data, pointers, **settings, out=np.empty(1, dtype=np.int32))
-    with pytest.raises(TypeError, match="dtype code 7 is not an integer type"):
-        kernels.gather_spans(data, pointers, **{**settings, "dtype_code": 7}, out=np.empty(2, dtype=np.float32))
-    with pytest.raises(ValueError, match="must be equally long"):
-        kernels.gather_spans(data, pointers, **{**settings, "starts": one[:0]}, out=np.empty(2, dtype=np.int32))

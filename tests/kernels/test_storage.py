@@ -171,7 +171,6 @@ import ctypes, faulthandler, mmap, os, signal, sys
 from tokenloom import kernels
 path, how = sys.argv[1:]
 if how == "faulthandler before": faulthandler.enable()
-if how == "ignored before": signal.signal(signal.SIGBUS, signal.SIG_IGN)
 data, _ = kernels.map_file(path)
 watch = kernels.Watch([data])
 if how == "faulthandler after":
@@ -179,11 +178,6 @@ if how == "faulthandler after":
     again, _ = kernels.map_file(path)
 if how == "python handler":
     signal.signal(signal.SIGBUS, lambda *_: None)
-    again, _ = kernels.map_file(path)
-if how == "disabled":
-    faulthandler.enable()
-    again, _ = kernels.map_file(path)
-    faulthandler.disable()
     again, _ = kernels.map_file(path)
 with open(path, "rb") as file:
     foreign = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
@@ -196,11 +190,7 @@ print(foreign[0], flush=True)
 """
 
 
-HOW = ["default", "faulthandler after"]
-MORE = ["faulthandler before", "disabled", "ignored before", "python handler", "sent"]
-
-
-@pytest.mark.parametrize("how", [*HOW, *(pytest.param(how, marks=pytest.mark.slow) for how in MORE)])
+@pytest.mark.parametrize("how", ["default", "faulthandler before", "faulthandler after", "python handler", "sent"])
 def test_a_foreign_fault_still_kills(tmp_path, how):
     path = write(tmp_path / "data", numbers(2 * PAGE))
     command = [sys.executable, "-c", FOREIGN, path, how]
@@ -229,12 +219,3 @@ def test_gaps_between_files_are_no_tokens(tmp_path):
     for offset, length in [(100, 1), (99, 2), (200, 10), (65535, 2)]:
         with pytest.raises(IndexError, match=rf"bytes \[{offset}, {offset + length}\) lie in no file"):
             watch.check_tokens(offset, length)
-
-
-def test_truncation_is_found_by_who_reads_only_what_is_left(tmp_path):
-    path = write(tmp_path / "data", numbers(5 * PAGE))
-    data, watch = read_all(path)
-    os.truncate(path, 4 * PAGE + 100)
-    assert data[0] == 1
-    with pytest.raises(ChangedFileError):
-        watch.check()

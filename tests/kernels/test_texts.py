@@ -59,14 +59,6 @@ def check(data: bytes, *keys: str) -> list[list[str]] | None:
     return None if found is None else found[0]
 
 
-def test_texts_lie_back_to_back():
-    [(content, offsets)], unusual = kernels.json_texts(
-        b'{"text": "a\\n"}\n{"id": 1, "text": ""}\r\n{"text":"\xc3\xa9"}', [b"text"], 0
-    )
-    assert content.tobytes() == b"a\n\xc3\xa9"
-    assert (offsets.tolist(), unusual.tolist()) == ([0, 2, 2, 4], [])
-
-
 def test_unusual_lines_are_named_and_leave_nothing_behind():
     lines = [b"", b'{"a": "1", "b": "2"}', b'{"a": "long", "b": 3}', b'{"b": "4", "a": "5"}', b'{"a": "\xff"}', b"{}"]
     expected = [["1", "5"], ["2", "4"]], [(0, 0, 0), (1, 22, 43), (2, 65, 75), (2, 76, 78)]
@@ -184,14 +176,6 @@ def test_every_place_in_a_word(unit: str):
                 assert plain(b"\n".join([line, line, line]), "text") == [[text] * 3]
 
 
-@pytest.mark.parametrize("wrong", [b"\x1f", b"\n", b"\\x", b"\\u00g0", b"\\ud800", b"\xff", b"\xc3"])
-def test_every_place_of_what_is_wrong(wrong: bytes):
-    for before in range(36):
-        for after in (0, 1, 8, 33):
-            for template in (b'{"text": "%b"}', b'{"text": "a", "%b": 1}', b'{"text": "a", "b": "%b"}'):
-                assert native(template % (b"a" * before + wrong + b"b" * after), "text") is None
-
-
 texts = st.text(max_size=70) | st.text('ab"\\\n\té字👍\x00', max_size=70)
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts
 values = st.recursive(
@@ -280,13 +264,6 @@ def test_every_truncation_and_every_byte():
             check(line[:at] + bytes([byte]) + line[at + 1 :], "text")
 
 
-def test_lines_of_text_lie_back_to_back():
-    content, offsets = kernels.line_texts("é \n b\r\n字".encode())
-    assert content.tobytes() == "é  b\r字".encode()
-    assert offsets.tolist() == [0, 3, 6, 9]
-    assert as_lists([kernels.line_texts(b"")]) == [[]]
-
-
 @pytest.mark.parametrize("data", [b"\n", b"a\n\nb", b"a\n \t\r\x0b\x0c\nb", b"a\n\n", b" "])
 def test_blank_lines_of_text_are_refused(data: bytes):
     assert kernels.line_texts(data) is None
@@ -297,11 +274,6 @@ def test_blank_lines_of_text_are_refused(data: bytes):
 def test_lines_of_text_agree(data: bytes):
     found = kernels.line_texts(data)
     assert (None if found is None else as_lists([found])[0]) == reference.line_texts(data)
-
-
-def test_a_call_without_keys_is_our_own_bug():
-    with pytest.raises(ValueError, match="expected at least one key"):
-        kernels.json_texts(b"{}", [], 0)
 
 
 def texts_with(texts: list[str], ranges: list[tuple[int, int]]) -> list[int]:
@@ -326,24 +298,6 @@ SOME_RANGES = [
     (0x1FA00, 0x20000),
     (0x10FFFF, 0x110000),
 ]
-
-
-def test_texts_with_code_points_of_ranges():
-    texts = [
-        "",
-        "plain",
-        "\u017e\u017f",
-        "\u0180",
-        "",
-        "हिन्दी\u088f",
-        "\ua7cd",
-        "\ua7d4 한국어",
-        "\U0001f9ff",
-        "\U0010ffff",
-    ]
-    assert found_with(texts, SOME_RANGES) == [2, 5, 7, 9]
-    assert found_with(texts, []) == []
-    assert found_with([], SOME_RANGES) == []
 
 
 near = st.sampled_from([end + by for ends in SOME_RANGES for end in ends for by in (-65, -1, 0, 1, 64)])

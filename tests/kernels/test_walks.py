@@ -101,13 +101,6 @@ def test_documents_are_found_where_they_are_read(rng, counts, extra: int, is_shu
         assert found == scanned(reader, walks, documents.tolist(), num_windows=num_windows)
 
 
-def test_a_document_of_many_windows() -> None:
-    reader, num_windows = opened([np.array([5, 10_000, 7], np.int32), np.array([300], np.int32)], length=3)
-    found = rows_of(reader.occurrences(int64s(0, 1), int64s(1, 3)))
-    assert found == scanned(reader, [0, 1], [1, 3], num_windows=num_windows)
-    assert len(found) > 6000
-
-
 def test_walks_over_other_pairs() -> None:
     pairs = pairs_of(600, 700, 800)
     documents, reader, num_windows = reader_of(pairs, length=64)
@@ -138,17 +131,6 @@ def test_occurrences_need_the_pair_of_the_document_alone() -> None:
     for number in (0, 2):
         documents.open(number, pairs[number])
     assert found == scanned(reader, [0, 1], [1300], num_windows=num_windows)
-
-
-def test_documents_and_walks_that_there_are_not() -> None:
-    reader, _ = opened(pairs_of(30), length=16)
-    for documents, fault in ((int64s(30), "no document 30"), (int64s(-1), "no document -1")):
-        with pytest.raises(IndexError, match=fault):
-            reader.occurrences(int64s(0), documents)
-    with pytest.raises(IndexError, match="no walk -1"):
-        reader.occurrences(int64s(-1), int64s(0))
-    with pytest.raises(ValueError, match="rising"):
-        reader.occurrences(int64s(0), int64s(2, 2))
 
 
 def test_only_pairs_of_the_sample_are_needed() -> None:
@@ -214,21 +196,6 @@ def test_numbers_that_there_are_not() -> None:
         reader.spans(np.array([-1]), keep_empty=False)
 
 
-def test_walks_may_be_added() -> None:
-    pairs = pairs_of(300, 400)
-    reader, num_windows = opened(pairs, length=16)
-    fewer = (int(pairs[1].sum()) - 1) // 16
-    reader.add_walks(5, 1, 2, fewer)
-    assert set(
-        (reader.spans(sample_numbers(np.full(fewer, 5), np.arange(fewer)), keep_empty=False)[0] // 300).tolist()
-    ) <= {1, 2}
-    reader.add_walks(6, 0, 2, num_windows)
-    documents = reader.spans(sample_numbers(np.full(num_windows, 6), np.arange(num_windows)), keep_empty=False)[0]
-    assert documents.min() < 300
-    with pytest.raises(IndexError, match="window"):
-        reader.spans(sample_numbers(np.array([5]), np.array([fewer])), keep_empty=False)
-
-
 def test_many_threads_read_many_walks() -> None:
     pairs = pairs_of(3000, 2000, 1000)
     expected_reader, num_windows = opened(pairs, length=32)
@@ -245,16 +212,6 @@ def test_many_threads_read_many_walks() -> None:
 
     with ThreadPoolExecutor(6) as executor:
         assert list(executor.map(read, [*range(12), *range(12), *range(12)])) == expected * 3
-
-
-def test_walks_differ_and_are_the_same_again() -> None:
-    pairs = pairs_of(2000, 500)
-    reader, _ = opened(pairs, length=32)
-    again, _ = opened(pairs, length=32)
-    first, second = (reader.spans(sample_numbers(np.full(20, w), np.arange(20)), keep_empty=False) for w in (0, 1))
-    assert first[0].tolist() != second[0].tolist()
-    same = again.spans(sample_numbers(np.full(20, 1), np.arange(20)), keep_empty=False)
-    assert [part.tolist() for part in same] == [part.tolist() for part in second]
 
 
 def reader_of_parts(pairs: Lengths, length: int, extra: int, is_shuffled: bool, parts: list[tuple[int, PassPart]]):
@@ -313,15 +270,3 @@ def test_parts_of_a_pass_read_each_token_once(counts: tuple[int, ...], stretch: 
         8,
     )
     assert len(np.unique(whole)) == len(whole) == num_tokens // 8 * 8
-
-
-def test_parts_that_cannot_be_are_refused() -> None:
-    for part in (
-        PassPart(-1, 0, 500, 40),
-        PassPart(-1, 8, 500, 64),
-        PassPart(-1, 16, 100, 64),
-        PassPart(-1, 0, 500, 64, 99),
-    ):
-        reader = reader_of_parts(pairs_of(40), 16, 1, True, [(6, part)])
-        with pytest.raises(ValueError, match="a part of a pass has impossible numbers"):
-            reader.spans(sample_numbers(np.array([3]), np.array([0])), keep_empty=False)

@@ -91,19 +91,6 @@ def test_each_global_batch_is_shared_evenly_to_within_one_sample_of_each_dataset
             assert {count // ranks, -(-count // ranks)} >= set(found)
 
 
-@given(micro=st.integers(1, 2), ranks=st.integers(2, 5), blocks=st.integers(1, 3), data=st.data())
-def test_where_all_global_batches_have_equal_counts_all_ranks_get_equally_many_in_a_block(micro, ranks, blocks, data):
-    one = data.draw(st.lists(st.integers(0, 3), min_size=micro * ranks, max_size=micro * ranks))
-    numbers = np.array(one * ranks * blocks)
-    dealt = of_ranks(numbers, micro=micro, batch=len(one), ranks=ranks)
-    for block in range(blocks):
-        counts = [
-            np.bincount(numbers[flat(each[block * ranks : (block + 1) * ranks])], minlength=4).tolist()
-            for each in dealt
-        ]
-        assert counts == [np.bincount(one, minlength=4).tolist()] * ranks
-
-
 def test_it_goes_on_between_steps_with_other_ranks_and_sizes(rng):
     numbers = even([5, 3, 2], 240)
     whole = of_ranks(numbers, micro=2, batch=24, ranks=4)

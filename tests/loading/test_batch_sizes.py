@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -33,13 +31,6 @@ def ramps(draw):
 
 
 # --- how schedules are written ------------------------------------------------------------------------------------
-
-
-def test_the_example_of_the_reference():
-    schedule = parse("0:768 250B:1536 500B:3072 750B:6144", sequence_length=4096)
-    assert schedule.sizes == ((0, 768), (61_035_156, 1536), (122_070_312, 3072), (183_105_468, 6144))
-    asked = (0, 61_035_155, 61_035_156, 183_105_467, 10**12)
-    assert [schedule.batch_size(consumed) for consumed in asked] == [768, 768, 1536, 3072, 6144]
 
 
 @pytest.mark.parametrize(
@@ -123,25 +114,6 @@ def test_sizes_are_checked(sizes, message):
     assert caught.value.message == message
 
 
-@given(
-    schedule=schedules(),
-    lengths=st.lists(st.integers(1, 50), min_size=1, max_size=4),
-    places=st.sets(st.integers(1, 300), min_size=3, max_size=3),
-)
-def test_a_threshold_in_tokens_is_the_last_sample_that_begins_before_it(schedule, lengths, places):
-    pairs = list(zip((0, *sorted(places)), lengths, strict=False))
-    tokens_before = list(
-        itertools.accumulate(([length for start, length in pairs if start <= k][-1] for k in range(450)), initial=0)
-    )
-    text = " ".join(f"{tokens_before[start]}:{size}" for start, size in schedule.sizes)
-    assert parse(text, sequence_length=pairs) == schedule
-    text = " ".join(
-        f"{tokens_before[start] if start == 0 else tokens_before[start + 1] - 1}:{size}"
-        for start, size in schedule.sizes
-    )
-    assert parse(text, sequence_length=iter(pairs)) == schedule
-
-
 # --- steps and positions ------------------------------------------------------------------------------------------
 
 
@@ -170,14 +142,6 @@ def test_steps_follow_each_other_by_their_sizes(sizes, num_steps):
         size = sizes.batch_size(position)
         assert sizes.step_of_position(position) == sizes.step_of_position(position + size - 1) == step
         position += size
-
-
-@given(sizes=st.one_of(schedules(), ramps()), consumed=st.integers(0, 500))
-def test_a_size_stays_up_to_the_next_change(sizes, consumed):
-    change = sizes.next_change(consumed)
-    stop = 1000 if change is None else change
-    assert stop > consumed
-    assert {sizes.batch_size(position) for position in range(consumed, stop)} == {sizes.batch_size(consumed)}
 
 
 @given(sizes=st.one_of(schedules(), ramps()), step=st.integers(0, 10**18))

@@ -138,12 +138,6 @@ def test_the_tokenizer_is_that_of_the_manifest(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message", "hint"),
     [
-        ({"sequence_length": None}, "expected `sequence_length`, found none", "the tokens of a sample, such as"),
-        (
-            {"sequence_lenght": 8},
-            "expected settings of `load` or `GPTDatasetConfig`, found `sequence_lenght`",
-            "did you mean `sequence_length`?",
-        ),
         (
             {"random_seed": 1},
             "expected settings of `load` or `GPTDatasetConfig`, found `random_seed`",

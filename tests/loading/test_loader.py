@@ -8,7 +8,6 @@ from tests.loading.batches import CHANGES, assert_equal_batches, stacked
 from tests.support import make_dataset
 from torch.utils.data import DataLoader, Subset
 
-from tokenloom.datasets.tensors import SampleBatch
 from tokenloom.loading.loader import build_dataloader
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 
@@ -106,15 +105,3 @@ def test_a_plain_data_loader_works_too(prefix):
     assert_equal_batches(DataLoader(Subset(dataset, range(9)), batch_size=3), expected)
     assert_equal_batches(DataLoader(dataset, batch_sampler=[[0, 1, 2]]), expected[:1])
     assert_equal_batches(list(DataLoader(dataset, batch_size=3, num_workers=1))[:3], expected)
-
-
-def test_a_batch_is_a_sequence_of_samples(prefix):
-    dataset = make_dataset(prefix)
-    batch = dataset.__getitems__([4, 2, 3])
-    assert isinstance(batch, SampleBatch)
-    assert len(batch) == len(list(batch)) == 3
-    for found, position in ((batch[1], 2), (batch[-1], 3), (batch[:2][0], 4), (list(batch)[2], 3)):
-        assert_equal_batches([found], [dataset[position]])
-    for row in (3, -4):
-        with pytest.raises(IndexError, match=f"^row {row} of a batch of 3$"):
-            batch[row]

@@ -202,14 +202,3 @@ def test_a_sampler_begins_where_it_is_told(sizes, layout, total, drop, data):
     made = RampupPretrainingSampler(total, position, micro, ranks - 1, ranks, drop, rampup=sizes)
     assert list(sampler.global_batches()) == list(made.global_batches())
     assert (list(sampler), len(sampler)) == (list(made), len(made))
-
-
-def test_a_size_of_the_schedule_that_does_not_fit_is_found_before_the_run():
-    schedule = BatchSizeSchedule.parse("0:4 10:6 20:8")
-    with pytest.raises(ConfigError, match="= 4, found 6 after 12 samples"):
-        RampupPretrainingSampler(100, 0, 2, 0, 2, rampup=schedule)
-    sampler = RampupPretrainingSampler(100, 20, 2, 0, 2, rampup=schedule)
-    batches = list(sampler)
-    with pytest.raises(ConfigError, match="= 4, found 6 after 11 samples"):
-        sampler.begin_at(11)
-    assert list(sampler) == batches  # as before

@@ -122,33 +122,6 @@ def test_with_whole_global_batches_sizes_may_change_after_any_step(total, seed, 
     assert all(len(set(epoch)) == len(epoch) for epoch in epochs)
 
 
-@given(
-    num_chunks=st.integers(1, 5),
-    epoch=st.integers(0, 2),
-    legs=st.lists(st.sampled_from(LAYOUTS), min_size=2, max_size=2),
-    data=st.data(),
-)
-def test_without_left_out_samples_sizes_may_change_in_the_reference_s_order(num_chunks, epoch, legs, data):
-    total = 12 * num_chunks
-    offset = 12 * data.draw(st.integers(0, num_chunks))
-    before, after = legs
-    seen = in_step(of_all(total, epoch * total, *before))[:offset]
-    if offset < total:
-        seen += in_step(of_all(total, epoch * total + offset, *after))
-    assert seen == permutation(total, epoch)
-
-
-@given(num_chunks=st.integers(1, 5), layouts=st.sampled_from([((1, 3), (4, 3)), ((2, 2), (3, 2)), ((12, 1), (1, 1))]))
-def test_with_sharding_the_micro_batch_size_may_change(num_chunks, layouts):
-    total = 12 * num_chunks + 5
-    (micro, ranks), (other, _) = layouts
-    consumed = 12 * (num_chunks // 2)
-    options = {"sharding": True, "global_batch_size": 12}
-    for rank in range(ranks):
-        whole = flat(make(total, 0, micro, rank, ranks, **options))
-        assert flat(make(total, consumed, other, rank, ranks, **options)) == whole[consumed // ranks :]
-
-
 # --- seeds and epochs ---------------------------------------------------------------------------------------------
 
 
@@ -221,9 +194,3 @@ def test_the_dataset_is_told_the_epoch():
     list(sampler)
     list(sampler)
     assert Dataset.epochs == [1, 2]
-
-
-def test_the_global_generator_is_left_alone():
-    state = torch.random.get_rng_state()
-    list(make(10, 0, 1, 0, 1, seed=3))
-    assert torch.equal(torch.random.get_rng_state(), state)

@@ -47,22 +47,6 @@ SETTINGS = ObjectStorageSettings(
 )
 
 
-def test_workers_hear_of_their_own_later_batches():
-    batches = [[number] for number in range(9)]
-    announced = [(list(batch), batch.upcoming) for batch in AnnouncingSampler(batches, num_workers=2, num_ahead=2)]
-    assert announced == [
-        ([0], [[0], [2], [4]]),
-        ([1], [[1], [3], [5]]),
-        ([2], [[6]]),
-        ([3], [[7]]),
-        ([4], [[8]]),
-        ([5], []),
-        ([6], []),
-        ([7], []),
-        ([8], []),
-    ]
-
-
 @given(st.integers(0, 40), st.integers(0, 5), st.integers(1, 6) | st.none())
 def test_each_batch_is_announced_once_to_its_worker_in_time(num_batches, num_workers, num_ahead):
     batches = [[number, None] for number in range(num_batches)]
@@ -198,18 +182,6 @@ def test_as_many_requests_of_the_first_batch_as_allowed_are_made_at_once(bucket,
     bucket.proxy.most_at_once, bucket.proxy.faults = 0, Faults(until_at_once=SETTINGS.concurrency)
     assert len(next(iter(build_dataloader(dataset, [list(range(16))])))["tokens"]) == 16
     assert bucket.proxy.most_at_once == SETTINGS.concurrency
-
-
-@pytest.mark.slow
-def test_a_loop_that_is_left_early_harms_nothing(bucket, prefixes, tmp_path):
-    url = bucket.put_pair(prefixes[0], "data/books")
-    here, there = build(prefixes[:1], tmp_path), build([url], tmp_path)
-    loader = build_dataloader(there, MegatronPretrainingSampler(len(there), 0, 4, 0, 1))
-    for _ in range(2):
-        next(iter(loader))
-    expected, _ = batches_of(here)
-    found, _ = batches_of(there)
-    assert_same(found, expected)
 
 
 @pytest.mark.slow

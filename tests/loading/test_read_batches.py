@@ -157,17 +157,6 @@ def test_a_foreign_sum_is_refused_and_nothing_changes(run, change, message):
     assert loader.state_dict()["position"] == 0
 
 
-# --- other loaders --------------------------------------------------------------------------------------------------
-
-
-def test_batches_of_any_loader_can_be_kept(run):
-    sampler = MegatronPretrainingSampler(len(run), 0, 4, 0, 1)
-    kept = DigestedBatches(build_dataloader(run, sampler), run, sampler)
-    found = list(itertools.islice(kept, 6))
-    assert found[0]["tokens"].shape == (4, 16)
-    assert kept.read.total == of(run, *range(24))
-
-
 # --- positions that are read again ----------------------------------------------------------------------------------
 
 

@@ -35,24 +35,6 @@ def batches(total, consumed, batch, rank, ranks, **options):
     return list(MegatronPretrainingSampler(total, consumed, batch, rank, ranks, **options))
 
 
-def test_ranks_take_turns_in_micro_batches():
-    assert batches(12, 0, 2, 0, 3) == [[0, 1], [6, 7]]
-    assert batches(12, 0, 2, 1, 3) == [[2, 3], [8, 9]]
-    assert batches(12, 0, 2, 2, 3) == [[4, 5], [10, 11]]
-
-
-def test_what_was_consumed_is_left_out():
-    assert batches(12, 6, 2, 1, 3) == [[8, 9]]
-    assert batches(12, 1, 2, 0, 3) == [[1, 2]]
-    assert batches(12, 11, 2, 0, 1) == []
-
-
-def test_the_last_incomplete_chunk_is_left_out_unless_wanted():
-    assert [batches(9, 0, 2, rank, 2) for rank in range(2)] == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
-    assert [batches(9, 0, 2, rank, 2, drop_last=False)[2:] for rank in range(2)] == [[[8]], [[]]]
-    assert [batches(11, 0, 2, rank, 2, drop_last=False)[2:] for rank in range(2)] == [[[8, 9]], [[10]]]
-
-
 @given(
     total=st.integers(1, 200),
     first=st.tuples(st.integers(1, 5), st.integers(1, 5)),
@@ -86,12 +68,6 @@ def test_all_ranks_together_go_through_the_order_without_gap_or_repeat(total, fi
 # --- global batches -----------------------------------------------------------------------------------------------
 
 
-def test_a_rank_gets_its_micro_batches_of_a_global_batch_at_once():
-    assert list(HybridCPMegatronPretrainingSampler(20, 0, 2, 8, 0, 2)) == [[0, 1, 4, 5], [8, 9, 12, 13]]
-    last = [list(HybridCPMegatronPretrainingSampler(13, 8, 2, 8, rank, 2, drop_last=False)) for rank in range(2)]
-    assert last == [[[8, 9, 12]], [[10, 11]]]
-
-
 @given(total=TOTALS, micro=SIZES, ranks=SIZES, num_micro=st.integers(1, 4), data=st.data())
 def test_global_batches_hold_the_micro_batches(total, micro, ranks, num_micro, data):
     consumed = data.draw(st.integers(0, total - 1))
@@ -105,21 +81,6 @@ def test_global_batches_hold_the_micro_batches(total, micro, ranks, num_micro, d
         expected = [flat(micro_batches[start : start + num_micro]) for start in range(0, len(micro_batches), num_micro)]
         assert list(sampler) == expected
         assert len(sampler) == len(expected)
-
-
-@given(total=TOTALS, legs=st.lists(st.sampled_from([(1, 6), (2, 3), (3, 2), (1, 1), (6, 2), (4, 3)])))
-def test_resuming_between_global_batches_with_other_sizes(total, legs):
-    seen = []
-    for micro, ranks in legs:
-        if len(seen) == total:
-            break
-        steps = by_step(
-            lambda rank: HybridCPMegatronPretrainingSampler(total, len(seen), micro, 12, rank, ranks),  # noqa: B023
-            ranks,
-        )
-        for step in steps[:1]:
-            seen += sorted(flat(step))
-    assert seen == list(range(len(seen)))
 
 
 def test_micro_batches_must_make_up_the_global_batch():
@@ -142,11 +103,6 @@ def test_ranks_are_filled_up_to_the_same_count():
     ]
     unpadded = [list(MegatronFullValidationSampler(4, rank, 3, pad=False)) for rank in range(3)]
     assert unpadded == [[[0], [3]], [[1]], [[2]]]
-
-
-def test_there_may_be_fewer_samples_than_ranks():
-    assert [list(MegatronFullValidationSampler(1, rank, 3)) for rank in range(3)] == [[[0]], [[None]], [[None]]]
-    assert list(MegatronFullValidationSampler(1, 2, 3, pad=False)) == []
 
 
 @given(total=TOTALS, ranks=SIZES)
@@ -291,42 +247,10 @@ def test_ranks_must_be_said_where_there_are_several(monkeypatch):
         "`torch.distributed`, all of which would read the same samples"
     )
     assert positions(range(10), batch_size=2, data_parallel_rank=1, data_parallel_size=4) == [[2, 3]]
+    with pytest.raises(ConfigError, match="`data_parallel_size`, found no `data_parallel_size`"):
+        positions(range(10), batch_size=2, data_parallel_rank=0)
     monkeypatch.setattr(loaders, "current_ranks", lambda: Ranks(rank=0, world_size=1, host="here"))
     assert len(positions(range(10), batch_size=2)) == 5
-
-
-@pytest.mark.parametrize(
-    ("dataset", "sampler", "settings", "message"),
-    [
-        ("corpus", None, {}, "expected a dataset, found the text 'corpus'\nhint: open it with `tokenloom.load`"),
-        (None, None, {}, "expected a dataset, found None\nhint: what is built is None for a split without data, and"),
-        (
-            7,
-            None,
-            {},
-            "expected a dataset, which has `__getitem__`, found int\nhint: make one with",
-        ),
-        (range(9), None, {}, "expected `batch_size` or a sampler, found neither\nhint: such as `batch_size=8`"),
-        (
-            range(9),
-            8,
-            {},
-            "expected a sampler, which yields the positions of one batch after the other, found 8\nhint:",
-        ),
-        (range(9), [[1]], {"batch_size": 8}, "a sampler and `batch_size` exclude each other, found both\nhint: the"),
-        (range(9), None, {"batch_size": 10}, "expected at least one batch of 10 samples, found 9 samples\nhint: use"),
-        (
-            range(9),
-            None,
-            {"batch_size": 3, "data_parallel_rank": 0},
-            "expected `data_parallel_rank` and `data_parallel_size`, found no `data_parallel_size`",
-        ),
-    ],
-)
-def test_what_is_wrong_is_said(dataset, sampler, settings, message):
-    with pytest.raises(ConfigError) as caught:
-        loaders.batches_of(dataset, sampler, **{**NOTHING, **settings})
-    assert str(caught.value).startswith(message)
 
 
 def test_a_sampler_of_single_positions_is_refused(prefix):

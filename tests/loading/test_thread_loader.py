@@ -210,15 +210,6 @@ def test_a_state_at_the_very_end_leaves_nothing():
     assert positions_of(longer) == [[10, 11]]
 
 
-def test_what_a_dropped_chunk_left_is_read_by_the_longer_run():
-    loader = run_loader(FakeRun(10), drop_last=True)
-    assert flat(positions_of(loader)) == list(range(8))
-    assert loader.state_dict()["position"] == 8
-    longer = run_loader(FakeRun(20), drop_last=True)
-    longer.load_state_dict(loader.state_dict())
-    assert positions_of(longer)[0] == [8, 9, 10, 11]
-
-
 def test_a_state_loaded_while_iterating_is_for_the_next_iteration():
     run = FakeRun(40)
     loader = run_loader(run, read_ahead=2)
@@ -231,22 +222,6 @@ def test_a_state_loaded_while_iterating_is_for_the_next_iteration():
     assert positions_of(loader, 1) == [[21, 22, 23, 24]]
     batches.close()
     assert loader.state_dict() == loader_state(run, 25)
-
-
-def test_states_of_other_runs_and_other_pasts_are_refused():
-    state = loader_state(FakeRun(40), 21)
-    for run, message in (
-        (FakeRun(40, name="another run"), "expected a state of another run, found one of the run"),
-        (FakeRun(40, changes={20: "other weights"}), "the order before position 21 is another one"),
-        (FakeRun(20), "the run ends at 20, before 21"),
-    ):
-        loader = run_loader(run)
-        with pytest.raises(ConfigError, match=message):
-            loader.load_state_dict(state)
-        assert loader.state_dict() == loader_state(run, 0)  # as it was
-    shorter = ThreadLoader(FakeRun(40), MegatronPretrainingSampler(20, 0, 4, 0, 1))
-    with pytest.raises(ConfigError, match=r"expected a position in \[0, 20\], found 21"):
-        shorter.load_state_dict(state)
 
 
 def test_states_of_a_run_and_of_other_datasets_are_no_substitutes(prefix):
@@ -319,6 +294,8 @@ def test_batches_are_the_same_arrays_without_torch(prefix, change, settings):
             name: (tensor.numpy().dtype, tensor.tolist()) for name, tensor in expected.items()
         }
     assert loader.digest == tensors.digest
+    with pytest.raises(ConfigError, match='`pin_memory` needs the tensors of torch, found `tensors="numpy"`'):
+        ThreadLoader(dataset, batch_size=4, tensors="numpy", pin_memory=True)
 
 
 def test_arrays_are_what_is_left_without_torch(prefix):
@@ -341,29 +318,3 @@ except ImportError as error:
         "`torch` is not installed",
         "hint: run `pip install 'tokenloom[torch]'`",
     ]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"tensors": "jax"}, "expected `tensors` to be 'torch' or 'numpy', found 'jax'\nhint: JAX and others take the"),
-        (
-            {"tensors": "numpy", "pin_memory": True},
-            '`pin_memory` needs the tensors of torch, found `tensors="numpy"`\nhint: leave `pin_memory` out',
-        ),
-    ],
-)
-def test_what_batches_cannot_be_made_of_is_said(prefix, settings, message):
-    with pytest.raises(ConfigError) as caught:
-        ThreadLoader(make_dataset(prefix), batch_size=4, **settings)
-    assert str(caught.value).startswith(message)
-
-
-def test_samplers_in_another_order_have_no_state_over_a_run():
-    run = FakeRun(40)
-    loader = ThreadLoader(run, MegatronPretrainingRandomSampler(run, 40, 0, 4, 0, 1, False))
-    assert len(positions_of(loader)) == 10
-    with pytest.raises(ConfigError, match="found MegatronPretrainingRandomSampler, of which a position does not say"):
-        loader.state_dict()
-    with pytest.raises(ConfigError, match="found MegatronPretrainingRandomSampler, of which a position does not say"):
-        loader.load_state_dict(loader_state(run, 8))

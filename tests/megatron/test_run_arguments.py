@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.run_arguments import parse_arguments, read_arguments, take_arguments
@@ -55,9 +51,3 @@ def test_a_word_without_an_end_is_quoted_with_its_line(tmp_path):
         read_arguments(str(path))
     with pytest.raises(ConfigError, match="cannot be read"):
         read_arguments(str(tmp_path / "none"))
-
-
-@given(st.text(max_size=200))
-def test_any_text_is_read_or_refused(text):
-    with suppress(ConfigError):
-        parse_arguments(text, where="text")

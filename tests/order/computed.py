@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ class InOrder:
         denied: documents that are not read.
         is_packed: whether samples are packs; else windows.
         is_shuffled: whether documents come in an order of the walk.
+        check: is called with each pair that is opened.
     """
 
     def __init__(
@@ -39,13 +41,14 @@ class InOrder:
         denied: tuple[int, ...] = (),
         is_packed: bool = True,
         is_shuffled: bool = True,
+        check: Callable[[IndexedDataset], None] = lambda pair: None,
     ) -> None:
         prefixes = [str(folder / f"p{number}") for number in range(len(corpora))]
         for prefix, corpus in zip(prefixes, corpora, strict=True):
             if not IndexedDataset.exists(prefix):
                 write_corpus(prefix, corpus)
         joined = [
-            PairToJoin(prefix=prefix, num_sequences=len(corpus), check=lambda pair: None)
+            PairToJoin(prefix=prefix, num_sequences=len(corpus), check=check)
             for prefix, corpus in zip(prefixes, corpora, strict=True)
         ]
         self.pairs = JoinedPairs(joined, dtype=IndexedDataset(prefixes[0]).dtype, mmap=config.mmap_bin_files)

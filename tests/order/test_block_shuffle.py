@@ -36,13 +36,6 @@ def neighbour_distance(order: np.ndarray) -> float:
     return float(np.abs(np.diff(np.argsort(order, kind="stable"))).mean() / len(order))
 
 
-def test_blocks_stay_together_within_a_window():
-    order = documents(list(range(0, 80, 10)), BlockShuffle(block_bytes=20, window_blocks=2))[0].tolist()
-    windows = [sorted({number // 2 for number in order[begin : begin + 4]}) for begin in (0, 4)]
-    assert sorted(order) == list(range(8))
-    assert [len(window) for window in windows] == [2, 2]
-
-
 @given(
     st.lists(st.integers(0, 50), max_size=80),
     st.integers(1, 200),

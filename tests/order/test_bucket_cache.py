@@ -80,17 +80,6 @@ def test_who_builds_publishes_and_readers_build_nothing(bucket, data, tmp_path, 
     assert tokens(build(data, bucket.url("indices"), defer_npy_index_mmap=True)) == local
 
 
-@pytest.mark.slow
-def test_a_folder_that_was_copied_into_the_bucket_will_do(bucket, data, tmp_path, another_node):
-    single = {"blend": (data[:1], None)}
-    local = tokens(build(data, str(tmp_path / "indices"), **single))
-    for name, content in contents(tmp_path / "indices").items():
-        bucket.put(f"shared/run/{name}", content)
-    another_node()
-    with nothing_is_built():
-        assert tokens(build(data, bucket.url("shared/run"), **single)) == local
-
-
 def test_an_entry_without_description_counts_as_absent_and_a_changed_one_is_built_again(
     bucket, data, another_node, caplog
 ):
@@ -140,16 +129,6 @@ def test_a_store_that_does_not_answer_is_no_reason_to_build(bucket, data, anothe
     splits = build(data, bucket.url("indices"), **changes, fast_cache_load=True)
     with pytest.raises(IndexCacheError, match=r"no file `s3://.*train-sample_index.npy`"):
         splits[0].sample(0)
-
-
-@pytest.mark.slow
-def test_without_a_folder_indices_of_remote_data_are_kept_on_the_node(bucket, data, tmp_path):
-    kept = tmp_path / "kept"
-    expected = tokens(build(data, str(tmp_path / "indices")))
-    assert tokens(build(data, None, object_storage_cache_path=str(kept))) == expected
-    assert len(list(kept.glob("objects-*/indices/*-description.txt"))) == 2
-    with nothing_is_built():
-        assert tokens(build(data, None, object_storage_cache_path=str(kept))) == expected
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,6 @@ import os
 import pickle
 import resource
 import shutil
-import subprocess
-import sys
-import tempfile
 import textwrap
 from pathlib import Path
 
@@ -26,7 +23,6 @@ from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import CacheNotWrittenWarning, IndexCacheError
-from tokenloom.indexed.dataset import IndexedDataset, dataset_identity
 
 # Newer versions of Python warn of forking with threads about; the children here use none of them.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -73,10 +69,6 @@ def damage_the_header(path):
     path.write_bytes(data)
 
 
-def damage_the_header_so_that_no_tokenizer_of_python_reads_it(path):
-    path.write_bytes(path.read_bytes().replace(b"), }", b"(, }"))
-
-
 def change_the_dtype(path):
     np.save(path, np.load(path).astype(np.int16))
 
@@ -87,11 +79,6 @@ def change_the_shape(path):
 
 def store_columns_one_after_another(path):
     np.save(path, np.asfortranarray(np.load(path)))
-
-
-def replace_by_an_archive(path):
-    np.savez(path.with_suffix(""), a=np.arange(3))
-    path.with_suffix(".npz").rename(path)
 
 
 class Bomb:
@@ -118,10 +105,8 @@ DAMAGES = [
     damage_by_truncation,
     damage_to_nothing,
     damage_the_header,
-    damage_the_header_so_that_no_tokenizer_of_python_reads_it,
     change_the_dtype,
     change_the_shape,
-    replace_by_an_archive,
     replace_by_a_pickle,
     replace_by_a_pickled_array,
     store_columns_one_after_another,
@@ -179,7 +164,7 @@ def test_the_names_carry_a_hash_of_the_settings(prefix, cache):
     ("name", "damage"),
     [
         *(("sample_index", damage) for damage in DAMAGES),
-        *((name, damage) for name in ("document_index", "shuffle_index") for damage in DAMAGES[:7:3]),
+        *((name, damage) for name in ("document_index", "shuffle_index") for damage in DAMAGES[:5:2]),
     ],
 )
 def test_a_damaged_file_is_named_and_built_again(prefix, cache, caplog, name, damage):
@@ -193,20 +178,6 @@ def test_a_damaged_file_is_named_and_built_again(prefix, cache, caplog, name, da
     assert record.getMessage().startswith(f"cached index is rebuilt: `{path}`")
     assert contents(cache) == before
     assert all(equal_samples(expected.sample(k), rebuilt.sample(k)) for k in range(len(expected)))
-
-
-@pytest.mark.filterwarnings("ignore:Reading .* required additional header parsing:UserWarning")  # by NumPy
-def test_no_byte_of_a_header_can_do_harm(prefix, cache, rng):
-    expected = make_dataset(prefix, path_to_cache=str(cache)).batch(range(9))
-    path = cached_file(cache, "sample_index")
-    original = path.read_bytes()
-    for _ in range(40):
-        data = bytearray(original)
-        for position in rng.integers(0, 128, size=rng.integers(1, 4)):
-            data[position] = rng.choice(list(b"'(),{}[]\\#0 9:\"\x00\xff\n"))
-        path.write_bytes(data)
-        assert equal_samples(make_dataset(prefix, path_to_cache=str(cache)).batch(range(9)), expected)
-        path.write_bytes(original)
 
 
 def test_an_entry_of_other_data_under_the_same_path_is_built_again(prefix, cache, caplog):
@@ -243,17 +214,6 @@ def test_an_option_that_the_key_forgets_is_a_miss(tmp_path, cache, caplog, optio
     assert equal_samples(second.batch(range(4)), fresh.batch(range(4)))
     (message,) = caplog.messages
     assert message.startswith(f"cached index is rebuilt: `{cache}/")
-
-
-def test_data_with_other_tokens_of_the_same_lengths_is_a_miss(prefix, cache, caplog):
-    make_dataset(prefix, path_to_cache=str(cache))
-    write_corpus(prefix, [[token + 1 for token in document] for document in DOCUMENTS])
-    make_dataset(prefix, path_to_cache=str(cache))
-    (message,) = caplog.messages
-    assert "-identity.json`: expected bin_sample '" in message
-    caplog.clear()
-    make_dataset(prefix, path_to_cache=str(cache))
-    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"arrays": 1, "data": null}'])
@@ -398,48 +358,6 @@ def test_beside_the_data_a_cache_that_cannot_be_written_is_done_without(prefix):
     assert all(equal_samples(dataset.sample(k), cached.sample(k)) for k in range(len(cached)))
     copy = pickle.loads(pickle.dumps(dataset))
     assert equal_samples(copy.sample(1), cached.sample(1))
-
-
-READ_ONLY = """
-import os, sys, warnings
-from tests.support import make_dataset
-from tokenloom.errors import IndexCacheError
-prefix, cache = sys.argv[1:]
-if os.getuid() == 0:  # nothing is read-only for root
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-try:
-    make_dataset(prefix, path_to_cache=cache)
-except IndexCacheError as error:
-    print(error)
-with warnings.catch_warnings(record=True) as caught:
-    dataset = make_dataset(prefix)
-print([warning.category.__name__ for warning in caught], dataset.sample(0)["tokens"].tolist())
-"""
-
-
-@pytest.mark.slow
-def test_a_read_only_folder():
-    with tempfile.TemporaryDirectory() as folder:  # unlike pytest's, one that strangers can be let into
-        prefix = write_corpus(f"{folder}/corpus", DOCUMENTS)
-        expected = make_dataset(prefix, in_memory=True).sample(0)["tokens"].tolist()
-        os.chmod(folder, 0o555)
-        try:
-            done = subprocess.run(
-                [sys.executable, "-c", READ_ONLY, prefix, f"{folder}/cache"],
-                capture_output=True,
-                text=True,
-                cwd=Path(__file__).parents[2],
-            )
-        finally:
-            os.chmod(folder, 0o700)
-        assert done.stderr == ""
-        assert done.stdout == (
-            f"cannot create `{folder}/cache`: Permission denied\nhint: name a writable folder with `path_to_cache`\n"
-            f"['CacheNotWrittenWarning'] {expected}\n"
-        )
-        assert sorted(os.listdir(folder)) == ["corpus.bin", "corpus.idx"]
 
 
 def build_with_small_files(prefix, cache, results):
@@ -595,16 +513,3 @@ def test_a_killed_builder_leaves_nothing_that_opens_wrongly(prefix, tmp_path, ca
         shutil.rmtree(cache)
     assert stages >= set(range(5))  # it was killed before each of the five files had its name
     assert contents(cache) == contents(tmp_path / "fresh")
-
-
-def test_integers_of_numpy_name_the_same_entry(prefix, cache):
-    plain = make_dataset(prefix, path_to_cache=str(cache), num_samples=5)
-    numpy = make_dataset(prefix, path_to_cache=str(cache), num_samples=np.int64(5), random_seed=np.int64(57))
-    assert numpy.unique_description == plain.unique_description
-
-
-def test_a_copy_of_the_data_has_the_same_identity(prefix, tmp_path):
-    write_corpus(tmp_path / "copy", DOCUMENTS)
-    first, copy = IndexedDataset(prefix), IndexedDataset(tmp_path / "copy")
-    assert dataset_identity(first) == dataset_identity(copy)
-    assert dataset_identity(first)["num_sequences"] == 5

@@ -16,59 +16,6 @@ def plan(tokens, samples, *, length=4, extra=1, keep_partial=False):
     return epochs.plan(samples)
 
 
-def test_one_epoch_when_no_number_is_asked_for():
-    assert plan(13, None) == EpochPlan(
-        tokens_per_epoch=13,
-        num_epochs=1,
-        num_samples=3,
-        num_samples_sans_final_epoch=3,
-        separate_final_epoch=False,
-    )
-
-
-@pytest.mark.parametrize(
-    ("tokens", "samples", "num_epochs", "num_samples"),
-    [
-        (13, 3, 1, 3),  # 3 windows of 4 tokens, and one more for the last label
-        (12, 3, 2, 5),  # that one is missing
-        (13, 4, 2, 6),
-        (5, 1, 1, 1),
-        (4, 1, 2, 1),
-        (1, 1, 5, 1),  # a corpus shorter than a sample is walked through until it fills one
-    ],
-)
-def test_epochs_follow_until_the_samples_are_there(tokens, samples, num_epochs, num_samples):
-    found = plan(tokens, samples)
-    assert (found.num_epochs, found.num_samples) == (num_epochs, num_samples)
-
-
-def test_a_partial_window_counts_only_when_kept_and_when_it_has_a_label():
-    assert plan(15, None).num_samples == 3
-    assert plan(15, None, keep_partial=True).num_samples == 4
-    assert plan(13, None, keep_partial=True).num_samples == 3  # the 13th token is only a label
-    assert plan(2, None, keep_partial=True).num_samples == 1
-    assert plan(1, None, keep_partial=True).num_samples == 0
-    assert plan(1, None, keep_partial=True, extra=0).num_samples == 1
-
-
-def test_the_last_epoch_is_separate_when_less_than_four_fifths_of_it_is_needed():
-    # 41 tokens are 10 windows: int(0.8 * 10) = 8 of them are the limit.
-    assert plan(41, 17) == EpochPlan(
-        tokens_per_epoch=41,
-        num_epochs=2,
-        num_samples=20,
-        num_samples_sans_final_epoch=10,
-        separate_final_epoch=True,
-    )
-    assert plan(41, 18) == EpochPlan(
-        tokens_per_epoch=41,
-        num_epochs=2,
-        num_samples=20,
-        num_samples_sans_final_epoch=20,
-        separate_final_epoch=False,
-    )
-
-
 def test_an_empty_corpus_has_no_samples_to_ask_for():
     assert plan(0, None).num_samples == 0
     with pytest.raises(ConfigError, match=r"^7 samples were asked for, but the documents hold no tokens\nhint: give"):

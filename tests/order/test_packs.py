@@ -42,52 +42,30 @@ def packed(lengths, documents, *, sequence_length, extra, most=None, dtype=np.in
 # --- by hand ------------------------------------------------------------------------------------------------------
 
 
-def test_each_piece_goes_where_least_room_is_left():
-    # 6 opens a row (room 4), so does 5 (room 5); 4 fills the first, and 3 and 2 the second.
-    assert packed([3, 6, 2, 5, 4], range(5), sequence_length=9, extra=1) == [
-        [(1, 0, 6), (4, 0, 4)],
-        [(3, 0, 5), (0, 0, 3), (2, 0, 2)],
-    ]
-
-
-def test_of_equal_documents_and_of_rows_with_equal_room_the_first_comes_first():
-    assert packed([6, 6, 3, 3], [1, 0, 3, 2], sequence_length=10, extra=0) == [
-        [(1, 0, 6), (3, 0, 3)],
-        [(0, 0, 6), (2, 0, 3)],
-    ]
-
-
-def test_a_pack_of_the_most_documents_takes_no_more():
-    assert packed([3, 6, 2, 5, 4], range(5), sequence_length=9, extra=1, most=2) == [
-        [(1, 0, 6), (4, 0, 4)],
-        [(3, 0, 5), (0, 0, 3)],
-        [(2, 0, 2)],
-    ]
-
-
-def test_a_long_document_is_cut_as_windows_cut_it():
-    # 11 tokens with the extra token: labels 1 to 4, 5 to 8, 9 and 10.
-    assert packed([11, 2], [0, 1], sequence_length=4, extra=1) == [
-        [(0, 0, 5)],
-        [(0, 4, 5)],
-        [(0, 8, 3), (1, 0, 2)],
-    ]
-    assert packed([11, 1], [0, 1], sequence_length=4, extra=0) == [
-        [(0, 0, 4)],
-        [(0, 4, 4)],
-        [(0, 8, 3), (1, 0, 1)],
-    ]
-
-
-def test_a_document_whose_last_label_is_read_already_leaves_no_rest():
-    assert packed([9], [0], sequence_length=4, extra=1) == [[(0, 0, 5)], [(0, 4, 5)]]
-    assert packed([5], [0], sequence_length=4, extra=1) == [[(0, 0, 5)]]
-    assert packed([1], [0], sequence_length=4, extra=1) == [[(0, 0, 1)]]
-    assert packed([1], [0], sequence_length=1, extra=1) == [[(0, 0, 1)]]
-
-
-def test_documents_without_tokens_are_nowhere():
-    assert packed([0, 0], [0, 1], sequence_length=4, extra=1) == []
+@pytest.mark.parametrize(
+    ("lengths", "documents", "rule", "rows"),
+    [
+        # 6 opens a row (room 4), so does 5 (room 5); 4 fills the first, and 3 and 2 the second.
+        ([3, 6, 2, 5, 4], range(5), (9, 1), [[(1, 0, 6), (4, 0, 4)], [(3, 0, 5), (0, 0, 3), (2, 0, 2)]]),
+        # Of at most two documents.
+        ([3, 6, 2, 5, 4], range(5), (9, 1, 2), [[(1, 0, 6), (4, 0, 4)], [(3, 0, 5), (0, 0, 3)], [(2, 0, 2)]]),
+        # Of equal documents and of rows with equal room the first comes first.
+        ([6, 6, 3, 3], [1, 0, 3, 2], (10, 0), [[(1, 0, 6), (3, 0, 3)], [(0, 0, 6), (2, 0, 3)]]),
+        # A long document is cut as windows cut it: with the extra token, labels 1 to 4, 5 to 8, 9 and 10.
+        ([11, 2], [0, 1], (4, 1), [[(0, 0, 5)], [(0, 4, 5)], [(0, 8, 3), (1, 0, 2)]]),
+        ([11, 1], [0, 1], (4, 0), [[(0, 0, 4)], [(0, 4, 4)], [(0, 8, 3), (1, 0, 1)]]),
+        # One whose last label is read already leaves no rest.
+        ([9], [0], (4, 1), [[(0, 0, 5)], [(0, 4, 5)]]),
+        ([5], [0], (4, 1), [[(0, 0, 5)]]),
+        ([1], [0], (1, 1), [[(0, 0, 1)]]),
+        ([0, 0], [0, 1], (4, 1), []),
+    ],
+)
+def test_packs_by_hand(lengths, documents, rule, rows):
+    sequence_length, extra, *most = rule
+    assert (
+        packed(lengths, documents, sequence_length=sequence_length, extra=extra, most=most[0] if most else None) == rows
+    )
 
 
 def test_a_report_of_documents():
@@ -151,16 +129,6 @@ def test_every_token_is_an_input_or_a_label_as_often_as_it_must(lengths, sequenc
         assert seen[document].tolist() == expected.tolist()
         if extra:
             assert labels[document].tolist() == [0, *[1] * (length - 1)][:length]
-
-
-@given(counts=st.lists(st.integers(0, 10**12), min_size=1, max_size=200))
-def test_counting_packs_takes_no_longer_for_many_documents(counts):
-    histogram = np.array([0, *counts], dtype=np.int64)
-    capacity = len(counts)
-    tokens = int(histogram @ np.arange(capacity + 1))
-    packs = kernels.count_packs(histogram)
-    assert -(-tokens // capacity) <= packs
-    assert packs <= int(histogram.sum())
 
 
 def test_large_capacities_need_several_levels_of_the_tree(rng):

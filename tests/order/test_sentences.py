@@ -27,31 +27,21 @@ def rows_of(boundaries, lengths, **changes):
     return sorted(rows.tolist())
 
 
-def test_a_sample_ends_once_it_holds_the_target():
-    assert rows_of([0, 6], [5, 5, 5, 5, 5, 5]) == [[0, 2, 10], [2, 4, 10], [4, 6, 10]]
-
-
-def test_a_single_last_sentence_joins_the_sample_before_it():
-    assert rows_of([0, 5], [5, 5, 5, 5, 5]) == [[0, 2, 10], [2, 5, 10]]
-
-
-def test_a_document_that_ends_early_is_a_sample():
-    assert rows_of([0, 2, 3], [1, 1, 3]) == [[0, 2, 10], [2, 3, 10]]
-
-
-def test_a_sample_has_the_sentences_that_it_must():
-    assert rows_of([0, 6], [20, 1, 20, 1, 1, 1], min_sentences=2) == [[0, 2, 10], [2, 4, 10], [4, 6, 10]]
-    assert rows_of([0, 1, 3], [5, 5, 5], min_sentences=2) == [[1, 3, 10]]
-
-
-def test_documents_with_a_long_sentence_are_left_out_unless_it_is_alone():
-    assert rows_of([0, 2, 4, 5], [512, 1, 513, 1, 600]) == [[0, 2, 10], [4, 5, 10]]
-
-
-def test_empty_documents_give_nothing():
-    assert rows_of([0, 0, 2, 2], [1, 1]) == [[0, 2, 10]]
-    assert rows_of([0], []) == []
-    assert build_mapping(np.array([0, 0]), np.array([], dtype=np.int32), **SETTINGS).shape == (0, 3)
+@pytest.mark.parametrize(
+    ("boundaries", "lengths", "changes", "rows"),
+    [
+        ([0, 6], [5] * 6, {}, [[0, 2, 10], [2, 4, 10], [4, 6, 10]]),  # a sample ends once it holds the target
+        ([0, 5], [5] * 5, {}, [[0, 2, 10], [2, 5, 10]]),  # a single last sentence joins the sample before it
+        ([0, 2, 3], [1, 1, 3], {}, [[0, 2, 10], [2, 3, 10]]),  # a document that ends early is a sample
+        ([0, 6], [20, 1, 20, 1, 1, 1], {"min_sentences": 2}, [[0, 2, 10], [2, 4, 10], [4, 6, 10]]),
+        ([0, 1, 3], [5, 5, 5], {"min_sentences": 2}, [[1, 3, 10]]),
+        ([0, 2, 4, 5], [512, 1, 513, 1, 600], {}, [[0, 2, 10], [4, 5, 10]]),  # too long, unless it is alone
+        ([0, 0, 2, 2], [1, 1], {}, [[0, 2, 10]]),
+        ([0], [], {}, []),
+    ],
+)
+def test_samples_by_hand(boundaries, lengths, changes, rows):
+    assert rows_of(boundaries, lengths, **changes) == rows
 
 
 def test_epochs_repeat_until_there_are_enough_and_are_complete():

@@ -60,18 +60,6 @@ def test_one_generator_shuffles_documents_and_then_samples(seed, num_documents, 
     assert shuffled.tolist() == expected.tolist()
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_a_separate_last_epoch_holds_every_document_once(seed):
-    plan = plan_of(10, 23)
-    assert (plan.num_epochs, plan.separate_final_epoch) == (3, True)
-    documents = build_document_index(np.arange(10), plan, LegacyRandom(seed))
-    assert sorted(documents[:20].tolist()) == sorted([*range(10)] * 2)
-    assert sorted(documents[20:].tolist()) == list(range(10))
-    shuffled = build_shuffle_index(plan, LegacyRandom(seed))
-    assert sorted(shuffled[:20].tolist()) == list(range(20))
-    assert sorted(shuffled[20:].tolist()) == list(range(20, 30))
-
-
 def test_without_documents_there_is_nothing_to_shuffle():
     plan = plan_of(0, None)
     random = LegacyRandom(1)

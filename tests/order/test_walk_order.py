@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.order.computed import InOrder
 from tests.reference.occurrences import rows_of, scanned
-from tests.support import EOD, StandInTokenizer, make_config, write_corpus
+from tests.support import EOD, make_config
 
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.errors import ChangedFileError, DatasetFormatError
-from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.joined import JoinedPairs, PairToJoin
-from tokenloom.kernels import make_source_documents
 from tokenloom.order.protocols import SpanOrder
-from tokenloom.order.walk_order import WalkOrder
 
 SETTINGS = [
     {},
@@ -32,50 +29,17 @@ def corpora(seed=0):
     ]
 
 
-def make(folder, *, mmap=True, denied=(), length=16, check=lambda pair: None, documents=None, **settings):
+def make(folder, *, documents=None, denied=(), check=lambda pair: None, **settings):
+    config = make_config(None, sequence_length=16, **settings)
     documents = corpora() if documents is None else documents
-    prefixes = [folder / f"p{number}" for number in range(len(documents))]
-    for prefix, corpus in zip(prefixes, documents, strict=True):
-        if not IndexedDataset.exists(str(prefix)):
-            write_corpus(prefix, corpus)
-    joined = [
-        PairToJoin(prefix=str(prefix), num_sequences=len(corpus), check=check)
-        for prefix, corpus in zip(prefixes, documents, strict=True)
-    ]
-    config = make_config(None, sequence_length=length, tokenizer=StandInTokenizer(), **settings)
-    pairs = JoinedPairs(joined, dtype=IndexedDataset(joined[0].prefix).dtype, mmap=mmap)
-    tokens = [sum(map(len, corpus)) for corpus in documents]
-    facts = [(len(corpus), count, 0, 0) for corpus, count in zip(documents, tokens, strict=True)]
-    known = make_source_documents(facts, key=(1, 2), reads_held=False)
-    pairs.tell(known)
-    num_windows = (sum(tokens) - config.num_extra_tokens) // length
-    order = WalkOrder(
-        pairs,
-        known,
-        [(0, 0, len(documents), num_windows)],
-        identity="test",
-        is_shuffled=True,
-        sequence_length=length,
-        extra=config.num_extra_tokens,
-        denied=denied,
-    )
-    return GPTDataset.in_order(pairs, order, config, name="test"), num_windows
-
-
-def asked(dataset, numbers):
-    """Fills as a run does: after opening the pairs that are needed."""
-    dataset.span_batch(numbers)
-    for pair in range(len(dataset.dataset.pairs)):
-        dataset.dataset.open(pair)
-    return dataset.batch(numbers)
+    return InOrder(GPTDataset, folder, documents, config, denied=denied, is_packed=False, check=check)
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_samples_are_the_tokens_of_their_spans(tmp_path, settings):
-    dataset, num_windows = make(tmp_path, **settings)
-    other, _ = make(tmp_path, mmap=False, **settings)
-    numbers = np.arange(num_windows)
-    batch, unmapped = asked(dataset, numbers), asked(other, numbers)
+    made = make(tmp_path, **settings)
+    dataset, numbers = made.dataset, np.arange(made.num_windows)
+    batch, unmapped = made.batch(numbers), make(tmp_path, mmap_bin_files=False, **settings).batch(numbers)
     assert batch.keys() == unmapped.keys()
     for name, array in batch.items():
         assert np.array_equal(array, unmapped[name]), name
@@ -94,11 +58,11 @@ def test_samples_are_the_tokens_of_their_spans(tmp_path, settings):
 
 @pytest.mark.parametrize(("settings", "mmap"), [*zip(SETTINGS, [True, False, True, False, True], strict=True)])
 def test_denied_documents_are_padding_without_loss(tmp_path, settings, mmap):
-    plain, num_windows = make(tmp_path, **settings)
+    made = make(tmp_path, **settings)
     denied = tuple(range(3, 60, 4))
-    dataset, _ = make(tmp_path, mmap=mmap, denied=denied, **settings)
-    numbers = np.arange(num_windows)
-    before, after = asked(plain, numbers), asked(dataset, numbers)
+    plain, numbers = made.dataset, np.arange(made.num_windows)
+    before = made.batch(numbers)
+    after = make(tmp_path, mmap_bin_files=mmap, denied=denied, **settings).batch(numbers)
     seen = 0
     for number in numbers.tolist():
         spans = plain.spans(number)
@@ -126,20 +90,21 @@ def test_denied_documents_are_padding_without_loss(tmp_path, settings, mmap):
 
 
 def test_denied_tokens_are_never_read(tmp_path):
-    dataset, num_windows = make(tmp_path, mmap=False, denied=(0, 1, 2))
-    pairs = dataset.dataset
+    made = make(tmp_path, mmap_bin_files=False, denied=(0, 1, 2))
+    pairs = made.pairs
     asked_for = []
     gather = type(pairs).gather
     pairs.gather = lambda sequences, starts, lengths: (
         asked_for.extend(sequences.tolist()) or gather(pairs, sequences, starts, lengths)
     )
-    dataset.batch(np.arange(num_windows))
+    made.dataset.batch(np.arange(made.num_windows))
     assert asked_for
     assert not {0, 1, 2} & set(asked_for)
 
 
 def test_it_is_an_order_of_spans(tmp_path):
-    dataset, num_windows = make(tmp_path)
+    made = make(tmp_path)
+    dataset, num_windows = made.dataset, made.num_windows
     assert isinstance(dataset.order, SpanOrder)
     assert dataset.order.verify() == []
     assert dataset.order.is_built
@@ -154,10 +119,8 @@ def test_another_pair_than_was_meant(tmp_path):
         message = "changed"
         raise ChangedFileError(message)
 
-    dataset, _ = make(tmp_path, check=refuse)
     with pytest.raises(ChangedFileError):
-        dataset.spans(0)
+        make(tmp_path, check=refuse).dataset.spans(0)
     shorter = [[document[:-1] for document in corpus] for corpus in corpora()]
-    dataset, _ = make(tmp_path, documents=shorter)
     with pytest.raises(DatasetFormatError, match="expected documents of"):
-        dataset.spans(0)
+        make(tmp_path, documents=shorter).dataset.spans(0)

@@ -36,16 +36,6 @@ def reader_of(lengths, stream, rows, shuffle, *, window_length, extra=1):
     )
 
 
-def test_windows_of_three_documents():
-    rows = build_sample_index(LENGTHS, int64s(0, 1, 2), window_length=4, extra=1, num_windows=3, dtype=np.int32)
-    assert rows.tolist() == [[0, 0], [1, 0], [1, 4], [2, 2]]
-
-
-def test_without_extra_token_a_window_that_ends_with_a_document_stays_there():
-    rows = build_sample_index(LENGTHS, int64s(0, 1, 2), window_length=4, extra=0, num_windows=3, dtype=np.int32)
-    assert rows.tolist() == [[0, 0], [0, 4], [1, 4], [2, 2]]
-
-
 @given(
     lengths=st.lists(st.integers(0, 9), min_size=1, max_size=12),
     length=st.integers(1, 10),

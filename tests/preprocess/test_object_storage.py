@@ -7,13 +7,11 @@ import json
 
 import numpy as np
 import pytest
-from tests.corpus.jobs import preprocess, preprocess_chat
+from tests.corpus.jobs import preprocess
 from tests.preprocess.corpus import PAIR_SUFFIXES, byte_level_json, make_tokenizer
 
 from tokenloom import IndexedDataset, InputError, MissingObjectError
 from tokenloom.indexed.origins import read_origins
-
-OUTPUT = [f"out.{each}" for each in ("bin", "columns.json", "idx", "manifest.json", "origins.npy", "roles.npy")]
 
 
 @pytest.fixture
@@ -57,20 +55,3 @@ def test_what_fails_writes_nothing(bucket, text):
     summary = preprocess(source, bucket.url("out"), tokenizer, skip_bad_records=True, input_format="jsonl")
     assert json.loads(bucket.get("out.rejected.jsonl"))["line"] == 501
     assert summary.rejected_paths == (bucket.url("out.rejected.jsonl"),)
-
-
-def test_conversations_and_their_roles_are_those_of_local_files(bucket, tmp_path):
-    tokenizer = make_tokenizer(byte_level_json())
-    turns = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Me."}]
-    text = b"".join(json.dumps({"messages": turns * (number % 3 + 1)}).encode() + b"\n" for number in range(200))
-    (tmp_path / "chat.jsonl").write_bytes(text)
-    preprocess_chat(tmp_path / "chat.jsonl", tmp_path / "out", tokenizer, chat_template="chatml")
-    source = bucket.put("chat", text)
-    preprocess_chat(source, bucket.url("out"), tokenizer, chat_template="chatml")
-    assert bucket.keys() == ["chat", *OUTPUT]
-    for suffix in (".bin", ".idx", ".roles.npy"):
-        assert bucket.get(f"out{suffix}") == (tmp_path / f"out{suffix}").read_bytes()
-    bucket.put("chat", text + b"no JSON\n")
-    with pytest.raises(InputError, match=rf"`{source}` line 201"):
-        preprocess_chat(source, bucket.url("other"), tokenizer, chat_template="chatml")
-    assert bucket.keys() == ["chat", *OUTPUT]

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import hashlib
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,20 +41,6 @@ def test_boundaries_matter():
     assert len(np.unique(keys, axis=0)) == 3
 
 
-@given(
-    hashes=hash_rows,
-    more=hash_rows,
-    seed=st.integers(0, 2**64 - 1),
-    shares=st.lists(st.floats(0.01, 5), min_size=1, max_size=127),
-)
-def test_other_documents_change_nothing(hashes: np.ndarray, more: np.ndarray, seed: int, shares: list[float]):
-    alone = split_of(hashes, seed=seed, shares=shares)
-    assert alone.dtype == np.int8
-    together = split_of(np.concatenate([more, hashes, more]), seed=seed, shares=shares)
-    assert (together[len(more) : len(more) + len(hashes)] == alone).all()
-    assert ((alone >= 0) & (alone < len(shares))).all()
-
-
 def slow_split(row: list[int], seed: int, shares: list[float]) -> int:
     """Returns the split of a document by exact arithmetic."""
 
@@ -82,15 +67,6 @@ def test_bounds_are_exact(hashes: np.ndarray, seed: int, shares: list[float]):
     assert split_of(hashes, seed=seed, shares=shares).tolist() == expected
 
 
-def test_shares_are_kept_and_seeds_differ():
-    hashes = np.random.default_rng(5).integers(0, 2**64, (100_000, 2), dtype=np.uint64)
-    counts = np.bincount(split_of(hashes, seed=1, shares=[0.98, 0.01, 0, 0.01]), minlength=4)
-    assert counts[2] == 0
-    assert (np.abs(counts - [98_000, 1000, 0, 1000]) < 5 * np.sqrt([1960, 990, 1, 990])).all()
-    halves = [split_of(hashes, seed=seed, shares=[1, 1]) for seed in (1, 2)]
-    assert abs((halves[0] == halves[1]).mean() - 0.5) < 0.01
-
-
 @pytest.mark.parametrize("shares", [[], [0, 0], [-1, 2], [float("nan")], [1] * 128])
 def test_shares_that_are_none_are_refused(shares: list):
     with pytest.raises(ConfigError, match="expected 1 to 127 shares of at least 0, not all of them 0, got"):
@@ -113,16 +89,6 @@ def test_first_occurrences_are_those_seen_first(shards: list[np.ndarray], memory
     masks = first_occurrences(shards, memory_bytes=memory_bytes)
     assert all(mask.dtype == np.bool_ for mask in masks)
     assert [mask.tolist() for mask in masks] == slow_first_occurrences(shards)
-
-
-def test_first_occurrences_over_many_passes(tmp_path: Path):
-    rng = np.random.default_rng(3)
-    pool = rng.integers(0, 2**64, (2000, 2), dtype=np.uint64)
-    shards = [pool[rng.integers(0, 2000, size)] for size in (3000, 0, 500)]
-    np.save(tmp_path / "hashes.npy", shards[0])
-    mapped = [np.load(tmp_path / "hashes.npy", mmap_mode="r"), *shards[1:]]
-    made = first_occurrences(mapped, memory_bytes=96 * 100)
-    assert [mask.tolist() for mask in made] == slow_first_occurrences(shards)
 
 
 @given(st.text(max_size=20))

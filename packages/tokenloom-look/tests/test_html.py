@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom.rendering.words import printable
-from tokenloom_look.html import Markup, element, escaped, facts, joined, table
+from tokenloom_look.html import element, facts, joined, table
 
 
 class Page(HTMLParser):
@@ -36,48 +35,6 @@ class Page(HTMLParser):
     handle_decl = handle_pi = unknown_decl = handle_comment
 
 
-@pytest.mark.parametrize(
-    ("text", "written"),
-    [
-        ("", ""),
-        ("tokens", "tokens"),
-        ("<b>&amp;</b>", "&lt;b&gt;&amp;amp;&lt;/b&gt;"),
-        ("\"'", "&quot;&#x27;"),
-        ("\x1b[31m\u202e\x00", r"\x1b[31m\u202e\x00"),
-        ("漢字\n", "漢字\n"),
-    ],
-)
-def test_a_text_is_escaped(text: str, written: str):
-    assert escaped(text) == written
-
-
-def test_an_element_is_written():
-    assert element("p") == "<p></p>"
-    assert element("a", "x", element("b", 1), href="?a=1&b", class_="c", aria_label="d") == (
-        '<a href="?a=1&amp;b" class="c" aria-label="d">x<b>1</b></a>'
-    )
-    assert element("p", hidden=True, title=None, open=False, data_n=0) == '<p hidden data-n="0"></p>'
-    assert isinstance(element("p"), Markup)
-
-
-@pytest.mark.parametrize(
-    ("cell", "written"),
-    [
-        (1234567, "1,234,567"),
-        (True, "yes"),
-        (False, "no"),
-        (None, ""),
-        (0.25, "0.25"),
-        (1234.56789, "1,234.57"),
-        (float("nan"), "nan"),
-        ("<i>", "&lt;i&gt;"),
-        (Markup("<i></i>"), "<i></i>"),
-    ],
-)
-def test_a_cell_is_written(cell, written: str):
-    assert joined([cell]) == written
-
-
 def test_a_table_is_written():
     assert table(["name", "tokens"], [["a", 1024], ["b", None]], caption="all", note="or < some") == (
         "<table><caption>all</caption>"
@@ -87,13 +44,6 @@ def test_a_table_is_written():
         '<p class="note">or &lt; some</p>'
     )
     assert table(["name"], []) == '<table><thead><tr><th scope="col">name</th></tr></thead><tbody></tbody></table>'
-
-
-def test_facts_are_written_and_unknown_ones_left_out():
-    assert facts([("size", 3), ("by", None), ("sound", False)], caption="pair") == (
-        '<table class="facts"><caption>pair</caption><tbody>'
-        '<tr><th scope="row">size</th><td>3</td></tr><tr><th scope="row">sound</th><td>no</td></tr></tbody></table>'
-    )
 
 
 @given(st.text(), st.text())

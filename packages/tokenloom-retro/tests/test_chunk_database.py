@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import re
 
 import numpy as np
@@ -41,22 +40,6 @@ def with_rows(pairs, rows, **changes):
     return DBDataset("db", pairs, np.array(rows, dtype=np.uint32).reshape(-1, 5), **(settings | changes))
 
 
-def test_chunks_are_filled_up_with_the_token_that_ends_documents(database):
-    assert [database[number]["text"].tolist() for number in range(len(database))] == [
-        [1, 2, 3, 4],
-        [5, 9, 9, 9],
-        [6, 7, 9, 9],
-        [20, 21, 22, 23],
-        [24, 25, 26, 27],
-        [28, 9, 9, 9],
-        [30, 31, 32, 33],
-        [34, 9, 9, 9],
-    ]
-    assert [database[number]["doc_id"] for number in range(len(database))] == [0, 0, 1, 4, 4, 4, 0, 1]
-    assert database[-1]["text"].tolist() == [34, 9, 9, 9]
-    assert database[0]["text"].dtype == np.int64
-
-
 @given(data=st.data())
 def test_gathered_chunks_are_those_of_the_documents(tmp_path_factory, data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -75,15 +58,6 @@ def test_gathered_chunks_are_those_of_the_documents(tmp_path_factory, data):
         expected = [number + i for i in range(3) if number >= 0 and row[:2] in [r[:2] for r in rows[number + i :][:1]]]
         assert after[place].tolist() == expected + [-1] * (3 - len(expected))
     database.check()
-
-
-def test_a_pickled_copy_maps_the_file_again(database, pairs):
-    pickled = pickle.dumps(database)
-    copy = pickle.loads(pickled)
-    assert copy.gather([4, 1]).tolist() == database.gather([4, 1]).tolist()
-    assert not copy.chunks.flags.owndata
-    in_memory = with_rows(pairs, ROWS)
-    assert pickle.loads(pickle.dumps(in_memory)).chunks.tolist() == in_memory.chunks.tolist()
 
 
 @pytest.mark.parametrize(

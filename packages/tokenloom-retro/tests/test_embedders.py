@@ -5,16 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from retro_making import EOD, LetterEmbedder, letters, maker
-from tests.support import write_corpus
 
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.optional import folder_of
 from tokenloom_retro.embedders import Embedder, WordLlama, as_embedder
 
@@ -37,11 +32,8 @@ def test_a_function_is_an_embedder():
 WRONG_SOURCES = {
     "expected the name of an embedder, found 'word2vec'": "word2vec",
     "expected an embedder, a function of texts or a name, found 5": 5,
-    "expected an embedder, a function of texts or a name, found <class": LetterEmbedder,
     "expected `name` beside a function that has none of its own": lambda texts: count_letters(texts),
-    "expected the name of an embedder, found 'bert'": "bert",
     "expected 64, 128, 256 as the dimension of `wordllama`, found 100": "wordllama:100",
-    "the dimension of `wordllama` is no whole number": "wordllama:all",
 }
 
 
@@ -105,36 +97,3 @@ def test_vectors_are_those_of_the_library(embedder):
         [sys.executable, "-c", THEIRS, FOLDER], input=json.dumps(texts), capture_output=True, text=True, check=True
     )
     assert np.allclose(embedder.embed(texts), np.array(json.loads(found.stdout)), rtol=0, atol=1e-6)
-
-
-class Wrong(LetterEmbedder):
-    """Returns what it is given."""
-
-    def __init__(self, found: object) -> None:
-        self.found = found
-
-    def embed(self, texts, /):
-        return self.found
-
-    def count_tokens(self, texts, /):
-        return self.found
-
-
-@pytest.mark.parametrize(
-    ("found", "message"),
-    [
-        (np.full((1, 16), np.nan, dtype=np.float32), "expected finite numbers, found others in vector 0"),
-        (np.zeros((1, 15), dtype=np.float32), r"expected float32 of shape \[1, 16\], found float32 of shape \[1, 15\]"),
-        (np.zeros((1, 16)), r"expected float32 of shape \[1, 16\], found float64"),
-        (None, r"embedder `letters`: expected float32 of shape \[1, 16\], found object"),
-    ],
-)
-def test_an_embedder_that_answers_otherwise_is_told(found: object, message: str):
-    with pytest.raises(ConfigError, match=message):
-        replace(maker(), embedder=Wrong(found)).embed(["abc"])
-
-
-def test_what_ends_or_fills_a_chunk_is_no_text(tmp_path: Path):
-    assert maker().texts(np.array([[1, 2, EOD, EOD], [EOD] * 4])) == ["ab", ""]
-    pair = IndexedDataset(write_corpus(tmp_path / "corpus", [letters("abcdef"), letters("xy")]))
-    assert maker().span_texts(pair, np.array([[1, 0, 2], [0, 4, 7], [0, 0, 4]])) == ["xy", "ef", "abcd"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tokenloom.errors import StorageError
-from tokenloom_retro.hdf5 import open_array, write_arrays
+from tokenloom_retro.hdf5 import open_array
 
 ROWS = np.arange(20, dtype=np.int64).reshape(4, 5)
 
@@ -57,12 +57,3 @@ def test_a_truncated_file_is_an_error_wherever_it_ends(path, rng):
         Path(path).write_bytes(whole[:size])
         with pytest.raises(StorageError, match=re.escape(f"`{path}`")):
             open_array(path, "rows", shape=(None, 5))
-
-
-def test_what_is_written_is_read_by_h5py(tmp_path, rng):
-    path = os.fspath(tmp_path / "new.hdf5")
-    arrays = {"rows": rng.integers(0, 9, (7, 5)), "more": rng.integers(0, 9, 3, dtype=np.uint64)}
-    write_arrays(path, arrays)
-    with h5py.File(path) as file:
-        assert {name: file[name][()].tolist() for name in file} == {n: a.tolist() for n, a in arrays.items()}
-    assert os.listdir(tmp_path) == ["new.hdf5"]

@@ -76,19 +76,6 @@ def test_a_text_that_is_too_short_is_filled_up(prefix, pad, filler):
     assert named[0]["text"].tolist() == texts[0]["text"].tolist()
 
 
-def test_a_query_of_a_users_own_is_asked(prefix):
-    class Reversed(MultiSplitGPTDataset):
-        def _query_document_sample_shuffle_indices(self, idx):
-            text, documents = super()._query_document_sample_shuffle_indices(idx)
-            return text[::-1], documents[::-1]
-
-    texts = Reversed(IndexedDataset(prefix), prefix, np.arange(2), None, Split.train, make_settings(prefix))
-    assert texts[0]["text"].tolist() == [4, EOD, 3, 2, 1]
-    assert texts.batch([0])["text"].tolist() == [[4, EOD, 3, 2, 1]]
-    texts.config.return_document_ids = True
-    assert texts[0]["document_ids"].tolist() == [1, 0]
-
-
 @pytest.mark.parametrize(
     ("split", "preprocessing", "matrix"),
     [
@@ -114,28 +101,6 @@ def test_a_split_has_the_documents_that_both_give_it(split, preprocessing, matri
 def test_wrong_settings_are_told(changes, said):
     with pytest.raises(ConfigError, match=said):
         make_settings(**{"blend": None, "split": None, **changes})
-
-
-def test_what_a_text_cannot_say_is_refused(prefix):
-    texts = make_texts(prefix)
-    for ask in (lambda: texts[None], lambda: texts.batch([0, None])):
-        with pytest.raises(ConfigError, match="found None: a text cannot be without loss"):
-            ask()
-    with pytest.raises(ConfigError, match="expected samples that say which slots have loss"):
-        texts.slot_counts(np.array([0]))
-    with pytest.raises(ConfigError, match="expected no arrays to fill"):
-        texts.batch([0], out={"text": np.empty((1, 5))})
-    with pytest.raises(ConfigError, match="make no batch"):
-        make_texts(prefix, return_document_ids=True).batch([0])
-    with pytest.raises(IndexError, match="was asked for"):
-        texts[99]
-
-
-def test_tokens_that_are_not_mapped_are_read(prefix):
-    texts, mapped = make_texts(prefix, sequence_length=3), make_texts(prefix, sequence_length=3)
-    texts.dataset = IndexedDataset(prefix, mmap=False)
-    positions = range(len(texts))
-    assert texts.batch(positions)["text"].tolist() == mapped.batch(positions)["text"].tolist()
 
 
 def test_the_preparing_split_is_part_of_the_key(prefix):

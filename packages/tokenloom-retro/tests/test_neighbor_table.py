@@ -7,8 +7,6 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from retro_projects import write_neighbors
 
 from tokenloom.errors import DatasetFormatError
@@ -27,18 +25,6 @@ def open_table(folder, *, block_size=2, num_neighbors=2, num_database_chunks=8):
 def folder(tmp_path):
     write_neighbors(tmp_path / "train_x", NEIGHBORS, block_size=2)
     return tmp_path / "train_x"
-
-
-@given(st.data())
-def test_block_size_and_order_do_not_matter(tmp_path_factory, data):
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    count, block_size = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 70))
-    neighbors = rng.integers(-1, 50, size=(count, 4))
-    folder = tmp_path_factory.mktemp("blocks") / "train_x"
-    write_neighbors(folder, neighbors.astype(rng.choice([np.int64, np.int32])), block_size=block_size)
-    table = open_table(folder, block_size=block_size, num_neighbors=3, num_database_chunks=50)
-    ids = rng.integers(0, count, size=20)
-    assert table.rows(ids).tolist() == neighbors[ids, :3].tolist()
 
 
 @pytest.mark.parametrize("number", [5, -1])

@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.faults import dies_at
 
 from tokenloom.errors import OutputExistsError
 from tokenloom_retro.output import MANIFEST, NewOutput, Output, OutputManifest, crc32_of
@@ -52,10 +51,6 @@ def test_a_manifest_says_what_is_there(tmp_path: Path):
     assert output_at(tmp_path, {"of": (1, 2)}).made() == manifest
 
 
-def visible(folder: Path) -> dict[str, str]:
-    return {name: text for name, text in files_of(folder).items() if not name.startswith(".")}
-
-
 def test_what_is_there_is_replaced_only_when_it_may_be_and_then_as_a_whole(tmp_path: Path):
     publish(tmp_path, "a", "b", "c")
     with pytest.raises(OutputExistsError, match=r"`.*0\.txt` exists, and was made with other settings"):
@@ -64,24 +59,3 @@ def test_what_is_there_is_replaced_only_when_it_may_be_and_then_as_a_whole(tmp_p
     publish(tmp_path, "new", identity={"of": "else"}, overwrite=True)
     assert files_of(tmp_path) == {"0.txt": "new"}
     assert sorted(os.listdir(tmp_path)) == ["0.txt", MANIFEST]
-
-
-@pytest.mark.slow
-def test_a_death_at_any_call_leaves_the_old_or_the_new(tmp_path: Path):
-    num_deaths, kinds = 0, set()
-    while True:
-        folder = tmp_path / str(num_deaths)
-        publish(folder, "old", "old")
-        died = dies_at(folder, num_deaths, lambda at=folder: publish(at, "new", identity={"of": "new"}, overwrite=True))
-        is_new = output_at(folder, {"of": "new"}).made() is not None
-        is_old = output_at(folder).made() is not None
-        assert is_new != is_old
-        expected = {"0.txt": "new"} if is_new else {"0.txt": "old", "1.txt": "old"}
-        assert visible(folder) == expected
-        if not died:
-            break
-        kinds.add(is_new)
-        publish(folder, "new", identity={"of": "new"}, overwrite=True)
-        assert visible(folder) == {"0.txt": "new"}  # a hidden temporary file of the dead may stay
-        num_deaths += 1
-    assert kinds == {False, True}

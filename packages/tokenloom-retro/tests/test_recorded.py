@@ -6,43 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from retro_making import LetterTokenizer
 
 from tokenloom.errors import TokenizerError
 from tokenloom_retro.project import RetroProject
-from tokenloom_retro.settings import RetroBuildSettings, record_settings, recorded_settings, tokenizer_of_project
+from tokenloom_retro.settings import recorded_settings, tokenizer_of_project
 
 pytestmark = pytest.mark.slow
-
-SETTINGS = RetroBuildSettings(
-    data=((0.25, "books"), (2.0, "web/part 1")),
-    sequence_length=256,
-    sizes=(20, None, 3),
-    split="80,20,0",
-    seed=5,
-    chunk_length=32,
-    index="IVF16,Flat",
-    num_index_chunks=1000,
-    num_neighbors=4,
-    num_searched=40,
-    nprobe=8,
-    block_size=500,
-    document_block_size=70,
-)
-
-
-def record(folder: Path, settings: RetroBuildSettings = SETTINGS, **options) -> RetroProject:
-    options = {"tokenizer": LetterTokenizer(), "embedder": "wordllama", "neighbor_dirs": {}} | options
-    record_settings(RetroProject(folder), settings, **options)
-    return RetroProject(folder)
-
-
-def test_settings_come_back(tmp_path: Path):
-    found = recorded_settings(record(tmp_path, neighbor_dirs={"train": "train_a", "test": "test_b"}))
-    assert found.build == SETTINGS
-    assert found.neighbor_dirs == {"train": "train_a", "test": "test_b"}
-    assert found.embedder == "wordllama"
-
 
 REFERENCE = {
     "retro_gpt_seed": 1234,

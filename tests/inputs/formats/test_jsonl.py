@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.inputs.corpora import bad, documents
 
 from tokenloom.inputs.formats.jsonl import JsonLineBlock
@@ -24,15 +22,6 @@ def test_json_that_is_too_deep_is_a_bad_line(line: bytes):
     assert why.startswith("not JSON that can be read: ")
     [_, record] = records_of(found, loads=json.loads)
     assert str(record.value) == why
-
-
-def test_many_blank_lines_change_no_document_and_no_number():
-    data = b"\n \n" * 3000 + b'{"text": "a"}\n' + b"\t\n" * 2000 + b'{"text": "b"}'
-    parsed = parse_block(JsonLineBlock(path="lines", first_record=1, data=data), ["text"])
-    assert (documents([parsed]), parsed.num_blank_lines) == ([["a"], ["b"]], 8000)
-    parsed = parse_block(JsonLineBlock(path="lines", first_record=1, data=data + b"\nbad"), ["text"])
-    assert (documents([parsed]), parsed.num_blank_lines) == ([["a"], ["b"]], 8000)
-    assert [line for line, _ in bad([parsed])] == [8003]
 
 
 ODD = [
@@ -61,14 +50,3 @@ def test_an_unusual_line_is_read_as_alone_and_leaves_its_neighbours_alone(odd: s
     assert documents([parsed]) == documents([careful])
     assert bad([parsed]) == bad([careful])
     assert (parsed.num_blank_lines, parsed.left_out.tolist()) == (careful.num_blank_lines, careful.left_out.tolist())
-
-
-lines_of_json = st.one_of(st.text(max_size=5).map(lambda text: json.dumps({"text": text * 200})), st.sampled_from(ODD))
-
-
-@given(st.lists(lines_of_json, min_size=1, max_size=9))
-def test_unusual_lines_anywhere_change_nothing(lines: list[str]):
-    parsed, careful = parse_block(block(lines), ["text"]), parse_carefully(block(lines), ["text"])
-    assert documents([parsed]) == documents([careful])
-    assert (bad([parsed]), parsed.num_blank_lines) == (bad([careful]), careful.num_blank_lines)
-    assert parsed.left_out.tolist() == careful.left_out.tolist()

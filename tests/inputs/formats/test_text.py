@@ -25,13 +25,6 @@ def test_a_line_of_text_is_a_document_whatever_it_looks_like(tmp_path: Path):
     assert sum(block.num_blank_lines for block in parsed) == 2
 
 
-def test_line_ends_of_windows_stay_in_lines_of_text(tmp_path: Path):
-    (tmp_path / "a.txt").write_bytes(b"one\r\n\r\ntwo\r\n")
-    parsed = parse_file(tmp_path / "a.txt", input_format="text-lines")
-    assert documents(parsed) == [["one\r"], ["two\r"]]
-    assert parsed[0].num_blank_lines == 1
-
-
 @pytest.mark.parametrize("input_format", ["jsonl", "text-lines"])
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("block_bytes", [1, 1000])

@@ -147,41 +147,6 @@ def test_a_search_shows_what_it_finds_and_leads_there(opened):
     assert page.locator("input:not([type=checkbox])").evaluate_all("all => all.filter((each) => each.spellcheck)") == []
 
 
-def test_everything_is_reached_by_keys_alone(opened):
-    page = opened()
-    page.keyboard.press("2")
-    expect(page.locator("h1")).to_have_text("Samples")
-    expect(row(page, 0)).not_to_have_attribute("aria-busy", "true")
-    page.keyboard.press("Tab")
-    expect(row(page, 0)).to_be_focused()
-    for key, number in (
-        ("ArrowDown", 1),
-        ("End", 1199),
-        ("ArrowUp", 1198),
-        ("Home", 0),
-        ("PageDown", None),
-        ("ArrowUp", None),
-    ):
-        page.keyboard.press(key)
-        if number is not None:
-            expect(row(page, number)).to_be_focused()
-            expect(row(page, number)).to_be_in_viewport()
-    page.keyboard.press("Home")
-    page.keyboard.press("Enter")
-    expect(detail(page)).to_be_focused()
-    page.keyboard.press("Escape")
-    expect(row(page, 0)).to_be_focused()
-    page.keyboard.press("?")
-    expect(page.get_by_role("dialog")).to_be_visible()
-    expect(page.get_by_role("dialog").get_by_role("row").nth(0)).to_have_text(
-        "/ or g jump to a position, step, document or record"
-    )
-    page.keyboard.press("Escape")
-    expect(page.get_by_role("dialog")).to_have_count(0)
-    page.keyboard.press("4")
-    expect(page.get_by_label("What to search")).to_be_focused()
-
-
 @pytest.mark.parametrize("view", VIEWS)
 def test_views_are_readable_by_all_in_light_dark_and_narrow(opened, pages, view):
     page = opened(f"#/{view}{VIEWS[view]}", height=480)

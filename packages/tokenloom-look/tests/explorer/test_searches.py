@@ -6,8 +6,6 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.run.audit.greedy import Greedy
 from tests.support import write_corpus, write_sentences
 
@@ -73,20 +71,6 @@ def test_a_text_is_found_where_documents_have_it_however_they_are_cut(tmp_path, 
     assert per_document == list(counts.values())
 
 
-@pytest.mark.slow
-@given(
-    texts=st.lists(
-        st.lists(st.sampled_from(["the", " cat", "s", " ", "ing", "."]), max_size=12).map("".join), min_size=1
-    ),
-    text=st.sampled_from(["the cats", "cat", "s.", "ing", " "]),
-)
-def test_both_ways_to_look_find_the_documents_that_have_a_text(tmp_path_factory, texts, text):
-    tokenizer = Greedy()
-    prefix = write_corpus(tmp_path_factory.mktemp("texts") / "a", map(tokenizer.tokenize, texts))
-    found = found_all(looking_at(prefix, tokenizer=tokenizer), text=text, seconds=9)
-    assert {match[1] for match in found} == {number for number, whole in enumerate(texts) if text in whole}
-
-
 def test_the_answer_says_how_it_looked_and_shows_the_match_as_text(ask_pair):
     found = asked_on(ask_pair, text="alert(1)")
     [match] = found["matches"]
@@ -113,11 +97,8 @@ def test_context_without_a_tokenizer_is_ids(ask_ids):
         {},
         {"text": "a", "ids": "1"},
         {"ids": "one"},
-        {"ids": "-1"},
-        {"ids": "1", "cursor": "1"},
         {"ids": "1", "cursor": "9.0.0.0"},
         {"ids": "1", "source": "7"},
-        {"ids": "1", "cursor": "0.0.0.0/../../x"},
     ],
 )
 def test_what_cannot_be_looked_for_is_refused(ask_pair, asked):

@@ -11,7 +11,7 @@ from tokenloom.errors import DatasetFormatError
 from tokenloom_look.report.options import ReportOptions
 from tokenloom_look.report.page import page
 from tokenloom_look.report.section import Chart, Section, Series
-from tokenloom_look.report.sections import SECTIONS, ListedSection, made, made_sections, sections_of
+from tokenloom_look.report.sections import ListedSection, made
 from tokenloom_look.target import TargetKind, open_target
 
 HOSTILE = "</script><script>alert(1)</script>\x1b[31m\u202e"
@@ -81,14 +81,6 @@ def test_nothing_is_loaded_and_only_what_is_named_runs(target):
 
 def listed(make) -> ListedSection:
     return ListedSection(id="one", title="One", kinds={TargetKind.pair}, make=make)
-
-
-def test_a_target_has_the_sections_of_its_kind(target):
-    assert [each.id for each in sections_of(target)] == [each.id for each in SECTIONS if TargetKind.pair in each.kinds]
-    found = list(made_sections(target, ReportOptions()))
-    assert [each.listed for each in found] == sections_of(target)
-    assert [each.error for each in found] == [None] * len(found)
-    assert all(each.section is None or each.section.id == each.listed.id for each in found)
 
 
 def test_a_section_that_fails_says_so_in_its_place(target):

@@ -31,10 +31,10 @@ LOOKS = {
 }
 
 
-def write_corpus(folder: Path, name: str, *, num_documents: int = 400) -> str:
+def write_corpus(folder: Path, name: str) -> str:
     """Writes a corpus of hostile records in a file with a hostile name; returns the prefix of the pair."""
     rng = np.random.default_rng(7)
-    sizes = np.clip(rng.lognormal(2.5, 1.2, num_documents), 1, 3000).astype(int)
+    sizes = np.clip(rng.lognormal(2.5, 1.2, 400), 1, 3000).astype(int)
     texts = [*HOSTILE, *(" ".join(["the words of a document are many"] * int(size)) for size in sizes)]
     lines = [json.dumps({"text": text}) for text in texts] + [json.dumps({each: 1}) for each in HOSTILE] + ["{\x1b<b>"]
     path = folder / f"{name} <img src=x onerror=document.title='taken'> \u202e.jsonl"

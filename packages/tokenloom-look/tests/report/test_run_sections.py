@@ -63,20 +63,6 @@ def test_a_source_has_one_colour_and_none_is_hidden_alone():
     )
 
 
-@pytest.mark.slow
-def test_ten_thousand_sources_have_few_lines_and_rows():
-    sources = [source(f"source {number}", 50) for number in range(10_000)]
-    target = locked(sources, [segment(0, 10**9, [1 + number for number in range(10_000)])], block=1024)
-    blend = made(stages_section, target)
-    assert [each.name for each in blend.charts[0].series][-1] == "9,989 others"
-    np.testing.assert_allclose(sum(np.array(each.values) for each in blend.charts[0].series), 1)
-    passes = made(passes_section, target)
-    assert words_of(passes.html).count("source ") <= 110
-    assert "9,900 others" in words_of(passes.html)
-    assert len(passes.findings) <= 6
-    assert "9,988 are left out" in passes.charts[0].note
-
-
 def test_names_of_sources_are_texts():
     name = '<img src=x onerror="alert(1)">\u202e'
     target = locked([source(name, 9)], [segment(0, 60, [1])])

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
-from chart_pages import page_of
-from tests.inspect.drawn import HOSTILE, sample, shown, span
 
-from tokenloom.inspect.shown import Shown
-from tokenloom_look.html import facts, table
 from tokenloom_look.pictures import OTHER, PALETTE
-from tokenloom_look.shown_html import legend_html, shown_html
 from tokenloom_look.web.assets import asset
 
 STYLE = asset("style.css").text
@@ -65,56 +59,9 @@ def test_texts_can_be_read_on_their_grounds(look):
     assert {pair: ratio for pair, ratio in low.items() if ratio < 4.5} == {}
 
 
-def test_no_page_fetches_anything():
-    assert not re.search(r"url\(|@import|@font-face", STYLE)
-
-
 def test_each_kind_of_token_is_told_by_more_than_colour():
     told = {
         kind: re.search(rf"\.run\.{kind} \{{[^}}]*(border|underline|shadow)", STYLE)
         for kind in ("eod", "bos", "special", "image", "padding", "denied", "loss", "prompt", "answer")
     }
     assert [kind for kind, rule in told.items() if rule is None] == []
-
-
-def conversation() -> Shown:
-    """Returns a prompt without loss, an image, and an answer with loss."""
-    texts = ["<s>", "What is", "cat.png", "\n", "A cat", "\t", "", "😀", " \u202ereversed", "</s>"]
-    kinds = {0: "bos", 2: "image", 9: "eod"}
-    return shown(
-        texts,
-        spans=[span(4, 0, len(texts), slot=0, num_tokens=len(texts), source="chats", origin="raw/chats.jsonl:5")],
-        kinds=[kinds.get(index, "text") for index in range(len(texts))],
-        parts=["prompt"] * 4 + ["answer"] * 6,
-        loss=[False] * 4 + [True] * 6,
-    )
-
-
-def samples_page(path: Path) -> Path:
-    parts = [
-        *("<section><h2>A conversation</h2>", legend_html(conversation()), shown_html(conversation()), "</section>"),
-        *("<section><h2>With ids</h2>", shown_html(conversation(), ids=True), "</section>"),
-        *("<section><h2>A sample</h2>", legend_html(sample()), shown_html(sample()), "</section>"),
-        *(
-            "<section><h2>Texts of strangers</h2>",
-            shown_html(shown(HOSTILE, spans=[span(0, 0, 10, slot=0)])),
-            "</section>",
-        ),
-        facts([("documents", 3000), ("tokens", 12_345_678), ("made of", "raw/chats.jsonl")], caption="Facts"),
-        table(["source", "tokens", "share"], [["web", 123456, "81.1%"], ["code", 28765, "18.9%"]], caption="Sources"),
-        '<p class="warning"><strong>Warning.</strong> 12 documents have no end.</p>',
-        '<p class="error"><strong>Error.</strong> The file is being written.</p>',
-    ]
-    return page_of([], path, body="".join(parts))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("look", "window"), [("light", {}), ("dark", {"dark": True}), ("narrow", {"width": 390})])
-def test_samples_look_well_and_can_be_read_by_all(pages, tmp_path, look, window):
-    page = pages.open(samples_page(tmp_path / "page.html"), **window)
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    pages.picture(page, f"samples-{look}")
-    if look != "narrow":
-        pages.check_accessible(page)
-    assert page.title() == "Charts"
-    assert page.locator(".tokens img, .tokens script").count() == 0

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from tokenloom.datasets.shortcuts import fills_batches, makes_batches
 from tokenloom.datasets.splits import Split
-from tokenloom.errors import ConfigError, IndexCacheError
+from tokenloom.errors import ConfigError
 from tokenloom.loading.samplers import MegatronPretrainingSampler
 from tokenloom.loading.thread_loader import ThreadLoader
 from tokenloom.megatron.core.datasets import gpt_dataset
@@ -63,16 +63,6 @@ def test_a_hook_is_called_on_every_way_to_a_sample(tmp_path, changes):
     assert not makes_batches(blend)
 
 
-def test_samples_that_nobody_changed_are_filled_by_the_kernel(tmp_path, monkeypatch):
-    dataset = make(GPTDataset, tmp_path)
-    expected = tokens(dataset[k] for k in range(4))
-    monkeypatch.delattr(GPTDataset, "_item")
-    assert dataset.item_hook is None
-    assert fills_batches(dataset)
-    assert dataset._mapped_samples() is not None
-    assert tokens(dataset.__getitems__(range(4))) == expected
-
-
 def test_batches_are_lists_of_samples_to_write_into(tmp_path):
     samples = make(GPTDataset, tmp_path, create_attention_mask=True).__getitems__([0, 1])
     assert type(samples) is list
@@ -103,11 +93,6 @@ def test_epochs_are_counted_in_the_tokens_that_a_class_says(tmp_path, num_sample
     dataset = make(Half, tmp_path, num_samples=num_samples)
     assert (len(dataset), len(dataset.shuffle_index)) == (windows, windows)
     assert len(dataset.document_index) == epochs * len(DOCUMENTS)
-
-
-def test_epochs_follow_from_the_tokens_that_are_asked_about(tmp_path):
-    dataset = make(GPTDataset, tmp_path, num_samples=4)
-    assert [dataset._get_num_epochs(tokens) for tokens in (19, 17, 16, 8, 1)] == [1, 1, 2, 3, 17]
 
 
 @pytest.mark.parametrize(("version", "values"), [((0, 16, 1), 2), ((0, 18), 2), ((0, 19, 2), 3), ((0, 20), 3)])
@@ -182,18 +167,6 @@ def test_replaced_functions_and_an_order_of_ours_exclude_each_other(tmp_path, mo
     monkeypatch.setattr(gpt_dataset, "_build_shuffle_index", lambda *given: None)
     with pytest.raises(ConfigError, match="GPTDataset: expected the reference's order for hooks"):
         make(GPTDataset, tmp_path, window_policy="best_fit")
-
-
-def test_a_cache_that_must_exist_is_not_built_by_hooks(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpt_dataset, "_build_shuffle_index", lambda *given: None)
-    settings = {
-        "blend": None,
-        "split": None,
-        "fast_cache_load": True,
-        "blend_per_split": [([f"{tmp_path}/corpus"], None)] * 3,
-    }
-    with pytest.raises(IndexCacheError, match=r"no file `.*document_index.npy`"):
-        make(GPTDataset, tmp_path, **settings)
 
 
 def test_arrays_are_none_until_the_first_sample_where_that_is_deferred(tmp_path):

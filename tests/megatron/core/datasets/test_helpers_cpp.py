@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tokenloom.errors import ConfigError
+from tokenloom.megatron.core.datasets import helpers
 from tokenloom.megatron.core.datasets import helpers_cpp as ours
 
 
@@ -48,6 +49,15 @@ def test_samples_begin_where_the_one_before_ended():
     assert index.tolist() == [[0, 0], [1, 0], [1, 3]]
     assert index.dtype == np.int32
     assert ours.build_sample_idx_int64([3, 4, 1], [0, 1, 2], 3, 1, 8, False, 1).tolist() == [*index.tolist(), [2, 0]]
+
+
+def test_the_dtype_is_chosen_by_the_longest():
+    sizes, documents = np.array([3, 4, 1], dtype=np.int32), np.array([0, 1, 2], dtype=np.int32)
+    assert helpers.build_sample_idx(sizes, documents, 3, 1, 8).dtype == np.int32
+    index = helpers.build_sample_idx(sizes.astype(np.int64) * 2**30, documents, 2**30, 1, 2**33, True, False)
+    assert index.dtype == np.int64
+    with pytest.raises(ConfigError, match=r"expected rows in \[0, 5\], found -1 to 4"):
+        helpers.build_sample_idx(np.array([5, 0], np.int32), documents[:2], 2, 1, 6, drop_last_partial_sequence=False)
 
 
 def test_arguments_are_positional():

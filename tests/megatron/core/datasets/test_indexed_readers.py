@@ -11,10 +11,8 @@ from tokenloom.errors import ConfigError
 from tokenloom.megatron.core.datasets.indexed_dataset import (
     _FileBinReader,
     _MMapBinReader,
-    _ReaderSource,
     _settings_of,
 )
-from tokenloom.storage.local import MappedFile
 from tokenloom.storage.settings import ObjectStorageSettings
 
 NUMBERS = np.arange(10, dtype=np.int32)
@@ -49,16 +47,3 @@ def test_settings_come_from_those_of_the_reference():
     given.bin_chunk_nbytes = 0
     with pytest.raises(ConfigError):
         _settings_of(given)
-
-
-def test_bytes_of_a_foreign_reader_may_cut_its_numbers(path):
-    class Foreign:
-        def read(self, dtype, count, offset):
-            return NUMBERS[offset // 4 :][:count]
-
-    source = _ReaderSource(Foreign(), MappedFile(path), np.dtype(np.int32))
-    everything = NUMBERS.tobytes()
-    for offset, length in ((0, 40), (3, 6), (5, 1), (8, 0)):
-        assert source.read(offset, length).tobytes() == everything[offset : offset + length]
-    assert [part.tobytes() for part in source.read_many([0, 4], [4, 8])] == [everything[:4], everything[4:12]]
-    assert (source.num_bytes, source.mapped) == (40, None)

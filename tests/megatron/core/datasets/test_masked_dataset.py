@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
 from tests.datasets.masked import KINDS, SENTENCES, make_config
-from tests.support import MASKING, StandInWordPieces, equal_samples, write_sentences
+from tests.support import MASKING, StandInWordPieces, write_sentences
 from torch.utils.data import DataLoader, default_collate
 
 from tokenloom.datasets.splits import Split
@@ -69,20 +67,6 @@ def test_settings_are_checked_as_there(corpus):
     assert CLASSES["bert"].numel_low_level_dataset(data) == 4
 
 
-def samples_of(dataset, *, by="item"):
-    if by == "item":
-        return [{name: np.asarray(value) for name, value in dataset[k].items()} for k in range(len(dataset))]
-    batches = DataLoader(dataset, batch_size=3)
-    return [
-        {name: tensor.numpy()[row] for name, tensor in b.items()} for b in batches for row in range(len(b["truncated"]))
-    ]
-
-
-def assert_equal(found, expected):
-    assert len(found) == len(expected)
-    assert all(equal_samples(one, other) for one, other in zip(found, expected, strict=True))
-
-
 # --- hooks ------------------------------------------------------------------------------------------------------------
 
 
@@ -92,23 +76,6 @@ def test_hooks_that_kernels_do_not_call_are_refused(corpus, kind):
         mine = type("Mine", (CLASSES[kind],), {name: lambda self, *given: None})
         with pytest.raises(ConfigError, match=f"`Mine` overrides `{name}`, which tokenloom does not call"):
             make(mine, corpus, kind)
-
-
-@both
-def test_pickles_give_the_same_samples(corpus, kind):
-    plain = make(CLASSES[kind], corpus, kind)
-    assert_equal(samples_of(pickle.loads(pickle.dumps(plain)), by="loader"), samples_of(plain))
-    assert plain.verify_indices() == []
-
-
-@both
-def test_more_settings_in_the_key(corpus, kind):
-    class Keyed(CLASSES[kind]):
-        @staticmethod
-        def _key_config_attributes():
-            return [*super(Keyed, Keyed)._key_config_attributes(), "mmap_bin_files"]
-
-    assert "mmap_bin_files" in make(Keyed, corpus, kind).unique_identifiers
 
 
 # --- beside the reference ---------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from tests.support import make_config
 
@@ -26,10 +25,3 @@ def test_a_class_is_a_dataset_of_torch_and_of_ours():
     assert isinstance(numbers, torch.utils.data.Dataset)
     assert isinstance(numbers, base.MegatronDataset)
     assert [(numbers + numbers)[k]["number"].item() for k in range(6)] == [6, 7, 8] * 2
-
-
-def test_what_a_class_does_not_define_it_lacks():
-    with pytest.raises(NotImplementedError):
-        Numbers.numel_low_level_dataset([])
-    with pytest.raises(NotImplementedError):
-        Numbers.build_low_level_dataset("path", None)

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.core.datasets import utils
-
-
-def test_helpers_need_no_compiling():
-    assert utils.compile_helpers() is None
 
 
 @pytest.mark.parametrize("weights", [[1, 3], [0.1, 0.2, 0.3], (1e-300, 5.0), [0.0, 2]])
@@ -44,8 +38,3 @@ def test_weights_that_are_half_there_are_refused():
     with pytest.raises(ConfigError, match="expected weights and prefixes by turns"):
         utils.get_blend_from_list(["1", "a", "x", "b"])
     assert utils.get_blend_from_list([["1", "a"], ["0.5", "b"]]) == (["a", "b"], [1.0, 0.5])
-
-
-def test_where_there_are_no_ranks_everything_is_logged(caplog):
-    utils.log_single_rank(utils.logger, logging.WARNING, "%d samples", 3)
-    assert caplog.messages == ["3 samples"]

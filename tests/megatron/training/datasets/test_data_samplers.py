@@ -8,7 +8,7 @@ from enum import Enum
 import numpy as np
 import pytest
 import torch
-from tests.support import StandInTokenizer, make_config, make_dataset, write_corpus
+from tests.support import StandInTokenizer, make_config, write_corpus
 
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ResonanceWarning
@@ -115,17 +115,6 @@ def test_settings_and_ranks_are_those_of_the_running_program(monkeypatch):
     monkeypatch.setattr(data_samplers, "_parallel_state", lambda: state)
     assert data_samplers.mpu is state
     assert numbers(build_pretraining_data_loader(Numbers(12), 0)) == [[0, 1], [6, 7]]
-
-
-def test_samples_of_ours_are_batched_by_a_call(tmp_path):
-    dataset = make_dataset(write_corpus(tmp_path / "corpus", [range(40), range(30)]), num_samples=8)
-    alone = list(build(dataset, num_workers=0, rank=0))
-    by_workers = list(build(dataset, num_workers=1, rank=0))
-    for first, second in zip(alone, by_workers, strict=True):
-        assert {name: tensor.tolist() for name, tensor in first.items()} == {
-            name: tensor.tolist() for name, tensor in second.items()
-        }
-    assert alone[1]["tokens"].tolist() == [dataset[4]["tokens"].tolist(), dataset[5]["tokens"].tolist()]
 
 
 def gpt_dataset(tmp_path, kind=GPTDataset):

@@ -20,18 +20,8 @@ from tokenloom.megatron.training.datasets.varlen_dataset import (
     MockVarlenDataset,
     VarlenDataset,
     VarlenLowLevelDataset,
-    _looks_like_hf_id,
     _select_converter,
 )
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [("a/b", True), ("a", False), ("/a/b", False), ("./a", False), ("../a/b", False), ("", False), (None, False)],
-)
-def test_names_of_the_hub(path, expected):
-    assert _looks_like_hf_id(path) is expected
-
 
 RECORDS = {
     "openai-messages": (
