@@ -1,6 +1,7 @@
 """Batches of GPT samples with columns, beside the same batches without; sides take turns, medians of ratios.
 
-`weight` is float16 per token, `label` uint8, `ids` and `logits` the 64 likeliest tokens of a teacher and their values.
+`weight` is float16 per token, `label` uint8, `ids` and `logits` the 64 likeliest tokens of a teacher and their values;
+`source` is uint8 per document, and `absent` a column that no data have, of which a value stands.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from run_samples import SETTINGS, cached, write_pair
 import tokenloom
 from tokenloom.indexed import IndexedDataset, add_column
 
-SIDES = {"label": ("label",), "weight": ("weight",), "top 64": ("ids", "logits")}
+SIDES = {"label": ("label",), "weight": ("weight",), "source": ("source",), "absent": {"absent": 1.0}}
+SIDES |= {"top 64": ("ids", "logits")}
 ROWS_AT_ONCE = 1 << 16
 
 
@@ -29,6 +31,8 @@ def write_columns(prefix: str) -> None:
             rng.integers(0, 200, (min(ROWS_AT_ONCE, count - start), *width)) for start in range(0, count, ROWS_AT_ONCE)
         )
         add_column(prefix, name, blocks, dtype=dtype, overwrite=True)
+    source = rng.integers(0, 9, IndexedDataset(prefix).num_documents)
+    add_column(prefix, "source", source, dtype=np.uint8, kind="document", overwrite=True)
     blocks = (np.zeros((min(ROWS_AT_ONCE, count - at), 64)) for at in range(0, count, ROWS_AT_ONCE))
     add_column(prefix, "logits", blocks, dtype=np.float16, overwrite=True)
 

@@ -77,7 +77,7 @@ def main() -> None:
             origins = make()
             first, again, back, num_bytes = measured(origins, Path(folder), options.repeats, rng)
             print(
-                f"{name:18} {origins.num_documents:>12,} {origins.num_runs:>12,} "
+                f"{name:18} {origins.num_documents:>12,} {sum(map(len, origins.pieces())):>12,} "
                 f"{num_bytes / origins.num_documents:>10.6f} "
                 f"{first * 1e3:>10.1f} {again * 1e3:>9.1f} {back * 1e3:>8.2f}"
             )

@@ -22,6 +22,7 @@ from tests.support import (
 )
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
+from tokenloom.datasets.conversations import SFTDataset
 from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.mock import (
@@ -30,7 +31,6 @@ from tokenloom.datasets.mock import (
     MockMultimodalDataset,
     MultimodalDatasetConfig,
 )
-from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig
 from tokenloom.datasets.varlen import VarlenDataset

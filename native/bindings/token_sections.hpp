@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -63,24 +65,53 @@ class TokenSections {
     section.is_open.store(true, std::memory_order_release);
   }
 
+  // Gives rows that all tokens of a sequence have: row `of_sequences[i]` for sequence i, or row i, or the only one.
+  void open_rows(std::size_t number, Array<const std::uint8_t> bytes, std::optional<Array<const std::int64_t>> of_sequences) {
+    if (number >= sections_.size()) throw nb::index_error("there is no such section");
+    const std::int64_t count = firsts_[number + 1] - firsts_[number];
+    const std::int64_t num_rows = static_cast<std::int64_t>(bytes.size()) / itemsize_;
+    if (of_sequences ? static_cast<std::int64_t>(of_sequences->size()) != count : num_rows != 1 && num_rows != count)
+      throw nb::value_error("expected a row for each sequence of the section, or one for all");
+    Opened& section = *sections_[number];
+    if (section.is_open) return;
+    section.bytes = std::move(bytes);
+    section.num_rows = num_rows;
+    if (of_sequences) section.pointers = std::move(*of_sequences);
+    section.watch.add(section.bytes.data(), section.bytes.size());
+    section.is_open.store(true, std::memory_order_release);
+  }
+
+ private:
+  static constexpr std::int64_t kTokens = -1;
+
+  struct Opened {
+    Array<const std::uint8_t> bytes;
+    Array<const std::int64_t> pointers;
+    MappedTokens tokens;
+    std::int64_t num_rows = kTokens;  // of `open_rows`
+    Watch watch;
+    std::atomic<bool> is_open{false};
+  };
+
+ public:
   // What one call reads with; it knows which files that were.
   class Cursor {
    public:
     explicit Cursor(const TokenSections& sections) : sections_(sections) {}
 
     const std::uint8_t* at(const Span& span) {
-      const auto& firsts = sections_.firsts_;
-      if (last_ == kNone || span.sequence < firsts[last_] || span.sequence >= firsts[last_ + 1]) {
-        last_ = static_cast<std::size_t>(std::upper_bound(firsts.begin(), firsts.end(), span.sequence) - firsts.begin()) - 1;
-        const Opened& section = *sections_.sections_.at(last_);
-        if (!section.is_open.load(std::memory_order_acquire)) {
-          const auto needed = static_cast<std::int64_t>(last_);
-          last_ = kNone;
-          throw SectionNeeded{needed};
-        }
-        if (std::find(touched_.begin(), touched_.end(), last_) == touched_.end()) touched_.push_back(last_);
-      }
-      return sections_.sections_[last_]->tokens.at({span.sequence - firsts[last_], span.start, span.length});
+      const Opened& section = holding(span.sequence);
+      return section.tokens.at({span.sequence - sections_.firsts_[last_], span.start, span.length});
+    }
+
+    // The row that all tokens of a span have; null where each has its own.
+    const std::uint8_t* row_of(const Span& span) {
+      const Opened& section = holding(span.sequence);
+      if (section.num_rows == kTokens) return nullptr;
+      std::int64_t row = section.num_rows == 1 ? 0 : span.sequence - sections_.firsts_[last_];
+      if (section.pointers.is_valid()) row = section.pointers.data()[span.sequence - sections_.firsts_[last_]];
+      if (row < 0 || row >= section.num_rows) throw std::out_of_range("there is no row " + std::to_string(row));
+      return section.bytes.data() + row * sections_.itemsize_;
     }
 
     // Throws DamagedFile if a file that was read is not what it was.
@@ -89,6 +120,21 @@ class TokenSections {
     }
 
    private:
+    const Opened& holding(std::int64_t sequence) {
+      const auto& firsts = sections_.firsts_;
+      if (last_ == kNone || sequence < firsts[last_] || sequence >= firsts[last_ + 1]) {
+        last_ = static_cast<std::size_t>(std::upper_bound(firsts.begin(), firsts.end(), sequence) - firsts.begin()) - 1;
+        const Opened& section = *sections_.sections_.at(last_);
+        if (!section.is_open.load(std::memory_order_acquire)) {
+          const auto needed = static_cast<std::int64_t>(last_);
+          last_ = kNone;
+          throw SectionNeeded{needed};
+        }
+        if (std::find(touched_.begin(), touched_.end(), last_) == touched_.end()) touched_.push_back(last_);
+      }
+      return *sections_.sections_[last_];
+    }
+
     static constexpr std::size_t kNone = SIZE_MAX;
     const TokenSections& sections_;
     std::size_t last_ = kNone;
@@ -96,14 +142,6 @@ class TokenSections {
   };
 
  private:
-  struct Opened {
-    Array<const std::uint8_t> bytes;
-    Array<const std::int64_t> pointers;
-    MappedTokens tokens;
-    Watch watch;
-    std::atomic<bool> is_open{false};
-  };
-
   std::vector<std::int64_t> firsts_;
   int dtype_code_;
   std::int64_t itemsize_ = 0;

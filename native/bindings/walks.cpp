@@ -1,5 +1,6 @@
 // Sources whose order is computed: their documents, and positions to spans.
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -225,7 +226,9 @@ void bind_walks(nb::module_& module) {
       .def(nb::init<const std::vector<std::int64_t>&, int>(), "firsts"_a, "dtype_code"_a)
       .def(nb::init<const std::vector<std::int64_t>&, std::int64_t, std::int64_t>(), "firsts"_a, nb::kw_only(),
            "width"_a, "unit"_a)
-      .def("open", &TokenSections::open, "number"_a, "bytes"_a.noconvert(), "pointers"_a.noconvert());
+      .def("open", &TokenSections::open, "number"_a, "bytes"_a.noconvert(), "pointers"_a.noconvert())
+      .def("open_rows", &TokenSections::open_rows, "number"_a, "bytes"_a.noconvert(),
+           "of_sequences"_a.noconvert().none() = nb::none());
   bind_reader<WalkReader>(module, "WalkReader", "Windows of a source, whose order is computed.")
       .def(
           "__init__",

@@ -25,7 +25,7 @@ from tests.support import StandInTokenizer, few_examples
 
 from tokenloom.datasets.chat_config import SFTDatasetConfig
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
-from tokenloom.datasets.sft import SFTDataset
+from tokenloom.datasets.conversations import SFTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, InputError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset

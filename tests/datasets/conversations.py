@@ -13,7 +13,7 @@ from tests.support import StandInTokenizer
 
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
-from tokenloom.datasets.sft import SFTDataset
+from tokenloom.datasets.conversations import SFTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.errors import AmbiguousPadWarning, UntrainableWarning

@@ -16,10 +16,12 @@ from tests.datasets.conversations import (
     conversation,
     make_sft,
     make_varlen,
-    settings,
     write_conversations,
 )
-from tests.support import StandInTokenizer, make_config, make_dataset
+from tests.datasets.fim import CharacterTokenizer
+from tests.indexed.pairs import write_pair
+from tests.preprocess.corpus import byte_level_json, make_tokenizer
+from tests.support import StandInTokenizer, equal_samples, make_config, make_dataset, write_corpus
 
 from tokenloom import (
     ConcatenatedPart,
@@ -30,9 +32,11 @@ from tokenloom import (
     write_concatenated,
 )
 from tokenloom.blending.blended import BlendedDataset
-from tokenloom.datasets.fim import GPTFIMDatasetConfig
+from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
+from tokenloom.datasets.gpt import GPTDataset
+from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, TokenloomError
-from tokenloom.indexed.columns import add_column
+from tokenloom.indexed.columns import add_column, remove_column
 
 LENGTH = 16
 PAD = 7
@@ -144,7 +148,11 @@ def test_losses_of_a_dataset_of_a_blend_count_as_much_as_is_said(tmp_path, rng):
     [
         (("other",), r"`.*a` has no column `other`, which `columns` names\nhint: add it: `tokenloom column add"),
         (("wide",), "column `wide` has 40000 bytes per token, samples take 1 to 32768"),
-        (("quality",), "column `quality` of `.*a` has a row per document, not per token"),
+        ({"other": "needed"}, "expected a number as the value of 'other' in `columns`, or 'required', found"),
+        (
+            {"other": 1, "place": "required", "bits": 0.5},
+            "value of `bits` in `columns`: 0.5 does not fit uint8",
+        ),
         ("place", "expected a list of columns, found the text 'place'\nhint: write columns=\\['place'\\]"),
         (("tokens",), "expected columns with names of their own, found 'tokens'"),
         (("place", "place"), "expected columns with names of their own, found 'place'"),
@@ -154,9 +162,75 @@ def test_losses_of_a_dataset_of_a_blend_count_as_much_as_is_said(tmp_path, rng):
 def test_columns_that_cannot_be_are_named(tmp_path, columns, message):
     prefix = write_places(tmp_path / "a", [20, 30])
     add_column(prefix, "wide", [np.zeros((50, 5000))], dtype=np.float64)
-    add_column(prefix, "quality", [np.zeros(2)], dtype=np.float32, kind="document")
+    add_column(prefix, "bits", [np.zeros(50)], dtype=np.uint8)
     with pytest.raises(ConfigError, match=message):
         make_dataset(prefix, in_memory=True, sequence_length=LENGTH, columns=columns)
+
+
+KINDS = ("quality", "part", "source")
+
+
+def write_kinds(prefix: str | Path, rng: np.random.Generator, *, count: int, per_document: int) -> np.ndarray:
+    """Writes a pair whose tokens say which sequence they are of, with columns of both kinds; returns its lengths."""
+    lengths = rng.choice([0, 1, 3, 20, 40], count * per_document)
+    parts = np.split(np.repeat(100 + np.arange(len(lengths)), lengths), np.cumsum(lengths)[:-1])
+    write_pair(prefix, [parts[at : at + per_document] for at in range(0, len(parts), per_document)])
+    add_column(prefix, "part", 100 + np.arange(len(lengths)), dtype=np.int16, kind="sequence", padding=-1)
+    documents = 100 + np.arange(count)
+    add_column(prefix, "quality", documents / 2, dtype=np.float64, kind="document", of="label", padding=-2)
+    add_column(prefix, "source", np.column_stack([documents] * 3), dtype=np.uint8, kind="document")
+    return lengths
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("windows", [{}, {"window_policy": "best_fit", "inter_document_masking": True}])
+@pytest.mark.parametrize("per_document", [1, 2, 3])
+def test_tokens_have_the_values_of_their_document_and_sequence(tmp_path, rng, per_document, windows, mmap):
+    prefix = str(tmp_path / "a")
+    write_kinds(prefix, rng, count=30, per_document=per_document)
+    dataset = make_dataset(
+        prefix, in_memory=True, sequence_length=LENGTH, columns=KINDS, mmap_bin_files=mmap, **windows
+    )
+    batch = dataset.batch(range(len(dataset)))
+    for side, name, padding, value in (
+        ("tokens", "part", -1, lambda tokens: tokens),
+        ("labels", "quality", -2, lambda tokens: (100 + (tokens - 100) // per_document) / 2),
+        ("tokens", "source", 0, lambda tokens: 100 + (tokens - 100) // per_document),
+    ):
+        tokens, found = batch[side], batch[name]
+        found = found if found.ndim == 2 else found[..., 1]
+        assert np.array_equal(found, np.where(tokens >= 100, value(tokens), padding)), name
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_data_without_a_column_have_what_stands_for_it(tmp_path, rng, order):
+    prefixes = {
+        name: write_places(tmp_path / name, lengths_of(rng), first=first) for name, first in (("a", 100), ("b", 10_000))
+    }
+    for name in COLUMNS:
+        remove_column(prefixes["b"], name)
+    columns = {"place": 5, "both": -1, "loss_weight": 0.5, "next": 2, "none": 1.5}
+    settings: dict[str, Any] = {"sequence_length": LENGTH, "blend": ([prefixes[name] for name in order], None)}
+    made = []
+    for chosen in (columns, ()):
+        config = make_config(None, split="1,0,0", columns=chosen, **settings)
+        pairs = [(prefixes[name], IndexedDataset(prefixes[name])) for name in order]
+        parts = [GPTDataset(pair, prefix, np.arange(len(pair)), 60, Split.train, config) for prefix, pair in pairs]
+        made.append(BlendedDataset(parts, [0.5, 0.5], 100, config).batch(range(100)))
+    with pytest.raises(ConfigError, match=r"`.*b` has no column `next`.*\n.*or give its value here, as in columns="):
+        make_dataset(prefixes["b"], sequence_length=LENGTH, columns={**columns, "next": "required"})
+    batch, plain = made
+    assert {name: batch[name].dtype.name for name in columns} == {
+        "place": "int32", "both": "int64", "loss_weight": "float16", "next": "float64", "none": "float32"
+    }  # fmt: skip
+    lacks = plain["tokens"].max(axis=1) >= 10_000
+    known, labelled = plain["tokens"] >= 100, plain["labels"] >= 100
+    assert 20 < lacks.sum() < 80
+    assert np.array_equal(batch["place"], np.where(known, np.where(lacks[:, None], 5, plain["tokens"]), -1))
+    assert np.array_equal(batch["next"], np.where(labelled, np.where(lacks[:, None], 2, plain["labels"]), -2))
+    assert (batch["both"][lacks] == np.where(known[lacks], -1, 0)[..., None]).all()
+    assert (batch["none"] == np.where(known, 1.5, 0)).all()
+    assert np.array_equal(batch["loss_mask"][lacks], plain["loss_mask"][lacks] / 2)
 
 
 def test_columns_of_two_dtypes_are_not_mixed(tmp_path):
@@ -193,13 +267,18 @@ def test_conversations_have_values_beside_their_tokens(tmp_path, rng, changes):
     add_column(prefix, "place", [places], dtype=np.int32, padding=-1)
     add_column(prefix, "next", [places], dtype=np.float64, of="label", padding=-2)
     add_column(prefix, "loss_weight", [places % 4 / 2], dtype=np.float16, of="label")
-    names = ("place", "next", "loss_weight")
-    dataset = make_sft(prefix, quiet=True, columns=names, **changes)
+    lengths = IndexedDataset(prefix).sequence_lengths
+    add_column(prefix, "talk", np.arange(40), dtype=np.int8, kind="document", padding=-1)
+    columns = {**dict.fromkeys(("place", "next", "loss_weight", "talk"), "required"), "none": 3}
+    dataset = make_sft(prefix, quiet=True, columns=columns, **changes)
     plain = make_sft(prefix, quiet=True, **changes)
     positions = range(len(dataset))
     batch, expected = dataset.batch(positions), plain.batch(positions)
     known, labelled = expected["tokens"] >= 100, expected["labels"] >= 100
     assert np.array_equal(batch["place"], np.where(known, expected["tokens"], -1))
+    talks_of = np.repeat(np.arange(40), lengths)[np.maximum(expected["tokens"] - 100, 0)]
+    assert np.array_equal(batch["talk"], np.where(known, talks_of, -1))
+    assert np.array_equal(batch["none"], np.where(known, 3, 0))
     assert labelled.any()
     assert np.array_equal(batch["next"][labelled], expected["labels"][labelled])
     assert (batch["next"][~known] == -2).all()
@@ -211,25 +290,75 @@ def test_conversations_have_values_beside_their_tokens(tmp_path, rng, changes):
     assert dataset[1]["place"].numpy().tolist() == batch["place"][1].tolist()
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda prefix: make_varlen(prefix, columns=("place",)),
-            "expected no `columns` for samples of one",
-        ),
-        (
-            lambda prefix: GPTFIMDatasetConfig(
-                **settings(prefix, columns=("place",)), fim_rate=1.0, fim_spm_rate=0.0, fim_extra_tokens={}
-            ),
-            "expected no `columns` for documents that are rearranged, found place",
-        ),
-    ],
-)
-def test_what_cannot_carry_columns_refuses_them(tmp_path, make, message):
-    prefix = write_conversations(tmp_path / "chat", [conversation((PROMPT, [100]), (ANSWER, [101]))])
-    with pytest.raises(ConfigError, match=message):
-        make(prefix)
+def write_numbered(prefix: str | Path, documents: list[list[int]]) -> tuple[str, np.ndarray]:
+    """Writes a pair with a column that numbers its tokens, for the labels too; returns it and its tokens."""
+    write_corpus(prefix, documents)
+    tokens = np.concatenate(documents)
+    numbers = np.arange(len(tokens))
+    add_column(prefix, "number", [numbers], dtype=np.int32, padding=-1)
+    add_column(prefix, "next", [numbers], dtype=np.int64, of="label", padding=-2)
+    return str(prefix), tokens
+
+
+FIM: dict[str, Any] = {
+    "fim_rate": 0.8, "fim_spm_rate": 0.5, "kind": GPTFIMDatasetConfig, "random_seed": 1234, "split": "1",
+    "columns": ("number", "next"),
+}  # fmt: skip
+TEXTS = [
+    "def first(): return 'naïve ✓ 🙂'",
+    "x",
+    "class Second:\n    pass\n" * 9,
+    "one two  three    four five " * 4,
+    "é",
+]
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize("windows", [{"window_policy": "best_fit"}, {}, {"add_extra_token_to_sequence": False}])
+@pytest.mark.parametrize("letters", [True, False])
+def test_values_follow_tokens_that_are_rearranged(tmp_path, rng, letters, windows, mmap):
+    tokenizer: Any = CharacterTokenizer() if letters else make_tokenizer(byte_level_json())
+    last = 10_100 if letters else 1000
+    tokenizer.vocab_size = last + 3
+    special = {"prefix": last, "middle": last + 1, "suffix": last + 2}
+    texts = [*TEXTS, *(" ".join(rng.choice(TEXTS, 6)) for _ in range(20))]
+    texts = [text.replace("🙂", "x") if letters else text for text in texts]
+    prefix, stored = write_numbered(tmp_path / "corpus", [[*tokenizer.tokenize(each), tokenizer.eod] for each in texts])
+    changes = {"sequence_length": 300, "tokenizer": tokenizer, "fim_extra_tokens": special, "mmap_bin_files": mmap}
+    config = make_config(prefix, **FIM, **changes, **windows)
+    data = IndexedDataset(prefix, mmap=mmap)
+    dataset = GPTFIMDataset(data, prefix, np.arange(len(data), dtype=np.int32), 30, Split.train, config)
+    batch = dataset.batch(range(len(dataset)))
+    number, tokens = batch["number"], batch["tokens"]
+    known = number >= 0
+    assert np.array_equal(tokens[known], stored[number[known]])
+    assert not np.isin(tokens[known], [*special.values()]).any()
+    assert np.array_equal(batch["next"][:, :-1], np.where(number[:, 1:] < 0, -2, number[:, 1:]))
+    labelled = batch["next"] >= 0
+    assert np.array_equal(batch["labels"][labelled], stored[batch["next"][labelled]])
+    lengths = data.sequence_lengths
+    firsts = np.cumsum(lengths) - lengths
+    for row in range(len(dataset)):
+        spans, own = dataset.spans(row), number[row][known[row]]
+        pieces = zip(spans.documents, spans.starts, spans.lengths, strict=True)
+        read = [firsts[each] + np.arange(start, start + length) for each, start, length in pieces]
+        counts = np.bincount(np.concatenate(read), minlength=len(stored))
+        assert (np.bincount(own, minlength=len(stored)) <= counts).all()
+    real = ~np.isin(tokens, [*special.values()]) & (np.arange(300) < (batch["loss_mask"].sum(axis=1) + 1)[:, None])
+    made_anew = np.count_nonzero(real & ~known)
+    assert made_anew == 0 if letters else 0 < made_anew < 0.1 * real.sum()
+    assert equal_samples(dataset.sample(7), {name: array[7] for name, array in batch.items()})
+
+
+def test_samples_for_a_scheduler_have_weights_in_their_loss_mask(tmp_path):
+    prefix = write_conversations(tmp_path / "chat", [conversation((PROMPT, [100]), (ANSWER, [101, 102]))] * 3)
+    add_column(prefix, "loss_weight", np.tile([8, 0.5, 0.25], 3), dtype=np.float16, of="label")
+    weighed, plain = (make_varlen(prefix, columns=columns).sample(0) for columns in (("loss_weight",), ()))
+    assert plain["loss_mask"][:2].tolist() == [1, 1]
+    assert weighed["loss_mask"][:2].tolist() == [0.5, 0.25]
+    assert weighed.keys() == plain.keys()
+    with pytest.raises(ConfigError, match=r"no `columns` for samples of one conversation each, found \['place'\]"):
+        make_varlen(prefix, columns=("place", "loss_weight"))
 
 
 @given(data=st.data())

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests import support
+from tests.datasets.fim import EOD, MIDDLE, PREFIX, SPLIT, SUFFIX, CharacterTokenizer
 from tests.order.computed import InOrder
 from tests.preprocess.corpus import byte_level_json, make_tokenizer
 from tests.support import StandInTokenizer, equal_samples, make_dataset, write_corpus
@@ -18,25 +19,6 @@ from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.indexed.dataset import IndexedDataset
-
-PREFIX, MIDDLE, SUFFIX, SPLIT, EOD = 1001, 1002, 1003, 1004, 0
-
-
-class CharacterTokenizer(StandInTokenizer):
-    """A token is a character; the sentinels are beyond all of them."""
-
-    def __init__(self) -> None:
-        super().__init__(eod=EOD, vocab_size=1100)
-
-    def tokenize(self, text):
-        return [ord(char) for char in text]
-
-    def detokenize(self, ids):
-        return "".join(map(chr, ids))
-
-    def tokens_to_ids(self, tokens):
-        return [{"<pre>": PREFIX, "<mid>": MIDDLE, "<suf>": SUFFIX, "<file>": SPLIT}.get(token) for token in tokens]
-
 
 EXTRA_TOKENS = {"prefix": "<pre>", "middle": "<mid>", "suffix": "<suf>"}
 TEXTS = ["def first(): return 1", "x", "", "class Second: pass", "while True: print('naïve')", "end"]

@@ -13,7 +13,6 @@ from tokenloom.datasets.protocols import (
     Announces,
     Batches,
     FillsBatches,
-    FillsRows,
     KnowsLengths,
     KnowsSpans,
     Samples,
@@ -27,7 +26,7 @@ def test_our_datasets_offer_what_is_written_down(tmp_path):
     offered = (Samples, Batches, FillsBatches, Announces, Verifiable)
     for each in (dataset, blend):
         assert [protocol.__name__ for protocol in offered if not isinstance(each, protocol)] == []
-    assert isinstance(dataset, FillsRows)
+    assert isinstance(dataset, FillsBatches)
     assert isinstance(dataset, KnowsSpans)
     assert not isinstance(dataset, KnowsLengths)
     assert protocols.pair_of(dataset.dataset) is dataset.dataset
@@ -44,7 +43,7 @@ class Bare:
         return {"number": np.array([idx])}
 
 
-@pytest.mark.parametrize("protocol", [Batches, FillsBatches, FillsRows, Announces, KnowsSpans])
+@pytest.mark.parametrize("protocol", [Batches, FillsBatches, Announces, KnowsSpans])
 def test_a_class_of_two_methods_offers_nothing_else_and_needs_nothing_else(protocol):
     assert isinstance(Bare(), Samples)
     assert not isinstance(Bare(), protocol)

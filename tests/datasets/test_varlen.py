@@ -133,8 +133,8 @@ def test_samples_and_ledger_agree_with_the_twin(talks, length, context, train_on
             assert equal_samples(sample, expected)
         ledger = dataset.ledger()
         assert ledger.balance == (0, 0, 0, 0)
-        assert ledger.num_trained_tokens == sum(int(sample["loss_mask"].sum()) for sample in samples)
-        assert ledger.num_slots == sum(len(sample["tokens"]) for sample in samples)
+        assert ledger.counts.with_loss == sum(int(sample["loss_mask"].sum()) for sample in samples)
+        assert ledger.counts.slots == sum(len(sample["tokens"]) for sample in samples)
         assert ledger.num_untrainable_samples == sum(not sample["loss_mask"].any() for sample in samples)
         assert pickle.loads(pickle.dumps(dataset)).lengths().tolist() == dataset.lengths().tolist()
 

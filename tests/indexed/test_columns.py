@@ -17,7 +17,7 @@ from tests.indexed.pairs import write_pair
 
 from tokenloom import IndexedDataset
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError, OutputExistsError, TokenloomError
-from tokenloom.indexed.columns import add_column, open_column, read_columns, remove_column
+from tokenloom.indexed.columns import ScatteredColumn, add_column, open_column, read_columns, remove_column
 from tokenloom.indexed.manifests import index_start_crc32
 from tokenloom.indexed.verify import verify_dataset
 
@@ -231,6 +231,48 @@ def test_a_failed_writer_leaves_nothing(prefix):
     with pytest.raises(ConfigError, match="the teacher is out"):
         add_column(prefix, "x", blocks(), dtype="float32")
     assert sorted(os.listdir(os.path.dirname(prefix))) == ["pair.bin", "pair.idx"]
+
+
+def test_rows_are_written_in_any_order_by_any_process_until_all_are_there(prefix):
+    def scattered(**changes):
+        return ScatteredColumn(prefix, "teacher", **{"dtype": "uint16", "width": 2, **changes})
+
+    rows = np.arange(12).reshape(6, 2)
+    with scattered() as column:
+        column.write(2, rows[5:], offset=1)
+        column.write(0, rows[1:3], offset=1)
+        with pytest.raises(
+            ConfigError, match=r"`teacher`: 3 tokens have no row yet, the first at token 0 of document 0"
+        ):
+            column.finish()
+        for wrong, offset in ((rows[:2], 1), (rows[:3], 0), (rows[:1], -1)):
+            with pytest.raises(ConfigError, match=rf"no tokens \[{offset}, .*\) of sequence 2"):
+                column.write(2, wrong, offset=offset)
+        with pytest.raises(ConfigError, match=r"`teacher`: expected rows of shape \[2\], found \[\]"):
+            column.write(2, rows[:1, 0])
+    with pytest.raises(ConfigError, match="it was begun with another dtype or width"):
+        scattered(dtype="uint8")
+    child = os.fork()
+    if child == 0:
+        with scattered() as column:
+            column.write(1, rows[3:4])
+        os._exit(0)
+    os.waitpid(child, 0)
+    with scattered() as column:
+        assert column.num_missing() == 2
+        column.write(0, rows[:1] + 50)
+        column.write(0, rows[:1])
+        column.write(2, rows[4:5])
+        assert column.finish(padding=1, of="label").padding == 1
+    assert np.array_equal(opened(prefix, "teacher"), rows)
+    assert sorted(os.listdir(os.path.dirname(prefix))) == [
+        "pair.bin", "pair.columns.json", "pair.idx", "pair.teacher.npy"
+    ]  # fmt: skip
+    with scattered() as column:
+        column.write(0, rows[:3])
+    for resumes, missing in ((True, 3), (False, 6)):
+        with scattered(resumes=resumes) as column:
+            assert column.num_missing() == missing
 
 
 @pytest.mark.parametrize("looks", [True, False])

@@ -42,12 +42,6 @@ def test_documents_beyond_the_pair_are_refused(asked):
         small().locate(np.array(asked))
 
 
-@pytest.mark.parametrize("run", [(2, 1, 1), (-2, 1, 1), (0, 0, 1), (0, 1, -1), (0, 1 << 48, 1)])
-def test_runs_that_cannot_be_are_refused(run):
-    with pytest.raises(ConfigError, match="expected runs of 2 files and of records from 1 on, found"):
-        Origins.from_runs(files_of("a", "b"), [runs_of([run])])
-
-
 def test_all_of_it_is_as_with_lists(rng):
     for _ in range(12):
         files = files_of(*"abc")

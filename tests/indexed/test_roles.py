@@ -35,7 +35,7 @@ def test_roles_are_read_back(prefix):
         [],
         [(0, 2, PartKind.answer), (2, 3, PartKind.answer)],
     ]
-    assert roles.tokenizer_sha256 == "11" * 32
+    assert read_columns(IndexedDataset(prefix))["roles"].about == {"tokenizer": "11" * 32}
 
 
 def test_missing_roles_are_named(tmp_path):

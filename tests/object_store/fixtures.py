@@ -45,9 +45,8 @@ class Bucket:
 
     def put_pair(self, prefix: str, key: str) -> str:
         """Stores a local pair, and what lies beside it; returns the address of its prefix."""
-        for suffix in (".bin", ".idx", ".roles.npy", ".origins.npy", ".hashes.npy", ".columns.json"):
-            if (path := Path(prefix + suffix)).exists() or suffix in (".bin", ".idx"):
-                self.put(key + suffix, path.read_bytes())
+        for path in Path(prefix).parent.glob(f"{Path(prefix).name}.*"):
+            self.put(key + path.name.removeprefix(Path(prefix).name), path.read_bytes())
         return self.url(key)
 
 

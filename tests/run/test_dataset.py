@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.run.folders import HEAD, SOURCES, STAGE, make_run, texts, write_data, write_toml
 
-from tokenloom.datasets.protocols import Announces, FillsRows, KnowsOrder, is_remote_dataset
+from tokenloom.datasets.protocols import Announces, FillsBatches, KnowsOrder, is_remote_dataset
 from tokenloom.errors import ConfigError, DatasetFormatError, DatasetNotFoundError
 from tokenloom.indexed.columns import add_column
 from tokenloom.indexed.dataset import IndexedDataset
@@ -42,7 +42,7 @@ def test_every_way_to_a_sample_gives_the_same(tmp_path):
             assert np.array_equal(array, np.asarray(item[name]))
             assert np.array_equal(array, np.asarray(many[row][name]))
     assert np.array_equal(dataset[-1]["tokens"], dataset[599]["tokens"])
-    assert isinstance(dataset, FillsRows | KnowsOrder)
+    assert isinstance(dataset, FillsBatches | KnowsOrder)
     assert isinstance(dataset, Announces)
     assert not is_remote_dataset(dataset)
 

@@ -17,6 +17,7 @@ from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
+from tokenloom.datasets.conversations import SFTDataset
 from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.mock import (
@@ -25,7 +26,6 @@ from tokenloom.datasets.mock import (
     MockMultimodalDataset,
     MultimodalDatasetConfig,
 )
-from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig
 from tokenloom.datasets.varlen import MockVarlenDataset, MockVarlenLowLevelDataset, VarlenDataset

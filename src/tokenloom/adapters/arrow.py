@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets.shortcuts import batch_of
 from tokenloom.errors import ConfigError
+from tokenloom.indexed.columns import has_column
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifests import manifest_document, manifest_of
 from tokenloom.indexed.origins import read_origins
-from tokenloom.indexed.roles import has_roles, read_roles
+from tokenloom.indexed.roles import NAME, read_roles
 from tokenloom.indexed.token_source import mapped_bytes
 from tokenloom.optional import require
 from tokenloom.tokenizers.load import load_tokenizer
@@ -45,7 +46,7 @@ class DocumentRows:
         self._arrow = require("pyarrow", extra=_EXTRA)
         self._pair = IndexedDataset(prefix)
         self._origins = read_origins(self._pair)
-        self._roles = read_roles(self._pair) if has_roles(self._pair) else None
+        self._roles = read_roles(self._pair) if has_column(self._pair, NAME) else None
         self._tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
         bounds = self._pair.document_indices
         self._has_sequences = len(self._pair) != len(bounds) - 1 or bool((np.diff(bounds) != 1).any())

@@ -27,10 +27,10 @@ from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig, GPTDatasetConfig
+from tokenloom.datasets.conversations import SFTDataset
 from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.pair_samples import verification_of
-from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.datasets.t5 import T5MaskedWordPieceDataset, T5MaskedWordPieceDatasetConfig
 from tokenloom.datasets.varlen import VarlenDataset

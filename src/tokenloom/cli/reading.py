@@ -30,8 +30,8 @@ from tokenloom.cli.values import ids, ranges, refuse, split_weights
 from tokenloom.cli.worst import deny_lines, loss_of, open_losses, per_token, worst_documents, worst_lines
 from tokenloom.datasets.chat_config import SFTDatasetConfig
 from tokenloom.datasets.config import GPTDatasetConfig
+from tokenloom.datasets.conversations import SFTDataset
 from tokenloom.datasets.gpt import GPTDataset
-from tokenloom.datasets.sft import SFTDataset
 from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.errors import ConfigError, DatasetNotFoundError, TokenizerError
 from tokenloom.indexed.layout import prefix_of

@@ -9,6 +9,7 @@ from .chat_config import VarlenDatasetConfig as VarlenDatasetConfig
 from .chat_data import SFTLowLevelDataset as SFTLowLevelDataset
 from .config import BlendedMegatronDatasetConfig as BlendedMegatronDatasetConfig
 from .config import GPTDatasetConfig as GPTDatasetConfig
+from .conversations import SFTDataset as SFTDataset
 from .fim import GPTFIMDataset as GPTFIMDataset
 from .fim import GPTFIMDatasetConfig as GPTFIMDatasetConfig
 from .gpt import GPTDataset as GPTDataset
@@ -21,7 +22,6 @@ from .mock import MockGPTLowLevelDataset as MockGPTLowLevelDataset
 from .mock import MockMultimodalDataset as MockMultimodalDataset
 from .mock import MultimodalDatasetConfig as MultimodalDatasetConfig
 from .pair_samples import verification_of as verification_of
-from .sft import SFTDataset as SFTDataset
 from .splits import Split as Split
 from .t5 import T5MaskedWordPieceDataset as T5MaskedWordPieceDataset
 from .t5 import T5MaskedWordPieceDatasetConfig as T5MaskedWordPieceDatasetConfig

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from tokenloom.datasets.attention import check_prefixes
+from tokenloom.datasets.columns import LOSS_WEIGHT
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
@@ -113,13 +114,13 @@ class VarlenDatasetConfig(SFTDatasetConfig):
     def __post_init__(self) -> None:
         """Checks the settings."""
         super().__post_init__()
-        hints = {
-            "attention": "a packing scheduler says where they begin; see `block_mask_arrays`",
-            "most_conversations": "a packing scheduler limits them: `max_num_seqs`",
-        }
-        hints["columns"] = "packs of a scheduler do not carry them yet"
-        for name, hint in hints.items():
-            if (found := getattr(self, name) or None) is not None:
+        others = [name for name in self.columns if name != LOSS_WEIGHT]
+        for name, found, hint in (
+            ("attention", self.attention, "a packing scheduler says where they begin; see `block_mask_arrays`"),
+            ("most_conversations", self.most_conversations, "a packing scheduler limits them: `max_num_seqs`"),
+            ("columns", others or None, f"a packing scheduler carries none; but for {LOSS_WEIGHT}, in the loss mask"),
+        ):
+            if found is not None:
                 message = f"expected no `{name}` for samples of one conversation each, found {found!r}"
                 raise ConfigError(message, hint=hint)
 

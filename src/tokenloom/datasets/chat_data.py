@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from tokenloom.datasets.chat_config import SFTDatasetConfig, as_chat_config
 from tokenloom.datasets.protocols import Int64s
 from tokenloom.errors import ConfigError, OutputBusyError, TokenizerError
+from tokenloom.indexed.columns import has_column
 from tokenloom.indexed.dataset import IndexedDataset, dataset_identity
 from tokenloom.indexed.layout import column_path, prefix_of
-from tokenloom.indexed.roles import NAME, SequenceRoles, has_roles, read_roles
+from tokenloom.indexed.roles import NAME, SequenceRoles, read_roles
 from tokenloom.indexed.token_source import span_reader
 from tokenloom.order.arrays import refuse_to_build_now
 from tokenloom.preprocess.chat import preprocess_chat
@@ -27,7 +28,6 @@ from tokenloom.preprocess.settings import BadRecordBudget, ChatSettings
 from tokenloom.progress import waiting_for
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.local import MappedFile, sampled_hash
-from tokenloom.storage.objects import RemoteFile
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -72,15 +72,13 @@ class SFTLowLevelDataset:
 
     def _take(self, pair: IndexedDataset, *, plain_text: bool) -> None:
         self.pair = pair
-        self._read_spans = span_reader(pair, whole=True)
         self.path_prefix: str = pair.path_prefix
-        self._is_text = plain_text and not has_roles(pair)
-        self.roles: SequenceRoles = self._open_roles(None)
+        self._is_text = plain_text and not has_column(pair, NAME)
+        self._open()
 
-    def _open_roles(self, remote: RemoteFile | None) -> SequenceRoles:
-        if self._is_text:
-            return SequenceRoles()
-        return read_roles(self.pair, remote=remote)
+    def _open(self) -> None:
+        self._read_spans = span_reader(self.pair, whole=True)
+        self.roles: SequenceRoles = SequenceRoles() if self._is_text else read_roles(self.pair)
 
     def __len__(self) -> int:
         """The number of conversations."""
@@ -114,12 +112,11 @@ class SFTLowLevelDataset:
         return {**dataset_identity(self.pair), "roles": self.roles.identity()}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "roles": self.roles.remote}
+        return {**self.__dict__, "roles": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._read_spans = span_reader(self.pair, whole=True)
-        self.roles = self._open_roles(state["roles"])
+        self._open()
 
 
 def _tokenized(path: str, config: SFTDatasetConfig) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tokenloom.datasets.outputs import Output
 from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError
-from tokenloom.indexed.columns import Column, ColumnFacts, open_column
+from tokenloom.indexed.columns import Column, ColumnFacts, check_padding, columns_there, open_column
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.kernels import SampleColumn, TokenSections
@@ -21,6 +21,12 @@ from tokenloom.order.windows import SpanBatch
 Int64s = NDArray[np.int64]
 
 _MOST_WIDTH = 1 << 15
+
+ColumnNames = Sequence[str] | Mapping[str, float | str]
+"""See `GPTDatasetConfig.columns`."""
+
+REQUIRED = "required"
+"""Stands for the value of a column that no data may lack."""
 
 LOSS_WEIGHT = "loss_weight"
 """Name of the column that multiplies the loss mask."""
@@ -40,16 +46,19 @@ class SampleColumns:
 
     Args:
         source: the low-level dataset: a pair, or several.
-        names: the columns.
+        columns: their names, or the value of each where data lack it, see `GPTDatasetConfig.columns`.
         shifts: whether what lies beside labels is one place further on; else spans say so.
-
-    Raises:
-        ConfigError: the data have no such column, or it has no row per token.
-        DatasetFormatError, StorageError: see `open_column`.
+        elsewhere: prefixes of the data beside these, which say what a column is that these lack.
     """
 
-    def __init__(self, source: Any, names: Sequence[str], *, shifts: bool = True) -> None:
-        self._chosen = {name: _chosen(source, name, shifts=shifts) for name in names}
+    def __init__(
+        self, source: Any, columns: ColumnNames, *, shifts: bool = True, elsewhere: Sequence[str] = ()
+    ) -> None:
+        defaults = columns if isinstance(columns, Mapping) else dict.fromkeys(columns, REQUIRED)
+        self._chosen = {
+            name: _chosen(source, name, default, shifts=shifts, elsewhere=elsewhere)
+            for name, default in defaults.items()
+        }
 
     def outputs(self, length: int) -> list[Output]:
         """Returns the arrays of a sample of so many tokens."""
@@ -103,52 +112,73 @@ def weigh_loss(out: Sample, rows: Int64s | None, weight: float) -> None:
         mask[chosen] *= np.float32(weight)
 
 
-def _chosen(source: Any, name: str, *, shifts: bool) -> _Chosen:
+def _chosen(source: Any, name: str, default: float | str, *, shifts: bool, elsewhere: Sequence[str]) -> _Chosen:
     if isinstance(source, IndexedDataset):
-        column = _opened(source, name)
-        sections = _sections(name, [len(source)], column.facts, source.dtype.itemsize)
-        _open(sections, 0, source, column)
-        return _Chosen(column.facts, np.dtype(column.facts.dtype), _native(sections, column.facts, shifts=shifts))
-    if not isinstance(source, JoinedPairs):
+        counts, first = [len(source)], source
+    elif isinstance(source, JoinedPairs):
+        counts, first = [pair.num_sequences for pair in source.pairs], source.open(0)
+        elsewhere = (*(pair.prefix for pair in source.pairs), *source.beside)
+    else:
         message = f"expected a pair with column `{name}`, found {type(source).__name__}"
         raise ConfigError(message, hint="columns lie beside pairs; classes of your own add arrays in `sample`")
-    facts = _opened(source.open(0), name).facts
-    sections = _sections(name, [pair.num_sequences for pair in source.pairs], facts, source.dtype.itemsize)
-
-    def give(number: int, pair: IndexedDataset) -> None:
-        column = _opened(pair, name)
-        if column.facts.form != facts.form:
-            message = f"column `{name}` of `{pair.path_prefix}` is not like that of `{source.pairs[0].prefix}`"
-            raise ConfigError(message, hint="give all pairs of a source the same column")
-        _open(sections, number, pair, column)
-
-    source.on_open(give)
-    return _Chosen(facts, np.dtype(facts.dtype), _native(sections, facts, shifts=shifts))
-
-
-def _opened(pair: IndexedDataset, name: str) -> Column:
-    column = open_column(pair, name)
-    if column is None:
-        message = f"`{pair.path_prefix}` has no column `{name}`, which `columns` names"
-        raise ConfigError(message, hint=f"add it: `tokenloom column add {pair.path_prefix} {name} VALUES.npy`")
-    if column.facts.kind != "token":
-        message = f"column `{name}` of `{pair.path_prefix}` has a row per {column.facts.kind}, not per token"
-        raise ConfigError(message, hint="leave it out of `columns`, or repeat its values for each token")
-    return column
-
-
-def _sections(name: str, counts: Sequence[int], facts: ColumnFacts, itemsize: int) -> TokenSections:
-    width = int(np.prod(facts.shape[1:])) * np.dtype(facts.dtype).itemsize
+    opened = _opened(first, name, default)
+    facts = opened.facts if opened is not None else _facts_of(name, elsewhere, first)
+    dtype = np.dtype(facts.dtype)
+    if not isinstance(default, str):
+        check_padding(default, dtype, name=f"value of `{name}` in `columns`:")
+    width = int(np.prod(facts.shape[1:])) * dtype.itemsize
     if not 0 < width <= _MOST_WIDTH:
         message = f"column `{name}` has {width} bytes per token, samples take 1 to {_MOST_WIDTH}"
         raise ConfigError(message, hint="keep fewer values, or narrower ones")
-    return TokenSections([0, *np.cumsum(counts).tolist()], width=width, unit=itemsize)
+    sections = TokenSections([0, *np.cumsum(counts).tolist()], width=width, unit=source.dtype.itemsize)
+
+    def row_of(value: float | str) -> NDArray[np.uint8]:
+        return np.full(width // dtype.itemsize, value).astype(dtype).view(np.uint8)
+
+    def give(number: int, pair: IndexedDataset) -> None:
+        column = opened if pair is first else _opened(pair, name, default)
+        if column is None:
+            sections.open_rows(number, row_of(default))
+            return
+        if column.facts.form != facts.form:
+            message = f"column `{name}` of `{pair.path_prefix}` is not like that of the data before"
+            raise ConfigError(message, hint="give all pairs of a source the same column")
+        data = column.data.reshape(-1).view(np.uint8)
+        if column.facts.kind == "token":
+            sections.open(number, data, pair.held_pointers())
+        else:
+            sections.open_rows(number, data, _rows_of(pair) if column.facts.kind == "document" else None)
+
+    if isinstance(source, JoinedPairs):
+        source.on_open(give)
+    else:
+        give(0, source)
+    return _Chosen(facts, dtype, SampleColumn(sections, row_of(facts.padding), shifts and facts.of == "label"))
 
 
-def _open(sections: TokenSections, number: int, pair: IndexedDataset, column: Column) -> None:
-    sections.open(number, column.data.reshape(-1).view(np.uint8), pair.held_pointers())
+def _opened(pair: IndexedDataset, name: str, default: float | str) -> Column | None:
+    column = open_column(pair, name)
+    if column is None and default == REQUIRED:
+        message = f"`{pair.path_prefix}` has no column `{name}`, which `columns` names"
+        hint = f"add it: `tokenloom column add {pair.path_prefix} {name} VALUES.npy`, or give its value here, as in "
+        raise ConfigError(message, hint=hint + f"columns={{{name!r}: 1.0}}")
+    if column is not None and column.facts.kind == "runs":
+        message = f"column `{name}` of `{pair.path_prefix}` has a row per run of documents, which samples cannot have"
+        raise ConfigError(message, hint="leave it out of `columns`")
+    return column
 
 
-def _native(sections: TokenSections, facts: ColumnFacts, *, shifts: bool) -> SampleColumn:
-    padding = np.full(facts.shape[1:], facts.padding).astype(facts.dtype).reshape(-1).view(np.uint8)
-    return SampleColumn(sections, np.ascontiguousarray(padding), shifts and facts.of == "label")
+def _facts_of(name: str, prefixes: Sequence[str], pair: IndexedDataset) -> ColumnFacts:
+    """Returns what a column is that a pair lacks, of the first data that have it; float32 where none have."""
+    columns = (columns_there(prefix, object_storage=pair.object_storage) for prefix in prefixes)
+    found = (each[name] for each in columns if name in each)
+    usual = ColumnFacts(kind="token", dtype="float32", shape=(0,), num_bytes=0, crc32=0)
+    return next(found, usual)
+
+
+def _rows_of(pair: IndexedDataset) -> Int64s | None:
+    """Returns the document that each sequence is of: int64[num_sequences]; None where each is one."""
+    bounds = pair.document_indices
+    if len(bounds) == len(pair) + 1 and np.array_equal(bounds, np.arange(len(bounds))):
+        return None
+    return np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from tokenloom.datasets.attention import ATTENTION, Attention, check_window
 from tokenloom.datasets.blends import Blend, BlendLike, checked_blend, warn_of_duplicates
+from tokenloom.datasets.columns import REQUIRED, ColumnNames
 from tokenloom.datasets.splits import Split, SplitMatrix, parse_and_normalize_split, split_matrix, split_text
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.columns import checked_name
@@ -256,16 +257,21 @@ def _check_kind(name: str, value: object, kind: type) -> None:
         raise ConfigError(message, hint=f"such as `{name}={kind.__name__}(…)`")
 
 
-def checked_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of columns; `ConfigError` for one that a sample has already, or that is none."""
-    if isinstance(names, str):
-        message = f"expected a list of columns, found the text {names!r}"
-        raise ConfigError(message, hint=f"write columns=[{names!r}]")
-    for name in names:
-        if checked_name(name) in SAMPLE_NAMES or list(names).count(name) > 1:
+def checked_columns(columns: ColumnNames) -> ColumnNames:
+    """Returns the columns as they are held; `ConfigError` for one that a sample has already, or that is none."""
+    if isinstance(columns, str):
+        message = f"expected a list of columns, found the text {columns!r}"
+        raise ConfigError(message, hint=f"write columns=[{columns!r}]")
+    for name in columns:
+        if checked_name(name) in SAMPLE_NAMES or list(columns).count(name) > 1:
             message = f"expected columns with names of their own, found {name!r}"
             raise ConfigError(message, hint=f"samples have {', '.join(SAMPLE_NAMES)} already")
-    return tuple(names)
+    if not isinstance(columns, Mapping):
+        return tuple(columns)
+    for name, value in columns.items():
+        if value != REQUIRED:
+            checked_number(f"the value of {name!r} in `columns`, or {REQUIRED!r}", value)
+    return dict(columns)
 
 
 @dataclass
@@ -307,7 +313,9 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         attention_block_size: tokens of a block of the mask.
         attention_window: how many tokens a token sees, itself included; None for all of its document before it.
         columns: columns beside the data that samples have too, each under its name: dtype[S] or dtype[S, k], beside
-            tokens, or beside labels where the column says so. `loss_weight` also multiplies the loss mask.
+            tokens, or beside labels where the column says so; of columns per sequence or document, each token has the
+            value of its own. `loss_weight` also multiplies the loss mask. All data need them, or {name: the value where
+            data lack it, or "required"}.
         loss_weights: numbers that multiply the loss mask of samples, apart from their shares, by prefix; in a run by
             source. Others count as 1.
     """
@@ -333,7 +341,7 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
     attention: Attention | None = None
     attention_block_size: int = 128
     attention_window: int | None = None
-    columns: Sequence[str] = ()
+    columns: ColumnNames = ()
     loss_weights: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -345,12 +353,17 @@ class GPTDatasetConfig(BlendedMegatronDatasetConfig):
         return replace(settings, cache_path=self.object_storage_cache_path)
 
     def _check_loss_weights(self) -> None:
-        known = {prefix for blend in self.blends if blend is not None for prefix in blend[0]}
+        known = self.prefixes
         for name, weight in self.loss_weights.items():
             checked_number(f"the weight of {name!r} in `loss_weights`", weight, above=0)
             if known and name not in known:
                 message = f"expected a prefix of the blend in `loss_weights`, found {name!r}"
-                raise ConfigError(message, hint=f"there are {', '.join(sorted(known)[:10])}")
+                raise ConfigError(message, hint=f"there are {', '.join(sorted({*known})[:10])}")
+
+    @property
+    def prefixes(self) -> list[str]:
+        """The prefixes of all blends."""
+        return [prefix for blend in self.blends if blend is not None for prefix in blend[0]]
 
     @property
     def num_extra_tokens(self) -> int:

@@ -1,4 +1,4 @@
-"""What `SFTDataset` and `VarlenDataset` share: tokenized conversations, their order, their rows and their ledger."""
+"""Fine-tuning on conversations: their order, rows and ledger, and whole ones packed into samples of one length."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.chat_config import SFTDatasetConfig, as_chat_config
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.columns import weigh_loss
-from tokenloom.datasets.data_match import check_kind, check_roles_tokenizer
-from tokenloom.datasets.exposure import JoinedConversations, TakenConversations, TakenOfPairs, taken_of_pair
+from tokenloom.datasets.data_match import check_kind
+from tokenloom.datasets.exposure import TakenConversations, TakenOfPairs, taken_of_pair
 from tokenloom.datasets.ledger import ChatLedger, Count, SlotCounts, count_conversations
 from tokenloom.datasets.outputs import recycled_empty
 from tokenloom.datasets.pair_samples import PairOrigin, PairSamples
 from tokenloom.datasets.protocols import Int64s, Positions
 from tokenloom.datasets.shortcuts import check_hooks
 from tokenloom.datasets.splits import Split
-from tokenloom.datasets.tensors import Sample
+from tokenloom.datasets.tensors import Sample, to_tensors
 from tokenloom.datasets.tokenizer import fill_token_id
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.kernels import fill_attention
 from tokenloom.order.arrays import ArrayStore
-from tokenloom.order.conversations import ConversationOrder
+from tokenloom.order.conversations import ConversationOrder, PackedConversations
 from tokenloom.order.walk_order import WalkOrder
 from tokenloom.order.windows import SpanBatch
 
@@ -69,7 +69,6 @@ class ConversationSamples(PairSamples):
             message = f"expected num_samples of at least 0, found {self.num_samples}"
             raise ConfigError(message)
         check_kind(dataset, config, name=f"`{dataset_path or type(self).__name__}`", reads="conversations")
-        check_roles_tokenizer(dataset.roles, config, name=self._name())
         self._fill_id = fill_token_id(config.tokenizer)
         self._taken = TakenConversations(
             data=dataset, rows=self.rows, config=config, reads_ahead=self.reads_ahead, name=self._name()
@@ -86,9 +85,9 @@ class ConversationSamples(PairSamples):
             config: the settings.
             name: name of the data, for messages.
         """
-        data = JoinedConversations(pairs, plain_text=cls.reads_text)
+        config = as_chat_config(config, cls.config_class)
         return TakenOfPairs(
-            data=data, config=as_chat_config(config, cls.config_class), reads_ahead=cls.reads_ahead, name=name
+            pairs=pairs, plain_text=cls.reads_text, config=config, reads_ahead=cls.reads_ahead, name=name
         )
 
     @classmethod
@@ -121,7 +120,7 @@ class ConversationSamples(PairSamples):
         """
         config = as_chat_config(taken.config, cls.config_class)
         dataset = cls.__new__(cls)
-        MegatronDataset.__init__(dataset, taken.data, taken.name, range(0), None, Split.train, config)
+        MegatronDataset.__init__(dataset, taken.pairs, taken.name, range(0), None, Split.train, config)
         dataset._check_pair()
         check_slots(config)
         dataset._fill_id = fill_token_id(config.tokenizer)
@@ -166,6 +165,14 @@ class ConversationSamples(PairSamples):
 
     # --- samples ----------------------------------------------------------------------------------------------
 
+    def __len__(self) -> int:
+        """The number of samples; opens the index where it was not asked for a number."""
+        return self.order.num_samples
+
+    def __getitem__(self, idx: int | None) -> Sample:
+        """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
+        return to_tensors(self._sample_for_item(idx))
+
     def _fill(self, sequences: Int64s, row_offsets: Int64s, *, width: int, with_boundaries: bool) -> Sample:
         """Returns rows of conversations: row r holds sequences [row_offsets[r], row_offsets[r + 1])."""
         count = len(row_offsets) - 1
@@ -200,14 +207,6 @@ class ConversationSamples(PairSamples):
         """Makes sure that what was read of indices and lengths is what their files held."""
         self.order.check()
         self._taken.check()
-
-    @property
-    def remote_paths(self) -> list[str]:
-        """The addresses of the objects that tokens are read from; empty for local data."""
-        found: list[str] = (
-            self.dataset.remote_paths if isinstance(self.dataset, JoinedConversations) else super().remote_paths
-        )
-        return found
 
     def span_batch(self, positions: Positions) -> SpanBatch:
         """Returns the spans of many samples."""
@@ -247,12 +246,11 @@ class ConversationSamples(PairSamples):
         sequences, _ = self.order.conversations(rows)
         shares = self._taken.shares(sequences)
         self._check_read()
-        slots = len(rows) * self.config.sequence_length if self.shares_samples else int(shares[:, 3].sum())
-        return count_conversations(shares, sequences < 0, samples=len(rows), slots=slots)
+        return self._count(shares, sequences < 0, samples=len(rows))
 
-    @abstractmethod
-    def _num_slots(self, slots: Int64s) -> int:
-        """Returns the positions of all samples, given those of their conversations."""
+    def _count(self, shares: Int64s, denied: NDArray[np.bool_], *, samples: int) -> SlotCounts:
+        slots = samples * self.config.sequence_length if self.shares_samples else int(shares[:, 3].sum())
+        return count_conversations(shares, denied, samples=samples, slots=slots)
 
     def ledger(self) -> ChatLedger:
         """Returns what became of every conversation and token; a pass over lengths, roles and indices.
@@ -265,11 +263,12 @@ class ConversationSamples(PairSamples):
         assert isinstance(taken, TakenConversations)  # what a stored order is over
         exposure = taken.exposure()
         stream = self.document_index.astype(np.int64)
-        lengths, inputs, available, slots, trained = taken.shares(stream).T
+        shares = taken.shares(stream)
+        lengths, _, available, _, trained = shares.T
         kept = self.indices[exposure.kept].astype(np.int64)
         num_epochs = max(1, -(-len(stream) // max(len(kept), 1)))
         unread = num_epochs - np.bincount(stream, minlength=len(self.dataset))[kept]
-        num_slots = self._num_slots(slots)
+        tokens = int((unread * exposure.lengths[exposure.kept]).sum())
         trained_before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(trained)])
         everything = np.ones(len(self.indices), dtype=np.bool_)
         return ChatLedger(
@@ -278,19 +277,69 @@ class ConversationSamples(PairSamples):
             dropped_empty=exposure.count(exposure.empty) * num_epochs,
             dropped_long=exposure.count(exposure.too_long) * num_epochs,
             dropped_untrainable=exposure.count(exposure.untrainable) * num_epochs,
-            not_reached=Count(
-                conversations=int(unread.sum()), tokens=int((unread * exposure.lengths[exposure.kept]).sum())
-            ),
-            read=Count(conversations=len(stream), tokens=int(lengths.sum())),
+            not_reached=Count(conversations=int(unread.sum()), tokens=tokens),
             truncated=Count(conversations=int((lengths > available).sum()), tokens=int((lengths - available).sum())),
-            num_trained_tokens=int(trained.sum()),
-            num_masked_tokens=int((available - trained).sum()),
-            num_samples=len(self),
             num_untrainable_samples=int((np.diff(trained_before[stored.starts()]) == 0).sum()),
-            num_slots=num_slots,
-            num_filled_slots=int(inputs.sum()),
-            num_padding_slots=num_slots - int(inputs.sum()),
+            counts=self._count(shares, np.zeros(len(stream), dtype=np.bool_), samples=len(self)),
         )
+
+
+class SFTDataset(ConversationSamples):
+    """Samples of `sequence_length` positions, filled with whole conversations in shuffled order.
+
+    Conversations are shuffled epoch by epoch and packed by next fit: each joins the sample before it if it fits, and
+    begins a new one if it does not. A sample holds tokens int64[S], labels int64[S] (-100 where there is no loss),
+    loss_mask float32[S], position_ids int64[S] (from 0 in each conversation), cu_seqlens int32[S + 1] (where
+    conversations begin, filled up with S) and max_seqlen int32, as `GPTDataset` has them under
+    `inter_document_masking`. Each conversation takes a multiple of `slot_multiple` positions; what is left of a sample
+    counts as padding of its last conversation. A label never belongs to another conversation than its token.
+
+    The order follows from the seed and the conversations: more samples, or a longer run, begin with the same ones.
+    `dataset.ledger()` accounts for every conversation and token. Safe from several threads, after a fork, and
+    picklable.
+
+    Args:
+        dataset: the conversations, see `build_low_level_dataset`.
+        dataset_path: their path, for the cache key.
+        indices: integers[num_conversations], those to expose.
+        num_samples: how many samples, from as many epochs as that takes; None for one epoch.
+        index_split: which split this is.
+        config: an `SFTDatasetConfig`, or a `GPTDatasetConfig` where the defaults will do.
+
+    Raises:
+        ConfigError: a setting is wrong, or samples are wanted and no conversation has anything to train.
+        IndexCacheError: `path_to_cache` cannot be written, or deferred or fast loading finds no usable cache.
+    """
+
+    reads_ahead = 0
+
+    @staticmethod
+    def build_low_level_dataset(dataset_path: str, config: Any) -> SFTLowLevelDataset:
+        """Opens conversations: the prefix of a tokenized pair, or a file that is then tokenized once."""
+        return SFTLowLevelDataset(dataset_path, config)
+
+    def _make_order(self, taken: TakenConversations, store: ArrayStore) -> PackedConversations:
+        config = self.config
+        return PackedConversations(
+            taken,
+            self.num_samples,
+            seed=config.random_seed,
+            store=store,
+            capacity=config.sequence_length,
+            most_conversations=config.most_conversations,
+        )
+
+    @property
+    def sample_index(self) -> Int64s:
+        """int64[num_samples + 1], the position in `document_index` at which each sample begins, and the end."""
+        return self._stored().starts()
+
+    def _batch(self, rows: Int64s) -> Sample:
+        """Returns the samples at positions that are known to exist: int64[count]."""
+        try:
+            return self._fill(*self.order.conversations(rows), width=self.config.sequence_length, with_boundaries=True)
+        except IndexError as error:  # the positions exist, so it is the indices that do not fit
+            raise self._damaged(error) from error
 
 
 def check_slots(config: SFTDatasetConfig) -> None:

@@ -30,6 +30,7 @@ from tokenloom.errors import (
     TokenizerError,
     TokenizerMismatchWarning,
 )
+from tokenloom.indexed.columns import has_column
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.indexed.manifests import (
@@ -42,7 +43,7 @@ from tokenloom.indexed.manifests import (
     optional_number,
     read_manifest_head,
 )
-from tokenloom.indexed.roles import SequenceRoles, has_roles
+from tokenloom.indexed.roles import NAME as ROLES
 from tokenloom.storage.addresses import is_remote
 
 _SAID: dict[int, set[str]] = {}
@@ -82,14 +83,6 @@ _READABLE: dict[Kind, tuple[Kind, ...]] = {
 }
 
 
-def kind_of(pair: IndexedDataset) -> Kind | None:
-    """Returns what the sequences of a pair are; None where nothing tells."""
-    if pair.index.has_modes:
-        return "images"
-    head = manifest_head_of(pair)
-    return None if head is None else _kind_by(head)
-
-
 def misread(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = False) -> tuple[Kind, str] | None:
     """Returns what a pair holds where that is not what is read, with words for it; None where nothing tells.
 
@@ -98,7 +91,10 @@ def misread(pair: IndexedDataset, reads: Kind, *, reads_roles: bool = False) -> 
         reads: what its sequences are taken for.
         reads_roles: whether to look for roles beside a pair without a manifest, which costs a system call or request.
     """
-    kind = kind_of(pair) or ("conversations" if reads_roles and has_roles(pair) else None)
+    head = None if pair.index.has_modes else manifest_head_of(pair)
+    kind: Kind | None = "images" if pair.index.has_modes else None if head is None else _kind_by(head)
+    if kind is None and reads_roles and has_column(pair, ROLES):
+        kind = "conversations"
     if kind is None or kind in _READABLE[reads]:
         return None
     return kind, f"expected {_NAMES[reads]}, found {_NAMES[kind]}"
@@ -256,14 +252,3 @@ def _check_width(pair: IndexedDataset, config: BlendedMegatronDatasetConfig) -> 
 @cache
 def _largest(dtype: np.dtype[Any]) -> int:
     return int(np.iinfo(dtype).max)
-
-
-def check_roles_tokenizer(roles: SequenceRoles, config: BlendedMegatronDatasetConfig, *, name: str) -> None:
-    """Compares the tokenizer of conversations with what their roles say, for data without a manifest."""
-    made_by, given = roles.tokenizer_sha256, getattr(config.tokenizer, "sha256", None)
-    if made_by is None or given is None or made_by == given or config.allow_tokenizer_mismatch:
-        return
-    if not _knows_its_file(config.tokenizer):
-        return
-    message = f"{name} was made with another tokenizer: expected {made_by[:12]}…, found {given[:12]}…"
-    raise TokenizerError(message, hint="tokenize the conversations again, or use that tokenizer")

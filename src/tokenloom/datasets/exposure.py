@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from tokenloom.datasets.chat_config import TRAIN_ON, SFTDatasetConfig
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.columns import SampleColumns
-from tokenloom.datasets.data_match import check_roles_tokenizer
 from tokenloom.datasets.ledger import Count
 from tokenloom.datasets.outputs import Output
 from tokenloom.datasets.tensors import Sample
@@ -69,6 +68,7 @@ class TakenConversations:
         config: the settings.
         reads_ahead: tokens of a conversation beyond its inputs: 1 where the last one is only a label.
         name: name of the dataset, for messages.
+        beside: prefixes of the data beside these.
     """
 
     data: Any
@@ -76,13 +76,17 @@ class TakenConversations:
     config: SFTDatasetConfig
     reads_ahead: int
     name: str
+    beside: Sequence[str] = ()
     columns: SampleColumns | None = field(init=False)
     _read_spans: ReadSpans = field(init=False)
 
     def __post_init__(self) -> None:
         """Finds out how the data are read."""
-        names, source = self.config.columns, getattr(self.data, "pair", self.data)
-        object.__setattr__(self, "columns", SampleColumns(source, names, shifts=False) if names else None)
+        columns = None
+        if self.config.columns:
+            source, beside = getattr(self.data, "pair", self.data), (*self.beside, *self.config.prefixes)
+            columns = SampleColumns(source, self.config.columns, shifts=False, elsewhere=beside)
+        object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "_read_spans", span_reader(self.data, whole=True))
 
     @property
@@ -242,59 +246,23 @@ class TakenConversations:
 Int64s = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class JoinedConversations:
-    """The conversations of several pairs, numbered one after the other; a pair is opened when it is first asked for.
-
-    Safe from several threads. Not picklable: who holds one makes it anew.
-
-    Attributes:
-        pairs: the pairs.
-        plain_text: whether a pair without roles counts as text, which is trained everywhere.
-    """
-
-    pairs: JoinedPairs
-    plain_text: bool = False
-    _opened: dict[int, SFTLowLevelDataset] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        """The number of conversations of all pairs."""
-        return len(self.pairs)
-
-    @property
-    def remote_paths(self) -> list[str]:
-        """The addresses of the objects that tokens are read from; empty for local data."""
-        return self.pairs.remote_paths
-
-    def will_need(self, sequences: Int64s, starts: Int64s, lengths: Int64s, *, block_bytes: int | None = None) -> None:
-        """Announces spans that will be read, see `IndexedDataset.will_need`."""
-        self.pairs.will_need(sequences, starts, lengths, block_bytes=block_bytes)
-
-    def open(self, number: int) -> SFTLowLevelDataset:
-        """Returns the conversations of a pair, which is opened if it is not yet; raises as `JoinedPairs.open` does."""
-        return self.of(number, self.pairs.open(number))
-
-    def of(self, number: int, pair: IndexedDataset) -> SFTLowLevelDataset:
-        """Returns the conversations of a pair that is open."""
-        if (data := self._opened.get(number)) is None:  # made by several threads at once at worst
-            data = self._opened.setdefault(number, SFTLowLevelDataset.of_pair(pair, plain_text=self.plain_text))
-        return data
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TakenOfPairs:
     """The conversations of several pairs, as the samples of a dataset take them; see `TakenConversations`.
 
-    The number of a conversation that is denied is -1 - its number.
+    Those are numbered one after the other; the number of a conversation that is denied is -1 - its number. Safe from
+    several threads. Not picklable: who holds one makes it anew.
 
     Attributes:
-        data: the conversations.
+        pairs: the pairs, each of which is opened when it is first asked for.
+        plain_text: whether a pair without roles counts as text, which is trained everywhere.
         config: the settings.
         reads_ahead: tokens of a conversation beyond its inputs: 1 where the last one is only a label.
         name: name of the dataset, for messages.
     """
 
-    data: JoinedConversations
+    pairs: JoinedPairs
+    plain_text: bool
     config: SFTDatasetConfig
     reads_ahead: int
     name: str
@@ -309,50 +277,50 @@ class TakenOfPairs:
         """
 
         def places(number: int, pair: IndexedDataset) -> NDArray[np.int32]:
-            taken = self._taken(number, self.data.of(number, pair)).places()
+            taken = self._taken(number, pair).places()
             return taken if shares_samples else np.minimum(taken, 1)
 
-        self.data.pairs.tell(documents, places)
+        self.pairs.tell(documents, places)
 
-    def _taken(self, number: int, data: SFTLowLevelDataset) -> TakenConversations:
-        if (taken := self._of_pairs.get(number)) is None:
-            check_roles_tokenizer(data.roles, self.config, name=f"`{data.path_prefix}`")
-            taken = taken_of_pair(data, self.config, reads_ahead=self.reads_ahead)
+    def _taken(self, number: int, pair: IndexedDataset | None = None) -> TakenConversations:
+        """Returns those of a pair, which is opened if it is not yet; raises as `JoinedPairs.open` does."""
+        if (taken := self._of_pairs.get(number)) is None:  # made by several threads at once at worst
+            data = SFTLowLevelDataset.of_pair(pair or self.pairs.open(number), plain_text=self.plain_text)
+            beside = [*(pair.prefix for pair in self.pairs.pairs), *self.pairs.beside]
+            taken = taken_of_pair(data, self.config, reads_ahead=self.reads_ahead, beside=beside)
             taken = self._of_pairs.setdefault(number, taken)
         return taken
 
     def _parts(self, sequences: Int64s) -> Iterator[tuple[TakenConversations, int, Int64s]]:
         """Yields what some of these lie in, the first number of that pair, and which of them do: int64[count]."""
-        numbers = self.data.pairs.numbers(sequences)
+        numbers = self.pairs.numbers(sequences)
         for number in np.unique(numbers).tolist():
-            taken = self._taken(number, self.data.open(number))
-            yield taken, self.data.pairs.first_of(number), np.flatnonzero(numbers == number)
+            yield self._taken(number), self.pairs.first_of(number), np.flatnonzero(numbers == number)
 
     def segments(self, sequences: Int64s) -> Int64s:
         """Returns (sequence, inputs, tokens, slots) of what a sample takes of each: int64[count, 4].
 
         Of those that are denied, what they would take.
         """
-        known = np.where(sequences < 0, -1 - sequences, sequences)
-        segments = np.empty((len(sequences), 4), dtype=np.int64)
-        for taken, first, chosen in self._parts(known):
-            segments[chosen] = taken.segments(known[chosen] - first)
-            taken.check()
+        segments = self._of_each(sequences, TakenConversations.segments, 4)
         segments[:, 0] = sequences
         return segments
 
     def shares(self, sequences: Int64s) -> Int64s:
         """Returns what `TakenConversations.shares` does; of those that are denied, what they would take."""
+        return self._of_each(sequences, TakenConversations.shares, 5)
+
+    def _of_each(self, sequences: Int64s, find: Callable[[TakenConversations, Int64s], Int64s], width: int) -> Int64s:
         known = np.where(sequences < 0, -1 - sequences, sequences)
-        shares = np.empty((len(sequences), 5), dtype=np.int64)
+        found = np.empty((len(sequences), width), dtype=np.int64)
         for taken, first, chosen in self._parts(known):
-            shares[chosen] = taken.shares(known[chosen] - first)
+            found[chosen] = find(taken, known[chosen] - first)
             taken.check()
-        return shares
+        return found
 
     def exposure_of(self, number: int) -> Exposure:
         """Returns what samples take of each conversation of a pair, which is opened; a pass over lengths and roles."""
-        taken = self._taken(number, self.data.open(number))
+        taken = self._taken(number)
         exposure = taken.exposure()
         taken.check()
         return exposure
@@ -376,15 +344,17 @@ class TakenOfPairs:
 
     def column_outputs(self, length: int) -> list[Output]:
         """Returns the columns of a sample of so many tokens; opens the first pair."""
-        return self._taken(0, self.data.open(0)).column_outputs(length) if self.config.columns else []
+        return self._taken(0).column_outputs(length) if self.config.columns else []
 
     def check(self) -> None:
         """Does nothing: lengths are checked where they are read."""
 
 
-def taken_of_pair(data: SFTLowLevelDataset, config: SFTDatasetConfig, *, reads_ahead: int) -> TakenConversations:
+def taken_of_pair(
+    data: SFTLowLevelDataset, config: SFTDatasetConfig, *, reads_ahead: int, beside: Sequence[str] = ()
+) -> TakenConversations:
     """Returns all conversations of a pair, as samples take them."""
     rows = Rows.of(range(len(data)))
     return TakenConversations(
-        data=data, rows=rows, config=config, reads_ahead=reads_ahead, name=f"`{data.path_prefix}`"
+        data=data, rows=rows, config=config, reads_ahead=reads_ahead, name=f"`{data.path_prefix}`", beside=beside
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from tokenloom.datasets.tokenizer import token_ids
 from tokenloom.errors import ConfigError, TokenizerError
 from tokenloom.kernels import MappedSamples
 from tokenloom.order.sample_random import Purpose, SampleRandom
+from tokenloom.order.windows import SpanBatch
 
 _SENTINELS = ("prefix", "middle", "suffix")
 _OPTIONAL_TOKENS = ("pad", "eod")
@@ -35,6 +37,9 @@ class GPTFIMDatasetConfig(GPTDatasetConfig):
             with `fim_rate` it is decided whether the document is rearranged at all, then for each fragment.
         fim_fragment_rate: share of fragments that are rearranged, in [0, 1]; required with `fim_split_sample`.
         fim_no_prefix: texts that begin with this are left alone.
+
+    `columns` follow their tokens; those that begin the parts, and those that are made anew where a text is cut, have
+    the padding of the column.
     """
 
     fim_rate: float | None = None
@@ -47,9 +52,6 @@ class GPTFIMDatasetConfig(GPTDatasetConfig):
     def __post_init__(self) -> None:
         """Checks the settings."""
         super().__post_init__()
-        if self.columns:
-            message = f"expected no `columns` for documents that are rearranged, found {', '.join(self.columns)}"
-            raise ConfigError(message, hint="rearranged documents have other tokens than those columns lie beside")
         _check_rate("fim_rate", self.fim_rate)
         _check_rate("fim_spm_rate", self.fim_spm_rate)
         if self.fim_split_sample is not None or self.fim_fragment_rate is not None:
@@ -119,27 +121,33 @@ class GPTFIMDataset(GPTDataset):
         return None if self.config.fim_rate else super()._mapped_samples()
 
     def _gather(self, rows: Int64s) -> Runs:
-        tokens, run_lengths, row_offsets = super()._gather(rows)
+        stored = super()._gather(rows)
         if not self.config.fim_rate:
-            return tokens, run_lengths, row_offsets
-        bounds = np.cumsum(np.abs(run_lengths))[:-1]
-        runs = np.split(tokens.astype(np.int64, copy=False), bounds) if len(run_lengths) else []
+            return stored
+        bounds = np.cumsum(np.abs(stored.run_lengths))[:-1]
+        texts = np.column_stack([stored.tokens.astype(np.int64), np.arange(len(stored.tokens))])
+        runs = np.split(texts, bounds) if len(stored.run_lengths) else []
         moved: list[Int64s] = []
         signs: list[int] = []
         moved_offsets = [0]
         for row, position in enumerate(rows.tolist()):
-            own = slice(int(row_offsets[row]), int(row_offsets[row + 1]))
-            is_text = (run_lengths[own] >= 0).tolist()
+            own = slice(int(stored.row_offsets[row]), int(stored.row_offsets[row + 1]))
+            is_text = (stored.run_lengths[own] >= 0).tolist()
             taken = self._rearrange_sample(position, runs[own], is_text)
             moved += taken
             signs += [1 if text else -1 for text in is_text[: len(taken)]]
             moved_offsets.append(len(moved))
         lengths = np.array([sign * len(run) for sign, run in zip(signs, moved, strict=True)], dtype=np.int64)
-        flat = np.concatenate([np.empty(0, dtype=np.int64), *moved])
-        return flat, lengths, np.array(moved_offsets, dtype=np.int64)
+        offsets = np.array(moved_offsets, dtype=np.int64)
+        tokens, places = np.concatenate([texts[:0], *moved]).T
+        bounds = np.concatenate([offsets[:1], np.cumsum(np.abs(lengths))])[offsets]
+        return Runs(tokens, lengths, offsets, _spans_of(places, bounds, stored.spans))
 
     def _rearrange_sample(self, position: int, runs: list[Int64s], is_text: list[bool]) -> list[Int64s]:
-        """Returns the documents of a sample as they come out, cut off at the sample's end; what is no text stays."""
+        """Returns the documents of a sample as they come out, cut off at the sample's end; what is no text stays.
+
+        A text is int64[num_tokens, 2]: tokens, and their places among those that were read; -1 for those that were not.
+        """
         random = SampleRandom(self.config.random_seed, position, Purpose.FILL_IN_THE_MIDDLE)
         room = self.config.sequence_length + self._extra
         moved = []
@@ -151,52 +159,110 @@ class GPTFIMDataset(GPTDataset):
             room -= len(taken)
         return moved
 
-    def _rearrange_document(self, ids: Int64s, random: SampleRandom) -> Int64s:
-        """Returns the tokens of a document, whose text between end-of-document tokens is rearranged with `fim_rate`."""
+    def _rearrange_document(self, text: Int64s, random: SampleRandom) -> Int64s:
+        """Returns a document, whose text between end-of-document tokens is rearranged with `fim_rate`."""
         parts = []
-        for part, separator in parted(ids, self._fim_ids["eod"]):
+        for part, separator in parted(text, self._fim_ids["eod"]):
             parts += [self._rearrange_fragments(part, random), separator]
-        return np.concatenate([ids[:0], *parts])
+        return np.concatenate([text[:0], *parts])
 
-    def _rearrange_fragments(self, ids: Int64s, random: SampleRandom) -> Int64s:
+    def _rearrange_fragments(self, text: Int64s, random: SampleRandom) -> Int64s:
         assert self.config.fim_rate is not None
-        if not len(ids):
-            return ids
-        if self._split_id is None or not (ids == self._split_id).any():
-            return self._rearrange(ids, self.config.fim_rate, random)
+        if not len(text):
+            return text
+        if self._split_id is None or not (text[:, 0] == self._split_id).any():
+            return self._rearrange(text, self.config.fim_rate, random)
         if not random.chance(self.config.fim_rate):
-            return ids
+            return text
         assert self.config.fim_fragment_rate is not None
         parts = []
-        for part, separator in parted(ids, self._split_id):
+        for part, separator in parted(text, self._split_id):
             parts += [self._rearrange(part, self.config.fim_fragment_rate, random) if len(part) else part, separator]
         return np.concatenate(parts)
 
-    def _rearrange(self, ids: Int64s, rate: float, random: SampleRandom) -> Int64s:
-        """Returns the tokens of a text, with probability `rate` rearranged."""
+    def _rearrange(self, stored: Int64s, rate: float, random: SampleRandom) -> Int64s:
+        """Returns a text, with probability `rate` rearranged."""
         if not random.chance(rate):
-            return ids
+            return stored
         tokenizer: Any = self.config.tokenizer
-        text: str = tokenizer.detokenize(ids.tolist())
+        text: str = tokenizer.detokenize(stored[:, 0].tolist())
         if self.config.fim_no_prefix is not None and text.startswith(self.config.fim_no_prefix):
-            return ids
+            return stored
         start, stop = sorted((random.below(len(text) + 1), random.below(len(text) + 1)))
-        prefix, middle, suffix = (
-            list(tokenizer.tokenize(part)) for part in (text[:start], text[start:stop], text[stop:])
-        )
-        begin_prefix, begin_middle, begin_suffix = (self._fim_ids[name] for name in _SENTINELS)
+        parts = (text[:start], text[start:stop], text[stop:])
+        cut = [np.array(tokenizer.tokenize(part), dtype=np.int64) for part in parts]
+        moved = [np.column_stack([tokens, np.full(len(tokens), -1)]) for tokens in cut]
+        if self.config.columns:
+            put_stored(moved, stored, tokenizer.detokenize)
+        prefix, middle, suffix = moved
+        begin_prefix, begin_middle, begin_suffix = (np.array([[self._fim_ids[name], -1]]) for name in _SENTINELS)
         assert self.config.fim_spm_rate is not None
         if random.chance(self.config.fim_spm_rate):
-            moved = [begin_prefix, begin_suffix, *suffix, begin_middle, *prefix, *middle]
-        else:
-            moved = [begin_prefix, *prefix, begin_suffix, *suffix, begin_middle, *middle]
-        return np.array(moved, dtype=np.int64)
+            return np.concatenate([begin_prefix, begin_suffix, suffix, begin_middle, prefix, middle])
+        return np.concatenate([begin_prefix, prefix, begin_suffix, suffix, begin_middle, middle])
 
 
-def parted(ids: NDArray[Any], separator: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Yields the runs before each separator with it, then the run after the last one with nothing."""
+def parted(text: NDArray[Any], separator: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Yields the parts of a text before each separator with it, then the part after the last one with nothing.
+
+    Of rows, the first number is the token.
+    """
     start = 0
-    for stop in np.flatnonzero(ids == separator).tolist():
-        yield ids[start:stop], ids[stop : stop + 1]
+    for stop in np.flatnonzero((text if text.ndim == 1 else text[:, 0]) == separator).tolist():
+        yield text[start:stop], text[stop : stop + 1]
         start = stop + 1
-    yield ids[start:], ids[:0]
+    yield text[start:], text[:0]
+
+
+def put_stored(cut: Sequence[Int64s], stored: Int64s, detokenize: Callable[[list[int]], str]) -> None:
+    """Replaces rows of the three parts of a text by stored rows, where the cut did not make tokens anew.
+
+    They are the same where they are equal all the way to an end of the text, or to a place inside the middle before
+    which both have the same text.
+    """
+    prefix, middle, suffix = cut
+    first = _num_equal(prefix, stored)
+    prefix[:first] = stored[:first]
+    last = _num_equal(suffix[::-1], stored[first:][::-1])
+    rest = stored[first : len(stored) - last]
+    suffix[len(suffix) - last :] = stored[len(stored) - last :]
+
+    def shown(*parts: Int64s) -> str:
+        return "".join(detokenize(part[:, 0].tolist()) for part in parts if len(part)).lstrip()
+
+    center = len(middle) // 2
+    for at in sorted(range(len(middle)), key=lambda at: abs(at - center))[:_TRIES]:
+        text = shown(prefix[first:], middle[:at])
+        place = bisect_left(range(len(rest)), len(text), key=lambda place: len(shown(rest[:place])))
+        is_same = shown(rest[:place]) == text if text else at == 0 and first == len(prefix)
+        if is_same and place < len(rest) and rest[place, 0] == middle[at, 0]:
+            before = _num_equal(middle[:at][::-1], rest[:place][::-1])
+            behind = _num_equal(middle[at:], rest[place:])
+            middle[at - before : at + behind] = rest[place - before : place + behind]
+            break
+
+
+_TRIES = 8
+"""Tokens in the middle that are looked for: those at its ends are often made anew, and one is no whole character."""
+
+
+def _num_equal(one: Int64s, other: Int64s) -> int:
+    """Returns how many tokens two texts have in common at their beginning."""
+    count = min(len(one), len(other))
+    differ = np.flatnonzero(one[:count, 0] != other[:count, 0])
+    return int(differ[0]) if len(differ) else count
+
+
+def _spans_of(places: Int64s, bounds: Int64s, stored: SpanBatch) -> SpanBatch:
+    """Returns where tokens were stored, given their places among all that were read, and the bounds of samples."""
+    documents, begins = (np.repeat(each, stored.lengths) for each in (stored.documents, stored.starts))
+    offsets = begins + np.arange(len(begins)) - np.repeat(np.cumsum(stored.lengths) - stored.lengths, stored.lengths)
+    is_known = places >= 0
+    documents = np.where(is_known, documents[places], -1) if len(documents) else places
+    starts = np.where(is_known, offsets[places], 0) if len(offsets) else np.zeros_like(places)
+    begins_run = np.ones(len(places) + 1, dtype=np.bool_)
+    begins_run[1:-1] = (np.diff(documents) != 0) | (np.diff(starts) != 1) & (documents[1:] >= 0)
+    begins_run[bounds] = True
+    runs = np.flatnonzero(begins_run)
+    chosen = runs[:-1]
+    return SpanBatch(documents[chosen], starts[chosen], np.diff(runs), np.searchsorted(runs, bounds))

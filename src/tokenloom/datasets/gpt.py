@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -17,7 +17,7 @@ from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.columns import SampleColumns, weigh_loss
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.data_match import check_eod, check_kind, check_tokenizer
-from tokenloom.datasets.ledger import SlotCounts, TextCounts, count_spans
+from tokenloom.datasets.ledger import SlotCounts, count_spans, count_texts
 from tokenloom.datasets.outputs import (
     INTEGERS,
     LARGE_BYTES,
@@ -51,11 +51,31 @@ from tokenloom.overrides import Uncalled, overrides
 
 _FLOAT32 = np.dtype(np.float32)
 
-Runs = tuple[NDArray[Any], Int64s, Int64s]
-"""Tokens, the tokens of each run, and the runs of each sample; see `GPTDataset._gather`."""
+
+class Runs(NamedTuple):
+    """The tokens of samples, back to back.
+
+    Attributes:
+        tokens: integers[sum(abs(run_lengths))].
+        run_lengths: int64[num_runs], tokens of each span; below 0 those of a denied document, which are zeros.
+        row_offsets: int64[samples + 1]; sample i owns runs [row_offsets[i], row_offsets[i + 1]).
+        spans: where the tokens were stored, those of a row in their order; of a token that was not stored, a span of a
+            document below 0.
+    """
+
+    tokens: NDArray[Any]
+    run_lengths: Int64s
+    row_offsets: Int64s
+    spans: SpanBatch
+
 
 _BY_NUMBER = Uncalled(f"choose the samples in `{QUERY}` or `__getitem__`")
 _BY_LENGTH = Uncalled("say how many samples there are by `num_samples`, or in a `__len__`")
+
+
+def _stored(name: str, doc: str) -> Any:
+    """Returns the property that is an array of the stored order."""
+    return property(lambda dataset: dataset._index(name), doc=doc)
 
 
 class GPTDataset(PairSamples):
@@ -128,7 +148,9 @@ class GPTDataset(PairSamples):
         if self.config.columns and QUERY in self._overrides.found:
             message = f"expected a class that leaves texts alone, for `columns`, found `{type(self).__name__}.{QUERY}`"
             raise ConfigError(message, hint="override `sample` or `__getitem__` instead")
-        return SampleColumns(self.dataset, self.config.columns) if self.config.columns else None
+        if not self.config.columns:
+            return None
+        return SampleColumns(self.dataset, self.config.columns, elsewhere=self.config.prefixes)
 
     @property
     def _loss_weight(self) -> float:
@@ -251,30 +273,13 @@ class GPTDataset(PairSamples):
             further["most_documents"] = self.config.most_documents
         return further if blocks is None else {**further, "block_shuffle": dataclasses.asdict(blocks)}
 
-    @property
-    def document_index(self) -> NDArray[Any]:
-        """int32[num_epochs * num_documents], the shuffled stream of documents; windows only."""
-        return self._index("document_index")
-
-    @property
-    def sample_index(self) -> NDArray[Any]:
-        """[num_windows + 1, 2], (position in `document_index`, token offset) where each window starts; windows only."""
-        return self._index("sample_index")
-
-    @property
-    def piece_index(self) -> NDArray[Any]:
-        """[num_pieces, 2], (document, first token taken) of every piece, pack by pack; packs only."""
-        return self._index("piece_index")
-
-    @property
-    def pack_index(self) -> NDArray[Any]:
-        """[num_packs + 1], the first piece of each pack, and the end; packs only."""
-        return self._index("pack_index")
-
-    @property
-    def shuffle_index(self) -> NDArray[Any]:
-        """uint32[num_samples], the window or pack behind each sample."""
-        return self._index("shuffle_index")
+    document_index = _stored("document_index", "int32[num_epochs * num_documents], the shuffled stream; windows only.")
+    sample_index = _stored(
+        "sample_index", "[num_windows + 1, 2], (position in `document_index`, offset) where each begins; windows only."
+    )
+    piece_index = _stored("piece_index", "[num_pieces, 2], (document, first token) of each, pack by pack; packs only.")
+    pack_index = _stored("pack_index", "[num_packs + 1], the first piece of each pack, and the end; packs only.")
+    shuffle_index = _stored("shuffle_index", "uint32[num_samples], the window or pack behind each sample.")
 
     def _index(self, name: str) -> NDArray[Any]:
         arrays = self.order.arrays if isinstance(self.order, ArrayOrder) else {}
@@ -548,10 +553,10 @@ class GPTDataset(PairSamples):
                 further: dict[str, Any] = {} if columns is None else {"columns": columns.arrays(out)}
                 self._sample_filler().fill(source, positions, rows, *_outputs(out), **further)
             else:
-                self._fill_from_runs(*self._runs(positions), out, rows)
+                runs = self._runs(positions)
+                self._fill_from_runs(runs, out, rows)
                 if columns is not None:
-                    spans = self.order.spans(positions, keep_empty=False)
-                    columns.fill(spans, out, rows, self.config.sequence_length)
+                    columns.fill(runs.spans, out, rows, self.config.sequence_length)
         except (IndexError, OverflowError) as error:
             raise self._reworded(error) from error
 
@@ -564,7 +569,7 @@ class GPTDataset(PairSamples):
         """
         rows = np.array([self._position(idx)], dtype=np.int64)
         try:
-            tokens, _, _ = self._gather(rows)
+            tokens = self._gather(rows).tokens
             documents = self.order.spans(rows, keep_empty=True).documents
         except IndexError as error:
             raise self._damaged(error) from error
@@ -591,33 +596,27 @@ class GPTDataset(PairSamples):
                 raise ConfigError(message)
             texts.append(text)
         lengths = np.array([len(text) for text in texts[1:]], dtype=np.int64)
-        return np.concatenate(texts), lengths, np.arange(len(texts), dtype=np.int64)
+        offsets = np.arange(len(texts), dtype=np.int64)
+        spans = SpanBatch(np.full_like(lengths, -1), np.zeros_like(lengths), lengths, offsets)
+        return Runs(np.concatenate(texts), lengths, offsets, spans)
 
     def _gather(self, rows: Int64s) -> Runs:
-        """Returns the tokens of samples, back to back.
-
-        Returns:
-            tokens: integers[sum(abs(run_lengths))].
-            run_lengths: int64[num_runs], tokens of each span; below 0 those of a denied document, which are zeros.
-            row_offsets: int64[samples + 1]; sample i owns runs [row_offsets[i], row_offsets[i + 1]).
-        """
         spans = self.order.spans(rows, keep_empty=self.config.inter_document_masking)
         if (denied := spans.documents < 0).any():
             return self._gather_allowed(spans, ~denied)
         tokens = self._read_spans(self.dataset, spans.documents, spans.starts, spans.lengths)
-        return tokens, spans.lengths, spans.row_offsets
+        return Runs(tokens, spans.lengths, spans.row_offsets, spans)
 
     def _gather_allowed(self, spans: SpanBatch, allowed: NDArray[np.bool_]) -> Runs:
         """Returns what `_gather` does, without reading a token of a denied document."""
         found = self._read_spans(self.dataset, spans.documents[allowed], spans.starts[allowed], spans.lengths[allowed])
         tokens = np.zeros(int(spans.lengths.sum()), dtype=found.dtype)
         tokens[np.repeat(allowed, spans.lengths)] = found
-        return tokens, np.where(allowed, spans.lengths, -spans.lengths), spans.row_offsets
+        return Runs(tokens, np.where(allowed, spans.lengths, -spans.lengths), spans.row_offsets, spans)
 
-    def _fill_from_runs(
-        self, tokens: NDArray[Any], run_lengths: Int64s, row_offsets: Int64s, out: Sample, rows: Int64s | None
-    ) -> None:
+    def _fill_from_runs(self, runs: Runs, out: Sample, rows: Int64s | None) -> None:
         """Fills the outputs from what `_gather` gives; a sample with too few tokens is filled up with padding."""
+        tokens, run_lengths, row_offsets, _ = runs
         bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(np.abs(run_lengths))])[row_offsets]
         text = np.empty((len(row_offsets) - 1, self.config.sequence_length + self._extra), dtype=np.int64)
         for row, (begin, end) in enumerate(itertools.pairwise(bounds.tolist())):
@@ -660,19 +659,18 @@ class GPTDataset(PairSamples):
         }
         if self._all_have_labels(counts):
             self._fill_plain(rows, sample, None, columns=None)
-            return self._without_loss(counts, sample)
-        tokens, run_lengths, row_offsets = self._runs(rows)
-        self._fill_from_runs(tokens, run_lengths, row_offsets, sample, None)
+            with_loss, eod = int(np.count_nonzero(sample["loss_mask"])), self._eod_token_id
+            ended = int(np.count_nonzero(sample["tokens"] == eod)) if config.eod_mask_loss else 0
+            pads = counts.with_loss - with_loss - ended
+            return replace(counts, with_loss=with_loss, eod_masked=ended, pad_id=pads)
+        runs = self._runs(rows)
+        tokens, run_lengths, row_offsets, _ = runs
+        self._fill_from_runs(runs, sample, None)
         sizes = np.abs(run_lengths)
         bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])[row_offsets]
-        texts = TextCounts(
-            text=tokens,
-            is_denied=np.repeat(run_lengths < 0, sizes),
-            bounds=bounds,
-            loss=np.count_nonzero(sample["loss_mask"], axis=1),
-            eod=self._eod_token_id if config.eod_mask_loss else None,
-        )
-        return texts.of(counts, sequence_length=config.sequence_length)
+        denied, loss = np.repeat(run_lengths < 0, sizes), np.count_nonzero(sample["loss_mask"], axis=1)
+        eod = self._eod_token_id if config.eod_mask_loss else None
+        return count_texts(counts, tokens, denied, bounds, loss, eod=eod, sequence_length=config.sequence_length)
 
     def _all_have_labels(self, counts: SlotCounts) -> bool:
         """Whether samples tell by themselves why slots have no loss: they are full, and as their spans say.
@@ -682,12 +680,6 @@ class GPTDataset(PairSamples):
         blank = counts.denied_slots + counts.no_label + counts.padding
         eod, pad = self._eod_token_id, self._pad_token_id
         return not blank and not self._changes_texts and (pad < 0 or eod not in (0, pad))
-
-    def _without_loss(self, counts: SlotCounts, sample: Sample) -> SlotCounts:
-        """Returns the counts of samples in which every slot has a label, and none is denied."""
-        with_loss = int(np.count_nonzero(sample["loss_mask"]))
-        ended = int(np.count_nonzero(sample["tokens"] == self._eod_token_id)) if self.config.eod_mask_loss else 0
-        return replace(counts, with_loss=with_loss, eod_masked=ended, pad_id=counts.with_loss - with_loss - ended)
 
 
 def _outputs(sample: Sample) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from operator import add, attrgetter
 from typing import Any
 
@@ -31,84 +31,6 @@ class Count:
 
 NOTHING = Count()
 """No conversation."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatLedger:
-    """What became of every conversation and token of the passes over a split, and what fills its samples.
-
-    A conversation is read, dropped for one reason, or not reached, because the samples that were asked for end before
-    the last pass does. The tokens of one that is read are trained, masked, or cut off.
-
-    Attributes:
-        num_epochs: passes over the split that were begun.
-        exposed: conversations and tokens of these passes.
-        dropped_empty: too short to hold an input and a label.
-        dropped_long: longer than a sample, and not to be truncated.
-        dropped_untrainable: those without a token to train on (in what a sample holds of them).
-        not_reached: those of the last pass that were not reached.
-        read: those in the samples, whole or truncated.
-        truncated: those of them that were cut, and the tokens cut off.
-        num_trained_tokens: labels with loss.
-        num_masked_tokens: read without loss.
-        num_samples: number of samples of the dataset.
-        num_untrainable_samples: those without any loss.
-        num_slots: positions of all samples.
-        num_filled_slots: positions that hold a token.
-        num_padding_slots: all others.
-        balance: see there.
-    """
-
-    num_epochs: int
-    exposed: Count
-    dropped_empty: Count
-    dropped_long: Count
-    dropped_untrainable: Count
-    not_reached: Count
-    read: Count
-    truncated: Count
-    num_trained_tokens: int
-    num_masked_tokens: int
-    num_samples: int
-    num_untrainable_samples: int
-    num_slots: int
-    num_filled_slots: int
-    num_padding_slots: int
-    balance: tuple[int, int, int, int] = field(init=False)
-    """Conversations, tokens, tokens read, and slots that are not accounted for: all 0, or a count is wrong."""
-
-    def __post_init__(self) -> None:
-        """Computes the balance."""
-        dropped = self.dropped_empty + self.dropped_long + self.dropped_untrainable
-        left = self.exposed - dropped - self.not_reached - self.read
-        read = self.read.tokens - self.truncated.tokens - self.num_trained_tokens - self.num_masked_tokens
-        slots = self.num_slots - self.num_filled_slots - self.num_padding_slots
-        object.__setattr__(self, "balance", (left.conversations, left.tokens, read, slots))
-
-    @property
-    def fill(self) -> float:
-        """The share of slots that hold a token; 1 where there are none."""
-        return self.num_filled_slots / self.num_slots if self.num_slots else 1.0
-
-    def lines(self) -> list[tuple[str, str]]:
-        """Returns names and numbers for people."""
-
-        def both(count: Count) -> str:
-            return f"{count.conversations:,} conversations, {count.tokens:,} tokens"
-
-        return [
-            (f"exposed ({self.num_epochs} epochs)", both(self.exposed)),
-            ("dropped: empty", both(self.dropped_empty)),
-            ("dropped: too long", both(self.dropped_long)),
-            ("dropped: nothing to train", both(self.dropped_untrainable)),
-            ("not reached", both(self.not_reached)),
-            ("read", both(self.read)),
-            ("truncated", f"{self.truncated.conversations:,} conversations, {self.truncated.tokens:,} tokens cut off"),
-            ("trained tokens", f"{self.num_trained_tokens:,}"),
-            ("masked tokens", f"{self.num_masked_tokens:,}"),
-            ("samples", f"{self.num_samples:,}, {self.num_untrainable_samples:,} without loss"),
-            ("slots", f"{self.num_slots:,}, {100 * self.fill:.2f} % filled"),
-        ]
 
 
 Int64s = NDArray[np.int64]
@@ -186,6 +108,74 @@ NO_SLOTS = SlotCounts()
 """The counts of nothing."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatLedger:
+    """What became of every conversation and token of the passes over a split, and what fills its samples.
+
+    A conversation is read, dropped for one reason, or not reached, because the samples that were asked for end before
+    the last pass does.
+
+    Attributes:
+        num_epochs: passes over the split that were begun.
+        exposed: conversations and tokens of these passes.
+        dropped_empty: too short to hold an input and a label.
+        dropped_long: longer than a sample, and not to be truncated.
+        dropped_untrainable: those without a token to train on (in what a sample holds of them).
+        not_reached: those of the last pass that were not reached.
+        truncated: those in the samples that were cut, and the tokens cut off.
+        num_untrainable_samples: samples without any loss.
+        counts: what is in the slots of the samples.
+    """
+
+    num_epochs: int
+    exposed: Count
+    dropped_empty: Count
+    dropped_long: Count
+    dropped_untrainable: Count
+    not_reached: Count
+    truncated: Count
+    num_untrainable_samples: int
+    counts: SlotCounts
+
+    @property
+    def read(self) -> Count:
+        """Those in the samples, whole or truncated."""
+        return Count(conversations=self.counts.first_tokens, tokens=self.counts.tokens)
+
+    @property
+    def balance(self) -> tuple[int, int, int, int]:
+        """Conversations, tokens, slots, and tokens read that are not accounted for: all 0, or a count is wrong."""
+        dropped = self.dropped_empty + self.dropped_long + self.dropped_untrainable
+        left = self.exposed - dropped - self.not_reached - self.read
+        return left.conversations, left.tokens, *self.counts.balance
+
+    @property
+    def fill(self) -> float:
+        """The share of slots that hold a token; 1 where there are none."""
+        return 1 - self.counts.padding / self.counts.slots if self.counts.slots else 1.0
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Returns names and numbers for people."""
+
+        def both(count: Count) -> str:
+            return f"{count.conversations:,} conversations, {count.tokens:,} tokens"
+
+        counts = self.counts
+        return [
+            (f"exposed ({self.num_epochs} epochs)", both(self.exposed)),
+            ("dropped: empty", both(self.dropped_empty)),
+            ("dropped: too long", both(self.dropped_long)),
+            ("dropped: nothing to train", both(self.dropped_untrainable)),
+            ("not reached", both(self.not_reached)),
+            ("read", both(self.read)),
+            ("truncated", f"{both(self.truncated)} cut off"),
+            ("trained tokens", f"{counts.with_loss:,}"),
+            ("masked tokens", f"{counts.prompt + counts.first_tokens:,}"),
+            ("samples", f"{counts.samples:,}, {self.num_untrainable_samples:,} without loss"),
+            ("slots", f"{counts.slots:,}, {100 * self.fill:.2f} % filled"),
+        ]
+
+
 def count_windows(samples: int, *, sequence_length: int, extra: int) -> SlotCounts:
     """Returns the counts of windows in which nothing is masked."""
     slots, unlabelled = samples * sequence_length, samples * (1 - extra)
@@ -241,48 +231,49 @@ def count_spans(spans: SpanBatch, *, sequence_length: int, extra: int, are_packs
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TextCounts:
-    """The texts of samples as they are trained, which fill in the middle may have changed.
+def count_texts(
+    planned: SlotCounts,
+    text: NDArray[Any],
+    is_denied: Bools,
+    bounds: Int64s,
+    loss: Int64s,
+    *,
+    eod: int | None,
+    sequence_length: int,
+) -> SlotCounts:
+    """Returns the counts of samples from their texts as they are trained, which fill in the middle may have changed.
 
-    Attributes:
+    Args:
+        planned: the counts of their spans.
         text: integers[num_tokens], back to back.
         is_denied: bool[num_tokens].
         bounds: int64[samples + 1], where those of each sample begin and end.
         loss: integers[samples], slots with loss of each, as the samples have them.
         eod: the id that ends documents if it masks loss; None if it does not.
+        sequence_length: slots of a sample.
     """
-
-    text: NDArray[Any]
-    is_denied: Bools
-    bounds: Int64s
-    loss: Int64s
-    eod: int | None
-
-    def of(self, planned: SlotCounts, *, sequence_length: int) -> SlotCounts:
-        """Returns the counts of these samples, given those of their spans."""
-        tokens = np.diff(self.bounds)
-        has_label = np.ones(len(self.text), dtype=np.bool_)
-        has_label[self.bounds[1:][tokens > 0] - 1] = False
-        denied = self.is_denied.copy()
-        denied[:-1] |= self.is_denied[1:]
-        denied &= has_label
-        num_denied, num_labels = int(denied.sum()), int(has_label.sum())
-        ended = 0 if self.eod is None else int(((self.text == self.eod) & has_label & ~denied).sum())
-        filled = int(np.minimum(tokens, sequence_length).sum())
-        with_loss = int(self.loss.sum())
-        before = planned.tokens + planned.read_twice - planned.first_tokens
-        return replace(
-            planned,
-            with_loss=with_loss,
-            eod_masked=ended,
-            denied_slots=num_denied,
-            pad_id=num_labels - with_loss - ended - num_denied,
-            no_label=filled - num_labels,
-            padding=planned.slots - filled,
-            denied_tokens=num_denied,
-            rearranged=before - num_labels,
-        )
+    tokens = np.diff(bounds)
+    has_label = np.ones(len(text), dtype=np.bool_)
+    has_label[bounds[1:][tokens > 0] - 1] = False
+    denied = is_denied.copy()
+    denied[:-1] |= is_denied[1:]
+    denied &= has_label
+    num_denied, num_labels = int(denied.sum()), int(has_label.sum())
+    ended = 0 if eod is None else int(((text == eod) & has_label & ~denied).sum())
+    filled = int(np.minimum(tokens, sequence_length).sum())
+    with_loss = int(loss.sum())
+    before = planned.tokens + planned.read_twice - planned.first_tokens
+    return replace(
+        planned,
+        with_loss=with_loss,
+        eod_masked=ended,
+        denied_slots=num_denied,
+        pad_id=num_labels - with_loss - ended - num_denied,
+        no_label=filled - num_labels,
+        padding=planned.slots - filled,
+        denied_tokens=num_denied,
+        rearranged=before - num_labels,
+    )
 
 
 def count_conversations(shares: Int64s, denied: Bools, *, samples: int, slots: int) -> SlotCounts:

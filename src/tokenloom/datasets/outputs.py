@@ -79,7 +79,7 @@ class BatchLayout:
             shape, dtype = leading + each.shape, integers if each.dtype is None else each.dtype
             make = empty
             if each.constant is not None:
-                make = partial(_constant, np.broadcast_to(each.constant, shape))
+                make = partial(lambda array, *_: array, np.broadcast_to(each.constant, shape))
             elif empty is recycled_empty and math.prod(shape) * dtype.itemsize < LARGE_BYTES:
                 make = np.empty
             plan[0].append((each.name, shape, dtype, make))
@@ -107,10 +107,6 @@ class BatchLayout:
                     f"{name}, found {_described(array)}"
                 )
                 raise ConfigError(message, hint=f"make the arrays with `allocate_batch({count})`")
-
-
-def _constant(array: NDArray[Any], *_: object) -> NDArray[Any]:
-    return array
 
 
 def _fits(array: Any, dtype: np.dtype[Any], shape: tuple[int, ...], constant: NDArray[Any] | None) -> bool:

@@ -43,7 +43,7 @@ class Batches(Protocol):
 
 @runtime_checkable
 class FillsBatches(Protocol):
-    """Fills given arrays with samples: `batch(positions, out=…)`."""
+    """Fills given arrays with samples, `batch(positions, out=…)`, or some rows, `fill_rows(positions, out, rows)`."""
 
     @property
     def fills_batches(self) -> bool:
@@ -68,14 +68,6 @@ class DigestsTokens(Protocol):
 
         All of them or none: where it leaves zeros, they are made of the samples.
         """
-
-
-@runtime_checkable
-class FillsRows(FillsBatches, Protocol):
-    """Fills some rows of given arrays; so a blend has each of its datasets fill its own rows."""
-
-    def fill_rows(self, positions: Positions, out: Sample, rows: Int64s | None = None) -> None:
-        """Fills rows of such arrays."""
 
 
 @runtime_checkable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from tokenloom.optional import require
@@ -122,17 +122,13 @@ class _Untouched(SampleBatch):
         return self._count
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._held, self._count, self._shared)
+        return partial(SampleBatch, shared=self._shared), (self._held, self._count)
 
     def __copy__(self) -> list[Sample]:
         return self.copy()
 
     def __radd__(self, other: Any) -> Any:
         return other + self.copy()
-
-
-def _rebuild(tensors: Sample, count: int, shared: frozenset[str]) -> SampleBatch:
-    return SampleBatch(tensors, count, shared=shared)
 
 
 def _touching(name: str) -> Any:

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets.chat_config import SFTDatasetConfig, VarlenDatasetConfig, as_chat_config
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
+from tokenloom.datasets.columns import LOSS_WEIGHT
 from tokenloom.datasets.conversations import ConversationSamples
 from tokenloom.datasets.exposure import TakenConversations
 from tokenloom.datasets.mock import MockGPTLowLevelDataset
 from tokenloom.datasets.protocols import Int64s, Positions
-from tokenloom.datasets.tensors import Sample, to_tensors
+from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import TokenizerLike
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.roles import SequenceRoles
-from tokenloom.numbers import checked_integer, checked_number
 from tokenloom.order.arrays import ArrayStore
 from tokenloom.order.conversations import SingleConversations
 
@@ -61,10 +61,6 @@ class VarlenDataset(ConversationSamples):
     def _make_order(self, taken: TakenConversations, store: ArrayStore) -> SingleConversations:
         return SingleConversations(taken, self.num_samples, seed=self.config.random_seed, store=store)
 
-    def __len__(self) -> int:
-        """The number of samples; opens the index where it was not asked for a number."""
-        return self.order.num_samples
-
     def lengths(self, positions: Positions | None = None) -> Int64s:
         """Returns the `original_seq_len` of samples, int64[num_positions], from the index alone; None for all."""
         return self._segment_column(positions, 1)
@@ -81,10 +77,6 @@ class VarlenDataset(ConversationSamples):
         segments = self._taken.segments(chosen)
         self._check_read()
         return np.ascontiguousarray(segments[:, column])
-
-    def __getitem__(self, idx: int | None) -> Sample:
-        """Returns a sample as torch tensors; None gives one with an all-zero loss mask, for filling up a batch."""
-        return to_tensors(self._sample_for_item(idx))
 
     def _sample(self, idx: int | None) -> Sample:
         """Returns a sample as NumPy arrays, made here."""
@@ -110,12 +102,10 @@ class VarlenDataset(ConversationSamples):
         _, inputs, _, slots = self._taken.segments(sequences)[0].tolist()
         rows = self._fill(sequences, row_offsets, width=slots, with_boundaries=False)
         sample: Sample = {name: array[0] for name, array in rows.items()}
+        sample.pop(LOSS_WEIGHT, None)  # which a scheduler would not carry; it is in the loss mask
         sample["original_seq_len"] = np.array([inputs], dtype=np.int32)
         sample["padded_seq_len"] = np.array([slots], dtype=np.int32)
         return sample
-
-    def _num_slots(self, slots: Int64s) -> int:
-        return int(slots.sum())
 
 
 class MockVarlenLowLevelDataset(MockGPTLowLevelDataset):
@@ -151,10 +141,6 @@ class MockVarlenLowLevelDataset(MockGPTLowLevelDataset):
     def _lognormal(
         self, *, type: str, min_seq_len: int, max_seq_len: int, mean_seq_len: float, lognormal_sigma: float
     ) -> Int64s:
-        for name, bound in (("min_seq_len", min_seq_len), ("max_seq_len", max_seq_len)):
-            checked_integer(f"{name} of made-up data", bound)
-        for name, value in (("mean_seq_len", mean_seq_len), ("lognormal_sigma", lognormal_sigma)):
-            checked_number(f"{name} of made-up data", value)
         if type != "lognormal" or not 0 < min_seq_len <= max_seq_len or not mean_seq_len > 0 or lognormal_sigma < 0:
             message = (
                 "expected a lognormal distribution with 0 < min_seq_len <= max_seq_len, found "

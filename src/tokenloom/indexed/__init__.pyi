@@ -1,5 +1,6 @@
 from .columns import Column as Column
 from .columns import ColumnFacts as ColumnFacts
+from .columns import ScatteredColumn as ScatteredColumn
 from .columns import add_column as add_column
 from .columns import open_column as open_column
 from .columns import read_columns as read_columns

@@ -94,16 +94,6 @@ class Catalogue:
         """Where the tokens of each lie."""
         return Extents.aligned([part.file.num_bytes for part in self.parts], alignment=ALIGNMENT)
 
-    @property
-    def num_sequences(self) -> int:
-        """Sequences of all pairs."""
-        return sum(part.num_sequences for part in self.parts)
-
-    @property
-    def num_documents(self) -> int:
-        """Documents of all pairs."""
-        return sum(part.num_documents for part in self.parts)
-
     @cached_property
     def sections(self) -> list[Section]:
         """What each pair contributes."""
@@ -128,7 +118,8 @@ class Catalogue:
     def check_header(self, header: Header, *, prefix: str) -> None:
         """Checks that an index is that of the catalogue beside it."""
         expected = header.num_sequences, header.num_boundaries - 1
-        if (found := (self.num_sequences, self.num_documents)) != expected:
+        found = sum(part.num_sequences for part in self.parts), sum(part.num_documents for part in self.parts)
+        if found != expected:
             message = (
                 f"`{catalogue_path(prefix)}`: expected pairs of {expected[0]} sequences and {expected[1]} documents in "
                 f"all, as `{idx_path(prefix)}` has, found {found[0]} and {found[1]}"

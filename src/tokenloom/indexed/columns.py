@@ -12,8 +12,9 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -31,8 +32,7 @@ from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile, storage_errors, write_at
 from tokenloom.storage.extents import extents_of
 from tokenloom.storage.json_files import MAY_BE_MISSING, Crc32, UnusableJsonError, from_members, members_of, parse_json
-from tokenloom.storage.local import ByteSource, map_file, sampled_hash
-from tokenloom.storage.objects import RemoteFile, local_copy
+from tokenloom.storage.local import ByteSource, sampled_hash
 from tokenloom.storage.publishing import FileGroup, OutputLock, exists_error, publish_together, recover
 from tokenloom.storage.resolve import exists, is_missing, open_pending, remove
 from tokenloom.storage.settings import ObjectStorageSettings
@@ -44,6 +44,7 @@ Kind = Literal["token", "sequence", "document", "runs"]
 """What the rows of a column are aligned with; those of "runs" are int64: first document, file, first record."""
 
 _NAME = re.compile("[A-Za-z][A-Za-z0-9_-]{0,63}")
+_BLOCK_BYTES = 16 << 20
 _MOST_BYTES = 1 << 29
 """More is refused as a description: room for some millions of input files."""
 
@@ -130,12 +131,12 @@ def checked_dtype(dtype: Any) -> np.dtype[Any]:
     return native
 
 
-def check_padding(padding: float, dtype: np.dtype[Any]) -> None:
-    """Checks that a column can hold its padding."""
+def check_padding(padding: float, dtype: np.dtype[Any], *, name: str = "padding") -> None:
+    """Checks that a column can hold its padding, or what stands for it."""
     with np.errstate(all="ignore"):
         is_held = np.array(padding, dtype=np.float64).astype(dtype) == padding or dtype.kind == "f"
     if not math.isfinite(padding) or not is_held:
-        message = f"padding {padding!r} does not fit {dtype.name}"
+        message = f"{name} {padding!r} does not fit {dtype.name}"
         raise ConfigError(message, hint="choose a number that the dtype of the column holds")
 
 
@@ -158,13 +159,11 @@ class Column:
         path: its path.
         facts: what it is.
         data: its values, mapped: dtype[rows] or dtype[rows, k].
-        remote: the object that holds it, as it was when it was opened; None for a local file.
     """
 
     path: str
     facts: ColumnFacts
     data: NDArray[Any]
-    remote: RemoteFile | None
     _bytes: NDArray[np.uint8]
     _watch: Watch
 
@@ -210,10 +209,10 @@ def read_columns(pair: IndexedDataset) -> Mapping[str, ColumnFacts]:
     return {} if record is None else record.columns
 
 
-def columns_there(prefix: str) -> Mapping[str, ColumnFacts]:
+def columns_there(prefix: str, *, object_storage: ObjectStorageSettings | None = None) -> Mapping[str, ColumnFacts]:
     """Returns the columns that lie under a prefix, of whichever pair; nothing of a description that is damaged."""
     with suppress(DatasetFormatError):
-        return {} if (record := _parsed_record(prefix, None)) is None else record.columns
+        return {} if (record := _parsed_record(prefix, object_storage)) is None else record.columns
     return {}
 
 
@@ -244,13 +243,12 @@ def _foreign(path: str) -> DatasetFormatError:
     return DatasetFormatError(message, hint="if the data were replaced on purpose, remove it; else write them again")
 
 
-def open_column(pair: IndexedDataset, name: str, *, remote: RemoteFile | None = None) -> Column | None:
+def open_column(pair: IndexedDataset, name: str) -> Column | None:
     """Returns a column beside a pair, mapped; None if there is none. One in object storage comes as a local copy.
 
     Args:
         pair: the pair.
         name: name of the column.
-        remote: the object that holds it, where it was opened before; else what is there now.
 
     Raises:
         DatasetNotFoundError: the file is missing, or nothing describes it.
@@ -265,11 +263,7 @@ def open_column(pair: IndexedDataset, name: str, *, remote: RemoteFile | None = 
         raise DatasetNotFoundError(message, hint="copy both files with the pair, or add the column again")
     facts = record.columns[name]
     try:
-        if pair.is_remote:
-            remote = remote or RemoteFile(path, pair.object_storage)
-            data = map_file(local_copy(remote))
-        else:
-            data = pair.map_beside(path)
+        data = pair.map_beside(path)
     except StorageError as error:
         if not is_missing(error):
             raise
@@ -278,8 +272,7 @@ def open_column(pair: IndexedDataset, name: str, *, remote: RemoteFile | None = 
     _check_rows(name, facts, pair.index.header, pair.num_tokens, path=path)
     if facts.kind == "token" and record.pair != _pair_hash(pair.index_source(), pair.byte_source):
         raise _foreign(path)
-    values = _values(path, data, facts)
-    return Column(path, facts, values, remote, data, Watch([data]))
+    return Column(path, facts, _values(path, data, facts), data, Watch([data]))
 
 
 def _values(path: str, data: NDArray[np.uint8], facts: ColumnFacts) -> NDArray[Any]:
@@ -373,15 +366,7 @@ class ColumnWriter:
         rows = np.asarray(rows)
         if self._width is None:
             self._width = rows.shape[1:]
-        if rows.ndim not in (1, 2) or rows.shape[1:] != self._width:
-            message = f"column `{self._name}`: expected rows of shape {[*self._width]}, found {[*rows.shape[1:]]}"
-            raise ConfigError(message)
-        values = np.ascontiguousarray(rows, dtype=self._dtype)
-        if self._dtype.kind in "biu" and rows.dtype != self._dtype and not np.array_equal(values, rows):
-            wrong = rows[(values != rows)].ravel()[0]
-            message = f"column `{self._name}`: {wrong} does not fit {self._dtype.name}"
-            raise ConfigError(message, hint="choose a wider dtype")
-        data = values.reshape(-1).view(np.uint8).data
+        data = _row_bytes(self._name, rows, self._dtype, self._width)
         self._file.write(data)
         self._tally.add(data)
         self.num_rows += len(rows)
@@ -405,6 +390,167 @@ class ColumnWriter:
     @property
     def _shape(self) -> tuple[int, ...]:
         return (self.num_rows, *(self._width or ()))
+
+
+def _row_bytes(name: str, rows: NDArray[Any], dtype: np.dtype[Any], width: tuple[int, ...]) -> memoryview:
+    """Returns the bytes of rows of a column, which must be as wide, and fit."""
+    if rows.ndim not in (1, 2) or rows.shape[1:] != width:
+        message = f"column `{name}`: expected rows of shape {[*width]}, found {[*rows.shape[1:]]}"
+        raise ConfigError(message)
+    values = np.ascontiguousarray(rows, dtype=dtype)
+    if dtype.kind in "biu" and rows.dtype != dtype and not np.array_equal(values, rows):
+        wrong = rows[(values != rows)].ravel()[0]
+        message = f"column `{name}`: {wrong} does not fit {dtype.name}"
+        raise ConfigError(message, hint="choose a wider dtype")
+    return values.reshape(-1).view(np.uint8).data
+
+
+class ScatteredColumn(AbstractContextManager["ScatteredColumn"]):
+    """A column with a row per token that is written in any order, by any number of processes, until all rows are there.
+
+    What is written lies in a folder beside the pair, `PREFIX.NAME.npy.HASH.part`. It stays when a process ends, so that
+    any other goes on, and goes when the column is there. Close it in each process before one of them calls `finish`;
+    a row that is written twice has the last value. Not safe from several threads.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from tokenloom import IndexedDatasetBuilder
+        >>> prefix = f"{tempfile.mkdtemp()}/corpus"
+        >>> with IndexedDatasetBuilder(f"{prefix}.bin") as builder:
+        ...     builder.add_document([5, 6, 7], [3])
+        ...     builder.finalize(f"{prefix}.idx")
+        >>> with ScatteredColumn(prefix, "weight", dtype="float16") as column:
+        ...     column.write(0, np.array([1.0]), offset=2)
+        ...     column.write(0, np.array([0.5, 0.25]))
+        ...     column.finish().shape
+        (3,)
+
+    Args:
+        path_prefix: the path of a pair without `.bin` or `.idx`; not in object storage.
+        name: name of the column.
+        dtype: dtype of its values.
+        width: values of a row; None for one that is no list.
+        resumes: whether to go on with what was written before; else it is given up.
+
+    Raises:
+        ConfigError: the name or the dtype is not one of a column, or the pair lies in object storage.
+    """
+
+    def __init__(
+        self,
+        path_prefix: str | os.PathLike[str],
+        name: str,
+        *,
+        dtype: Any,
+        width: int | None = None,
+        resumes: bool = True,
+    ) -> None:
+        self._pair = pair = IndexedDataset(path_prefix)
+        self._name, self._dtype = checked_name(name), checked_dtype(dtype)
+        self._width = () if width is None else (width,)
+        if pair.is_remote:
+            message = f"expected a pair in a local folder, found `{pair.path_prefix}`"
+            raise ConfigError(message, hint="write the column beside a copy of it, and add its `.npy` file")
+        start = index_start_crc32(pair.index.header, pair.index.sequence_lengths)
+        self._folder = f"{column_path(pair.path_prefix, name)}.{start:08x}.part"
+        self._row_size = self._dtype.itemsize * math.prod(self._width)
+        if not resumes:
+            self.discard()
+        with ExitStack() as stack, storage_errors("write", self._folder):
+            os.makedirs(self._folder, exist_ok=True)
+            self._values = stack.enter_context(self._opened("values", self._row_size))
+            self._is_there = stack.enter_context(self._opened("rows-there", 1))
+            self._files = stack.pop_all()
+
+    def _opened(self, name: str, row_size: int) -> io.FileIO:
+        size = self._pair.num_tokens * row_size
+        path = os.path.join(self._folder, name)
+        file = io.FileIO(path, "rb+", opener=lambda path, flags: os.open(path, flags | os.O_CREAT, 0o666))
+        if (found := os.fstat(file.fileno()).st_size) not in (0, size):
+            file.close()
+            message = f"column `{self._name}`: expected {size} bytes in `{path}`, found {found}"
+            raise ConfigError(message, hint="it was begun with another dtype or width; go on with these, or remove it")
+        os.ftruncate(file.fileno(), size)
+        return file
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the writing of this process; harmless when repeated."""
+        self._files.close()
+
+    def discard(self) -> None:
+        """Gives up what any process has written."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def write(self, sequence: int, rows: NDArray[Any], *, offset: int = 0) -> None:
+        """Writes rows of tokens of a sequence, as spans name them: of those from `offset` on.
+
+        Args:
+            sequence: the number of the sequence in the pair.
+            rows: any[count], or any[count, width].
+            offset: the first of the tokens.
+
+        Raises:
+            ConfigError: there are no such tokens, or rows are of another shape, or integers do not fit the dtype.
+        """
+        rows = np.asarray(rows)
+        data = _row_bytes(self._name, rows, self._dtype, self._width)
+        length = int(self._pair.sequence_lengths[sequence]) if 0 <= sequence < len(self._pair) else -1
+        if not 0 <= offset <= length - len(rows):
+            where = f"[{offset}, {offset + len(rows)}) of sequence {sequence}"
+            message = f"column `{self._name}`: there are no tokens {where}"
+            raise ConfigError(message)
+        first = int(self._pair.first_tokens(np.array([sequence]))[0]) + offset
+        with storage_errors("write", self._folder):
+            write_at(self._values.fileno(), data, first * self._row_size)
+            write_at(self._is_there.fileno(), memoryview(b"\1" * len(rows)), first)
+
+    def _map(self, name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+        path, count = os.path.join(self._folder, name), self._pair.num_tokens
+        return np.memmap(path, dtype, "r", shape=(count, *shape)) if count else np.empty((0, *shape), dtype)
+
+    def num_missing(self) -> int:
+        """Returns how many tokens have no row yet; reads a byte for each token."""
+        return self._pair.num_tokens - int(np.count_nonzero(self._map("rows-there", np.uint8, ())))
+
+    def finish(self, **facts: Any) -> ColumnFacts:
+        """Adds the column, which must be complete, to the pair.
+
+        Args:
+            facts: `of`, `padding`, `made_by` and `overwrite`, see `add_column`.
+
+        Raises:
+            ConfigError: tokens have no row yet; the message names the first.
+            OutputExistsError: there is such a column, and no `overwrite`.
+        """
+        if missing := self.num_missing():
+            first = token_place(self._pair, int(np.argmin(self._map("rows-there", np.uint8, ()))))
+            message = f"column `{self._name}`: {missing:,} tokens have no row yet, the first {first}"
+            raise ConfigError(message, hint="write them, too")
+        values = self._map("values", self._dtype, self._width)
+        found = add_column(self._pair.path_prefix, self._name, blocks_of(values), dtype=self._dtype, **facts)
+        self.close()
+        self.discard()
+        return found
+
+
+def blocks_of(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yields the rows of an array that may be mapped, some MiB after the other."""
+    rows = max(1, _BLOCK_BYTES // max(1, values[:1].nbytes))
+    yield values[:0]
+    for begin in range(0, len(values), rows):
+        yield values[begin : begin + rows]
+
+
+def token_place(pair: IndexedDataset, number: int) -> str:
+    """Returns in words where a token of a pair stands."""
+    boundaries = pair.document_indices[:-1]
+    starts = pair.first_tokens(np.minimum(boundaries, len(pair) - 1))
+    document = int(np.searchsorted(starts, number, side="right")) - 1
+    return f"at token {number - int(starts[document])} of document {document}"
 
 
 def written_column(writer: ColumnWriter, blocks: Iterable[NDArray[Any]]) -> WrittenColumn:

@@ -139,7 +139,9 @@ class DatasetFiles:
                 self._check(source.path, source.version)
 
     def map_beside(self, path: str) -> Bytes:
-        """Returns all bytes of a local file of the dataset beside the pair, the same one each time: uint8[size]."""
+        """Returns all bytes of a file or object beside the pair, the same one each time: uint8[size]."""
+        if is_remote(path):
+            return map_version(local_copy(self._object(path)))[0]
         data, version = map_version(path)
         self._check(path, version)
         return data
@@ -441,10 +443,10 @@ class IndexedDataset(HasFacts):
         return self._index_file
 
     def map_beside(self, path: str) -> Bytes:
-        """Returns all bytes of a local file beside the pair, which must be the same file each time: uint8[size].
+        """Returns all bytes of a file or object beside the pair, which must be the same each time: uint8[size].
 
         Raises:
-            ChangedFileError: it is another file than when it was mapped before, here or where this was pickled.
+            ChangedFileError: it is another one than when it was mapped before, here or where this was pickled.
             StorageError: it cannot be mapped.
         """
         return self._files.map_beside(path)

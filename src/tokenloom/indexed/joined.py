@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,15 +53,17 @@ class JoinedPairs:
         dtype: np.dtype[Any],
         mmap: bool = True,
         object_storage: ObjectStorageSettings | None = None,
+        beside: Sequence[str] = (),
     ) -> None:
         self.pairs: list[PairToJoin] = list(pairs)
+        self.beside: Sequence[str] = beside
+        """Prefixes of other data that are read with these."""
         self.dtype = dtype
         self.mmap = mmap
         self._object_storage = object_storage
         counts = [pair.num_sequences for pair in self.pairs]
         self._firsts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(np.array(counts, dtype=np.int64))])
         self._opened: dict[int, IndexedDataset] = {}
-        self._listeners: list[tuple[SourceDocuments, Lengths]] = []
         self._receivers: list[Callable[[int, IndexedDataset], None]] = []
         self.sections: TokenSections | None = None
         """The tokens of those that are open, for kernels; None where tokens are not mapped."""
@@ -88,11 +91,7 @@ class JoinedPairs:
             documents: who is told.
             lengths: says what is told instead of tokens per sequence; it must not ask for other pairs.
         """
-        told = lengths or _tokens
-        with READING_LOCK:
-            self._listeners.append((documents, told))
-            for number, pair in self._opened.items():
-                self._tell(documents, told, number, pair)
+        self.on_open(partial(self._tell, documents, lengths or _tokens))
 
     def on_open(self, receive: Callable[[int, IndexedDataset], None]) -> None:
         """Has pairs given to a function with their numbers, those that are open and those to come."""
@@ -113,8 +112,6 @@ class JoinedPairs:
                 return known
             for receive in self._receivers:
                 receive(number, pair)
-            for documents, lengths in self._listeners:
-                self._tell(documents, lengths, number, pair)
             if self.sections is not None:
                 data = mapped_bytes(pair.byte_source)
                 assert data is not None  # local and to be mapped

@@ -110,30 +110,16 @@ def selected_runs(runs: Runs, mask: NDArray[np.bool_]) -> Runs:
     return found
 
 
-def _check(runs: Runs, *, num_files: int) -> None:
-    """Checks that runs can be those of so many files."""
-    files, firsts, counts = runs["file"], runs["first_record"], runs["num_documents"]
-    wrong = (files < -1) | (files >= num_files) | (counts < 0) | (counts > MOST_RECORDS)
-    wrong |= (files >= 0) & ((firsts < 1) | (firsts > MOST_RECORDS - counts))
-    if wrong.any():
-        run = int(np.argmax(wrong))
-        message = f"expected runs of {num_files} files and of records from 1 on, found {counts[run]} documents "
-        message += f"from record {firsts[run]} of file {files[run]}"
-        raise ConfigError(message)
-
-
 class _Rows:
     """Runs as rows of the column, int64[…, 3], joined where they go on; counts their documents on the way."""
 
-    def __init__(self, files: Collection[OriginFile], runs: Iterable[Runs]) -> None:
-        self._files = files
+    def __init__(self, runs: Iterable[Runs]) -> None:
         self._runs = runs
         self.num_documents: int = 0
 
     def __iter__(self) -> Iterator[NDArray[np.int64]]:
         last = np.empty(0, dtype=RUNS)  # the next one may go on from it
         for part in self._runs:
-            _check(part, num_files=len(self._files))
             runs = joined_runs(np.concatenate([last, part]))
             yield self._rows_of(runs[:-1])
             last = runs[-1:]
@@ -180,11 +166,6 @@ class Origins:
         self._column = column
 
     @property
-    def num_runs(self) -> int:
-        """Runs of documents from consecutive records."""
-        return len(self._rows)
-
-    @property
     def num_known(self) -> int:
         """Documents whose origin is known; O(runs)."""
         return sum(int(runs["num_documents"][runs["file"] >= 0].sum()) for runs in self.pieces())
@@ -196,11 +177,8 @@ class Origins:
         Args:
             files: the files that runs are of.
             runs: all documents, in order; adjacent runs are joined, empty ones left out.
-
-        Raises:
-            ConfigError: a run is of a file or of records that cannot be.
         """
-        rows = _Rows(files, runs)
+        rows = _Rows(runs)
         return Origins(files, np.concatenate(list(rows)), rows.num_documents)
 
     def pieces(self, documents: range | None = None) -> Iterator[Runs]:
@@ -348,7 +326,7 @@ def write_origins(
     writer = ColumnWriter(prefix, NAME, kind="runs", dtype=np.int64, made_by="tokenloom", durable=durable)
 
     def rows() -> Iterator[NDArray[np.int64]]:
-        yield from _Rows(files, runs)
+        yield from _Rows(runs)
         writer.about = members_of(_About(files=tuple(files)))
 
     return written_column(writer, rows())

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import DatasetNotFoundError
-from tokenloom.indexed.columns import Column, ColumnWriter, has_column, open_column
+from tokenloom.indexed.columns import Column, ColumnWriter, open_column
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import column_path
 from tokenloom.kernels import RoleParts
-from tokenloom.storage.objects import RemoteFile
 
 NAME = "roles"
 """Name of the column."""
@@ -38,8 +37,6 @@ class SequenceRoles:
     """The parts of all sequences of a pair. Safe from several threads; not picklable (owners open it again).
 
     Attributes:
-        tokenizer_sha256: hash of the tokenizer that made the tokens, in hex; None if it is not known.
-        remote: the object that holds the column, as it was when it was opened; None for a local one.
         parts: the same for the kernels.
     """
 
@@ -48,8 +45,6 @@ class SequenceRoles:
         self._column = column
         values: NDArray[np.uint8] = np.empty(0, dtype=np.uint8) if column is None else column.data
         self._values = values
-        self.tokenizer_sha256: str | None = None if column is None else column.facts.about.get("tokenizer")
-        self.remote: RemoteFile | None = None if column is None else column.remote
         if pair is None or column is None:
             self.parts: RoleParts = RoleParts(values, np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32), 0)
         else:
@@ -75,23 +70,9 @@ class SequenceRoles:
         return "text" if self._column is None else f"{self._column.facts.num_bytes} {self._column.facts.crc32:08x}"
 
 
-def has_roles(pair: IndexedDataset) -> bool:
-    """Whether there are roles beside a pair."""
-    return has_column(pair, NAME)
-
-
-def read_roles(pair: IndexedDataset, *, remote: RemoteFile | None = None) -> SequenceRoles:
-    """Returns the roles beside a pair, mapped, after checking in O(1) that they belong to it.
-
-    Args:
-        pair: the pair.
-        remote: the object that holds them, where it was opened before; else what is there now.
-
-    Raises:
-        DatasetNotFoundError: there are none.
-        DatasetFormatError: they are damaged, or belong to other data.
-    """
-    column = open_column(pair, NAME, remote=remote)
+def read_roles(pair: IndexedDataset) -> SequenceRoles:
+    """Returns the roles beside a pair, mapped, after checking in O(1) that they belong to it."""
+    column = open_column(pair, NAME)
     if column is None:
         path = column_path(pair.path_prefix, NAME)
         message = f"no file `{path}`: nothing says which tokens of `{pair.path_prefix}` are answers"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tokenloom import kernels
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
 from tokenloom.indexed.checksums import FileTally, PairTally, source_checksum, token_blocks
-from tokenloom.indexed.columns import Column, open_column, read_columns
+from tokenloom.indexed.columns import Column, open_column, read_columns, token_place
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import Index, bin_path, idx_path
 from tokenloom.indexed.manifests import FileChecksum, PairFacts, manifest_of, manifest_path, read_manifest
@@ -206,10 +206,7 @@ def _first_nan(pair: IndexedDataset, column: Column) -> str | None:
             row = begin + int(np.argmax(wrong.reshape(len(wrong), -1).any(axis=1)))
             if column.facts.kind != "token":
                 return f"for {column.facts.kind} {row}"
-            boundaries = pair.document_indices[:-1]
-            starts = pair.first_tokens(np.minimum(boundaries, len(pair) - 1))
-            document = int(np.searchsorted(starts, row, side="right")) - 1
-            return f"at token {row - int(starts[document])} of document {document}"
+            return token_place(pair, row)
     return None
 
 
@@ -244,12 +241,8 @@ def _differences(prefix: str, expected: PairFacts, found: PairFacts) -> Iterator
     for name in ("dtype", "num_documents", "num_sequences", "num_tokens", "largest_token"):
         if (recorded := getattr(expected, name)) != (value := getattr(found, name)):
             yield f"`{manifest_path(prefix)}`: expected {name} of {value!r}, as the pair has, found {recorded!r}"
-    for problem in (
-        _checksum_problem(bin_path(prefix), expected.tokens, found.tokens),
-        _checksum_problem(idx_path(prefix), expected.index, found.index),
-    ):
-        if problem is not None:
-            yield problem
+    files = ((bin_path(prefix), expected.tokens, found.tokens), (idx_path(prefix), expected.index, found.index))
+    yield from filter(None, (_checksum_problem(*file) for file in files))
 
 
 def index_problems(dataset: IndexedDataset) -> Iterator[str]:

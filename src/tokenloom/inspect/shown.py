@@ -17,11 +17,12 @@ import numpy as np
 
 from tokenloom.datasets.shortcuts import sample_of
 from tokenloom.errors import ConfigError, DatasetFormatError
+from tokenloom.indexed.columns import has_column
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.images import IMAGE_MODE, item_to_image
 from tokenloom.indexed.manifests import Manifest, manifest_of, optional_attribute, optional_number
 from tokenloom.indexed.origins import Origins, read_origins
-from tokenloom.indexed.roles import PartKind, SequenceRoles, has_roles, read_roles
+from tokenloom.indexed.roles import NAME, PartKind, SequenceRoles, read_roles
 from tokenloom.rendering.words import Piece, cell_width, counted, lines_of, printable
 from tokenloom.run.audit.span_table import SpanTable
 from tokenloom.run.audit.trace import trace_dataset
@@ -312,7 +313,7 @@ class OpenPair:
     @cached_property
     def roles(self) -> SequenceRoles | None:
         """Which of its tokens are prompts and answers; None for plain text."""
-        return read_roles(self.data) if has_roles(self.data) else None
+        return read_roles(self.data) if has_column(self.data, NAME) else None
 
     def document_of(self, row: int) -> int:
         """Returns which document a row of the index belongs to; the last of them, where some have no sequences."""

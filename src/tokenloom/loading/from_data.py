@@ -153,7 +153,7 @@ def _classes_of(
         message = f"expected conversations, or none, in a blend, found conversations in `{chat}` and none in `{other}`"
         raise ConfigError(message, hint="load them apart; a run may read both")
     from tokenloom.datasets.chat_config import SFTDatasetConfig
-    from tokenloom.datasets.sft import SFTDataset  # which know how conversations are tokenized
+    from tokenloom.datasets.conversations import SFTDataset  # which know how conversations are tokenized
 
     return SFTDataset, SFTDatasetConfig
 

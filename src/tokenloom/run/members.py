@@ -81,6 +81,7 @@ class SourceData:
             dtype=np.dtype(self.source.pairs[0].dtype),
             mmap=reading.mmap,
             object_storage=reading.object_storage,
+            beside=[pair.prefix for source in lock.sources for pair in source.pairs],
         )
 
     def _check(self, locked: LockedPair, pair: IndexedDataset) -> None:

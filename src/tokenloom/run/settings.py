@@ -566,7 +566,7 @@ def sample_settings(table: Table, dataset: str, windows: str) -> dict[str, Any]:
 def class_of(dataset: str) -> Any:
     """Returns the class of a kind of dataset, by its name in a run."""
     if dataset in CONVERSATIONS:  # how they are tokenized, a start of other runs does not wait for
-        from tokenloom.datasets.sft import SFTDataset
+        from tokenloom.datasets.conversations import SFTDataset
         from tokenloom.datasets.varlen import VarlenDataset
 
         return {"sft": SFTDataset, "varlen": VarlenDataset}[dataset]

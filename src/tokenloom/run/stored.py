@@ -269,7 +269,7 @@ def _row(dataset: Any, samples: Int64s, report: Report | None) -> LedgerRow:
             return replace(row, counts=not_counted(len(samples), 0, row.offered))
         dropped = {name: getattr(whole, name) for name in ("dropped_empty", "dropped_long", "dropped_untrainable")}
         row = replace(row, counts=counts, **dropped)
-        left = whole.not_reached.tokens if len(samples) == whole.num_samples else row.balance[0]
+        left = whole.not_reached.tokens if len(samples) == whole.counts.samples else row.balance[0]
         return replace(row, not_reached=left)
     plan, extra = dataset.epoch_plan, dataset.config.num_extra_tokens
     if is_plain:

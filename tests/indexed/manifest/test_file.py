@@ -241,7 +241,7 @@ def changed(**changes):
         (b"{}", "expected an object whose `format` is 'tokenloom manifest', found something else"),
         (changed(format="recipe"), "expected an object whose `format` is"),
         (changed(version=2), "expected version 1, found 2"),
-        (changed(version="1"), "expected `version` to be an integer, found '1'"),
+        (changed(version="1"), "expected version 1, found '1'"),
         (changed(pair=...), "expected `pair`, found none"),
         (changed(pair=[]), r"expected `pair` to be an object, found \[\]"),
         (changed(pair__num_tokens=5.0), "expected `pair.num_tokens` to be an integer, found 5.0"),
@@ -271,7 +271,6 @@ def changed(**changes):
         (changed(ledger__num_read=5, ledger__num_kept=3), "expected 2 documents kept, those of the pair, found 3"),
         (changed(inputs=[1]), r"expected `inputs\[0\]` to be an object, found 1"),
         (changed(inputs__1__path=None), r"expected `inputs\[1\].path` to be a string, found None"),
-        (changed(num_input_bytes=71), "expected 2 inputs of 71 bytes, found 2 of 70"),
     ],
 )
 def test_what_is_no_manifest_is_named(tmp_path, data, problem):

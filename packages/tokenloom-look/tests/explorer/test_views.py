@@ -13,6 +13,7 @@ from explorer_requests import HOSTILE, serving, state_of
 from tokenloom.loading.losses import LossRecorder
 from tokenloom.run.run import Run
 from tokenloom_look.explorer.application import views_of
+from tokenloom_look.explorer.queries import Query
 
 ASKED = {
     "target": {},

@@ -146,7 +146,7 @@ class MultiSplitGPTDataset(GPTDataset):
     def _texts(self, rows: Int64s) -> Int64s:
         """Returns the texts at positions that are known to exist: int64[count, sequence_length + 1]."""
         try:
-            tokens, lengths, row_offsets = self._runs(rows)
+            tokens, lengths, row_offsets, _ = self._runs(rows)
         except IndexError as error:
             raise self._damaged(error) from error
         width = self.config.sequence_length + self._extra

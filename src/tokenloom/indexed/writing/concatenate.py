@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import overload
 
@@ -603,27 +603,14 @@ def check_output(output_prefix: str, prefixes: Sequence[str]) -> None:
     if not prefixes:
         message = "expected at least one dataset to merge, got none"
         raise ConfigError(message)
-    target = prefix_of(output_prefix)
-    owned = _identities(target)
+    target, is_there = canonical_path(prefix_of(output_prefix)), exists(idx_path(prefix_of(output_prefix)))
     for prefix in map(prefix_of, prefixes):
         inputs = [prefix]
-        if owned and (catalogue := IndexedDataset(prefix).catalogue) is not None:
+        if is_there and (catalogue := IndexedDataset(prefix).catalogue) is not None:
             inputs += [part.prefix for part in catalogue.parts]
-        if canonical_path(target) == canonical_path(prefix) or any(owned & _identities(each) for each in inputs):
-            message = f"the output `{target}` is also an input"
+        if target in map(canonical_path, inputs):
+            message = f"the output `{prefix_of(output_prefix)}` is also an input"
             raise ConfigError(message, hint="choose another output prefix")
-
-
-def _identities(prefix: str) -> set[tuple[int, int]]:
-    """Returns device and inode of the files of a dataset, however they are named; none of objects."""
-    if is_remote(prefix):
-        return set()
-    found = set()
-    for path in (idx_path(prefix), bin_path(prefix), catalogue_path(prefix)):
-        with suppress(OSError):
-            status = os.stat(path)
-            found.add((status.st_dev, status.st_ino))
-    return found
 
 
 def check_inputs(prefixes: Sequence[str], *, multimodal: bool, tokens: bool = False) -> np.dtype[np.generic]:

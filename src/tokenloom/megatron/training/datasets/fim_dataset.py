@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tokenloom.datasets import fim
 from tokenloom.datasets.tokenizer import token_ids
+from tokenloom.errors import ConfigError
 from tokenloom.indexed.manifests import optional_attribute
 from tokenloom.megatron.core.datasets.gpt_dataset import THREE_VALUES, GPTDataset, GPTDatasetConfig
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
@@ -27,6 +28,13 @@ Tokens = NDArray[Any]
 @dataclass
 class GPTFIMDatasetConfig(fim.GPTFIMDatasetConfig, GPTDatasetConfig):
     """The settings of fill-in-the-middle datasets, those of GPT datasets checked as the reference checks them."""
+
+    def __post_init__(self) -> None:
+        """Checks the settings."""
+        super().__post_init__()
+        if self.columns:
+            message = f"expected no `columns` for texts rearranged as the reference does it, found {[*self.columns]}"
+            raise ConfigError(message, hint="`tokenloom.GPTFIMDataset` carries them")
 
 
 class GPTFIMDataset(GPTDataset):
