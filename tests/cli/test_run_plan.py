@@ -39,3 +39,5 @@ def test_steps_and_dates(path, capsys):
     assert told["end"] == {"position": 1000, "step": 100, "seconds": 1000.0, "date": "2026-12-01T00:16:40"}
     assert told["caps"][0]["step"] == 79
     assert "end: position 1,000 (after 16.7 minutes)\n" in run(capsys, "run", "plan", path, *words[2:4])[1]
+    slow = ("--tokens-per-second", 1e-9, "--start", "2026-12-01")
+    assert "up to the year 9999" in run(capsys, "run", "plan", path, *slow)[2]

@@ -67,7 +67,7 @@ def test_records_and_lists(tmp_path):
     denial = Amendment(position=100, denied_documents=("code.jsonl:5", "web:2"), denied=str(tmp_path / "list.txt"))
     found = deny_documents(tmp_path / "run.toml", denial)
     assert {source: chosen.tolist() for source, chosen in found.documents.items()} == {0: [2, 8], 1: [3, 4]}
-    assert found.empty_records == ("code.jsonl:3",)
+    assert found.amended.locked.empty_records == ("code.jsonl:3",)
     assert 'documents = ["code.jsonl:5", "web:2"]' in (tmp_path / "run.toml").read_text()
     assert [len(each.documents) for each in found.amended.locked.lock.denials] == [1, 2]
 

@@ -10,8 +10,9 @@ from tests.run.recorded import write_lines_origins
 from tests.support import write_corpus
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.document_names import parse_name, record_name, resolve_names
+from tokenloom.run.audit.source_origins import resolve_names
 from tokenloom.run.lock import LockedSource
+from tokenloom.run.settings import parse_name, record_name
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,6 @@ def test_samples_shares_and_passes_of_two_sources():
     assert history.samples.tolist() == [[0, 0], [2, 1], [4, 2], [8, 4]]
     assert history.passes.tolist() == [[0, 0], [0.25, 0.5], [0.5, 1], [1, 2]]
     np.testing.assert_allclose(history.shares, [[2 / 3, 1 / 3]] * 3)
-    np.testing.assert_allclose(history.shares_so_far, [[0, 0], *[[2 / 3, 1 / 3]] * 3])
 
 
 def test_what_is_no_point_of_the_run_is_refused():

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from datetime import datetime
 
 import pytest
 from hypothesis import given
 from tests.reference.timeline import num_windows, run_through
 from tests.run.small_runs import Settings, lock, pair, random_locks, resolved_lock, segment, source, stage
 
-from tokenloom.errors import ConfigError
 from tokenloom.run.lock import LockedSource
-from tokenloom.run.plan import Pace, plan_of, tokens_before
+from tokenloom.run.plan import plan_of
 
 WEB, CODE = source("web", 40), source("code", 10)
 
@@ -98,19 +96,3 @@ def test_packs_are_slots():
     web = LockedSource(name="web", pairs=(pair(1000, packs=((10, 3),)),))
     (ledger,) = plan_of(lock([web], [segment(0, 4, [1])], windows="best_fit")).sources
     assert (ledger.offered_tokens, ledger.seen_tokens, ledger.unseen_tokens, ledger.uncovered_tokens) == (60, 40, 20, 0)
-
-
-RUN = lock([source("web", 50)], [segment(0, 10, [1]), segment(10, None, [1], length=100)])
-
-
-def test_tokens_are_counted_over_segments():
-    assert [tokens_before(RUN, position) for position in (0, 3, 10, 12)] == [0, 30, 100, 300]
-
-
-def test_dates_are_counted_from_where_a_run_is():
-    pace = Pace(tokens_per_second=2, start=datetime(2026, 1, 1), begin=5)
-    assert pace.seconds_to(RUN, 10) == 25
-    assert pace.date_of(RUN, 0) == datetime(2025, 12, 31, 23, 59, 35)
-    assert pace.words(RUN, 12) == "2026-01-01 00:02"
-    with pytest.raises(ConfigError, match="up to the year 9999"):
-        pace.date_of(RUN, 2**55)

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from tests.run.texts import RUN, SMALL, error_of, fault_of, runs
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.settings import DenialSettings, SourceSettings, StageSettings, name_of, parse_run
+from tokenloom.run.settings import (
+    DenialSettings,
+    SourceSettings,
+    StageSettings,
+    located_tokenizer,
+    name_of,
+    parse_run,
+)
 
 
 def test_all_that_a_file_may_say():
@@ -68,10 +75,9 @@ def test_paths_are_relative_to_the_file():
     assert settings.located("web/*_document") == "jobs[[]1]/web/*_document"
     assert settings.located("/data/web") == "/data/web"
     assert settings.located("s3://corpus/code/*") == "s3://corpus/code/*"
-    assert settings.located_tokenizer == "jobs[1]/tokenizer.json"
+    assert located_tokenizer("tokenizer.json", settings.folder) == "jobs[1]/tokenizer.json"
     assert parse_run(RUN, path="run.toml").located("web") == "web"
-    assert parse_run(RUN.replace("tokenizer.json", "null:100"), path="jobs/run.toml").located_tokenizer == "null:100"
-    assert parse_run(SMALL, path="jobs/run.toml").located_tokenizer is None
+    assert located_tokenizer("null:100", "jobs") == "null:100"
 
 
 def test_comments_layout_and_the_order_of_sources_are_no_content():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.rendering.cards import tables_of, tags_of, text_of
+from tests.rendering.cards import tables_of, tags_of
 from tests.run.folders import make_run
 from tests.run.small_runs import lock, segment, source
 
@@ -26,8 +26,8 @@ def test_a_run_and_its_dataset_show_stages_and_sources_without_data(tmp_path):
         ["dataset", "gpt"],
     ]
     assert stages == [
-        ["stage", "from position", "samples", "sequence length", "sources"],
-        ["stage 1", "0", "600", "16", "2"],
+        ["stage", "from position", "samples", "tokens"],
+        ["stage 1", "0", "600", "16"],
     ]
     assert [row[:3] for row in sources] == [["source", "pairs", "documents"], ["web", "2", "250"], ["code", "1", "140"]]
     assert tables_of(run.dataset()._repr_html_())[0][-1] == ["open pairs", "0"]
@@ -44,14 +44,14 @@ def test_a_run_without_end_and_with_many_stages_is_shown():
 def test_a_plan_shows_what_becomes_of_each_source():
     capped = source("code", 2, max_passes=2)
     plan = plan_of(lock([source("web", 8), capped], [segment(0, 12, [1, 1])]))
-    facts, sources = tables_of(plan._repr_html_())
-    assert facts == [["samples", "12"], ["tokens", "120"], ["segments", "1"]]
-    assert [row[:4] for row in sources] == [
-        ["source", "passes", "tokens offered", "seen"],
-        ["web", "1", "81", "60"],
-        ["code", "3", "63", "60"],
+    facts, sources, caps = tables_of(plan._repr_html_())
+    assert facts == [["num_samples", "12"], ["num_tokens", "120"]]
+    assert [row[:5] for row in sources] == [
+        ["name", "num_passes", "num_walks", "offered_tokens", "seen_tokens"],
+        ["web", "1", "1", "81", "60"],
+        ["code", "3", "3", "63", "60"],
     ]
-    assert "code has had its 2 passes at position" in text_of(plan._repr_html_())
+    assert caps[1][:2] == ["code", "2"]
 
 
 def test_markup_in_names_is_text():

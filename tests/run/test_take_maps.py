@@ -6,20 +6,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom.run.progress import Chain, Leftovers, Merge, Stretch, TakeMap, rest_of
+from tokenloom.run.progress import TakeMap
 
 
 def windows(take_map: TakeMap) -> list[tuple[int, int]]:
     return list(zip(*(part.tolist() for part in take_map.locate(np.arange(len(take_map)))), strict=True))
 
 
-def leftovers(*found: tuple[int, int]) -> Leftovers:
-    walks, numbers = np.array(found, dtype=np.int64).reshape(-1, 2).T
-    return Leftovers(walks, numbers)
-
-
 def test_merged_maps_keep_their_orders_and_end_together():
-    found = windows(Merge([Stretch(0, 10, 14), Stretch(1, 0, 8)]))
+    found = windows(TakeMap.merged([TakeMap.of((0, 10, 14)), TakeMap.of((1, 0, 8))]))
     assert [window for walk, window in found if walk == 0] == [10, 11, 12, 13]
     assert [window for walk, window in found if walk == 1] == list(range(8))
     for stop in range(3, 13, 3):
@@ -34,15 +29,15 @@ MAPS = st.recursive(
 
 
 def built(plan, numbers) -> TakeMap:
-    """A map of a plan, each stretch or leftover of a walk of its own."""
+    """A map of a plan, each range or row of single windows of a walk of its own."""
     if plan[0] in ("chain", "merge"):
         parts = [built(part, numbers) for part in plan[1]]
-        return Chain(parts) if plan[0] == "chain" else Merge(parts[:2])
+        return sum(parts, TakeMap.of()) if plan[0] == "chain" else TakeMap.merged(parts[:2])
     first, count = plan
     walk = next(numbers)
     if walk % 2:
-        return leftovers(*((walk, first + 2 * place) for place in reversed(range(count))))
-    return Stretch(walk, first, first + count)
+        return TakeMap.of(*((walk, at, at + 1) for at in range(first + 2 * count - 2, first - 1, -2)))
+    return TakeMap.of((walk, first, first + count))
 
 
 @given(MAPS, st.data())
@@ -52,10 +47,9 @@ def test_maps_and_their_rests_are_one_to_one(plan, data):
     assert len(set(found)) == len(found) == len(whole)
     first = data.draw(st.integers(0, len(whole)))
     second = data.draw(st.integers(0, len(whole) - first))
-    rest = rest_of(whole, first)
-    rest = rest if rest is None else rest_of(rest, second)
-    assert (rest is None) == (first + second == len(whole))
-    if rest is not None:
+    rest = whole.rest(first).rest(second)
+    assert len(rest) == len(whole) - first - second
+    if len(rest):
         assert windows(rest) == found[first + second :]
         walks, numbers = np.meshgrid(np.arange(-1, 12), np.arange(-1, 20))
         takes = rest.takes(walks.ravel(), numbers.ravel())

@@ -9,9 +9,9 @@ from tests.support import StandInTokenizer
 
 from tokenloom.datasets.tokenizer import NO_TOKEN, pad_token_id
 from tokenloom.errors import ConfigError
+from tokenloom.run.dataset import RunTokenizer
 from tokenloom.run.lock import LockedTokenizer
 from tokenloom.run.locking import locked_tokenizer
-from tokenloom.run.members import RunTokenizer
 
 SHA256 = "ab" * 32
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom.errors import ConfigError
-from tokenloom.run.toml_file import parse_toml, read_toml
+from tokenloom.run.toml_file import parse_toml, read_text
 
 NO_TOML = {
     "a = 1\nb = \n": "Invalid value (at line 2, column 5)",
@@ -40,17 +40,17 @@ def test_fractions_are_exact():
 def test_files_that_hold_no_text(tmp_path):
     path = tmp_path / "run.toml"
     with pytest.raises(ConfigError, match="cannot be read: No such file or directory\nhint: `tokenloom run init`"):
-        read_toml(path)
+        read_text(path)
     path.write_bytes(b"seed = 1\nname = '\xe9'\n")
     with pytest.raises(ConfigError, match=r"run.toml` cannot be read: .* byte 0xe9 in position 17"):
-        read_toml(path)
+        read_text(path)
     path.write_bytes("seed = 1".encode("utf-16"))
     with pytest.raises(ConfigError, match=r"run.toml` cannot be read: .* byte 0xff in position 0"):
-        read_toml(path)
+        read_text(path)
     with pytest.raises(ConfigError, match="hint: save it as UTF-8 without a byte order mark"):
         parse_toml("\ufeffseed = 1", path="run.toml")
     with pytest.raises(ConfigError, match="Is a directory"):
-        read_toml(tmp_path)
+        read_text(tmp_path)
 
 
 def refused(table, key, **hint):

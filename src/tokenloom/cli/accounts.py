@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Annotated, Any
 
@@ -12,12 +12,13 @@ from tokenloom.cli.options import JsonOption, Position, Written, refuse_usage
 from tokenloom.cli.output import Answer
 from tokenloom.cli.run_options import EXHAUSTED, BatchSizes, RunPath, folded, largest, lock_at, row_line, stage_of
 from tokenloom.cli.values import date, refuse
+from tokenloom.errors import ConfigError
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
-from tokenloom.rendering.words import counted, name_of, short
-from tokenloom.run.audit.ledger import LEFT, NEVER, SLOTS, WITHOUT, LedgerRow, RunLedger, columns_of, summed
+from tokenloom.rendering.words import LEFT, NEVER, SLOTS, WITHOUT, counted, ledger_columns, name_of, short
+from tokenloom.run.audit.ledger import LedgerRow, RunLedger, summed
 from tokenloom.run.changes import RunDifferences, SharedSource, differences
 from tokenloom.run.lock import RunLock
-from tokenloom.run.plan import Pace, PlannedReading, PlannedSegment, RunPlan
+from tokenloom.run.plan import PlannedReading, PlannedSegment, RunPlan, closed_at
 from tokenloom.run.run import Run
 from tokenloom.setting_types import Number
 
@@ -90,35 +91,52 @@ def _plan_lines(options: PlanOptions, opened: Run, found: RunPlan, marks: _Marks
 
 
 class _Marks:
-    """Positions with step and date, where these are known."""
+    """Positions with step and date, where these are known: dates count from when the first unread position is read."""
 
     def __init__(self, options: PlanOptions, lock: RunLock) -> None:
         self._lock = lock
         self._sizes: BatchSizeSchedule | None = options.batch_sizes(lock)
-        self._pace: Pace | None = None
-        if (speed := options.tokens_per_second) is None and options.start is not None:
+        self._speed, self._start = options.tokens_per_second, options.start
+        if self._speed is None and self._start is not None:
             refuse("expected --tokens-per-second beside --start, found none")
-        if speed is not None:
-            if not speed > 0:
-                refuse(f"expected --tokens-per-second above 0, found {speed}")
-            self._pace = Pace(tokens_per_second=speed, start=options.start, begin=lock.consumed)
+        if self._speed is not None and not self._speed > 0:
+            refuse(f"expected --tokens-per-second above 0, found {self._speed}")
 
     def known(self, position: int | None) -> dict[str, Any]:
         """Returns what is known of a position beside its number, for JSON."""
         found: dict[str, Any] = {}
         if position is not None and self._sizes is not None:
             found["step"] = self._sizes.step_of_position(position)
-        if position is not None and self._pace is not None:
-            found["seconds"] = self._pace.seconds_to(self._lock, position)
-            if self._pace.start is not None:
-                found["date"] = self._pace.date_of(self._lock, position).isoformat()
+        if position is not None and self._speed is not None:
+            tokens = _tokens_before(self._lock, position) - _tokens_before(self._lock, self._lock.consumed)
+            found["seconds"] = tokens / self._speed
+            if self._start is not None:
+                found["date"] = self._date_of(position, found["seconds"]).isoformat()
         return found
 
+    def _date_of(self, position: int, seconds: float) -> datetime:
+        assert self._start is not None
+        try:
+            return self._start + timedelta(seconds=seconds)
+        except OverflowError as error:
+            message = f"expected a date up to the year 9999 for position {position}, found a later one"
+            raise ConfigError(message, hint="is the speed in tokens per second, of all ranks?") from error
+
     def of(self, position: int) -> str:
-        """Returns a position in words."""
-        words = [f"{name} {number:,}" for name, number in self.known(position).items() if name == "step"]
-        words += [] if self._pace is None else [self._pace.words(self._lock, position)]
+        """Returns a position in words: with its date to the minute, or without a start the time from there on."""
+        known = self.known(position)
+        words = [f"step {known['step']:,}"] if "step" in known else []
+        if "date" in known:
+            words.append(f"{self._date_of(position, known['seconds']):%Y-%m-%d %H:%M}")
+        elif (seconds := known.get("seconds")) is not None:
+            units = (("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
+            unit, size = next((each for each in units if abs(seconds) >= 2 * each[1]), units[-1])
+            words.append(f"after {seconds / size:,.1f} {unit}")
         return f"{position:,}" + (f" ({', '.join(words)})" if words else "")
+
+
+def _tokens_before(lock: RunLock, position: int) -> int:
+    return sum((segment.num_samples or 0) * segment.sequence_length for segment in closed_at(lock, position).segments)
 
 
 def _segment_lines(segment: PlannedSegment, marks: _Marks, most: int | None) -> Iterator[str]:
@@ -220,7 +238,7 @@ def _row_lines(rows: Sequence[tuple[str, LedgerRow]], most: int | None) -> Itera
 
 
 def _cells(name: str, row: LedgerRow) -> list[str]:
-    return [name, short(row.counts.samples), *map(short, columns_of(row))]
+    return [name, short(row.counts.samples), *map(short, ledger_columns(row.as_json()["tokens"]))]
 
 
 def _sum_line(words: str, number: int) -> str:

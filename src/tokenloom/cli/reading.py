@@ -36,6 +36,15 @@ from tokenloom.datasets.splits import Split, split_indices
 from tokenloom.errors import ConfigError, DatasetNotFoundError, TokenizerError
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.inspect.shown import OpenPair, Shown, shown_document, shown_lines, shown_sample
+from tokenloom.inspect.texts import (
+    Match,
+    find_ids,
+    find_text,
+    find_whole_texts,
+    input_problem,
+    read_records,
+    span_tokens,
+)
 from tokenloom.loading.batch_sizes import Topology
 from tokenloom.loading.digest import RangeDigest, Share, digest_of_positions, name_of_run
 from tokenloom.loading.from_data import tokenizer_of_data
@@ -44,19 +53,15 @@ from tokenloom.rendering.words import counted, name_of, printable
 from tokenloom.run.amend import Amendment, Documents, deny_documents
 from tokenloom.run.audit.source_origins import (
     SourceOrigins,
-    input_problem,
     origins_missing,
-    read_records,
     records_may_be_elsewhere,
-    span_tokens,
+    resolve_names,
 )
-from tokenloom.run.audit.span_table import SpanTable
-from tokenloom.run.audit.token_search import Match, find_ids, find_text, find_whole_texts
-from tokenloom.run.audit.trace import trace_dataset
-from tokenloom.run.document_names import parse_name, record_name, resolve_names
+from tokenloom.run.audit.trace import SpanTable, trace_dataset
 from tokenloom.run.held_out import are_held_out
 from tokenloom.run.lock import lock_path, read_lock
 from tokenloom.run.run import Run
+from tokenloom.run.settings import parse_name, record_name
 from tokenloom.setting_types import Count, Number
 from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
@@ -689,7 +694,7 @@ def deny(options: DenyOptions) -> Answer:
         "documents": names_of(denied.documents),
         "already_denied": names_of(denied.again),
         "held_out": names_of(denied.held_out),
-        "no_document": denied.empty_records,
+        "no_document": locked.empty_records,
         "unknown_pairs": locked.unknown_pairs,
         "listed_until": denied.stop,
         "num_positions": len(np.unique(denied.changed.positions)),

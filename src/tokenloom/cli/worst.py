@@ -11,10 +11,10 @@ import numpy as np
 
 from tokenloom.cli.run_options import WIDTH, BatchSizes
 from tokenloom.cli.stopping import say
+from tokenloom.inspect.texts import span_tokens
 from tokenloom.loading.losses import SpanLoss, losses_folder, torn_files
 from tokenloom.rendering.words import counted, lines_of, name_of, printable
-from tokenloom.run.audit.source_origins import span_tokens
-from tokenloom.run.audit.span_table import SpanTable
+from tokenloom.run.audit.trace import SpanTable
 from tokenloom.run.run import Run
 
 Row = dict[str, Any]

@@ -24,8 +24,7 @@ from tokenloom.indexed.manifests import Manifest, manifest_of, optional_attribut
 from tokenloom.indexed.origins import Origins, read_origins
 from tokenloom.indexed.roles import NAME, PartKind, SequenceRoles, read_roles
 from tokenloom.rendering.words import Piece, cell_width, counted, lines_of, printable
-from tokenloom.run.audit.span_table import SpanTable
-from tokenloom.run.audit.trace import trace_dataset
+from tokenloom.run.audit.trace import SpanTable, trace_dataset
 from tokenloom.run.run import Run
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded

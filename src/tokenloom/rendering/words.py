@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 
 Piece = tuple[str, str]
@@ -117,3 +117,40 @@ def size(num_bytes: int) -> str:
         ('999 bytes', '1.23 MB')
     """
     return _in_units(num_bytes, _BYTES) or counted(num_bytes, "byte")
+
+
+WITHOUT = (
+    ("EOD masked", "eod_masked"),
+    ("prompt", "prompt"),
+    ("denied", "denied"),
+    ("padding id in the data", "pad_id"),
+    ("first token of a pass or text", "first_token"),
+    ("cut off by fill in the middle", "rearranged"),
+    ("conversations truncated", "truncated"),
+    ("with or without loss: not counted", "not_counted"),
+)
+"""Words and names of what a ledger counts: tokens in samples that have no loss, or of which nobody knows."""
+
+NEVER = (
+    ("dropped tail", "dropped_tail"),
+    ("dropped conversations", "dropped_conversations"),
+    ("given up at another sequence length", "given_up"),
+)
+"""Likewise: tokens of passes that are in no sample."""
+
+LEFT = (("left to later stages", "handed_on"), ("not reached yet", "not_reached"))
+"""Likewise: tokens of passes that are still to come."""
+
+SLOTS = (
+    *(("with loss", "with_loss"), ("EOD masked", "eod_masked"), ("prompt", "prompt"), ("denied", "denied")),
+    *(("label is the padding id", "pad_id"), ("last token, without a label", "no_label")),
+    *(("padding", "padding"), ("not counted", "not_counted")),
+)
+"""Likewise: what slots of samples hold."""
+
+
+def ledger_columns(tokens: Mapping[str, int]) -> tuple[int, int, int, int, int]:
+    """Returns tokens of a ledger that came in, were seen with loss, without, are never seen, and are left."""
+    came_in = tokens["brought"] + tokens["offered"] + tokens["read_twice"]
+    without, never, left = (sum(tokens[name] for _, name in names) for names in (WITHOUT, NEVER, LEFT))
+    return came_in, tokens["with_loss"], without, never, left

@@ -1,7 +1,7 @@
 from .audit.ledger import LedgerRow as LedgerRow
 from .audit.ledger import RunLedger as RunLedger
 from .audit.source_origins import SourceOrigins as SourceOrigins
-from .audit.span_table import SpanTable as SpanTable
+from .audit.trace import SpanTable as SpanTable
 from .audit.trace import trace_dataset as trace_dataset
 from .changes import Moved as Moved
 from .dataset import Place as Place

@@ -29,15 +29,13 @@ from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of
 from tokenloom.numbers import number_or_none, quoted
-from tokenloom.run.audit.span_table import SpanTable
-from tokenloom.run.audit.trace import denied_from
+from tokenloom.run.audit.trace import SpanTable, denied_from
 from tokenloom.run.changes import lock_changes
+from tokenloom.run.dataset import Reading
 from tokenloom.run.digest import order_digest
-from tokenloom.run.document_names import parse_name
 from tokenloom.run.held_out import are_held_out
 from tokenloom.run.lock import RunLock, lock_path, read_lock
 from tokenloom.run.locking import LockedRun, lock_run, write_both
-from tokenloom.run.members import Reading
 from tokenloom.run.run import Run
 from tokenloom.run.settings import (
     SIZES,
@@ -47,11 +45,12 @@ from tokenloom.run.settings import (
     SourceSettings,
     StageSettings,
     from_folder,
+    parse_name,
     parse_run,
     whole_weights,
 )
 from tokenloom.run.sources import find_pairs
-from tokenloom.run.toml_file import as_key, as_text, did_you_mean, read_toml, weight_of
+from tokenloom.run.toml_file import as_key, as_text, did_you_mean, read_text, weight_of
 from tokenloom.storage.publishing import OutputLock
 from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
 
@@ -211,12 +210,7 @@ def stage_lines(stage: StageSettings) -> list[str]:
 
 
 def source_value(source: SourceSettings) -> str:
-    """Returns what is behind the name of a source and `=`.
-
-    Example:
-        >>> source_value(SourceSettings(name="web", data=("data/web/*",), holdout=Fraction(1, 1000)))
-        '{ data = "data/web/*", holdout = "0.1%" }'
-    """
+    """Returns what is behind the name of a source and `=`."""
     data = source.data[0] if len(source.data) == 1 else source.data
     holdout = None if source.holdout is None else f"{_value(source.holdout * 100)}%"
     return _value({"data": data, "holdout": holdout, "max_passes": source.max_passes})
@@ -278,12 +272,7 @@ class RunDraft:
 
 
 def weighted_entries(entries: Sequence[str]) -> tuple[tuple[str, ...], tuple[Fraction, ...]]:
-    """Returns data and weights of a blend as Megatron has it: weights and prefixes by turns, or prefixes alone.
-
-    Example:
-        >>> weighted_entries(["0.8", "web", "0.2", "code"])
-        (('web', 'code'), (Fraction(4, 5), Fraction(1, 5)))
-    """
+    """Returns data and weights of a blend as Megatron has it: weights and prefixes by turns, or prefixes alone."""
     prefixes, weights = by_turns(entries, "the blend")
     if weights is not None:
         shares = zip(prefixes, entries[::2], strict=True)
@@ -455,7 +444,7 @@ def amend_run(
 
 def _amended(path: str, amendment: Amendment, *, reading: Reading | None) -> Amended:
     old = read_lock(lock_path(path))
-    before = read_toml(path)
+    before = read_text(path)
     settings = parse_run(before, path=path)
     _check(amendment, settings, old)
     added = amendment.sources or {}
@@ -547,13 +536,11 @@ def _with_stage(settings: RunSettings, amendment: Amendment, old: RunLock) -> tu
     else:
         left = None if end is None else end - position
         stages[number] = replace(current, tokens=None, samples=position - start, passes=None, weights=weights)
-    names, given = [source.name for source in settings.sources], dict(amendment.weights)
-    if (unknown := next((name for name in given if name not in names), None)) is not None:
+    names = [source.name for source in settings.sources]
+    if (unknown := next((name for name, _ in amendment.weights if name not in names), None)) is not None:
         message = f"expected weights of sources of the run, found one of {unknown!r}"
         raise ConfigError(message, hint=did_you_mean(unknown, names) or "add it with `--add-source NAME=DATA`")
-    if given and not any(given.values()):
-        message = "expected a weight above 0, found only 0"
-        raise ConfigError(message)
+    in_order = sorted(amendment.weights, key=lambda each: names.index(each[0]))
     length = amendment.sequence_length or current.sequence_length
     tokens, samples = amendment.tokens, amendment.samples
     if tokens is None and samples is None and left is not None:
@@ -564,7 +551,7 @@ def _with_stage(settings: RunSettings, amendment: Amendment, old: RunLock) -> tu
         sequence_length=length,
         tokens=tokens,
         samples=samples,
-        weights=tuple((name, given[name]) for name in names if given.get(name)) or weights,
+        weights=tuple((name, weight) for name, weight in in_order if weight) if in_order else weights,
         on_exhausted=current.on_exhausted,
     )
     return (*stages[: number + 1], new, *stages[number + 1 :])
@@ -586,7 +573,6 @@ class Denied:
         documents: all documents that it names.
         again: those of them that were denied already, at its position or before.
         held_out: those of them that are held out: training never reads them, and they are padding in what is held out.
-        empty_records: names of records that gave no document.
         changed: the spans that become padding, before `stop`.
         stop: where the listing ends: at the end of the run, if it has one.
         seen: the spans before the position, which training has read or is going to; None if that was not asked.
@@ -598,7 +584,6 @@ class Denied:
     documents: Documents
     again: Documents
     held_out: Documents
-    empty_records: tuple[str, ...]
     changed: SpanTable
     stop: int
     seen: SpanTable | None
@@ -653,7 +638,6 @@ def deny_documents(
         documents=documents,
         again=_some(documents, lambda source, chosen: denied_from(old, source, chosen) <= position),
         held_out=_some(documents, lambda source, chosen: are_held_out(new, source, chosen)),
-        empty_records=amended.locked.empty_records,
         changed=changed.take(changed.denied & (changed.positions < was_denied)),
         stop=stop,
         seen=None if seen is None else seen.take(~seen.denied),

@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from itertools import accumulate, zip_longest
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import smallest_weights
+from tokenloom.rendering.words import counted
 from tokenloom.run.audit.trace import num_tokens_of, overlaps, windows_read
 from tokenloom.run.dataset import Place, place_at
 from tokenloom.run.digest import check_position, content_of, order_digest, run_identity
@@ -74,10 +74,10 @@ def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
     """
     if not stop:
         return None
-    if (timelines := _timelines(old, new)) is None:
+    if old.is_megatron or new.is_megatron:
         return _moved_as_a_whole(old, new)
     check_position(old, stop)
-    before, after = timelines
+    before, after = Timeline(old), Timeline(new)
     common = min(stop, new.end)
     if order_digest(old, common) != order_digest(new, common):
         differs = bisect_left(range(common), 1, key=lambda at: int(order_digest(old, at) != order_digest(new, at)))
@@ -91,25 +91,18 @@ def first_moved(old: RunLock, new: RunLock, stop: int) -> Moved | None:
     return None
 
 
-def _timelines(old: RunLock, new: RunLock) -> tuple[Timeline, Timeline] | None:
-    """Returns the orders of two runs; None if one of them is the reference's."""
-    return None if old.is_megatron or new.is_megatron else (Timeline(old), Timeline(new))
-
-
 def _moved_as_a_whole(old: RunLock, new: RunLock) -> Moved | None:
     before, after = stored_order_facts(old), stored_order_facts(new)
-    for name, value in before.items():
-        if value != after[name]:
-            was, now = (f"a sample of {name} {each!s:.80}" for each in (value, after[name]))
-            return Moved(position=0, before=was, after=f"{now}: {WHOLE}")
-    return None
+    if (name := next((name for name in before if before[name] != after[name]), None)) is None:
+        return None
+    was, now = (f"a sample of {name} {facts[name]!s:.80}" for facts in (before, after))
+    return Moved(position=0, before=was, after=f"{now}: {WHOLE}")
 
 
 def stored_order_facts(lock: RunLock) -> dict[str, Any]:
     """Returns all that decides the reference's order of a run, as far as the lock says it, by name."""
     segment = lock.segments[0]
     read = [lock.sources[number] for number, _ in segment.weights]
-    ratio = smallest_weights(weight for _, weight in segment.weights)
     return {
         "`order`": lock.order_name,
         "`seed`": lock.seed,
@@ -117,7 +110,7 @@ def stored_order_facts(lock: RunLock) -> dict[str, Any]:
         "[samples]": {name: value for name, value in lock.samples.items() if name not in WITHOUT_EFFECT},
         "`sequence_length`": segment.sequence_length,
         "a stage of samples": segment.num_samples,
-        "`weights`": [(source.name, weight) for source, weight in zip(read, ratio, strict=True)],
+        "`weights`": lock.ratio_of(segment),
         "data": [[source.name, [content_of(pair) for pair in source.pairs]] for source in read],
     }
 
@@ -172,9 +165,9 @@ class _Samples:
 
 def _decided_otherwise(old: RunLock, new: RunLock, position: int) -> Moved:
     before, after = (
-        f"a sample of {_stages(lock)[number]}, in blocks of {lock.mixing_block}"
+        f"a sample of {_stages(lock)[sum(segment.start <= position for segment in lock.segments) - 1]}, "
+        f"in blocks of {lock.mixing_block}"
         for lock in (old, new)
-        for number in [sum(segment.start <= position for segment in lock.segments) - 1]
     )
     after += " with other documents denied or other data" if before == after else ""
     return Moved(position=position, before=before, after=after)
@@ -260,11 +253,10 @@ def _first_denied(lock: RunLock) -> dict[tuple[str, int], tuple[int, Hashable, i
     for denial in lock.denials:
         for number, documents in denial.documents:
             source = lock.sources[number]
-            firsts = list(accumulate((pair.num_documents for pair in source.pairs), initial=0))
-            for document in documents:
-                place = bisect_right(firsts, document) - 1
-                known = denial.start, _content(source.pairs[place]), document - firsts[place]
-                found.setdefault((source.name, document), known)
+            for document, pair, row in zip(
+                documents, *(each.tolist() for each in source.locate(documents)), strict=True
+            ):
+                found.setdefault((source.name, document), (denial.start, _content(source.pairs[pair]), row))
     return found
 
 
@@ -352,30 +344,29 @@ def differences(old: RunLock, new: RunLock, *, until: int | None = None) -> RunD
         message = f"expected a position up to {longest}, where the longer run ends, found {until}"
         raise ConfigError(message)
     shorter, longer = sorted(min(lock.end, longest if until is None else until) for lock in (old, new))
-    moved, timelines = first_moved(old, new, shorter), _timelines(old, new)
-    position, reason = None, None
-    if moved is not None:
-        position, reason = moved.position, f"{moved.before} → {moved.after}"
-    elif shorter != longer:
-        position = shorter
-    stop = shorter if until is None or timelines is None else until
-    before, after = None, None
-    if timelines is None:
+    moved, is_stored = first_moved(old, new, shorter), old.is_megatron or new.is_megatron
+    position = moved.position if moved is not None else shorter if shorter != longer else None
+    reason = None if moved is None else f"{moved.before} → {moved.after}"
+    stop = shorter if until is None or is_stored else until
+    before, after, sources = None, None, None
+    if is_stored:
         if moved is not None or ends[0] != ends[1]:
             position, reason = 0, 'with `order = "megatron"` any difference shuffles all samples anew'
-    elif position is not None:
-        before, after = (place_at(each, position) if position < each.lock.end else None for each in timelines)
-    has_stop = timelines is None or stop != MOST_SAMPLES
+    else:
+        timelines = Timeline(old), Timeline(new)
+        if position is not None:
+            before, after = (place_at(each, position) if position < each.lock.end else None for each in timelines)
+        sources = _shared(*timelines, stop) if stop != MOST_SAMPLES else None
     return RunDifferences(
         runs=(run_identity(old), run_identity(new)),
         ends=ends,
-        stop=stop if has_stop else None,
+        stop=stop if is_stored or stop != MOST_SAMPLES else None,
         position=position,
         before=before,
         after=after,
         reason=reason,
         settings=tuple(_changed(old, new)),
-        sources=_shared(*timelines, stop) if timelines is not None and has_stop else None,
+        sources=sources,
     )
 
 
@@ -387,14 +378,15 @@ def _shared(before: Timeline, after: Timeline, stop: int) -> tuple[SharedSource,
         for each in (before, after)
     )
     have_samples = all(_setting(old, name) == _setting(new, name) for name in MAKE_SAMPLES)
-    owners: dict[tuple[object, ...], list[str]] = {}
+    owners: dict[tuple[object, ...], set[str]] = {}
     for owner in new.sources:
         for pair in owner.pairs:
-            owners.setdefault(_data(pair), []).append(owner.name)
+            owners.setdefault(_data(pair), set()).add(owner.name)
     found = []
-    pairs_before, pairs_after = ({source.name: source.pairs for source in lock.sources} for lock in (old, new))
-    for name in {**pairs_before, **pairs_after}:
-        mine, its, pairs = read.get(name, {}), other.get(name, {}), pairs_before.get(name, ())
+    sources, others = ({source.name: source for source in lock.sources} for lock in (old, new))
+    for name in {**sources, **others}:
+        mine, its = read.get(name, {}), other.get(name, {})
+        pairs = sources[name].pairs if name in sources else ()
         shared = [pair for pair in pairs if _data(pair) in owners]
         common = {cut: list(overlaps(ranges, its[cut])) for cut, ranges in mine.items() if cut in its}
         found.append(
@@ -404,7 +396,7 @@ def _shared(before: Timeline, after: Timeline, stop: int) -> tuple[SharedSource,
                 tokens_after=num_tokens_of(its),
                 common_tokens=num_tokens_of(common) if have_samples else 0,
                 data_before=sum(pair.num_tokens for pair in pairs),
-                data_after=sum(pair.num_tokens for pair in pairs_after.get(name, ())),
+                data_after=others[name].num_tokens if name in others else 0,
                 common_data=sum(pair.num_tokens for pair in shared),
                 names_after=tuple(sorted({owner for pair in shared for owner in owners[_data(pair)]})),
             )
@@ -444,13 +436,10 @@ def _stages(lock: RunLock) -> list[str]:
     """Returns the segments in words, with all that decides their positions."""
     told = []
     for segment in lock.segments:
-        ratio = smallest_weights(weight for _, weight in segment.weights)
-        weights = zip(segment.weights, ratio, strict=True)
-        shares = ", ".join(f"{lock.sources[source].name}: {share}" for (source, _), share in weights)
+        shares = ", ".join(f"{name}: {share}" for name, share in lock.ratio_of(segment))
         size = "without end" if segment.num_samples is None else f"{segment.num_samples} samples"
-        mixed = (
-            "" if mixed_size(segment) in (segment.num_samples, MOST_SAMPLES) else f", mixed as {mixed_size(segment)}"
-        )
+        is_whole = mixed_size(segment) in (segment.num_samples, MOST_SAMPLES)
+        mixed = "" if is_whole else f", mixed as {mixed_size(segment)}"
         told.append(f"{size} of {segment.sequence_length} tokens from {segment.start} on{mixed}: {shares}")
     return told
 
@@ -475,6 +464,9 @@ def _contents(source: LockedSource) -> list[tuple[object, ...]]:
 
 def _described(source: LockedSource) -> str:
     held = sum(pair.held_tokens for pair in source.pairs)
-    words = [f"{len(source.pairs)} pair{'' if len(source.pairs) == 1 else 's'}"]
-    words += [f"{sum(pair.num_tokens for pair in source.pairs):,} tokens"] + ([f"{held:,} held out"] if held else [])
+    words = [
+        counted(len(source.pairs), "pair"),
+        f"{source.num_tokens:,} tokens",
+        *([f"{held:,} held out"] * (held > 0)),
+    ]
     return ", ".join(words)

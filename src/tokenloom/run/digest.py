@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import smallest_weights
 from tokenloom.run.lock import LockedPair, LockedSegment, LockedSource, RunLock
 from tokenloom.run.progress import are_packs, mixed_size, planned_size
 
@@ -28,9 +28,7 @@ def order_digest(lock: RunLock, position: int) -> str:
     fixed = [lock.order, lock.seed, lock.documents, lock.windows, lock.mixing_block, lock.dataset]
     _add(hashed, [[*fixed, dict(lock.samples), _ids(lock)], position])
     for segment in segments:
-        read = [lock.sources[source].name for source, _ in segment.weights]
-        ratio = smallest_weights(weight for _, weight in segment.weights)
-        _add(hashed, [*_clipped(lock, segment, position), list(zip(read, ratio, strict=True))])
+        _add(hashed, [*_clipped(lock, segment, position), lock.ratio_of(segment)])
     lengths = {segment.sequence_length for segment in segments} if are_packs(lock) else set()
     starts: dict[int, list[int]] = {}
     for segment in segments:
@@ -62,24 +60,42 @@ def run_identity(lock: RunLock) -> str:
     return hashed.hexdigest()
 
 
-def position_of_state(
-    state: Mapping[str, Any], *, run: str, num_samples: int, digest_at: Callable[[int], str], why: str = ""
-) -> int:
-    """Returns the position that a state of a loader is of."""
-    position: int = state["position"]
-    if state["run"] != run:
-        message = f"expected a state of this run, {run[:16]}…, found one of {state['run'][:16]}…"
-        hint = "another seed, another order or other data at its beginning make another run; use its lock"
-        raise ConfigError(message, hint=hint)
-    if position > num_samples:
-        message = f"expected a state of one of the {num_samples} positions of this run, found position {position}"
-        raise ConfigError(message, hint="the run was made shorter since; add a stage to go on")
-    if state["digest"] != (found := digest_at(position)):
-        message = f"expected the order that was read before position {position}, of digest {state['digest'][:16]}…, "
-        message += f"found {found[:16]}…{why}"
-        hint = "the lock was edited, or data were replaced, in the part that is consumed; restore `run.lock`"
-        raise ConfigError(message, hint=hint)
-    return position
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownOrder:
+    """What tells the order of a run from others, for the states of loaders.
+
+    Attributes:
+        run: identity of the run.
+        num_samples: its positions.
+        digest_at: returns the digest of what decides the positions before one.
+        why: why a digest may be another one, for messages.
+    """
+
+    run: str
+    num_samples: int
+    digest_at: Callable[[int], str]
+    why: str = ""
+
+    def order_state(self, position: int) -> dict[str, Any]:
+        """Returns what to keep of a run that has consumed the samples before a position."""
+        return {"run": self.run, "position": position, "digest": self.digest_at(position)}
+
+    def position_of_state(self, state: Mapping[str, Any]) -> int:
+        """Returns the position that a state is of."""
+        position: int = state["position"]
+        if state["run"] != self.run:
+            message = f"expected a state of this run, {self.run[:16]}…, found one of {state['run'][:16]}…"
+            hint = "another seed, another order or other data at its beginning make another run; use its lock"
+            raise ConfigError(message, hint=hint)
+        if position > self.num_samples:
+            message = f"expected one of the {self.num_samples} positions of this run, found position {position}"
+            raise ConfigError(message, hint="the run was made shorter since; add a stage to go on")
+        if state["digest"] != (found := self.digest_at(position)):
+            message = f"expected the order that was read before position {position}, of digest "
+            message += f"{state['digest'][:16]}…, found {found[:16]}…{self.why}"
+            hint = "the lock was edited, or data were replaced, in the part that is consumed; restore `run.lock`"
+            raise ConfigError(message, hint=hint)
+        return position
 
 
 def check_position(lock: RunLock, position: int) -> None:

@@ -6,9 +6,12 @@ does not move what was held out before.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -18,19 +21,15 @@ from tokenloom.errors import ConfigError
 from tokenloom.kernels import Key, Permutation, Purpose, derive
 from tokenloom.numbers import quoted
 from tokenloom.order.computed_keys import source_key
-from tokenloom.run.lock import (
-    BLOCK_DOCUMENTS,
-    MOST_SAMPLES,
-    LockedDenial,
-    LockedPair,
-    LockedSegment,
-    RunLock,
-)
+from tokenloom.run.lock import BLOCK_DOCUMENTS, MOST_SAMPLES, LockedDenial, LockedPair, LockedSegment, RunLock
 from tokenloom.run.progress import WalkSizes
 from tokenloom.run.settings import CONVERSATIONS
 
 FEWEST_BLOCKS = 32
 """A source holds out single documents where its share would be fewer blocks: a holdout of one block says little."""
+
+
+_HALF = Fraction(1, 2)
 
 
 def num_blocks(pair: LockedPair) -> int:
@@ -53,14 +52,12 @@ def with_holdout(
     if share is None:
         return list(pairs)
 
-    def units(pair: LockedPair) -> int:
-        return num_blocks(pair) if by_blocks else pair.num_documents
-
+    units = num_blocks if by_blocks else attrgetter("num_documents")
     total = sum(map(units, after))
     chosen = []
     for pair in pairs:
         before, total = total, total + units(pair)
-        held = _rounded(total * share) - _rounded(before * share)
+        held = math.floor(total * share + _HALF) - math.floor(before * share + _HALF)
         chosen.append(replace(pair, held_blocks=held) if by_blocks else replace(pair, held_documents=held))
     return chosen
 
@@ -86,22 +83,16 @@ def held_tokens(pair: LockedPair, lengths: NDArray[np.int32], *, key: Key, numbe
 
 def are_held_out(lock: RunLock, source: int, documents: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Returns which documents of a source are held out: bool[num_documents]; opens nothing."""
-    pairs = lock.sources[source].pairs
-    firsts = np.cumsum([0, *(pair.num_documents for pair in pairs)], dtype=np.int64)
-    key = source_key(lock.seed, lock.sources[source].name)
+    locked = lock.sources[source]
+    key = source_key(lock.seed, locked.name)
     found = np.zeros(len(documents), dtype=np.bool_)
-    numbers = np.searchsorted(firsts, documents, side="right") - 1
+    numbers, units = locked.locate(documents)
     for number in np.unique(numbers).tolist():
-        pair, here = pairs[number], np.flatnonzero(numbers == number)
-        units = documents[here] - firsts[number]
+        pair, here = locked.pairs[number], numbers == number
         if pair.held_blocks or pair.held_documents:
-            units = units // BLOCK_DOCUMENTS if pair.held_blocks else units
-            found[here] = np.isin(units, held_numbers(pair, key=key, number=number))
+            own = units[here] // BLOCK_DOCUMENTS if pair.held_blocks else units[here]
+            found[here] = np.isin(own, held_numbers(pair, key=key, number=number))
     return found
-
-
-def _rounded(number: Fraction) -> int:
-    return (2 * number.numerator + number.denominator) // (2 * number.denominator)
 
 
 class DeniedDocuments:
@@ -126,10 +117,8 @@ class DeniedDocuments:
 
     def levels(self, positions: NDArray[np.int64], sources: Sequence[int]) -> list[int]:
         """Returns how many denials of its source are in force at each position."""
-        return [
-            int(np.searchsorted(self._starts.get(source, []), position, side="right"))
-            for position, source in zip(positions.tolist(), sources, strict=True)
-        ]
+        both = zip(positions.tolist(), sources, strict=True)
+        return [bisect_right(self._starts.get(source, []), position) for position, source in both]
 
     def of(self, source: int, level: int) -> tuple[int, ...]:
         """Returns the documents of a source that so many denials deny, rising."""
@@ -142,7 +131,7 @@ def check_not_emptied(lock: RunLock) -> None:
     for source, locked in enumerate(lock.sources):
         starts = denied.starts(source)
         documents = denied.of(source, len(starts))
-        count = sum(pair.num_documents for pair in locked.pairs)
+        count = locked.num_documents
         if not starts or 2 * len(documents) < count:  # at most half is held out
             continue
         held = are_held_out(lock, source, np.arange(count, dtype=np.int64))
@@ -188,7 +177,7 @@ def holdout_lock(lock: RunLock, *, names: Sequence[str], sequence_length: int) -
     if not chosen or (names and len(chosen) < len(windows)):
         found = "no source"
         if empty := next((held.sources[number] for number, count in windows.items() if not count), None):
-            found = f"source {empty.name!r} with {sum(pair.num_tokens for pair in empty.pairs)}"
+            found = f"source {empty.name!r} with {empty.num_tokens}"
         message = f"expected sources that hold out a sample of {sequence_length} tokens or more, found {found}"
         raise ConfigError(message, hint='give sources a `holdout` in run.toml, such as "0.1%", before they are locked')
     segment = LockedSegment(

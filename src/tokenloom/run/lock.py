@@ -13,16 +13,22 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tokenloom.errors import ConfigError, StorageError
+from tokenloom.kernels import smallest_weights
 from tokenloom.storage.addresses import is_remote, path_of_name, relative_name
 from tokenloom.storage.json_files import MAY_BE_MISSING, Crc32, members_of, parse_json
 from tokenloom.storage.publishing import recover
 from tokenloom.storage.resolve import is_missing, map_whole, open_pending
 from tokenloom.storage.secrets import admit
+
+Int64s = NDArray[np.int64]
 
 VERSION = 1
 """Of the file."""
@@ -81,6 +87,23 @@ class LockedSource:
     name: str
     pairs: tuple[LockedPair, ...]
     max_passes: int | None = None
+
+    @property
+    def num_documents(self) -> int:
+        """Documents of all pairs."""
+        return sum(pair.num_documents for pair in self.pairs)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all pairs."""
+        return sum(pair.num_tokens for pair in self.pairs)
+
+    def locate(self, documents: Sequence[int] | Int64s) -> tuple[Int64s, Int64s]:
+        """Returns the pair that each document lies in, and its row there: both int64[num_documents]."""
+        asked = np.asarray(documents, dtype=np.int64)
+        bounds = np.cumsum([0, *(pair.num_documents for pair in self.pairs)], dtype=np.int64)
+        numbers: Int64s = np.searchsorted(bounds, asked, side="right") - 1
+        return numbers, asked - bounds[numbers]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +217,11 @@ class RunLock:
         """The same as a number: `MOST_SAMPLES` for a run without an end."""
         return MOST_SAMPLES if self.num_samples is None else self.num_samples
 
+    def ratio_of(self, segment: LockedSegment) -> list[tuple[str, int]]:
+        """Returns the names of the sources of a segment, with weights as the smallest whole numbers of their ratio."""
+        ratio = smallest_weights(weight for _, weight in segment.weights)
+        return [(self.sources[source].name, share) for (source, _), share in zip(segment.weights, ratio, strict=True)]
+
     @property
     def early_end(self) -> str | None:
         """Says that the run ends before its stages do, and why; None if it does not."""
@@ -283,12 +311,9 @@ def _check_whole(data: bytes | memoryview, path: str) -> None:
     found, expected = hashlib.sha256(data[first.end() :]).hexdigest(), first[2].decode()
     if found == expected:
         return
-    data = bytes(data)
-    if b"\n<<<<<<< " in data and b"\n>>>>>>> " in data:
-        message = f"`{path}` holds two versions of a lock, as a merge has left them"
-        raise ConfigError(message, hint="take one of them, and run `tokenloom run lock` again")
-    how = "edited with other ends of lines" if b"\r\n" in data else "edited by hand, or truncated"
-    message = f"`{path}` was {how}: expected content with sha256 {expected[:12]}…, as its first line says, found "
+    is_merge = b"<<<<<<< " in bytes(data)
+    how = "holds two versions, as a merge has left them" if is_merge else "was edited by hand, or truncated"
+    message = f"`{path}` {how}: expected content with sha256 {expected[:12]}…, as its first line says, found "
     raise ConfigError(message + f"{found[:12]}…", hint=f"what people change is `run.toml`; {_LOCK_AGAIN}")
 
 

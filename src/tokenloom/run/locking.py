@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,8 +21,9 @@ from tokenloom.errors import AmbiguousPadWarning, ConfigError, TokenizerError
 from tokenloom.indexed.manifests import fingerprint_of, optional_number
 from tokenloom.kernels import Mixture, smallest_weights
 from tokenloom.numbers import checked_integer
+from tokenloom.run.audit.source_origins import NamedDocuments, resolve_names
 from tokenloom.run.changes import Moved, check_past, dropped_denials, first_moved
-from tokenloom.run.document_names import DocumentName, NamedDocuments, parse_name, resolve_names
+from tokenloom.run.dataset import Reading
 from tokenloom.run.held_out import check_not_emptied
 from tokenloom.run.lock import (
     MEGATRON_ORDER,
@@ -37,10 +38,19 @@ from tokenloom.run.lock import (
     read_lock_if_there,
     write_lock,
 )
-from tokenloom.run.members import Reading
 from tokenloom.run.progress import Entered, Progress, are_packs, mixed_size, planned_size
-from tokenloom.run.settings import DenialSettings, RunSettings, StageSettings, read_run, whole_weights
+from tokenloom.run.settings import (
+    DenialSettings,
+    DocumentName,
+    RunSettings,
+    StageSettings,
+    located_tokenizer,
+    parse_name,
+    read_run,
+    whole_weights,
+)
 from tokenloom.run.sources import lock_sources
+from tokenloom.run.toml_file import read_text
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.publishing import FileGroup, OutputLock, publish_together
 from tokenloom.tokenizers.load import load_tokenizer
@@ -130,16 +140,12 @@ def _locked(
     read = old if kept else None  # else nothing that was locked has to stay
     since = kept if at is None else begin
     new, named = _with_data(settings, read, since=since, reading=reading)
-    exhausted: tuple[Exhausted, ...] = ()
-    is_stopped, cut_short = False, None
     if settings.order == "megatron":
-        segments: tuple[LockedSegment, ...] = (_megatron_segment(settings, new.sources),)
+        resolved = Resolved(segments=(_megatron_segment(settings, new.sources),))
     else:
         resolved = resolve(settings, new.sources, read, kept)
-        segments, exhausted = resolved.segments, resolved.exhausted
-        is_stopped, cut_short = resolved.stopped, resolved.cut_short
     amended = 0 if old is None else amended
-    new = replace(new, segments=segments, cut_short=cut_short, consumed=known, amended=amended)
+    new = replace(new, segments=resolved.segments, cut_short=resolved.cut_short, consumed=known, amended=amended)
     check_not_emptied(new)
     moved: Moved | None = None
     dropped: tuple[str, ...] = ()
@@ -162,8 +168,8 @@ def _locked(
         lock=new,
         old=old,
         moved=moved,
-        exhausted=exhausted,
-        is_stopped=is_stopped,
+        exhausted=resolved.exhausted,
+        is_stopped=resolved.stopped,
         empty_records=tuple(dict.fromkeys(each for found in named for each in found.empty_records)),
         unknown_pairs=tuple(dict.fromkeys(each for found in named for each in found.unknown_pairs)),
         dropped=dropped,
@@ -177,10 +183,9 @@ def _with_data(
 
     `read` is the lock before, None where nothing of it has to stay; new pairs are there from position `since` on.
     """
-    tokenizer: Any = None
-    locked = None
-    if settings.tokenizer is not None and settings.located_tokenizer is not None:
-        tokenizer = load_tokenizer(settings.located_tokenizer)
+    tokenizer = locked = None
+    if settings.tokenizer is not None:
+        tokenizer = load_tokenizer(located_tokenizer(settings.tokenizer, settings.folder))
         is_ambiguous_allowed = bool(settings.samples.get("allow_ambiguous_pad_tokens"))
         locked = locked_tokenizer(settings.tokenizer, tokenizer, allow_ambiguous_pad=is_ambiguous_allowed)
     sources = lock_sources(
@@ -192,20 +197,15 @@ def _with_data(
         object_storage=reading.object_storage,
     )
     denials, named = _denied(settings, sources, reading)
+    same = ("seed", "documents", "windows", "mixing_block", "dataset", "samples", "content_sha256")
     lock = RunLock(
         order=MEGATRON_ORDER if settings.order == "megatron" else settings.order,
-        seed=settings.seed,
-        documents=settings.documents,
-        windows=settings.windows,
-        mixing_block=settings.mixing_block,
-        dataset=settings.dataset,
-        samples=settings.samples,
+        **{name: getattr(settings, name) for name in same},
         tokenizer=locked,
         sources=sources,
         segments=(),
         denials=denials,
         settings_sha256=settings.sha256,
-        content_sha256=settings.content_sha256,
     )
     return lock, named
 
@@ -253,22 +253,16 @@ def _denied(
     What a record became in pairs that come later is denied from where these come: so a source that grows, and has a
     record once more, leaves what was read as it was.
     """
-    denials: list[LockedDenial] = []
-    named = []
+    denials, named = [], []
     for denial in settings.denied:
         found = resolve_names(_listed(denial, settings), sources, object_storage=reading.object_storage)
         named.append(found)
         by_start: dict[int, dict[int, list[int]]] = {denial.start: {}}
         for source, documents in found.by_source:
-            pairs = sources[source].pairs
-            ends = np.cumsum([pair.num_documents for pair in pairs])
-            for document, number in zip(
-                documents, np.searchsorted(ends, documents, side="right").tolist(), strict=True
-            ):
-                of_record = (source, document) in found.of_records
-                start = max(denial.start, pairs[number].since) if of_record else denial.start
-                by_start.setdefault(start, {}).setdefault(source, []).append(document)
-        for start, by_source in sorted(by_start.items()):
+            for document, pair in zip(documents, sources[source].locate(documents)[0].tolist(), strict=True):
+                since = sources[source].pairs[pair].since if (source, document) in found.of_records else 0
+                by_start.setdefault(max(denial.start, since), {}).setdefault(source, []).append(document)
+        for start, by_source in by_start.items():
             chosen = tuple((source, tuple(documents)) for source, documents in sorted(by_source.items()))
             denials.append(LockedDenial(start=start, documents=chosen))
     return tuple(sorted(denials, key=lambda denial: denial.start)), named
@@ -279,13 +273,8 @@ def _listed(denial: DenialSettings, settings: RunSettings) -> Iterator[DocumentN
     if denial.file is None:
         return
     path = settings.located(denial.file)
-    try:
-        with open(path, encoding="utf-8") as stream:
-            lines = stream.read().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"`{path}`: expected a list of documents such as `web:12345`, one a line; it cannot be read: {error}"
-        raise ConfigError(message) from error
     names = [source.name for source in settings.sources]
+    lines = read_text(path, missing="list documents such as `web:12345`, one a line").splitlines()
     for number, line in enumerate(lines, start=1):
         if line.strip() and not line.lstrip().startswith("#"):
             try:
@@ -400,16 +389,10 @@ class _Resolving:
         kept = _smallest({source: weight for source, weight in weights if source not in gone})
         if not kept or (gone and read is None and stage.on_exhausted == "stop"):
             return False
-        new = LockedSegment(
-            stage=stage.name,
-            start=start,
-            num_samples=None,
-            sequence_length=stage.sequence_length,
-            weights=kept,
-            stretch_length=self._stretches[stage.name],
-            exhausted=tuple(sorted(gone)) if self._has_caps else None,
-        )
-        segment = new if read is None else replace(read, sequence_length=stage.sequence_length, weights=kept)
+        if read is None:
+            segment = replace(self._segment(stage, kept), exhausted=tuple(sorted(gone)) if self._has_caps else None)
+        else:
+            segment = replace(read, sequence_length=stage.sequence_length, weights=kept)
         entered = self._progress.enter(segment)
         if read is None:
             growth = self._progress.sizes.next_growth(entered.sources, start + 1)
@@ -454,14 +437,26 @@ class _Resolving:
         if read is not None:
             lacking = sources - {source for source, _ in read.weights}
             return {each for each in lacking if each in (read.exhausted or ()) or each >= self._num_old}
-        if stage.on_exhausted == "repeat":
-            return set()
-        return {source for source in sources if not self._may_read(source, stage.sequence_length)}
+        return set() if stage.on_exhausted == "repeat" else self._exhausted(stage, sources)
 
-    def _may_read(self, source: int, sequence_length: int) -> bool:
-        """Whether a source may be read from here on, by the caps of today."""
-        cap = self._sources[source].max_passes
-        return cap is None or self._progress.may_take(source, self.position, sequence_length, cap) > 0
+    def _exhausted(self, stage: StageSettings, sources: Collection[int]) -> set[int]:
+        """Returns the sources that may not be read from here on, by the caps of today."""
+        caps = {each: cap for each in sorted(sources) if (cap := self._sources[each].max_passes) is not None}
+        if not caps:
+            return set()
+        entered = self._progress.copy().enter(self._segment(stage, [(each, 1) for each in caps]), checks_sizes=False)
+        return {each for leaf, (each, cap) in enumerate(caps.items()) if not entered.takes_within(leaf, cap)}
+
+    def _segment(self, stage: StageSettings, weights: Iterable[tuple[int, int]]) -> LockedSegment:
+        """Returns a segment from here on, whose end is not known yet."""
+        return LockedSegment(
+            stage=stage.name,
+            start=self.position,
+            num_samples=None,
+            sequence_length=stage.sequence_length,
+            weights=tuple(weights),
+            stretch_length=self._stretches[stage.name],
+        )
 
     def _end_current(
         self, stage: StageSettings, entered: Entered, read: LockedSegment, stop: int | None, gone: set[int]
@@ -474,7 +469,7 @@ class _Resolving:
         cap = self._cap(stage, entered, read, stop)
         if cap is not None and cap < touched and cap != read.stop:
             cap = consumed  # within a mixed block windows beyond the cap are read already
-        returns = stage.on_exhausted == "repeat" or any(self._may_read(each, stage.sequence_length) for each in gone)
+        returns = stage.on_exhausted == "repeat" or self._exhausted(stage, gone) != gone
         ends = [stop, growth, cap, consumed if gone and returns else None]
         if size % self._block and read.start + size // self._block * self._block < consumed:
             ends.append(read.start + size)

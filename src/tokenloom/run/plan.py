@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timedelta
 from itertools import groupby, islice
 from operator import attrgetter
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,6 @@ from tokenloom.errors import ConfigError
 from tokenloom.kernels import Mixture
 from tokenloom.numbers import checked_integer
 from tokenloom.rendering.card import HasFacts
-from tokenloom.run.audit.span_table import DealsPositions
 from tokenloom.run.digest import check_position
 from tokenloom.run.lock import LockedSegment, RunLock
 from tokenloom.run.progress import Entered, Int64s, Progress, are_packs, mixed_size, num_taken, planned_size
@@ -124,8 +122,8 @@ class PlannedCap:
 
     source: str
     max_passes: int
-    position: int | None
-    follows: str | None
+    position: int | None = None
+    follows: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,40 +149,20 @@ class RunPlan(HasFacts):
 
     def facts(self) -> dict[str, Any]:
         """Returns what the run reads of its sources; see `HasFacts`."""
-        return {
-            "problems": [
-                f"{cap.source} has had its {cap.max_passes:,} passes at position {cap.position:,}"
-                for cap in self.caps
-                if cap.position is not None
-            ],
-            "samples": "without end" if self.num_samples is None else self.num_samples,
-            "tokens": "without end" if self.num_tokens is None else self.num_tokens,
-            "segments": len(self.segments),
-            "sources": [
-                {
-                    "source": source.name,
-                    "passes": source.num_passes,
-                    "tokens offered": source.offered_tokens,
-                    "seen": source.seen_tokens,
-                    "unseen": source.unseen_tokens,
-                    "cut off": source.uncovered_tokens,
-                }
-                for source in self.sources
-            ],
-        }
+        tables = {"sources": list(map(asdict, self.sources)), "caps": list(map(asdict, self.caps))}
+        return {"num_samples": self.num_samples, "num_tokens": self.num_tokens, **tables}
 
 
 def plan_of(lock: RunLock) -> RunPlan:
     """Returns what a run reads, in time that grows with segments and sources alone."""
     planning = _Planning(lock)
-    segments = tuple(planning.add(segment) for segment in lock.segments)
-    caps = [source.max_passes for source in lock.sources]
+    segments = tuple(map(planning.add, lock.segments))
     return RunPlan(
         num_samples=lock.num_samples,
         num_tokens=None if lock.num_samples is None else sum(segment.num_tokens or 0 for segment in segments),
         segments=segments,
         sources=tuple(map(planning.source, range(len(lock.sources)))),
-        caps=tuple(planning.cap(number, cap) for number, cap in enumerate(caps) if cap is not None),
+        caps=tuple(planning.caps.values()),
     )
 
 
@@ -194,25 +172,40 @@ class _Planning:
         self._progress = Progress(lock.sources, lock)
         self._read: list[list[tuple[Entered, PlannedReading]]] = [[] for _ in lock.sources]
         """What segments with an end read of each source."""
-        self._reached: dict[int, tuple[int, str]] = {}
+        self.caps: dict[int, PlannedCap] = {
+            number: PlannedCap(source=source.name, max_passes=source.max_passes)
+            for number, source in enumerate(lock.sources)
+            if source.max_passes is not None
+        }
         self._are_packs = are_packs(lock)
 
     def add(self, segment: LockedSegment) -> PlannedSegment:
-        numbers = np.array([source for source, _ in segment.weights], dtype=np.int64)
-        joined = set(self._progress.joined)
+        known, size = set(self._progress.special), segment.num_samples
         entered = self._progress.enter(segment)
         self._progress.plan(entered, segment)
+        sources = entered.sources.tolist()
+        begun_before = [self._progress.num_begun(source) for source in sources]
         mixture = Mixture([weight for _, weight in segment.weights])
-        begun_before = [self._progress.num_begun(source) for source in numbers.tolist()]
         ends = self._pass_ends(entered, mixture, segment)
         self._note_caps(entered, mixture, segment)
-        counts, begun = None, []
-        if segment.num_samples is not None:
+        taken: list[dict[str, Any]] = [{} for _ in sources]
+        if size is not None:
             mixed = self._progress.mixed(segment)
-            counts = num_taken(mixed, self._lock.mixing_block, segment.num_samples).tolist()
+            counts = num_taken(mixed, self._lock.mixing_block, size).tolist()
             self._progress.leave(entered, segment, mixed)
-            passes = [self._progress.num_begun(source) for source in numbers.tolist()]
-            begun = self._begun(entered, np.subtract(passes, begun_before), set(self._progress.joined) - joined)
+            begun_after = [self._progress.num_begun(source) for source in sources]
+            walks = self._begun(entered, np.subtract(begun_after, begun_before), set(self._progress.special) - known)
+            taken = [
+                {
+                    "num_samples": count,
+                    "share": count / size,
+                    "num_tokens": count * segment.sequence_length,
+                    "begun_after": after,
+                    "left_after": self._progress.left_of_pass(source),
+                    "walks": tuple(begun),
+                }
+                for source, count, after, begun in zip(sources, counts, begun_after, walks, strict=True)
+            ]
         readings, total = [], sum(weight for _, weight in segment.weights)
         for leaf, (source, weight) in enumerate(segment.weights):
             reading = PlannedReading(
@@ -225,25 +218,16 @@ class _Planning:
                 taken_over=entered.taken_over.get(leaf, 0),
                 num_pass_ends=ends[leaf][0],
                 pass_ends=ends[leaf][1],
+                **taken[leaf],
             )
-            if counts is not None and segment.num_samples is not None:
-                reading = replace(
-                    reading,
-                    num_samples=counts[leaf],
-                    share=counts[leaf] / segment.num_samples,
-                    num_tokens=counts[leaf] * segment.sequence_length,
-                    begun_after=self._progress.num_begun(source),
-                    left_after=self._progress.left_of_pass(source),
-                    walks=tuple(begun[leaf]),
-                )
-                self._read[source].append((entered, reading))
+            self._read[source] += [] if size is None else [(entered, reading)]
             readings.append(reading)
         return PlannedSegment(
             stage=segment.stage,
             start=segment.start,
             sequence_length=segment.sequence_length,
-            num_samples=segment.num_samples,
-            num_tokens=None if segment.num_samples is None else segment.num_samples * segment.sequence_length,
+            num_samples=size,
+            num_tokens=None if size is None else size * segment.sequence_length,
             readings=tuple(readings),
         )
 
@@ -278,16 +262,11 @@ class _Planning:
             difference=slots - seen - unseen,
         )
 
-    def cap(self, number: int, max_passes: int) -> PlannedCap:
-        """Returns where a source that is capped has been read often enough."""
-        position, follows = self._reached.get(number, (None, None))
-        name = self._lock.sources[number].name
-        return PlannedCap(source=name, max_passes=max_passes, position=position, follows=follows)
-
-    def _begun(self, entered: Entered, counts: Int64s, joined: set[tuple[int, int]]) -> list[list[PlannedWalks]]:
+    def _begun(self, entered: Entered, counts: Int64s, special: set[tuple[int, int]]) -> list[list[PlannedWalks]]:
         """Returns, by leaf, the walks that a segment begins: so many regular ones, and those over new pairs alone."""
         begun: list[list[PlannedWalks]] = [[] for _ in entered.sources]
-        walks = [(entered.leaf_of(source), self._progress.joined[source, walk], 1) for source, walk in sorted(joined)]
+        walks = [(entered.leaf_of(source), self._progress.special[source, walk], 1) for source, walk in sorted(special)]
+        walks = [each for each in walks if each[1].first_pair]
         walks += [(leaf, entered.regular_walk(leaf, 0), int(counts[leaf])) for leaf in np.flatnonzero(counts).tolist()]
         for leaf, walk, count in walks:
             assert leaf is not None  # a source grows where it is read
@@ -315,21 +294,19 @@ class _Planning:
 
     def _note_caps(self, entered: Entered, mixture: Mixture, segment: LockedSegment) -> None:
         """Notes where in a segment, or at its end, a pass would begin that a cap forbids."""
-        end = segment.stop
-        later = next((each for each in self._lock.segments if each.start == end), None)
+        later = next((dict(each.weights) for each in self._lock.segments if each.start == segment.stop), None)
         taken = None if segment.num_samples is None else mixture.counts(segment.num_samples)
         for leaf, source in enumerate(entered.sources.tolist()):
-            cap = self._lock.sources[source].max_passes
-            if cap is None or source in self._reached:
+            cap = self.caps.get(source)
+            if cap is None or cap.position is not None:
                 continue
-            within = entered.takes_within(leaf, cap)
+            within = entered.takes_within(leaf, cap.max_passes)
             if taken is not None and taken[leaf] == within:
-                goes_on = later is not None and source in dict(later.weights)
-                assert end is not None
-                self._reached[source] = end, "stop" if later is None else "repeat" if goes_on else "renormalise"
+                follows = "stop" if later is None else "repeat" if source in later else "renormalise"
+                self.caps[source] = replace(cap, position=segment.stop, follows=follows)
             elif taken is None or taken[leaf] > within:
                 k = mixture.positions(np.array([leaf], dtype=np.int32), np.array([within], dtype=np.int64))
-                self._reached[source] = segment.start + int(k[0]), "repeat"
+                self.caps[source] = replace(cap, position=segment.start + int(k[0]), follows="repeat")
 
 
 def closed_at(lock: RunLock, position: int) -> RunLock:
@@ -344,43 +321,6 @@ def closed_at(lock: RunLock, position: int) -> RunLock:
             segment = replace(segment, num_samples=size, mixed_as=mixed_size(segment), planned=planned)
         segments.append(segment)
     return replace(lock, segments=tuple(segments))
-
-
-def tokens_before(lock: RunLock, position: int) -> int:
-    """Returns the tokens of all samples before a position."""
-    return sum((segment.num_samples or 0) * segment.sequence_length for segment in closed_at(lock, position).segments)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How fast a run goes on, all ranks: from when it reads position `begin`, or None for times from there."""
-
-    tokens_per_second: float
-    start: datetime | None = None
-    begin: int = 0
-
-    def seconds_to(self, lock: RunLock, position: int) -> float:
-        """Returns the seconds from `begin` to a position; below 0 for one before it."""
-        return (tokens_before(lock, position) - tokens_before(lock, self.begin)) / self.tokens_per_second
-
-    def date_of(self, lock: RunLock, position: int) -> datetime:
-        """Returns when a position is read."""
-        assert self.start is not None
-        try:
-            return self.start + timedelta(seconds=self.seconds_to(lock, position))
-        except OverflowError as error:
-            message = f"expected a date up to the year 9999 for position {position}, found a later one"
-            raise ConfigError(message, hint="is the speed in tokens per second, of all ranks?") from error
-
-    def words(self, lock: RunLock, position: int) -> str:
-        """Returns when a position is read, as a date to the minute; without a start, as days from `begin` on."""
-        if self.start is not None:
-            return f"{self.date_of(lock, position):%Y-%m-%d %H:%M}"
-        seconds = self.seconds_to(lock, position)
-        for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-            if abs(seconds) >= 2 * size:
-                return f"after {seconds / size:,.1f} {unit}"
-        return f"after {seconds:,.1f} seconds"
 
 
 NUM_POINTS = 200
@@ -406,7 +346,7 @@ class RunHistory:
         passes: float64[num_points, num_sources], how often each source was read: 1.25 is a pass and a quarter. In the
             reference's order, which shuffles passes together, tokens that were read over those of the source.
         stages: where stages begin, before the last point.
-        steps: int64[num_points], the step that reads the position; None where batch sizes were not told.
+        steps: int64[num_points], the step that reads the position, where somebody who knows batch sizes has added it.
     """
 
     positions: Int64s
@@ -422,29 +362,6 @@ class RunHistory:
         read = np.diff(self.samples, axis=0)
         shares: Float64s = read / np.diff(self.positions)[:, None]
         return shares
-
-    @property
-    def shares_so_far(self) -> Float64s:
-        """float64[num_points, num_sources], shares of all samples before each point; 0 before the first sample."""
-        shares: Float64s = self.samples / np.maximum(self.positions, 1)[:, None]
-        return shares
-
-    def largest(self, most: int) -> Int64s:
-        """Returns the numbers of the sources with the most samples up to the last point, most first, at most so many.
-
-        Sources that are not read by then are left out.
-        """
-        last = self.samples[-1]
-        order: Int64s = np.argsort(-last, kind="stable")[: min(most, int(np.count_nonzero(last)))]
-        return order
-
-    def with_steps(self, topology: DealsPositions) -> Self:
-        """Returns the same with the step that reads each position.
-
-        Args:
-            topology: what tells it; a `Topology`, as a rule.
-        """
-        return replace(self, steps=topology.steps(self.positions))
 
     def __repr__(self) -> str:
         positions = f"{self.positions[0]} to {self.positions[-1]}" if len(self.positions) else "none"
@@ -499,10 +416,8 @@ def computed_history(timeline: Timeline, points: Int64s) -> tuple[Int64s, Float6
 
 def _passes(entered: Entered, counts: Int64s) -> Float64s:
     """Returns the passes of the sources of a segment after so many takes."""
-    early = np.zeros(len(counts), dtype=np.int64)
-    for leaf in entered.early:
-        early[leaf] = entered.num_early(leaf)
-    passes: Float64s = entered.passes + (entered.offsets + counts - early) / entered.num_windows
+    regular = entered.offsets + counts - entered.early_counts
+    passes: Float64s = entered.passes + regular / entered.num_windows
     return passes
 
 

@@ -15,19 +15,18 @@ next walk is over all pairs. Some is left: a walk over the new pairs alone is me
 The new pairs have no window of their own: they wait for the next walk.
 
 So a source gives one walk after the other (`Entered`), and before these what a finite map (`TakeMap`) has: what a cut
-has left over (`Leftovers`, less than a mixing block), the rest of a walk (`Stretch`), or the rest of a pass together
-with the walk over data that came in its midst (`Merge`).
+has left over, the rest of a walk, or the rest of a pass merged with the walk over data that came in its midst.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,197 +49,123 @@ Int64s = NDArray[np.int64]
 Windows = tuple[Int64s, Int64s]
 """Numbers of walks, and of windows in them."""
 
+T = TypeVar("T")
+
 WindowRange = tuple[int, int, int]
 """A walk, the first of some windows of it, and one past the last."""
 
 
-class TakeMap(ABC):
-    """A number of takes."""
+@dataclass(frozen=True, slots=True, eq=False)
+class TakeMap:
+    """Windows that a source gives, take after take: ranges of walks one after the other, each window at most once.
 
-    __slots__ = ()
+    Attributes:
+        parts: int64[num_parts, 3], the walk, first window and one past the last of each range; with a walk below 0 it
+            is a range of takes of `merges[-1 - walk]`.
+        merges: maps that are evenly mixed.
+    """
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    parts: Int64s
+    merges: tuple[_Merge, ...] = ()
 
-    @abstractmethod
+    @classmethod
+    def of(cls, *ranges: WindowRange) -> TakeMap:
+        """Returns some ranges as a map."""
+        return cls(np.array(ranges, dtype=np.int64).reshape(-1, 3))
+
+    @classmethod
+    def merged(cls, maps: Sequence[TakeMap]) -> TakeMap:
+        """Returns maps as one, evenly mixed, so that all end together; none is empty."""
+        return cls(TakeMap.of((-1, 0, sum(map(len, maps)))).parts, (_Merge(maps),))
+
+    def __len__(self) -> int:
+        if len(self.parts) == 1:
+            return int(self.parts.item(2) - self.parts.item(1))
+        return int((self.parts[:, 2] - self.parts[:, 1]).sum())
+
+    def __add__(self, later: TakeMap) -> TakeMap:
+        """Returns both, one after the other."""
+        parts = later.parts.copy()
+        parts[parts[:, 0] < 0, 0] -= len(self.merges)
+        return TakeMap(np.concatenate([self.parts, parts]), self.merges + later.merges)
+
+    def rest(self, first: int) -> TakeMap:
+        """Returns what is left when `first` of the takes are gone."""
+        parts = self.parts.copy()
+        parts[:, 1] = np.maximum(parts[:, 1], parts[:, 2] - (self._ends() - first))
+        return TakeMap(parts[parts[:, 1] < parts[:, 2]], self.merges)
+
+    def _ends(self) -> Int64s:
+        return np.cumsum(self.parts[:, 2] - self.parts[:, 1])
+
     def locate(self, takes: Int64s) -> Windows:
         """Returns the walk and window of each take; they are in the map."""
+        if len(self.parts) == 1:  # as mostly, and in half the time
+            walk, first = self.parts.item(0), self.parts.item(1)
+            if walk < 0:
+                return self.merges[-1 - walk].locate(takes + first)
+            return np.full(takes.shape, walk, dtype=np.int64), takes + first
+        ends = self._ends()
+        rows = np.searchsorted(ends, takes, side="right")
+        walks, windows = self.parts[rows, 0], self.parts[rows, 2] - ends[rows] + takes
+        for number, merge in enumerate(self.merges):
+            if len(here := np.flatnonzero(walks == -1 - number)):
+                walks[here], windows[here] = merge.locate(windows[here])
+        return walks, windows
 
-    @abstractmethod
     def takes(self, walks: Int64s, windows: Int64s) -> Int64s:
         """Returns the take of each window; -1 where it is not in the map."""
+        ends, keys = self._ends(), self.parts[:, 0] * MOST_WINDOWS + self.parts[:, 1]
+        order = np.argsort(keys)
+        before = np.searchsorted(keys, walks * MOST_WINDOWS + windows, side="right", sorter=order) - 1
+        rows = order[np.maximum(before, 0)]
+        walk, first, stop = self.parts[rows].T
+        there = (walks == walk) & (walks >= 0) & (windows >= first) & (windows < stop)
+        found: Int64s = np.where(there, windows - stop + ends[rows], -1)
+        for (number, begin, end), stop in zip(self.parts.tolist(), ends.tolist(), strict=True):
+            if number < 0:
+                inside = self.merges[-1 - number].takes(walks, windows)
+                here = (inside >= begin) & (inside < end)
+                found[here] = inside[here] - end + stop
+        return found
 
-    @abstractmethod
     def ranges(self, first: int, stop: int) -> Iterator[WindowRange]:
         """Yields the windows of takes [first, stop), which are in the map; in no order."""
+        for (walk, begin, end), behind in zip(self.parts.tolist(), self._ends().tolist(), strict=True):
+            low, high = max(begin, end - behind + first), min(end, end - behind + stop)
+            if low < high:
+                yield from self.merges[-1 - walk].ranges(low, high) if walk < 0 else [(walk, low, high)]
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch(TakeMap):
-    """Windows [first, stop) of a walk, in order."""
+class _Merge:
+    """Maps whose takes are dealt to them as a mixture does."""
 
-    walk: int
-    first: int
-    stop: int
-
-    def __len__(self) -> int:
-        return self.stop - self.first
-
-    def locate(self, takes: Int64s) -> Windows:
-        return np.full(takes.shape, self.walk, dtype=np.int64), takes + self.first
-
-    def takes(self, walks: Int64s, windows: Int64s) -> Int64s:
-        there = (walks == self.walk) & (windows >= self.first) & (windows < self.stop)
-        return np.where(there, windows - self.first, -1)
-
-    def ranges(self, first: int, stop: int) -> Iterator[WindowRange]:
-        if first < stop:
-            yield self.walk, self.first + first, self.first + stop
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Leftovers(TakeMap):
-    """Windows one by one: int64[num_takes], each at most once."""
-
-    walks: Int64s
-    windows: Int64s
-
-    def __len__(self) -> int:
-        return len(self.walks)
-
-    def locate(self, takes: Int64s) -> Windows:
-        return self.walks[takes], self.windows[takes]
-
-    def takes(self, walks: Int64s, windows: Int64s) -> Int64s:
-        known, asked = self.walks * MOST_WINDOWS + self.windows, walks * MOST_WINDOWS + windows
-        order = np.argsort(known)
-        takes = order[np.minimum(np.searchsorted(known, asked, sorter=order), len(known) - 1)]
-        return np.where(known[takes] == asked, takes, -1)
-
-    def ranges(self, first: int, stop: int) -> Iterator[WindowRange]:
-        for walk, window in zip(self.walks[first:stop].tolist(), self.windows[first:stop].tolist(), strict=True):
-            yield walk, window, window + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Rest(TakeMap):
-    """What is left of a map when `first` of its takes are gone."""
-
-    of: TakeMap
-    first: int
-
-    def __len__(self) -> int:
-        return len(self.of) - self.first
-
-    def locate(self, takes: Int64s) -> Windows:
-        return self.of.locate(takes + self.first)
-
-    def takes(self, walks: Int64s, windows: Int64s) -> Int64s:
-        return np.maximum(self.of.takes(walks, windows) - self.first, -1)
-
-    def ranges(self, first: int, stop: int) -> Iterator[WindowRange]:
-        return self.of.ranges(first + self.first, stop + self.first)
-
-
-class Parts(TakeMap):
-    """Maps as one, whose takes are dealt to them as a mixture does."""
-
-    __slots__ = ("_dealt", "maps")
-
-    def __init__(self, maps: Sequence[TakeMap], dealt: Mixture | _InTurn) -> None:
-        self.maps: tuple[TakeMap, ...] = tuple(maps)
-        self._dealt = dealt
-
-    def __len__(self) -> int:
-        return sum(map(len, self.maps))
+    def __init__(self, maps: Sequence[TakeMap]) -> None:
+        self._maps, self._mixture = maps, Mixture(list(map(len, maps)))
 
     def locate(self, takes: Int64s) -> Windows:
         walks, windows = np.empty_like(takes), np.empty_like(takes)
-        numbers, inside = self._dealt.locate(takes)
-        for number, each in enumerate(self.maps):
-            here = np.flatnonzero(numbers == number)
-            if len(here):
+        numbers, inside = self._mixture.locate(takes)
+        for number, each in enumerate(self._maps):
+            if len(here := np.flatnonzero(numbers == number)):
                 walks[here], windows[here] = each.locate(inside[here])
         return walks, windows
 
     def takes(self, walks: Int64s, windows: Int64s) -> Int64s:
         found = np.full(walks.shape, -1, dtype=np.int64)
-        for number, each in enumerate(self.maps):
+        for number, each in enumerate(self._maps):
             inside = each.takes(walks, windows)
             here = np.flatnonzero(inside >= 0)
-            if len(here):
-                numbers = np.full(len(here), number, dtype=np.int32)
-                found[here] = self._dealt.positions(numbers, np.ascontiguousarray(inside[here]))
-        return found
-
-    def counts(self, stop: int) -> list[int]:
-        """Returns how many of the first takes are of each map."""
-        found: list[int] = self._dealt.counts(stop).tolist()
+            found[here] = self._mixture.positions(np.full(len(here), number, dtype=np.int32), inside[here])
         return found
 
     def ranges(self, first: int, stop: int) -> Iterator[WindowRange]:
-        for each, begin, end in zip(self.maps, self.counts(first), self.counts(stop), strict=True):
-            if begin < end:
-                yield from each.ranges(begin, end)
+        bounds = self._mixture.counts(first).tolist(), self._mixture.counts(stop).tolist()
+        for each, begin, end in zip(self._maps, *bounds, strict=True):
+            yield from each.ranges(begin, end)
 
 
-class _InTurn:
-    """Takes dealt to maps one after the other, see `Mixture`."""
-
-    def __init__(self, sizes: Iterable[int]) -> None:
-        self._starts = np.cumsum([0, *sizes], dtype=np.int64)
-
-    def locate(self, takes: Int64s) -> tuple[NDArray[Any], Int64s]:
-        numbers = np.searchsorted(self._starts, takes, side="right") - 1
-        return numbers, takes - self._starts[numbers]
-
-    def positions(self, numbers: NDArray[np.int32], takes: Int64s) -> Int64s:
-        found: Int64s = takes + self._starts[numbers]
-        return found
-
-    def counts(self, stop: int) -> Int64s:
-        return np.diff(np.minimum(self._starts, stop))
-
-
-class Chain(Parts):
-    """Maps one after the other."""
-
-    __slots__ = ()
-
-    def __init__(self, maps: Sequence[TakeMap]) -> None:
-        super().__init__(maps, _InTurn(map(len, maps)))
-
-
-class Merge(Parts):
-    """Maps as one, evenly mixed, so that all end together; none is empty."""
-
-    __slots__ = ()
-
-    def __init__(self, maps: Sequence[TakeMap]) -> None:
-        super().__init__(maps, Mixture(list(map(len, maps))))
-
-
-def chained(maps: Iterable[TakeMap | None]) -> TakeMap | None:
-    """Returns maps one after the other, without empty ones; None if nothing is left."""
-    filled: list[TakeMap] = []
-    for each in maps:
-        filled += each.maps if isinstance(each, Chain) else [each] if each is not None and len(each) else []
-    return Chain(filled) if len(filled) > 1 else filled[0] if filled else None
-
-
-def rest_of(whole: TakeMap, first: int) -> TakeMap | None:
-    """Returns what is left of a map when `first` of its takes are gone; None if nothing is."""
-    if first >= len(whole):
-        return None
-    match whole:
-        case _ if first == 0:
-            return whole
-        case Rest():
-            return Rest(whole.of, whole.first + first)
-        case Chain():
-            return chained(rest_of(each, gone) for each, gone in zip(whole.maps, whole.counts(first), strict=True))
-        case _:
-            return Rest(whole, first)
+_NOTHING = TakeMap.of()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +205,7 @@ class Entered:
         num_pairs: int64[num_leaves], pairs of a regular walk.
         passes: int64[num_leaves], number of the pass that is the first regular walk.
         early: by leaf, what comes before regular walks; all of it of passes that were begun.
+        early_counts: int64[num_leaves], how many takes these are.
         unread: by leaf, see `Progress.unread`.
         taken_over: by leaf, windows of the rest of a pass that was begun in windows of another length.
         stretch_length: as in the segment; 0 for None.
@@ -296,6 +222,7 @@ class Entered:
     num_pairs: Int64s
     passes: Int64s
     early: Mapping[int, TakeMap]
+    early_counts: Int64s
     unread: Mapping[int, Fraction]
     taken_over: Mapping[int, int]
     stretch_length: int
@@ -308,8 +235,7 @@ class Entered:
 
     def num_early(self, leaf: int) -> int:
         """Returns how many takes come before regular walks."""
-        early = self.early.get(leaf)
-        return 0 if early is None else len(early)
+        return int(self.early_counts[leaf])
 
     def regular_walk(self, leaf: int, number: int) -> Walk:
         """Returns what a regular walk goes over."""
@@ -331,9 +257,7 @@ class Entered:
         if not self.early:
             walks, windows = np.divmod(takes + self.offsets[leaves], self.num_windows[leaves])
             return walks + self.walks[leaves], windows
-        num_early = np.zeros(len(self.sources), dtype=np.int64)
-        num_early[list(self.early)] = [len(each) for each in self.early.values()]
-        later = takes - num_early[leaves]
+        later = takes - self.early_counts[leaves]
         walks, windows = np.divmod(later + self.offsets[leaves], self.num_windows[leaves])
         walks += self.walks[leaves]
         early = np.flatnonzero(later < 0)
@@ -360,10 +284,17 @@ class Entered:
         return self.num_early(leaf) + (int(self.num_windows[leaf]) - offset if offset else 0)
 
     def takes_within(self, leaf: int, max_passes: int) -> int:
-        """Returns how many windows can be taken before a source was read more than so many times."""
+        """Returns how many windows can be taken before a source was read more than so many times.
+
+        What changes of length left unread does not count: a source is read as many windows more as come to so much of a
+        pass, which may end one in the middle.
+        """
         begun = int(self.passes[leaf]) + (int(self.offsets[leaf]) > 0)
         left, unread = self.left_of_pass(leaf), self.unread.get(leaf, Fraction(0))
-        return max(0, _within(left, int(self.num_windows[leaf]), begun, unread, max_passes))
+        passes = max_passes - begun
+        if not unread:  # a pass that was begun goes on to its end, also if the cap is lower now
+            return left + max(0, passes) * int(self.num_windows[leaf])
+        return max(0, left + math.floor((passes + unread) * int(self.num_windows[leaf])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -395,10 +326,8 @@ class Progress:
     def __init__(self, sources: Sequence[LockedSource], settings: RunSettings | RunLock) -> None:
         """Begins before the first position."""
         self.sizes: WalkSizes = WalkSizes(sources, settings)
-        self.joined: dict[tuple[int, int], Walk] = {}
-        """Walks over new pairs alone, by source and number."""
-        self.parts: dict[tuple[int, int], Walk] = {}
-        """Walks that read a part of a pass alone, by source and number."""
+        self.special: dict[tuple[int, int], Walk] = {}
+        """Walks over new pairs alone, and those that read a part of a pass alone, by source and number."""
         self.unread: dict[int, Fraction] = {}
         """By source, how many passes changes of length have left unread, in all; caps come and go."""
         self._sources = sources
@@ -426,34 +355,24 @@ class Progress:
 
     def left_of_pass(self, source: int) -> int:
         """Returns how many windows are left of the pass of a source that was begun."""
-        offset, early, rest = int(self._offsets[source]), self._early.get(source), self._rests.get(source)
+        offset, rest = int(self._offsets[source]), self._rests.get(source)
         left = int(self._num_windows[source]) - offset if offset else 0
-        return left + (0 if early is None else len(early)) + (0 if rest is None else rest.walk.num_windows)
+        return left + len(self._early.get(source, _NOTHING)) + (0 if rest is None else rest.walk.num_windows)
 
-    def may_take(self, source: int, start: int, sequence_length: int, max_passes: int) -> int:
-        """Returns how many windows a segment from here on may take of a source, below 0 if too many were taken.
-
-        See `Entered.takes_within`.
-        """
-        num_pairs = int(self.sizes.num_pairs(np.array([source]), start)[0])
-        num_windows = self.sizes.windows(source, 0, num_pairs, sequence_length)
-        left, unread = self.left_of_pass(source), self.unread.get(source, Fraction(0))
-        if self._phases[source] != self._phase + (sequence_length != self._sequence_length):
-            rest = self._rests.get(source)
-            if rest is not None and (rest := rest.of_length(sequence_length)) is not None:
-                left, unread = rest.walk.num_windows, unread + self._lost(source, rest)
-            else:
-                left, unread = 0, unread + self._unread_of(source)
-        elif left:  # what has come since joins the pass
-            left += self.sizes.windows(source, int(self._num_pairs[source]), num_pairs, sequence_length)
-        return _within(left, num_windows, self.num_begun(source), unread, max_passes)
+    def copy(self) -> Progress:
+        """Returns how far the sources are here, to go on otherwise from there."""
+        other = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, (dict, np.ndarray)):
+                setattr(other, name, value.copy())
+        return other
 
     def _unread_of(self, source: int) -> Fraction:
         """Returns which part of the pass that was begun is left."""
         left = self.left_of_pass(source)
         return Fraction(left, int(self._num_windows[source])) if left else Fraction(0)
 
-    def enter(self, segment: LockedSegment) -> Entered:
+    def enter(self, segment: LockedSegment, *, checks_sizes: bool = True) -> Entered:
         """Returns what sources give from the start of a segment on, of which the end need not be known."""
         start, sequence_length = segment.start, segment.sequence_length
         sources = np.array([source for source, _ in segment.weights], dtype=np.int64)
@@ -471,26 +390,22 @@ class Progress:
         if segment.stretch_length is not None:
             for source in sources[self._offsets[sources] > 0].tolist():
                 self._set_aside(source)
-        if len(grown):
-            for source, last_pair in zip(grown.tolist(), self.sizes.num_pairs(grown, start).tolist(), strict=True):
-                self._grow(source, last_pair)
-        self._check_sizes(segment.stage, start, sources)
-        early = {}
-        if self._early:
-            early = {leaf: self._early[source] for leaf, source in enumerate(sources.tolist()) if source in self._early}
+        for source, last_pair in zip(grown.tolist(), self.sizes.num_pairs(grown, start).tolist(), strict=True):
+            self._grow(source, last_pair)
+        if checks_sizes:
+            self._check_sizes(segment.stage, start, sources)
+        early = self._by_leaf(self._early, sources)
         for leaf, source in enumerate(sources.tolist()) if self._rests else ():
             if (rest := self._rests.get(source)) is not None:
-                before = early.get(leaf)
-                self._rests[source] = replace(rest, num_before=0 if before is None else len(before))
-                whole = Stretch(rest.walk.number, 0, rest.walk.num_windows)
-                early[leaf] = whole if before is None else Chain([before, whole])
-                self.parts[source, rest.walk.number] = rest.walk
+                before = early.get(leaf, _NOTHING)
+                self._rests[source] = replace(rest, num_before=len(before))
+                early[leaf] = before + TakeMap.of((rest.walk.number, 0, rest.walk.num_windows))
+                self.special[source, rest.walk.number] = rest.walk
                 if segment.stretch_length is None:  # nothing goes on with what it leaves
                     self._early[source] = early[leaf]
                     del self._rests[source]
-        unread = {}
-        if self.unread:
-            unread = {leaf: self.unread[each] for leaf, each in enumerate(sources.tolist()) if each in self.unread}
+        early_counts = np.zeros(len(sources), dtype=np.int64)
+        early_counts[list(early)] = list(map(len, early.values()))
         return Entered(
             start=start,
             sequence_length=sequence_length,
@@ -502,11 +417,17 @@ class Progress:
             num_pairs=self._num_pairs[sources],
             passes=self._passes[sources],
             early=early,
-            unread=unread,
+            early_counts=early_counts,
+            unread=self._by_leaf(self.unread, sources),
             taken_over=taken_over,
             stretch_length=segment.stretch_length or 0,
-            num_tokens=self.sizes.covered(sources, self._num_pairs[sources]) if segment.stretch_length else sources[:0],
+            num_tokens=self._covered(sources) if segment.stretch_length else sources[:0],
         )
+
+    @staticmethod
+    def _by_leaf(known: Mapping[int, T], sources: Int64s) -> dict[int, T]:
+        leaves = enumerate(sources.tolist()) if known else ()
+        return {leaf: known[source] for leaf, source in leaves if source in known}
 
     def plan(self, entered: Entered, segment: LockedSegment) -> None:
         """Says of the walks that a segment is planned to leave in their midst how far it reads them."""
@@ -525,7 +446,7 @@ class Progress:
 
     def _plan_walk(self, source: int, walk: Walk, num_first: int) -> None:
         num_first = num_first if num_first < walk.num_windows else 0
-        self.parts[source, walk.number] = replace(walk, part=walk.part._replace(num_first=num_first))
+        self.special[source, walk.number] = replace(walk, part=walk.part._replace(num_first=num_first))
 
     def leave(self, entered: Entered, segment: LockedSegment, mixed: MixedStage) -> None:
         """Moves on behind a segment that was entered, and has an end."""
@@ -557,13 +478,13 @@ class Progress:
         rest, offset, number = self._rests.pop(source, None), int(self._offsets[source]), int(self._walks[source])
         planned = self._planned.pop(source, -1)
         if planned >= number + (offset > 0):  # a cut came before it
-            del self.parts[source, planned]
+            del self.special[source, planned]
         if offset:
-            walk = self.parts.get((source, number)) or entered.regular_walk(leaf, number)
+            walk = self.special.get((source, number)) or entered.regular_walk(leaf, number)
             self._walks[source], self._offsets[source] = number + 1, 0
             self._passes[source] += 1
         elif rest is not None:
-            walk, offset = self.parts.get((source, rest.walk.number), rest.walk), taken - rest.num_before
+            walk, offset = self.special.get((source, rest.walk.number), rest.walk), taken - rest.num_before
             if offset <= 0:
                 self._rests[source] = rest
                 return
@@ -571,9 +492,7 @@ class Progress:
             return
         read = walk.part.num_first or walk.num_windows
         if offset < read:  # a cut
-            early = chained([self._early.get(source), Stretch(walk.number, offset, read)])
-            assert early is not None
-            self._early[source] = early
+            self._early[source] = self._early.get(source, _NOTHING) + TakeMap.of((walk.number, offset, read))
         pass_walk = walk.number if walk.part.pass_walk < 0 else walk.part.pass_walk
         first_token = walk.part.first_token + read * walk.sequence_length
         part = walk.part._replace(pass_walk=pass_walk, first_token=first_token, num_first=0)
@@ -595,6 +514,13 @@ class Progress:
         self._num_windows[source] = self._windows_of_pass(source, self._sequence_length)
         return rest.walk.num_windows
 
+    def _covered(self, sources: Int64s) -> Int64s:
+        """Returns the tokens of the walks of sources, without what a last window reads beyond."""
+        both = zip(sources.tolist(), self._num_pairs[sources].tolist(), strict=True)
+        return (
+            np.array([self.sizes.tokens(source, 0, last) for source, last in both], dtype=np.int64) - self.sizes.extra
+        )
+
     def _windows_of_pass(self, source: int, sequence_length: int) -> int:
         return self.sizes.windows(source, 0, int(self._num_pairs[source]), sequence_length)
 
@@ -603,28 +529,29 @@ class Progress:
         now = Fraction(rest.walk.num_windows, self._windows_of_pass(source, rest.walk.sequence_length))
         return self._unread_of(source) - now
 
-    def _set_aside(self, source: int) -> TakeMap | None:
+    def _set_aside(self, source: int) -> TakeMap:
         """Puts all that is left of the pass of a source before its regular walks, which begin with the next pass."""
-        maps: list[TakeMap | None] = [self._early.pop(source, None)]
+        left = self._early.pop(source, _NOTHING)
         if (rest := self._rests.pop(source, None)) is not None:
-            maps.append(Stretch(rest.walk.number, 0, rest.walk.num_windows))
-            self.parts[source, rest.walk.number] = rest.walk
+            left += TakeMap.of((rest.walk.number, 0, rest.walk.num_windows))
+            self.special[source, rest.walk.number] = rest.walk
         if offset := int(self._offsets[source]):
-            maps.append(Stretch(int(self._walks[source]), offset, int(self._num_windows[source])))
+            left += TakeMap.of((int(self._walks[source]), offset, int(self._num_windows[source])))
             self._offsets[source] = 0
             self._walks[source] += 1
             self._passes[source] += 1
-        left = chained(maps)
-        if left is not None:
+        if len(left):
             self._early[source] = left
         return left
 
     def _leave_early(self, entered: Entered, leaf: int, count: int, left: Int64s) -> None:
         """Keeps of a source what comes before its regular walks: what a cut gave back, and what is left of before."""
-        source, leaves = int(entered.sources[leaf]), np.full(len(left), leaf, dtype=np.int32)
-        before = self._early.pop(source, None)
-        rest = None if before is None else rest_of(before, count)
-        if (early := chained([Leftovers(*entered.locate(leaves, left)), rest])) is not None:
+        source = int(entered.sources[leaf])
+        early = self._early.pop(source, _NOTHING).rest(count)
+        if len(left):
+            walks, windows = entered.locate(np.full(len(left), leaf, dtype=np.int32), left)
+            early = TakeMap(np.stack([walks, windows, windows + 1], axis=1)) + early
+        if len(early):
             self._early[source] = early
 
     def _begin_phase(self, sources: Int64s, num_pairs: Int64s) -> None:
@@ -646,9 +573,9 @@ class Progress:
         left = self._set_aside(source)
         first_pair = int(self._num_pairs[source])
         num_new = self.sizes.windows(source, first_pair, last_pair, self._sequence_length)
-        if left is not None and num_new:
+        if len(left) and num_new:
             number = int(self._walks[source])
-            self.joined[source, number] = Walk(
+            self.special[source, number] = Walk(
                 number=number,
                 first_pair=first_pair,
                 last_pair=last_pair,
@@ -656,7 +583,7 @@ class Progress:
                 pass_number=int(self._passes[source]) - 1,
                 sequence_length=self._sequence_length,
             )
-            self._early[source] = Merge([left, Stretch(number, 0, num_new)])
+            self._early[source] = TakeMap.merged([left, TakeMap.of((number, 0, num_new))])
             self._walks[source] += 1
         self._num_pairs[source] = last_pair
         self._num_windows[source] = self.sizes.windows(source, 0, last_pair, self._sequence_length)
@@ -685,17 +612,6 @@ def too_many_walks(source: str, where: str, walk: int) -> ConfigError:
     """Returns the error of a source that is read too often."""
     message = f"expected at most 2**22 walks through source {source!r} up to {where}, found walk {walk}"
     return ConfigError(message, hint="give a source that is so small less weight, or more data")
-
-
-def _within(left: int, num_windows: int, begun: int, unread: Fraction, max_passes: int) -> int:
-    """Returns how many windows can be taken before a source was read too often; below 0 if it was already.
-
-    What changes of length left unread does not count: a source is read as many windows more as come to so much of a
-    pass, which may end one in the middle. Else a pass that was begun goes on to its end, also if the cap is lower now.
-    """
-    if not unread:
-        return left + max(0, max_passes - begun) * num_windows
-    return left + math.floor((max_passes - begun + unread) * num_windows)
 
 
 def mixed_size(segment: LockedSegment) -> int:
@@ -754,7 +670,7 @@ class WalkSizes:
 
     def __init__(self, sources: Sequence[LockedSource], settings: RunSettings | RunLock) -> None:
         self._sources = sources
-        self._extra = extra_tokens(settings)
+        self.extra: int = extra_tokens(settings)
         self._packs = are_packs(settings)
         self._sinces = [tuple(pair.since for pair in source.pairs) for source in sources]
         self._totals = np.array([sum(map(tokens_of, source.pairs)) for source in sources], dtype=np.int64)
@@ -778,22 +694,17 @@ class WalkSizes:
         if self._packs:
             both = zip(sources.tolist(), num_pairs.tolist(), strict=True)
             return np.array([self.windows(source, 0, last, sequence_length) for source, last in both], dtype=np.int64)
-        found: Int64s = np.maximum(self._totals[sources] - self._extra, 0) // sequence_length
+        found: Int64s = np.maximum(self._totals[sources] - self.extra, 0) // sequence_length
         for place in np.flatnonzero(self._num_pairs[sources] != num_pairs).tolist():
             found[place] = self.windows(int(sources[place]), 0, int(num_pairs[place]), sequence_length)
         return found
-
-    def covered(self, sources: Int64s, num_pairs: Int64s) -> Int64s:
-        """Returns the tokens of walks over the first pairs of sources, without what a last window reads beyond."""
-        both = zip(sources.tolist(), num_pairs.tolist(), strict=True)
-        return np.array([self.tokens(source, 0, last) for source, last in both], dtype=np.int64) - self._extra
 
     def windows(self, source: int, first_pair: int, last_pair: int, sequence_length: int) -> int:
         """Returns the windows of a walk over pairs [first_pair, last_pair) of a source."""
         pairs = self._sources[source].pairs[first_pair:last_pair]
         if self._packs:
             return sum(dict(pair.packs)[sequence_length] for pair in pairs)
-        return max(0, sum(map(tokens_of, pairs)) - self._extra) // sequence_length
+        return max(0, sum(map(tokens_of, pairs)) - self.extra) // sequence_length
 
     def tokens(self, source: int, first_pair: int, last_pair: int) -> int:
         """Returns the tokens of pairs [first_pair, last_pair) of a source that are not held out."""

@@ -16,11 +16,10 @@ from tokenloom.errors import ConfigError, CutShortWarning, DatasetNotFoundError,
 from tokenloom.forks import cached_property
 from tokenloom.progress import task, waiting_for
 from tokenloom.rendering.card import HasFacts
-from tokenloom.run.dataset import Place, RunDataset, lock_facts, place_at
+from tokenloom.run.dataset import Place, Reading, RunDataset, RunTokenizer, lock_facts, place_at
 from tokenloom.run.digest import check_position, order_digest, run_identity
 from tokenloom.run.held_out import holdout_lock
 from tokenloom.run.lock import RunLock, lock_path
-from tokenloom.run.members import Reading, RunTokenizer
 from tokenloom.run.settings import CONVERSATIONS, read_locked
 from tokenloom.run.timeline import Timeline
 from tokenloom.setting_types import checked_path
@@ -29,8 +28,7 @@ from tokenloom.storage.settings import ObjectStorageSettings
 
 if TYPE_CHECKING:
     from tokenloom.run.audit.ledger import RunLedger
-    from tokenloom.run.audit.span_table import SpanTable
-    from tokenloom.run.audit.trace import Documents
+    from tokenloom.run.audit.trace import Documents, SpanTable
     from tokenloom.run.plan import RunHistory, RunPlan
     from tokenloom.run.stored import StoredOrder
 
@@ -250,7 +248,8 @@ class Run(HasFacts):
             start: the first position.
             stop: one past the last; None for the end of the run.
         """
-        from tokenloom.run.document_names import parse_name, resolve_names
+        from tokenloom.run.audit.source_origins import resolve_names
+        from tokenloom.run.settings import parse_name
 
         names = [source.name for source in self.lock.sources]
         object_storage = self._reading.object_storage
@@ -265,15 +264,14 @@ class Run(HasFacts):
             documents: numbers of documents, by number of their source.
             start, stop: see `when`.
         """
-        from tokenloom.run.audit.span_table import joined_tables
-        from tokenloom.run.audit.trace import find_spans, positions_reading
+        from tokenloom.run.audit.trace import find_spans, joined_tables, positions_reading
 
         tables = [self.trace(())]
+        find = partial(positions_reading, self._asked) if self._stored is None else self._stored.positions_reading
         for source, wanted in documents.items():
             if self._stored is None and self.lock.dataset not in CONVERSATIONS:
                 tables.append(find_spans(self._asked, source, wanted, start=start, stop=stop))
                 continue
-            find = partial(positions_reading, self._asked) if self._stored is None else self._stored.positions_reading
             positions = find(source, wanted, start=start, stop=stop)
             for at in range(0, len(positions), _POSITIONS_AT_ONCE):
                 table = self.trace(positions[at : at + _POSITIONS_AT_ONCE])

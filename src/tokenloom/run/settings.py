@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
@@ -23,7 +24,7 @@ from tokenloom.datasets.fim import GPTFIMDataset, GPTFIMDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.find import is_pattern
-from tokenloom.run.document_names import DocumentName, parse_name
+from tokenloom.numbers import quoted
 from tokenloom.run.lock import RunLock, lock_path, read_lock_if_there
 from tokenloom.run.toml_file import (
     Convert,
@@ -35,7 +36,7 @@ from tokenloom.run.toml_file import (
     integer,
     listed,
     parse_toml,
-    read_toml,
+    read_text,
     refuse,
     share_of,
     text,
@@ -48,6 +49,11 @@ from tokenloom.tokenizers.kinds import KINDS as TOKENIZER_KINDS
 from tokenloom.tokenizers.load import local_file
 
 Key = TypeVar("Key")
+
+DocumentName = tuple[str, int]
+"""A source and the number of a document in it, from 0; or an input file and a record of it, from 1."""
+
+_NUMBER = re.compile("[0-9]{1,18}")
 
 NEWEST_ORDER = 1
 """The newest version of the order that is known here."""
@@ -172,11 +178,6 @@ class RunSettings:
         return _located(name, self.folder)
 
     @property
-    def located_tokenizer(self) -> str | None:
-        """The tokenizer as `load_tokenizer` takes it."""
-        return None if self.tokenizer is None else located_tokenizer(self.tokenizer, self.folder)
-
-    @property
     def content_sha256(self) -> str:
         """Hash of what matters of the file."""
         return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
@@ -234,7 +235,7 @@ def whole_weights(weights: Iterable[tuple[Key, Fraction]]) -> list[tuple[Key, in
 def read_run(path: str | os.PathLike[str]) -> RunSettings:
     """Returns what a `run.toml` says."""
     recover(lock_path(os.fspath(path)))
-    return parse_run(read_toml(path), path=os.fspath(path))
+    return parse_run(read_text(path), path=os.fspath(path))
 
 
 def name_of(value: Any, what: str) -> str:
@@ -245,11 +246,39 @@ def name_of(value: Any, what: str) -> str:
     return name
 
 
+def parse_name(text: str, sources: Collection[str]) -> DocumentName:
+    """Returns what a document is named by; whether there is such a record is not looked at."""
+    name, separator, number = text.strip().rpartition(":")
+    if not separator or not name or not _NUMBER.fullmatch(number):
+        message = f"expected a document such as `web:12345` or `crawl/0007.jsonl:88`, found {quoted(text)}"
+        hint = "the name of a source and the number of a document in it, from 0; or an input file and a record, from 1"
+        raise ConfigError(message, hint=hint)
+    if name not in sources:
+        if not _like_file(name):
+            message = f"expected a document of a source of this run, found {quoted(text)}"
+            hint = did_you_mean(name, sources) or f"an input file without a folder is written `./{name}:{number}`"
+            raise ConfigError(message, hint=hint)
+        if int(number) < 1:
+            message = f"expected a record from 1 on, found {quoted(text)}"
+            raise ConfigError(message, hint="lines and rows of input files count from 1")
+    return name, int(number)
+
+
+def record_name(text: str, sources: Collection[str]) -> str:
+    """Returns a name of a record as it is told from that of a document of a source."""
+    name = text.strip().rpartition(":")[0]
+    return text.strip() if _like_file(name) and name not in sources else f"./{text.strip()}"
+
+
+def _like_file(name: str) -> bool:
+    """Whether a name may be one of an input file: it has a folder, or an ending."""
+    return "/" in name or "." in name
+
+
 def _order(value: Any, what: str) -> int | Literal["megatron"]:
     if value != "megatron" and (type(value) is not int or value != NEWEST_ORDER):
         is_newer = type(value) is int and value > NEWEST_ORDER
-        hint = "it is of a newer version of tokenloom; install that one"
-        hint = hint if is_newer else f"write `order = {NEWEST_ORDER}`"
+        hint = "it is of a newer version of tokenloom" if is_newer else f"write `order = {NEWEST_ORDER}`"
         refuse(what, f'one of {NEWEST_ORDER} and "megatron"', value, hint=hint)
     order: int | Literal["megatron"] = value
     return order
@@ -266,12 +295,11 @@ def _data(value: Any, what: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _documents(value: Any, what: str) -> str | list[str]:
+def _documents(value: Any, what: str) -> Any:
     for entry in value if isinstance(value, list) and value else [value]:
         if not isinstance(entry, str) or not entry.strip():
             refuse(what, 'the name of a file, or a list such as ["web:12345"]', entry)
-    documents: str | list[str] = value
-    return documents
+    return value
 
 
 KINDS: Mapping[str, type[GPTDatasetConfig]] = {
@@ -296,36 +324,25 @@ DEFAULTS: Mapping[str, Any] = {
 WITHOUT_EFFECT = ("allow_tokenizer_mismatch", "allow_data_mismatch")
 """Settings that change no sample: whether some data may be read at all."""
 
-NOT_HERE: Mapping[str, str] = {
-    "random_seed": "write `seed` at the top of the file",
-    "sequence_length": "it belongs to a stage",
-    **{key: f"write `{key}` at the top of the file" for key in ("tokenizer", "mixing_block")},
-    "window_policy": "write `windows` at the top of the file",
-    "block_shuffle": "write `documents` at the top of the file",
-    **dict.fromkeys(("blend", "blend_per_split"), "name data in [sources], and weights in a stage"),
-    "split": "give sources a `holdout`",
-    **dict.fromkeys(
-        ("multiple_validation_sets", "full_validation", "drop_last_partial_validation_sequence"),
-        "leave it out: held-out documents are a dataset of their own, and every pass has whole windows only",
-    ),
-    **dict.fromkeys(
-        (
-            *("path_to_cache", "fast_cache_load", "defer_npy_index_mmap", "num_dataset_builder_threads"),
-            "mid_level_dataset_surplus",
-        ),
-        "leave it out: a run builds and caches no index",
-    ),
-    "extend_short_datasets": "say with `max_passes` of a source how often it is read",
-    "sequences_per_dataset": "leave it out: the lock of a run has these numbers",
-    **dict.fromkeys(
-        ("object_storage", "object_storage_cache_path", "mmap_bin_files", "verify"),
-        "it changes no sample, so it is said where the run is opened",
-    ),
-    **dict.fromkeys(
-        ("chat_template", "schema", "skip_bad_lines"), "leave it out: a run reads what is tokenized already"
-    ),
-    "mock_dataset_config": "leave it out: a run has no made-up data",
-}
+_HINTS = (
+    ("write `seed` at the top of the file", "random_seed"),
+    ("it belongs to a stage", "sequence_length"),
+    ("write it at the top of the file", "tokenizer", "mixing_block"),
+    ("write `windows` at the top of the file", "window_policy"),
+    ("write `documents` at the top of the file", "block_shuffle"),
+    ("name data in [sources], and weights in a stage", "blend", "blend_per_split"),
+    ("give sources a `holdout`", "split"),
+    ("held-out documents are a dataset of their own", "multiple_validation_sets", "full_validation"),
+    ("leave it out: every pass has whole windows only", "drop_last_partial_validation_sequence"),
+    ("leave it out: a run builds and caches no index", "path_to_cache", "fast_cache_load", "defer_npy_index_mmap"),
+    ("leave it out: a run builds and caches no index", "num_dataset_builder_threads", "mid_level_dataset_surplus"),
+    ("say with `max_passes` of a source how often it is read", "extend_short_datasets"),
+    ("leave it out: the lock of a run has these numbers", "sequences_per_dataset"),
+    ("it is said where the run is opened", "object_storage", "object_storage_cache_path", "mmap_bin_files", "verify"),
+    ("leave it out: a run reads what is tokenized already", "chat_template", "schema", "skip_bad_lines"),
+    ("leave it out: a run has no made-up data", "mock_dataset_config"),
+)
+NOT_HERE: Mapping[str, str] = {name: hint for hint, *names in _HINTS for name in names}
 """Settings of those classes that are none of samples, and what to do instead."""
 
 _PARALLEL = ("data_parallel_size", "sequence_parallel_size", "hybrid_context_parallel", "context_parallel_size")
@@ -378,19 +395,11 @@ _ELSEWHERE = {
 _SOURCE_EXAMPLE = 'such as `web = { data = "data/web/*_document" }` below `[sources]`'
 _STAGE_EXAMPLE = "begin each with a line `[[stages]]`"
 
-_REPEATED = "the reference repeats data as often as it takes"
-_NOT_IN_MEGATRON = {
-    "documents": "the reference shuffles documents by a rule of its own",
-    "windows": "the reference cuts the stream of all documents",
-    "mix": "the reference mixes evenly",
-    "mixing_block": "the reference mixes evenly",
-    "denied": "the reference's order is stored, so nothing in it can be denied later",
-    "holdout": "the reference divides data by `split`, which a run does not have",
-    "max_passes": _REPEATED,
-    "passes": "the reference's blend counts samples, not passes",
-    "on_exhausted": _REPEATED,
-}
-"""Keys of any table that the reference's order cannot follow."""
+_NOT_IN_MEGATRON = (
+    *("documents", "windows", "mix", "mixing_block", "denied"),
+    *("holdout", "max_passes", "passes", "on_exhausted"),
+)
+"""Keys of any table that the reference's order, which is stored and mixes evenly, cannot follow."""
 
 
 def parse_run(text: str, *, path: str) -> RunSettings:
@@ -514,7 +523,7 @@ def _check_megatron(settings: RunSettings, top: Table, sources: Table, stages: S
     ours = 'with `order = "megatron"`'
     for table in (top, *of_sources, *stages):
         if key := next((key for key in table.values if key in _NOT_IN_MEGATRON), None):
-            message = f"expected no `{key}`{table.name} {ours}, found it: {_NOT_IN_MEGATRON[key]}"
+            message = f"expected no `{key}`{table.name} {ours}, found it: the reference has a rule of its own"
             table.refuse(key, message, hint="leave it out, or write `order = 1`")
     if "loss_weights" in settings.samples:
         top.refuse("samples", f"expected no `loss_weights` of [samples] {ours}, found some", hint="leave them out")

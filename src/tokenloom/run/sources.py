@@ -25,13 +25,13 @@ from tokenloom.errors import (
     TokenloomError,
 )
 from tokenloom.indexed.catalogue import catalogue_path, read_catalogue
-from tokenloom.indexed.checksums import FileTally
+from tokenloom.indexed.checksums import source_checksum
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
 from tokenloom.indexed.manifests import index_start_crc32, manifest_head_of, manifest_of, manifest_path
 from tokenloom.indexed.prefixes import expand_prefixes
 from tokenloom.inputs.find import is_pattern, literal_folder, matches
-from tokenloom.kernels import Watch, count_packs_of
+from tokenloom.kernels import count_packs_of
 from tokenloom.order.computed_keys import source_key
 from tokenloom.progress import task
 from tokenloom.run.held_out import held_tokens, holds_blocks, with_holdout
@@ -39,7 +39,6 @@ from tokenloom.run.lock import LockedPair, LockedSource, RunLock
 from tokenloom.run.progress import are_packs, extra_tokens
 from tokenloom.run.settings import CONVERSATIONS, RunSettings, SourceSettings, class_of, config_of, most_in_pack
 from tokenloom.storage.addresses import is_remote
-from tokenloom.storage.local import ByteSource
 from tokenloom.storage.resolve import exists, objects_below
 from tokenloom.storage.settings import ObjectStorageSettings
 
@@ -60,11 +59,10 @@ def lock_sources(
     found, from position `at` on.
     """
     named = {source.name: source for source in settings.sources}
-    kept = () if old is None else old.sources
-    olds = {source.name: source for source in kept}
-    order = [*olds, *(name for name in named if name not in olds)]
-    prefixes = {name: find_pairs(source, settings) for name, source in named.items()}
-    _check_each_in_one_source({**{each.name: [pair.prefix for pair in each.pairs] for each in kept}, **prefixes})
+    sources = {source.name: source for source in ([] if old is None else old.sources)}
+    prefixes = {name: find_pairs(asked, settings) for name, asked in named.items()}
+    known = {name: [pair.prefix for pair in source.pairs] for name, source in sources.items()}
+    _check_each_in_one_source(known | prefixes)
     reads: Kind | None = "conversations" if settings.dataset in CONVERSATIONS else "documents"
     if allow_data_mismatch or settings.samples.get("allow_data_mismatch"):
         reads = None
@@ -77,21 +75,17 @@ def lock_sources(
             return found
 
         seen = dict(zip(everything, executor.map(look, everything), strict=True))
-    sources = []
-    for name in order:
-        source = olds.get(name)
-        if name in named:
-            found = [seen[prefix] for prefix in prefixes[name]]
-            source = _lock_source(named[name], found, source, seed=settings.seed, at=at, object_storage=object_storage)
-            if settings.order != "megatron" and are_packs(settings):
-                source = _with_packs(source, settings, old, object_storage)
-        assert source is not None  # it is named, or was locked
-        sources.append(source)
-    if settings.order != "megatron":
-        for source in sources:
-            _check_one_dtype(source)
-    _check_one_tokenizer(pair for source in sources for pair in source.pairs)
-    return tuple(sources)
+    is_computed = settings.order != "megatron"
+    for name, asked in named.items():
+        found = [seen[prefix] for prefix in prefixes[name]]
+        source = _lock_source(asked, found, sources.get(name), seed=settings.seed, at=at, object_storage=object_storage)
+        if is_computed and are_packs(settings):
+            source = _with_packs(source, settings, old, object_storage)
+        sources[name] = source  # which keeps its number, or is appended
+    for source in sources.values() if is_computed else ():
+        _check_one_dtype(source)
+    _check_one_tokenizer(pair for source in sources.values() for pair in source.pairs)
+    return tuple(sources.values())
 
 
 def lock_pair(
@@ -165,7 +159,7 @@ def difference(locked: LockedPair, found: LockedPair) -> Difference | None:
     """Returns how a pair differs from what was locked, None if nothing is known to differ."""
     for name, path, what in _FACTS:
         expected, value = getattr(locked, name), getattr(found, name)
-        if expected != value and expected is not None and value is not None:
+        if None not in (expected, value) and expected != value:
             shown = "{:08x}" if name.endswith("crc32") else "{}"
             return Difference(path(found.prefix), f"{what} {shown.format(expected)}", shown.format(value))
     return None
@@ -261,10 +255,9 @@ def _what_decides(settings: RunSettings | RunLock) -> tuple[object, ...]:
 
 def _check_one_dtype(source: LockedSource) -> None:
     """Checks that the pairs of a source have tokens of one dtype, as which all of them are read."""
-    first = source.pairs[0]
-    if (other := next((pair for pair in source.pairs if pair.dtype != first.dtype), None)) is not None:
-        message = f"source {source.name!r}: expected tokens of one dtype, found {first.dtype} in `{first.prefix}` "
-        message += f"and {other.dtype} in `{other.prefix}`"
+    if len(known := {pair.dtype: pair.prefix for pair in source.pairs}) > 1:
+        found = " and ".join(f"{dtype} in `{prefix}`" for dtype, prefix in list(known.items())[:2])
+        message = f"source {source.name!r}: expected tokens of one dtype, found {found}"
         raise ConfigError(message, hint="make sources of their own of these, or tokenize one of them again")
 
 
@@ -273,14 +266,15 @@ def _told_apart(
 ) -> tuple[list[LockedPair], list[LockedPair]]:
     """Returns the pairs of the lock, where they are now, and the new ones.
 
-    A pair that is not where it was is taken for one of the same name elsewhere that holds the same.
+    A pair that is not where it was is taken for one of the same name elsewhere that hsources the same.
     """
     left = {place_of(pair.prefix): pair for pair in found}
     there = {place: left.pop(place) for place in map(place_of, (pair.prefix for pair in old)) if place in left}
     kept = []
     for locked in old:
         if (pair := there.get(place_of(locked.prefix))) is not None:
-            check_same(pair, locked)
+            if (changed := difference(locked, pair)) is not None:
+                raise changed.error()
         else:
             name = os.path.basename(locked.prefix)
             named = [place for place, each in left.items() if os.path.basename(each.prefix) == name]
@@ -292,12 +286,6 @@ def _told_apart(
             pair = left.pop(alike[0])
         kept.append(replace(locked, prefix=pair.prefix))
     return kept, list(left.values())
-
-
-def check_same(found: LockedPair, locked: LockedPair) -> None:
-    """Checks that a pair is what was locked, as far as is known of it."""
-    if (changed := difference(locked, found)) is not None:
-        raise changed.error()
 
 
 def _check_holdout(settings: SourceSettings, kept: Sequence[LockedPair], *, by_blocks: bool) -> None:
@@ -401,10 +389,6 @@ def _pairs_of(prefix: str) -> Iterable[str]:
     return (prefix,) if catalogue is None else [part.prefix for part in catalogue.parts]
 
 
-_BYTES = 16 << 20
-"""Read at once."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """What is wrong with a pair of a source, in one sentence about a file, or the pair (`path`).
@@ -448,7 +432,8 @@ def check_sources(lock: RunLock, *, full: bool) -> list[Problem]:
 
 def check_opened(pair: IndexedDataset, locked: LockedPair) -> None:
     """Checks that a pair that was opened is what was locked, as far as can be told without reading; costs some µs."""
-    check_same(facts_of(pair), locked)
+    if (changed := difference(locked, facts_of(pair))) is not None:
+        raise changed.error()
 
 
 def _problems(source: str, locked: LockedPair, *, full: bool, progress: Callable[[int], None]) -> Iterator[Problem]:
@@ -466,19 +451,10 @@ def _problems(source: str, locked: LockedPair, *, full: bool, progress: Callable
             if expected is None:
                 message = f"`{path}`: no checksum is known, since there was no manifest when it was locked"
                 yield Problem(source=source, path=path, message=message, is_unknown=True)
-            elif (found := _crc32_of(file, progress)) != expected:
+                continue
+            if (found := source_checksum(file).crc32) != expected:
                 changed = Difference(path, f"bytes with CRC-32 {expected:08x}", f"{found:08x}")
                 yield Problem(source=source, path=path, message=changed.error().message)
+            progress(file.num_bytes)
     except TokenloomError as error:
         yield Problem(source=source, path=prefix, message=error.message)
-
-
-def _crc32_of(file: ByteSource, progress: Callable[[int], None]) -> int:
-    tally = FileTally()
-    for begin in range(0, file.num_bytes, _BYTES):
-        data = file.read(begin, min(_BYTES, file.num_bytes - begin))
-        tally.add(data.data)
-        progress(len(data))
-    if file.mapped is not None:
-        Watch([file.mapped]).check()
-    return tally.crc32

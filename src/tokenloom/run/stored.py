@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -38,10 +39,11 @@ from tokenloom.run.audit.ledger import (
     not_counted,
     summed,
 )
-from tokenloom.run.audit.span_table import PairRows, SpanTable
 from tokenloom.run.audit.trace import (
     Asked,
     Documents,
+    PairRows,
+    SpanTable,
     checked_documents,
     checked_positions,
     checked_range,
@@ -50,49 +52,32 @@ from tokenloom.run.audit.trace import (
     trace_stored,
 )
 from tokenloom.run.changes import WHOLE, stored_order_facts
-from tokenloom.run.digest import position_of_state, run_identity
+from tokenloom.run.dataset import Reading, RunTokenizer, run_config
+from tokenloom.run.digest import KnownOrder, run_identity
 from tokenloom.run.lock import LockedPair, RunLock
-from tokenloom.run.members import Reading, RunTokenizer, run_config
 from tokenloom.run.plan import Float64s
 from tokenloom.run.progress import Int64s
 from tokenloom.run.settings import RunSettings, class_of, read_run
 from tokenloom.run.sources import check_opened
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredPositions:
-    """What identifies the positions of a run in the reference's order: all of it is one thing, of one digest."""
-
-    run: str
-    digest: str
-    num_samples: int
-
-    def order_state(self, position: int) -> dict[str, Any]:
-        """Returns what to keep of a run that has consumed the samples before a position."""
-        return {"run": self.run, "position": position, "digest": self.digest_at(position)}
-
-    def digest_at(self, position: int) -> str:
-        """Returns a digest of what decides the positions before one: nothing at 0, else everything."""
-        if not 0 <= position <= self.num_samples:
-            message = f"expected a position in [0, {self.num_samples}] of the run, found {position}"
-            raise ConfigError(message, hint="a longer run in the reference's order is another run")
-        return self.digest if position else hashlib.sha256(b"").hexdigest()
-
-    def position_of_state(self, state: Mapping[str, Any]) -> int:
-        """Returns the position that a state is of, see `digest.position_of_state`."""
-        return position_of_state(
-            state, run=self.run, num_samples=self.num_samples, digest_at=self.digest_at, why=f": {WHOLE}"
-        )
-
-
-def positions_of(settings: RunSettings, lock: RunLock, num_samples: int | None) -> StoredPositions:
-    """Returns what identifies the order of a run."""
+def known_order(settings: RunSettings, lock: RunLock, num_samples: int | None) -> KnownOrder:
+    """Returns what tells the order of a run from others: all of it is one thing, of one digest."""
+    assert num_samples is not None  # this order has an end
     _, shares = _blend(settings, lock)
     weights = [] if shares is None else [share.hex() for share in normalize(shares)]
     facts = {**stored_order_facts(lock), "weights": weights}
     digest = hashlib.sha256(json.dumps(facts, separators=(",", ":"), sort_keys=True).encode()).hexdigest()
-    assert num_samples is not None  # this order has an end
-    return StoredPositions(run=run_identity(lock), digest=digest, num_samples=num_samples)
+    at = partial(_digest_at, digest, num_samples)
+    return KnownOrder(run=run_identity(lock), num_samples=num_samples, digest_at=at, why=f": {WHOLE}")
+
+
+def _digest_at(digest: str, num_samples: int, position: int) -> str:
+    """Returns a digest of what decides the positions before one: nothing at 0, else everything."""
+    if not 0 <= position <= num_samples:
+        message = f"expected a position in [0, {num_samples}] of the run, found {position}"
+        raise ConfigError(message, hint="a longer run in the reference's order is another run")
+    return digest if position else hashlib.sha256(b"").hexdigest()
 
 
 class StoredOrder:
@@ -109,7 +94,7 @@ class StoredOrder:
         self._path_to_cache = path_to_cache
 
     def digest(self, position: int) -> str:
-        return positions_of(read_run(self.path), self.lock, self.lock.num_samples).digest_at(position)
+        return known_order(read_run(self.path), self.lock, self.lock.num_samples).digest_at(position)
 
     def dataset(self) -> Any:
         """Returns what the builder returns, which knows its order besides.
@@ -136,7 +121,7 @@ class StoredOrder:
         do_together("comparing the data of the run with its lock", lambda: self._check(pairs))
         sizes = [segment.num_samples, None, None]
         train, _, _ = BlendedMegatronDatasetBuilder(class_of(lock.dataset), sizes, lambda: True, config).build()
-        train.run_order = positions_of(settings, lock, len(train))
+        train.run_order = known_order(settings, lock, len(train))
         return train
 
     def _check(self, pairs: list[LockedPair]) -> None:
@@ -201,7 +186,7 @@ class StoredOrder:
             for _, datasets, _ in self._located(begin, point):
                 read += np.bincount(datasets, minlength=len(read))
             np.add.at(samples[number], sources, read)
-        tokens = [max(1, sum(pair.num_tokens for pair in source.pairs)) for source in self.lock.sources]
+        tokens = [max(1, source.num_tokens) for source in self.lock.sources]
         length = self.lock.segments[0].sequence_length
         return samples, samples * (length / np.array(tokens, dtype=np.float64))
 
@@ -293,9 +278,8 @@ def _blend(settings: RunSettings, lock: RunLock) -> tuple[list[LockedPair], list
     weights: list[float] = []
     for number, _ in lock.segments[0].weights:
         source = lock.sources[number]
-        total = sum(pair.num_tokens for pair in source.pairs)
         for pair in source.pairs:
             if pair.num_tokens:
                 pairs.append(pair)
-                weights.append(float(shares[source.name] * Fraction(pair.num_tokens, total)))
+                weights.append(float(shares[source.name] * Fraction(pair.num_tokens, source.num_tokens)))
     return pairs, None if len(pairs) == 1 else weights

@@ -108,8 +108,7 @@ class Timeline:
         for segment, leaf in self._readings(source):
             if segment.entered.walks[leaf] <= walk:
                 latest = segment.entered, leaf
-        special = self._progress.joined.get((source, walk)) or self._progress.parts.get((source, walk))
-        if special is not None:
+        if (special := self._progress.special.get((source, walk))) is not None:
             return special
         if latest is None or not 0 <= walk < MOST_WALKS:
             message = f"expected a walk of source {source} that the run comes to, found {walk}"

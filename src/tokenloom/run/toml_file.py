@@ -27,16 +27,16 @@ _MOST_OF_A_VALUE = 60
 T = TypeVar("T")
 
 
-def read_toml(path: str | os.PathLike[str]) -> str:
-    """Returns the text of a local TOML file, whose content is not checked."""
+def read_text(path: str | os.PathLike[str], *, missing: str = "`tokenloom run init` writes one") -> str:
+    """Returns the text of a local file, whose content is not checked; `missing` is the hint where there is none."""
     name = os.fspath(path)
     try:
         with open(name, encoding="utf-8", newline="") as stream:
             return stream.read()
     except (OSError, ValueError) as error:
         message = f"`{name}` cannot be read: {getattr(error, 'strerror', None) or error}"
-        hint = "save it as UTF-8" if isinstance(error, UnicodeDecodeError) else None
-        hint = "`tokenloom run init` writes one" if isinstance(error, FileNotFoundError) else hint
+        hint = missing if isinstance(error, FileNotFoundError) else None
+        hint = "save it as UTF-8" if isinstance(error, UnicodeDecodeError) else hint
         raise ConfigError(message, hint=hint) from error
 
 
@@ -178,7 +178,7 @@ def choice(*options: str) -> Convert[str]:
 
 def did_you_mean(value: object, options: Iterable[str]) -> str | None:
     """Returns the hint of a typo; None where nothing is near."""
-    near = difflib.get_close_matches(value, list(options), n=1) if isinstance(value, str) else []
+    near = difflib.get_close_matches(value, list(options), n=1) if isinstance(value, str) else ()
     return f"did you mean `{near[0]}`?" if near else None
 
 
@@ -188,12 +188,7 @@ def listed(options: Iterable[str]) -> str:
 
 
 def as_key(name: str) -> str:
-    """Returns a name as a key of TOML.
-
-    Example:
-        >>> as_key("web-2"), as_key("a b")
-        ('web-2', '"a b"')
-    """
+    """Returns a name as a key of TOML."""
     return name if re.fullmatch("[A-Za-z0-9_-]+", name) else as_text(name)
 
 
@@ -203,12 +198,7 @@ def as_text(value: str) -> str:
 
 
 def dotted(path: KeyPath) -> str:
-    """Returns a path as messages write it; arrays count from 1.
-
-    Example:
-        >>> dotted(("stages", 0, "weights", "a b"))
-        'stages.1.weights."a b"'
-    """
+    """Returns a path as messages write it; arrays count from 1."""
     parts = [str(part + 1) if isinstance(part, int) else as_key(part) for part in path]
     return ".".join(part if part.isprintable() else ascii(part) for part in parts)
 
@@ -232,30 +222,18 @@ _MOST_DIGITS = 30
 
 
 def count_of(value: object, what: str) -> int:
-    """Returns a whole number of tokens or samples, from 1 on, in 63 bits.
-
-    Example:
-        >>> count_of("1.5T", "`tokens`"), count_of(Decimal("2e6"), "`tokens`"), count_of("10_000", "`tokens`")
-        (1500000000000, 2000000, 10000)
-    """
+    """Returns a whole number of tokens or samples, from 1 on, in 63 bits."""
     number, hint = _exact(value), f'such as 1000000 or "900B"; {_SUFFIXES}'
     if isinstance(value, str):
         found = _COUNT.fullmatch(value)
         number = None if found is None else Fraction(found[1].replace("_", "")) * 10 ** _POWERS[found[2]]
-        if found is None and _COUNT.fullmatch(value.upper()):
-            hint = f'write "{value.upper()}"; {_SUFFIXES}'
     if number is None or number != int(number) or not 1 <= number < 1 << 63:
         refuse(what, "a whole number in [1, 2**63)", value, hint=hint)
     return int(number)
 
 
 def weight_of(value: object, what: str) -> Fraction:
-    """Returns a number from 0 on, as exactly as it is written.
-
-    Example:
-        >>> weight_of(Decimal("0.1"), "`web`")
-        Fraction(1, 10)
-    """
+    """Returns a number from 0 on, as exactly as it is written."""
     number = _exact(value)
     if number is None or number < 0:
         hint = "write it without quotes" if isinstance(value, str) else None
@@ -266,20 +244,13 @@ def weight_of(value: object, what: str) -> Fraction:
 
 
 def share_of(value: object, what: str) -> Fraction:
-    """Returns a share above 0 and up to a half: a percentage in a text, or a number.
-
-    Example:
-        >>> share_of("0.1%", "`holdout`"), share_of(Decimal("0.25"), "`holdout`")
-        (Fraction(1, 1000), Fraction(1, 4))
-    """
+    """Returns a share above 0 and up to a half: a percentage in a text, or a number."""
     number, hint = _exact(value), 'write a percentage such as "0.1%", or a number such as 0.001'
     if isinstance(value, str) and (found := _PERCENTAGE.fullmatch(value)):
         number = Fraction(found[1]) / 100
     if number is None or not 0 < number <= Fraction(1, 2):
         if number is not None and Fraction(1, 2) < number <= 50:
-            hint = f'for {shown(value)} percent write "{shown(value)}%"' if not isinstance(value, str) else hint
-        elif number == 0:
-            hint = "leave it out"
+            hint = f'for {shown(value)} percent write "{shown(value)}%"'
         refuse(what, "more than 0% and at most 50%", value, hint=hint)
     return number
 

@@ -172,10 +172,8 @@ def test_what_is_not_accounted_for_is_reported():
 
 def test_a_card_shows_sum_sources_and_slots():
     made = lock([LockedSource(name="<web>", pairs=(pair(47),))], [segment(0, 9, [1])])
-    facts, sources, slots = tables_of(ledger_of(made, 6)._repr_html_())
-    assert ["tokens with loss", "60"] in facts
-    assert sources == [
-        ["source", "samples", "tokens offered", "seen", "with loss", "not reached"],
-        ["<web>", "6", "94", "60", "60", "20"],
-    ]
-    assert slots == [["slots", "share", "count"], ["with loss", "100.00%", "60"]]
+    facts, sources, tokens, slots = tables_of(ledger_of(made, 6)._repr_html_())
+    assert facts == [["position", "6"]]
+    assert sources == [["source", "samples", "seen", "with loss"], ["<web>", "6", "60", "60"]]
+    assert ["offered", "94"] in tokens
+    assert slots == [["slots", "count"], ["all", "60"], ["with_loss", "60"]]

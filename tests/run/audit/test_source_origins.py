@@ -12,7 +12,7 @@ from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.origins import RUNS, OriginFile
 from tokenloom.run.audit.source_origins import SourceOrigins
-from tokenloom.run.audit.span_table import PairRows
+from tokenloom.run.audit.trace import PairRows
 from tokenloom.run.lock import LockedSource
 
 A = OriginFile(path="data/crawl/0007.jsonl", num_bytes=100, version="5", unit="line", num_records=20)

@@ -12,11 +12,10 @@ from tests.support import CharacterTokenizer, StandInTokenizer, make_dataset, wr
 
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.errors import ConfigError
+from tokenloom.inspect.texts import span_tokens
 from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
 from tokenloom.order.block_shuffle import BlockShuffle
-from tokenloom.run.audit.source_origins import span_tokens
-from tokenloom.run.audit.span_table import PairRows, SpanTable
-from tokenloom.run.audit.trace import passes_of, trace_dataset
+from tokenloom.run.audit.trace import PairRows, SpanTable, passes_of, trace_dataset
 from tokenloom.run.locking import lock_run
 from tokenloom.run.run import Run
 from tokenloom.run.timeline import Timeline

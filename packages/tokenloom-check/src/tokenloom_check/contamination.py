@@ -38,10 +38,10 @@ from tokenloom.inputs.limits import ReadLimits
 from tokenloom.inputs.record_format import open_slice
 from tokenloom.inputs.records import documents_between, parse_block
 from tokenloom.inputs.utf8_texts import utf8_texts
+from tokenloom.inspect.texts import Spans, stretches
 from tokenloom.kernels import Folding, NgramIndex, TokenBytes
 from tokenloom.progress import task
-from tokenloom.run.audit.span_table import SpanTable
-from tokenloom.run.audit.token_search import Spans, stretches
+from tokenloom.run.audit.trace import SpanTable
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import publish_bytes
 from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer

@@ -21,7 +21,7 @@ from tokenloom.loading.from_data import tokenizer_of_data
 from tokenloom.machine import usable_processors
 from tokenloom.optional import require
 from tokenloom.rendering.words import counted, lines_of, name_of, printable
-from tokenloom.run.audit.span_table import joined_tables
+from tokenloom.run.audit.trace import joined_tables
 from tokenloom.run.run import Run
 from tokenloom.setting_types import Count
 from tokenloom.storage.atomic import publish_bytes

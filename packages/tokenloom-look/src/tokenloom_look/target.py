@@ -28,9 +28,9 @@ from tokenloom.inspect.shown import OpenPairs, Shown, shown_document, shown_samp
 from tokenloom.loading.from_data import tokenizer_of_data
 from tokenloom.order.arrays import ArrayStore, DataOrigin
 from tokenloom.preprocess.folder import JOB
-from tokenloom.run.audit.span_table import PairRows
+from tokenloom.run.audit.trace import PairRows
+from tokenloom.run.dataset import RunTokenizer
 from tokenloom.run.lock import lock_path
-from tokenloom.run.members import RunTokenizer
 from tokenloom.run.run import Run
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.publishing import recover

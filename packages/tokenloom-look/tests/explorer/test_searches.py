@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from tests.run.audit.greedy import Greedy
+from tests.inspect.greedy import Greedy
 from tests.support import write_corpus, write_sentences
 
 from tokenloom_look.explorer.looking import Looking

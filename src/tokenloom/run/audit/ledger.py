@@ -6,10 +6,9 @@ of samples is a matter of numbers where nothing is masked, and is counted from t
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import chain, pairwise
+from itertools import chain
 from operator import add, attrgetter
 from typing import Any
 
@@ -64,8 +63,7 @@ class LedgerCount:
     def ledger(self, position: int) -> RunLedger:
         """Returns the ledger of a run that ends at a position."""
         segments = plan_of(closed_at(self._lock, position)).segments if position else ()
-        read = [{reading.source: reading.taken_over for reading in segment.readings} for segment in segments]
-        phases = np.cumsum([0, *(a.sequence_length != b.sequence_length for a, b in pairwise(segments))]).tolist()
+        begun = [{reading.source: reading.left_before for reading in segment.readings} for segment in segments]
         left: dict[str, int] = {}
         rows: dict[str, list[LedgerRow]] = {name: [] for name in self._numbers}
         stages = []
@@ -73,14 +71,14 @@ class LedgerCount:
             made = []
             stop = segment.start + (segment.num_samples or 0)
             counts = self._counts(number, segment, stop)
+            other_lengths = any(each.sequence_length != segment.sequence_length for each in segments[number:])
             for reading in segment.readings:
                 row = self._row(reading, segment.sequence_length, stop, left.pop(reading.source, 0), counts)
                 remains = row.not_reached
-                same = range(number + 1, bisect_right(phases, phases[number], hi=len(segments)))
-                later = next((each for each in range(number + 1, len(segments)) if reading.source in read[each]), None)
-                if later is not None and (later in same or read[later][reading.source]):
+                later = next((each[reading.source] for each in begun[number + 1 :] if reading.source in each), 0)
+                if later:
                     row, left[reading.source] = replace(row, not_reached=0, handed_on=remains), remains
-                elif same.stop < len(segments):
+                elif other_lengths:
                     row = replace(row, not_reached=0, given_up=remains)
                 made.append((reading.source, row))
                 rows[reading.source].append(row)
@@ -209,7 +207,7 @@ class LedgerRow:
     not_reached: int = 0
 
     def __add__(self, other: LedgerRow) -> LedgerRow:
-        return LedgerRow(**dict(zip(_NAMES, map(add, _MEMBERS(self), _MEMBERS(other)), strict=True)))
+        return LedgerRow(**dict(zip(_NAMES, map(add, _VALUES(self), _VALUES(other)), strict=True)))
 
     @property
     def dropped_tokens(self) -> int:
@@ -232,49 +230,41 @@ class LedgerRow:
     def as_json(self) -> dict[str, Any]:
         """Returns the row as `json` writes it: samples, tokens and slots by what became of them, and `balance`."""
         counts, (tokens, slots) = self.counts, self.balance
+        masked = _of(counts, "with_loss", "eod_masked", "prompt")
+        dropped = {name: asdict(getattr(self, f"dropped_{name}")) for name in ("empty", "long", "untrainable")}
         return {
             "samples": counts.samples,
             "tokens": {
-                "brought": self.brought,
-                "offered": self.offered,
+                **_of(self, "brought", "offered"),
                 "read_twice": counts.read_twice,
-                "with_loss": counts.with_loss,
-                "eod_masked": counts.eod_masked,
-                "prompt": counts.prompt,
+                **masked,
                 "denied": counts.denied_tokens,
                 "pad_id": counts.pad_id,
                 "first_token": counts.first_tokens + self.first_of_passes,
-                "rearranged": counts.rearranged,
-                "truncated": counts.truncated,
+                **_of(counts, "rearranged", "truncated"),
                 "not_counted": counts.not_counted_tokens,
                 "dropped_tail": self.dropped_tail,
                 "dropped_conversations": self.dropped_tokens,
-                "handed_on": self.handed_on,
-                "given_up": self.given_up,
-                "not_reached": self.not_reached,
+                **_of(self, "handed_on", "given_up", "not_reached"),
             },
-            "dropped_conversations": {
-                "empty": asdict(self.dropped_empty),
-                "long": asdict(self.dropped_long),
-                "untrainable": asdict(self.dropped_untrainable),
-            },
+            "dropped_conversations": dropped,
             "slots": {
                 "all": counts.slots,
-                "with_loss": counts.with_loss,
-                "eod_masked": counts.eod_masked,
-                "prompt": counts.prompt,
+                **masked,
                 "denied": counts.denied_slots,
-                "pad_id": counts.pad_id,
-                "no_label": counts.no_label,
-                "padding": counts.padding,
+                **_of(counts, "pad_id", "no_label", "padding"),
                 "not_counted": counts.not_counted_slots,
             },
             "balance": abs(tokens) + abs(slots),
         }
 
 
+def _of(value: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}
+
+
 _NAMES = tuple(field.name for field in fields(LedgerRow))
-_MEMBERS = attrgetter(*_NAMES)
+_VALUES = attrgetter(*_NAMES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,10 +307,7 @@ class RunLedger(HasFacts):
         """Returns the ledger as `json` writes it."""
         stages = [
             {
-                "stage": stage.stage,
-                "start": stage.start,
-                "stop": stage.stop,
-                "sequence_length": stage.sequence_length,
+                **_of(stage, "stage", "start", "stop", "sequence_length"),
                 "sources": [{"source": name, **row.as_json()} for name, row in stage.sources],
                 "total": summed(row for _, row in stage.sources).as_json(),
             }
@@ -336,75 +323,18 @@ class RunLedger(HasFacts):
 
     def facts(self) -> dict[str, Any]:
         """Returns the sum, and the sources; see `HasFacts`."""
-        total, slots = self.total, self.total.as_json()["slots"]
-        return {
-            "problems": [f"{self.balance:,} tokens and slots are not accounted for"] if self.balance else [],
-            "up to position": self.position,
-            "samples": total.counts.samples,
-            "tokens seen": total.seen,
-            "tokens with loss": total.counts.with_loss,
-            "sources": [
-                {
-                    "source": name,
-                    "samples": row.counts.samples,
-                    "tokens offered": row.brought + row.offered,
-                    "seen": row.seen,
-                    "with loss": row.counts.with_loss,
-                    "not reached": row.not_reached,
-                }
-                for name, row in self.sources
-            ],
-            "slots": [
-                {"slots": name.replace("_", " "), "share": f"{count / slots['all']:.2%}", "count": count}
-                for name, count in slots.items()
-                if name != "all" and count
-            ],
+        total = self.total.as_json()
+        sums = {
+            of: [{of: name, "count": count} for name, count in total[of].items() if count] for of in ("tokens", "slots")
         }
+        sources = [
+            {"source": name, "samples": row.counts.samples, "seen": row.seen, "with loss": row.counts.with_loss}
+            for name, row in self.sources
+        ]
+        problems = [f"{self.balance:,} tokens and slots are not accounted for"] if self.balance else []
+        return {"problems": problems, "position": self.position, "sources": sources, **sums}
 
 
 def summed(rows: Iterable[LedgerRow]) -> LedgerRow:
     """Returns the sum of rows."""
     return sum(rows, start=LedgerRow())
-
-
-WITHOUT = (
-    ("EOD masked", "eod_masked"),
-    ("prompt", "prompt"),
-    ("denied", "denied"),
-    ("padding id in the data", "pad_id"),
-    ("first token of a pass or text", "first_token"),
-    ("cut off by fill in the middle", "rearranged"),
-    ("conversations truncated", "truncated"),
-    ("with or without loss: not counted", "not_counted"),
-)
-"""Tokens in samples that have no loss, or of which nobody knows."""
-
-NEVER = (
-    ("dropped tail", "dropped_tail"),
-    ("dropped conversations", "dropped_conversations"),
-    ("given up at another sequence length", "given_up"),
-)
-"""Tokens of passes that are in no sample."""
-
-LEFT = (("left to later stages", "handed_on"), ("not reached yet", "not_reached"))
-"""Tokens of passes that are still to come."""
-
-SLOTS = (
-    ("with loss", "with_loss"),
-    ("EOD masked", "eod_masked"),
-    ("prompt", "prompt"),
-    ("denied", "denied"),
-    ("label is the padding id", "pad_id"),
-    ("last token, without a label", "no_label"),
-    ("padding", "padding"),
-    ("not counted", "not_counted"),
-)
-"""What slots of samples hold."""
-
-
-def columns_of(row: LedgerRow) -> tuple[int, int, int, int, int]:
-    """Returns tokens of a row that came in, were seen with loss, without, are never seen, and are left."""
-    tokens = row.as_json()["tokens"]
-    came_in = tokens["brought"] + tokens["offered"] + tokens["read_twice"]
-    without, never, left = (sum(tokens[name] for _, name in names) for names in (WITHOUT, NEVER, LEFT))
-    return came_in, tokens["with_loss"], without, never, left

@@ -1,28 +1,24 @@
-"""Documents of a run and records of input files: which are which, by the origins beside pairs, and both read again."""
+"""Documents of a run and records of input files: which are which, by names and by the origins beside pairs."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, MissingObjectError
+from tokenloom.errors import ConfigError
 from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.origins import OriginFile, Origins, read_origins
-from tokenloom.inputs import STDIN
-from tokenloom.inputs.find import inspect_input, whole_file
-from tokenloom.inputs.limits import ReadLimits
-from tokenloom.inputs.record_format import open_slice
-from tokenloom.inputs.records import data_of, records_of
-from tokenloom.inputs.streams import size_and_version
 from tokenloom.numbers import quoted
-from tokenloom.run.audit.span_table import PairRows, SpanTable
-from tokenloom.run.lock import RunLock
+from tokenloom.run.audit.trace import PairRows
+from tokenloom.run.lock import LockedSource, RunLock
+from tokenloom.run.settings import DocumentName
+from tokenloom.run.toml_file import did_you_mean
 from tokenloom.storage.settings import ObjectStorageSettings
 
 Int64s = NDArray[np.int64]
@@ -31,14 +27,8 @@ HINT = "`tokenloom preprocess` writes PREFIX.origins.npy beside each pair; of ot
 """How origins come to be."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _PairOrigins:
-    """The origins of one pair.
-
-    Attributes:
-        files: int32[num_files + 1], numbers of its files among those of all pairs; the last is -1.
-        boundaries: int64[num_documents + 1], the first sequence of each document of the pair, and the end.
-    """
+class _PairOrigins(NamedTuple):
+    """The origins of a pair, int32[num_files + 1] numbers of its files among all, the last -1, and its boundaries."""
 
     origins: Origins
     files: NDArray[np.int32]
@@ -163,6 +153,62 @@ class SourceOrigins:
         return _PairOrigins(origins, np.array([*numbers, -1], dtype=np.int32), pair.document_indices)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedDocuments:
+    """The documents that names stand for.
+
+    Attributes:
+        by_source: (source, its documents), rising.
+        of_records: those of them that a record was named for: (source, document).
+        empty_records: names of records that gave no document.
+        unknown_pairs: prefixes without origins, where records were named: documents of theirs may be of these, too.
+    """
+
+    by_source: tuple[tuple[int, tuple[int, ...]], ...]
+    of_records: frozenset[tuple[int, int]]
+    empty_records: tuple[str, ...]
+    unknown_pairs: tuple[str, ...] = ()
+
+
+def resolve_names(
+    names: Iterable[DocumentName],
+    sources: Sequence[LockedSource],
+    *,
+    object_storage: ObjectStorageSettings | None = None,
+) -> NamedDocuments:
+    """Returns the documents that names stand for."""
+    numbers = {source.name: number for number, source in enumerate(sources)}
+    counts = [sum(pair.num_documents for pair in source.pairs) for source in sources]
+    pairs = PairRows.of([[(pair.prefix, pair.num_documents) for pair in source.pairs] for source in sources])
+    origins = SourceOrigins(pairs, object_storage=object_storage)
+    documents: dict[int, set[int]] = {}
+    of_records: set[tuple[int, int]] = set()
+    empty = []
+    for name, number in names:
+        if (source := numbers.get(name)) is not None:
+            if number >= counts[source]:
+                message = f"expected a document of source {name!r} in [0, {counts[source]}), found `{name}:{number}`"
+                raise ConfigError(message, hint="documents are numbered over the pairs of a source, as in run.lock")
+            documents.setdefault(source, set()).add(number)
+            continue
+        try:
+            found = origins.documents_of(name, number)
+        except ConfigError as error:
+            message = f"`{name}:{number}`: {error.message}"
+            raise ConfigError(message, hint=did_you_mean(name, numbers) or error.hint) from error
+        of_records.update(found)
+        if not found:
+            empty.append(f"{name}:{number}")
+        for source, document in found:
+            documents.setdefault(source, set()).add(document)
+    return NamedDocuments(
+        by_source=tuple((source, tuple(sorted(chosen))) for source, chosen in sorted(documents.items())),
+        of_records=frozenset(of_records),
+        empty_records=tuple(empty),
+        unknown_pairs=tuple(origins.missing),
+    )
+
+
 def _path_like(path: str, paths: Sequence[str], missing: Sequence[str]) -> str:
     """Returns the one path that is, or ends, like this."""
     if path in paths:
@@ -189,67 +235,3 @@ def origins_missing(prefixes: Sequence[str]) -> str:
     shown = ", ".join(f"`{prefix}`" for prefix in prefixes[:2]) + (", …" if len(prefixes) > 2 else "")
     count = "1 pair" if len(prefixes) == 1 else f"{len(prefixes):,} pairs"
     return f"no origins beside {count} ({shown}), so file and record of documents there are not known; {HINT}"
-
-
-_BLOCK_BYTES = 4 << 20
-_LIMITS = ReadLimits(max_record_bytes=1 << 30)
-_TEXT_FORMATS = {"line": "text-lines", "file": "text-files"}
-"""How to read text that neither its name nor its first bytes tell: lines of JSON are lines, too."""
-
-
-def input_problem(file: OriginFile) -> str | None:
-    """Returns how an input file differs from what was tokenized, as a sentence; None if nothing is known to differ.
-
-    Sizes are compared, and where they were recorded times of change, or etags of objects.
-    """
-    if file.path == STDIN:
-        return "the input came from standard input, and cannot be read again"
-    try:
-        num_bytes, version = size_and_version(file.path)
-    except (FileNotFoundError, MissingObjectError):
-        return f"`{file.path}` is not there any more"
-    if num_bytes != file.num_bytes:
-        return f"`{file.path}` has {num_bytes:,} bytes, and had {file.num_bytes:,} when it was tokenized"
-    if file.version and version and version != file.version:
-        return f"`{file.path}` was replaced or written to since it was tokenized"
-    return None
-
-
-def read_records(file: OriginFile, numbers: Iterable[int]) -> dict[int, str]:
-    """Returns records of an input file by number: lines as they are, rows as JSON. One pass up to the last of them."""
-    wanted = set(numbers)
-    inspected = inspect_input(file.path, default_format=_TEXT_FORMATS.get(file.unit))
-    reader = open_slice(whole_file(inspected), block_bytes=_BLOCK_BYTES, limits=_LIMITS)
-    found: dict[int, str] = {}
-    try:
-        last, done = max(wanted, default=0), 0
-        for block in reader.blocks():
-            first, done = done + 1, reader.num_rows
-            if not wanted.isdisjoint(range(first, done + 1)):
-                records = (record for record in records_of(block) if record.number in wanted)
-                found |= {record.number: data_of(record).decode("utf-8", "replace") for record in records}
-            if done >= last:
-                break
-    finally:
-        reader.close()
-    return found
-
-
-_TOKENS_AT_ONCE = 1 << 22
-
-
-def span_tokens(table: SpanTable, *, object_storage: ObjectStorageSettings | None = None) -> list[NDArray[Any]]:
-    """Returns the tokens of each span, in the dtype of its pair; none of documents that are denied."""
-    found: list[NDArray[Any]] = [np.empty(0, dtype=np.int64)] * len(table)
-    pairs, rows = table.pairs()
-    wanted = ~table.denied
-    for pair in np.unique(pairs[wanted]).tolist():
-        opened = IndexedDataset(table.pair_rows.prefixes[pair], object_storage=object_storage)
-        chosen = np.flatnonzero(wanted & (pairs == pair))
-        pieces = np.cumsum(table.lengths[chosen]) // _TOKENS_AT_ONCE
-        for piece in np.unique(pieces).tolist():
-            some = chosen[pieces == piece]
-            tokens = opened.gather(rows[some], table.starts[some], table.lengths[some])
-            for number, part in zip(some.tolist(), np.split(tokens, np.cumsum(table.lengths[some])[:-1]), strict=True):
-                found[number] = part
-    return found

@@ -10,7 +10,7 @@ import numpy as np
 
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import parse_integer, quoted
-from tokenloom.run.document_names import parse_name
+from tokenloom.run.settings import parse_name
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import NotThereError, Query
 

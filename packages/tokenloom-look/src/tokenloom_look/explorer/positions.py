@@ -9,8 +9,7 @@ import numpy as np
 
 from tokenloom.errors import ConfigError
 from tokenloom.loading.losses import span_losses
-from tokenloom.run.audit.span_table import SpanTable
-from tokenloom.run.audit.trace import trace_dataset
+from tokenloom.run.audit.trace import SpanTable, trace_dataset
 from tokenloom_look.explorer.looking import PREVIEW_TOKENS, Looking, preview
 from tokenloom_look.explorer.queries import NotThereError, Query
 from tokenloom_look.shown_html import legend_html, shown_html

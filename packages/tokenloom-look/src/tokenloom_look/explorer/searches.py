@@ -21,8 +21,8 @@ import numpy as np
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.images import IMAGE_MODE
 from tokenloom.inspect.shown import OpenPair
+from tokenloom.inspect.texts import TOKENS_AT_ONCE, StableIds, places_of_ids, stretches
 from tokenloom.numbers import items_of, parse_integer, quoted
-from tokenloom.run.audit.token_search import TOKENS_AT_ONCE, StableIds, places_of_ids, stretches
 from tokenloom.tokenizers.text_tokenizer import decoded
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query

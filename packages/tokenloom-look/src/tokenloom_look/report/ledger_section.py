@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from tokenloom.run.audit.ledger import LEFT, NEVER, SLOTS, WITHOUT, LedgerRow, RunLedger, columns_of, summed
+from tokenloom.rendering.words import LEFT, NEVER, SLOTS, WITHOUT, ledger_columns
+from tokenloom.run.audit.ledger import LedgerRow, RunLedger, summed
 from tokenloom.run.plan import closed_at
 from tokenloom.run.progress import are_packs
 from tokenloom.run.run import Run
@@ -57,7 +58,7 @@ def _slots_to_look_into(run: Run, position: int) -> int:
 def _sources(ledger: RunLedger) -> Markup:
     def cells(rows: Iterable[LedgerRow]) -> list[Cell]:
         row = summed(rows)
-        return [row.counts.samples, *columns_of(row)]
+        return [row.counts.samples, *ledger_columns(row.as_json()["tokens"])]
 
     def of_many(rest: Sequence[tuple[str, LedgerRow]]) -> list[Cell]:
         return cells(row for _, row in rest)

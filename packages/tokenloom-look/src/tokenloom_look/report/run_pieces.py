@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -55,7 +55,15 @@ def with_steps(history: RunHistory, options: ReportOptions) -> RunHistory:
     """Returns a history with the steps of its points, where samples of a step are told."""
     if options.global_batch_size is None:
         return history
-    return history.with_steps(Topology(batch_sizes=BatchSizeSchedule.constant(options.global_batch_size)))
+    topology = Topology(batch_sizes=BatchSizeSchedule.constant(options.global_batch_size))
+    return replace(history, steps=topology.steps(history.positions))
+
+
+def largest(history: RunHistory, most: int) -> list[int]:
+    """Returns the numbers of the sources with the most samples, most first; at most so many, and only those read."""
+    last = history.samples[-1]
+    ranked: list[int] = np.argsort(-last, kind="stable").tolist()
+    return ranked[: min(most, int(np.count_nonzero(last)))]
 
 
 def axis_of(history: RunHistory) -> tuple[str, NDArray[np.int64]]:
@@ -76,7 +84,7 @@ def marks_of(history: RunHistory) -> list[Mark]:
 def layers(history: RunHistory, values: NDArray[np.float64]) -> list[Series]:
     """Returns values of sources that add up, [num_points, num_sources], as series: the largest, and others as one."""
     count = int(np.count_nonzero(history.samples[-1]))
-    chosen = history.largest(named(count, MOST_SERIES)).tolist()
+    chosen = largest(history, named(count, MOST_SERIES))
     found = [source_series(history, source, values[:, source]) for source in chosen]
     if num_others := count - len(chosen):
         found.append(Series(others(num_others), values.sum(axis=1) - values[:, chosen].sum(axis=1)))

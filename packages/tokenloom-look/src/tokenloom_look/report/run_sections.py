@@ -14,6 +14,7 @@ from tokenloom_look.report.run_pieces import (
     axis_of,
     first_ones,
     horizon_of,
+    largest,
     largest_rows,
     layers,
     marks_of,
@@ -142,8 +143,8 @@ def _weights(lock: RunLock, segment: LockedSegment) -> str:
 def _blend(history: RunHistory) -> Chart:
     label, xs = axis_of(history)
     corners, heights = stepped(xs, history.shares)
-    whole = history.shares_so_far[-1]
-    ranked = [f"{history.sources[source]} {share(whole[source], 1)}" for source in history.largest(3).tolist()]
+    whole = history.samples[-1] / max(1, int(history.positions[-1]))
+    ranked = [f"{history.sources[source]} {share(whole[source], 1)}" for source in largest(history, 3)]
     return Chart(
         id="blend-over-time",
         kind="stacked",
@@ -161,10 +162,10 @@ def _blend(history: RunHistory) -> Chart:
 
 def _passes(history: RunHistory) -> Chart:
     label, xs = axis_of(history)
-    largest = history.largest(len(history.sources)).tolist()
-    by_passes = sorted(largest, key=lambda source: -history.passes[-1, source])
+    ranked = largest(history, len(history.sources))
+    by_passes = sorted(ranked, key=lambda source: -history.passes[-1, source])
     drawn = set(by_passes[:_MOST_LINES])
-    shown = [source for source in largest if source in drawn]
+    shown = [source for source in ranked if source in drawn]
     ends = [f"{history.sources[source]} {history.passes[-1, source]:,.2f}" for source in by_passes[:3]]
     left_out = len(by_passes) - len(shown)
     return Chart(
@@ -215,7 +216,7 @@ def _caps(plan: RunPlan) -> Markup | None:
 
 def _findings(history: RunHistory) -> Iterator[str]:
     last = history.passes[-1]
-    often = [source for source in history.largest(len(last)).tolist() if last[source] > _MANY_PASSES]
+    often = [source for source in largest(history, len(last)) if last[source] > _MANY_PASSES]
     told = named(len(often), _MOST_FINDINGS)
     for source in sorted(often, key=lambda source: -last[source])[:told]:
         yield f"{history.sources[source]} is read {last[source]:,.1f} times up to position {history.positions[-1]:,}."

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.indexed.columns import put_hashes
-from tests.run.audit.greedy import Greedy
+from tests.inspect.greedy import Greedy
 from tests.support import write_corpus
 
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.inputs.records import Texts
+from tokenloom.inspect.texts import Match, find_ids, find_text, find_whole_texts, places_of_ids
 from tokenloom.preprocess.selection import hash_documents
-from tokenloom.run.audit.token_search import Match, find_ids, find_text, find_whole_texts, places_of_ids
 from tokenloom.run.locking import lock_run
 
 

@@ -13,7 +13,8 @@ from tests.inputs.corpora import json_lines, write_parquet
 from tests.run.folders import STAGE, write_toml
 
 from tokenloom.indexed.origins import OriginFile
-from tokenloom.run.audit.source_origins import SourceOrigins, input_problem, read_records, span_tokens
+from tokenloom.inspect.texts import input_problem, read_records, span_tokens
+from tokenloom.run.audit.source_origins import SourceOrigins
 from tokenloom.run.run import Run
 
 LINES = [json.dumps({"text": f"line {number} ü"}, ensure_ascii=False) for number in range(1, 1001)]
