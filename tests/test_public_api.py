@@ -77,7 +77,7 @@ assert not {"numpy", "lazy_loader", "tokenloom.datasets.gpt"} & set(sys.modules)
 assert "GPTDataset" not in vars(tokenloom)
 from tokenloom import *
 assert vars(tokenloom)["GPTDataset"] is GPTDataset is tokenloom.GPTDataset is tokenloom.datasets.GPTDataset
-assert "tokenloom.loading.json_lines" not in sys.modules
+assert "tokenloom.loading.losses" not in sys.modules
 from tokenloom.loading import JsonLinesWriter
 assert JsonLinesWriter is tokenloom.JsonLinesWriter
 """

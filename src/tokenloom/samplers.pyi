@@ -6,4 +6,3 @@ from .loading.samplers import HybridCPMegatronPretrainingSampler as HybridCPMega
 from .loading.samplers import MegatronFullValidationSampler as MegatronFullValidationSampler
 from .loading.samplers import MegatronPretrainingRandomSampler as MegatronPretrainingRandomSampler
 from .loading.samplers import MegatronPretrainingSampler as MegatronPretrainingSampler
-from .loading.samplers import RampupPretrainingSampler as RampupPretrainingSampler

@@ -250,11 +250,11 @@ def test_restart_gives_up_what_was_done(folder: Path, capsys: pytest.CaptureFixt
         (["--shard-bytes", "1"], "expected shard_bytes of at least 64000, got 1"),
         (["--shard-bytes", "63.9KB"], "expected shard_bytes of at least 64000, got 63900"),
         (["--split", "train=0.9"], "expected shares above 0 that add up to 1, got {'train': 0.9}"),
-        (["--split", "a=1", "--split-seed", "-1"], "expected a split_seed in [0, 2**64), got -1"),
+        (["--split", "a=1", "--split-seed", "-1"], "expected split_seed in [0, 2**64), found -1"),
         (["--max-bad-records", "few"], "a share such as 0.1%, got 'few'"),
         (["--max-bad-records", "1", "--skip-bad-lines"], "which sets any number aside, got both"),
-        (["--processes", "0"], "expected at least 1 process, got 0"),
-        (["--runner", "ray", "--workers", "-1"], "expected num_workers of at least 1, got -1"),
+        (["--processes", "0"], "expected num_processes of at least 1, found 0"),
+        (["--runner", "ray", "--workers", "-1"], "expected num_workers of at least 1, found -1"),
     ],
 )
 def test_wrong_values_are_told(folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str):

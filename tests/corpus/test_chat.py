@@ -160,7 +160,7 @@ def test_nothing_but_bad_lines_is_an_error(tmp_path, tokenizer):
 def test_settings_that_cannot_be_are_refused(tmp_path, tokenizer):
     with pytest.raises(TokenizerError, match="has no chat template"):
         run(tmp_path, tokenizer, TALKS, chat_template=None)
-    with pytest.raises(ConfigError, match="expected at least 1 worker, got 0"):
+    with pytest.raises(ConfigError, match="expected num_workers of at least 1, found 0"):
         run(tmp_path, tokenizer, TALKS, num_workers=0)
     with pytest.raises(ConfigError, match="expected a schema out of messages, sharegpt, alpaca, text, got 'chat'"):
         run(tmp_path, tokenizer, TALKS, schema="chat")

@@ -145,7 +145,7 @@ def test_a_pair_without_its_other_half_is_named(folder):
 def test_wrong_settings_are_named(folder):
     with pytest.raises(ConfigError, match="expected `append_eod` with `pad_length`, found none"):
         run(folder, pad_length=4)
-    with pytest.raises(ConfigError, match="expected a pad_length of at least 1, got 0"):
+    with pytest.raises(ConfigError, match="expected pad_length of at least 1, found 0"):
         run(folder, pad_length=0, append_eod=True)
-    with pytest.raises(ConfigError, match="expected at least 1 worker, got 0"):
+    with pytest.raises(ConfigError, match="expected num_workers of at least 1, found 0"):
         run(folder, num_workers=0)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from tests.preprocess.corpus import EOD, byte_level_json, make_sentencepiece, make_tokenizer, write_lines
 
-from tokenloom.preprocess.preview import DocumentPreview, preview_corpus
 from tokenloom.preprocess.settings import CorpusSettings
+from tokenloom.preprocess.text import DocumentPreview, preview_corpus
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 

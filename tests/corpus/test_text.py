@@ -254,8 +254,8 @@ def test_eod_that_nobody_names_is_an_error(tmp_path: Path):
     [
         ({"keys": []}, r"expected distinct keys, at least one, got \[\]"),
         ({"keys": ["a", "a"]}, "expected distinct keys, at least one"),
-        ({"num_workers": 0}, "expected at least 1 worker, got 0"),
-        ({"block_bytes": 0}, "expected block_bytes from 1 to 67108864, got 0"),
+        ({"num_workers": 0}, "expected num_workers of at least 1, found 0"),
+        ({"block_bytes": 0}, r"expected block_bytes in \[1, 67108865\), found 0"),
         ({"engine": "quick"}, r"expected an engine out of auto, gigatoken, tokenizers, .*, got 'quick'"),
     ],
 )

@@ -65,5 +65,5 @@ def test_a_damaged_part_is_done_again(tmp_path: Path, caplog: pytest.LogCaptureF
 @pytest.mark.parametrize("setting", ["num_processes", "num_workers"])
 def test_a_number_below_one_is_refused(setting: str):
     settings = {"num_processes": 1, "num_workers": 1, setting: 0}
-    with pytest.raises(ConfigError, match="expected at least 1"):
+    with pytest.raises(ConfigError, match="of at least 1, found"):
         local_runner(most_processes=3, **settings)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom.errors import ConfigError
-from tokenloom.loading.batch_sizes import BatchSizeRampup, BatchSizes, BatchSizeSchedule
+from tokenloom.loading.batch_sizes import BatchSizeRampup, BatchSizeSchedule
 
 parse = BatchSizeSchedule.parse
 
@@ -150,19 +150,6 @@ def test_there_and_back(sizes, step):
     assert sizes.step_of_position(position) == step
     if position:
         assert sizes.step_of_position(position - 1) == step - 1
-
-
-def test_a_class_of_a_users_own():
-    class Doubling(BatchSizes):
-        def batch_size(self, consumed_samples):
-            return 2 ** (consumed_samples // 16)
-
-        def next_change(self, consumed_samples):
-            return (consumed_samples // 16 + 1) * 16
-
-    sizes = Doubling()
-    assert [sizes.position_of_step(step) for step in (0, 15, 16, 24, 28)] == [0, 15, 16, 32, 48]
-    assert sizes.num_micro_batches(48, micro_batch_size=2, data_parallel_size=2) == 2
 
 
 def test_numbers_are_checked():

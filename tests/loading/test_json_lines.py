@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tokenloom.errors import ConfigError
-from tokenloom.loading.json_lines import JsonLinesWriter
+from tokenloom.loading.losses import JsonLinesWriter
 from tokenloom.loading.thread_loader import ThreadLoader
 
 

@@ -155,11 +155,11 @@ def test_a_sampler_begins_where_it_is_told(total, micro, ranks, drop_last, data)
         elif isinstance(sampler, HybridCPMegatronPretrainingSampler):
             args = (total, position, micro, 2 * micro * ranks, rank, ranks, drop_last)
             assert list(sampler) == list(HybridCPMegatronPretrainingSampler(*args))
-        elif isinstance(sampler, MegatronPretrainingSampler):
-            assert list(sampler) == batches(total, position, micro, rank, ranks, drop_last=drop_last)
-        else:
+        elif isinstance(sampler, MegatronFullValidationSampler):
             shifted = list(MegatronFullValidationSampler(total - position, rank, ranks))
             assert list(sampler) == [[None if k is None else k + position] for (k,) in shifted]
+        else:
+            assert list(sampler) == batches(total, position, micro, rank, ranks, drop_last=drop_last)
 
 
 @given(total=TOTALS, micro=SIZES, ranks=SIZES, drop_last=st.booleans(), position=st.integers(0, 80))

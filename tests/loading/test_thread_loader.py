@@ -17,12 +17,10 @@ from tests.loading.threads import Slow, loader_threads
 from tests.support import flat, make_dataset, wait_until
 
 from tokenloom import ConfigError, ThreadLoader
-from tokenloom.loading.batch_sizes import BatchSizeSchedule
 from tokenloom.loading.samplers import (
     HybridCPMegatronPretrainingSampler,
     MegatronPretrainingRandomSampler,
     MegatronPretrainingSampler,
-    RampupPretrainingSampler,
 )
 from tokenloom.loading.state import loader_state
 
@@ -238,19 +236,16 @@ def test_states_of_a_run_and_of_other_datasets_are_no_substitutes(prefix):
 def topologies(draw, total):
     """Draws what makes the loaders of all ranks, and how many batches they hand out."""
     ranks, micro = draw(st.one_of(st.integers(1, 4), st.integers(1, 64))), draw(st.integers(1, 4))
-    kind = draw(st.sampled_from(["micro-batches", "global batches", "schedule"]))
-    sizes = [(0, draw(st.integers(1, 3)) * micro * ranks), (50, draw(st.integers(1, 3)) * micro * ranks)]
-    schedule = BatchSizeSchedule(sizes=sizes)
+    steps = draw(st.booleans())
+    size = draw(st.integers(1, 3)) * micro * ranks
     drop_last = draw(st.booleans())
     options = {"num_threads": draw(st.integers(1, 2)), "read_ahead": draw(st.integers(1, 3))}
 
     def make(rank):
-        if kind == "micro-batches":
-            sampler = MegatronPretrainingSampler(total, 0, micro, rank, ranks, drop_last)
-        elif kind == "global batches":
-            sampler = HybridCPMegatronPretrainingSampler(total, 0, micro, sizes[0][1], rank, ranks, drop_last)
+        if steps:
+            sampler = HybridCPMegatronPretrainingSampler(total, 0, micro, size, rank, ranks, drop_last)
         else:
-            sampler = RampupPretrainingSampler(total, 0, micro, rank, ranks, drop_last, rampup=schedule)
+            sampler = MegatronPretrainingSampler(total, 0, micro, rank, ranks, drop_last)
         return ThreadLoader(FakeRun(total), sampler, **options)
 
     return ranks, make, draw(st.integers(0, 4))

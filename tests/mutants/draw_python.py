@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tests.mutants.faults import ROOT, Fault, Point, make_faults
 
-_LEVEL_3 = re.compile(r"/audit/|(^|[/_])(card|plot|report|words|json_lines|statistics|resonance|__init__)\.py$")
+_LEVEL_3 = re.compile(r"/audit/|(^|[/_])(card|plot|report|words|statistics|resonance|__init__)\.py$")
 """Modules that draw, explain or answer questions."""
 
 _DTYPES = {"int64": "int32", "int32": "int16", "int16": "int8", "float64": "float32"}

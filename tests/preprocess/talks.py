@@ -13,7 +13,7 @@ from tokenloom.tokenizers.load import load_tokenizer
 
 def talk(*turns):
     messages = [{"role": role, "content": content} for role, content in turns]
-    return read_record({"messages": messages}, "messages").conversations[0]
+    return read_record({"messages": messages}, "messages")[0]
 
 
 TWO_TURNS = talk(("user", "Hi"), ("assistant", "Ho"), ("user", "More"), ("assistant", "No"))

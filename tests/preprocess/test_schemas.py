@@ -15,7 +15,7 @@ TOOL = {"role": "tool", "content": "t"}
 
 def roles_of(messages):
     record = read_record({"messages": messages}, "messages")
-    return [[message["role"] for message in talk.messages] for talk in record.conversations]
+    return [[message["role"] for message in talk] for talk in record]
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,13 @@ def test_what_is_no_conversation_is_named(messages, reason):
 def test_parts_of_text_are_joined_by_newlines():
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     record = read_record({"messages": [{"role": "user", "content": parts}, ASSISTANT]}, "messages")
-    assert record.conversations[0].messages[0]["content"] == "one\ntwo"
+    assert record[0][0]["content"] == "one\ntwo"
 
 
 def test_a_tool_call_needs_no_content_and_nulls_are_absent_keys():
     call = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}], "name": None}
     record = read_record({"messages": [USER, call, TOOL, ASSISTANT]}, "messages")
-    assert record.conversations[0].messages[1] == {
+    assert record[0][1] == {
         "role": "assistant",
         "content": None,
         "tool_calls": [{"name": "f"}],
@@ -87,7 +87,7 @@ def test_a_tool_call_needs_no_content_and_nulls_are_absent_keys():
 def test_sharegpt_speakers_become_roles():
     turns = [{"from": "system", "value": "s"}, {"from": "Human", "value": "u"}, {"from": "gpt", "value": "a"}]
     record = read_record({"conversations": turns}, "sharegpt")
-    assert [message["role"] for message in record.conversations[0].messages] == ["system", "user", "assistant"]
+    assert [message["role"] for message in record[0]] == ["system", "user", "assistant"]
     with pytest.raises(UnusableLineError, match=r"message 1: expected a speaker out of .* found 'narrator'"):
         read_record({"conversations": [{"from": "narrator", "value": "x"}]}, "sharegpt")
     with pytest.raises(UnusableLineError, match=r"message 1 \(human\): expected text as content, found null"):
@@ -98,9 +98,9 @@ def test_sharegpt_speakers_become_roles():
 
 def test_instructions_become_two_turns():
     record = read_record({"instruction": "Add.", "input": "1 2", "output": "3"}, "alpaca")
-    assert [message["content"] for message in record.conversations[0].messages] == ["Add.\n\n1 2", "3"]
+    assert [message["content"] for message in record[0]] == ["Add.\n\n1 2", "3"]
     record = read_record({"instruction": "Hi", "context": "", "response": "Ho"}, "alpaca")
-    assert [message["content"] for message in record.conversations[0].messages] == ["Hi", "Ho"]
+    assert [message["content"] for message in record[0]] == ["Hi", "Ho"]
     with pytest.raises(UnusableLineError, match="no text under 'output' or 'response'"):
         read_record({"instruction": "Hi", "output": None}, "alpaca")
     with pytest.raises(UnusableLineError, match="expected a string under 'instruction', found a number"):
@@ -108,7 +108,7 @@ def test_instructions_become_two_turns():
 
 
 def test_text_is_text():
-    assert read_record({"text": "abc"}, "text").text == "abc"
+    assert read_record({"text": "abc"}, "text") == "abc"
     for record, reason in (({"text": ""}, "the text is empty"), ({"text": None}, "no text under 'text'; found 'text'")):
         with pytest.raises(UnusableLineError, match=reason):
             read_record(record, "text")

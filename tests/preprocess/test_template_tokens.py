@@ -7,9 +7,8 @@ from tests.preprocess.corpus import EOD, byte_level_json, documents_of, make_tok
 
 from tokenloom.errors import TokenizerError
 from tokenloom.preprocess.blocks import TemplateTokens
-from tokenloom.preprocess.preview import preview_corpus
 from tokenloom.preprocess.settings import CorpusSettings
-from tokenloom.preprocess.text import preprocess_corpus
+from tokenloom.preprocess.text import preprocess_corpus, preview_corpus
 from tokenloom.tokenizers.plain import ByteTokenizer
 
 

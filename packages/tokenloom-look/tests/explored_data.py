@@ -11,7 +11,7 @@ from tests.support import write_corpus
 
 from tokenloom import cli
 from tokenloom.loading.batch_sizes import BatchSizeSchedule, Topology
-from tokenloom.loading.json_lines import JsonLinesWriter
+from tokenloom.loading.losses import JsonLinesWriter
 from tokenloom.run.run import Run
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.target import SampleSettings, open_target

@@ -17,9 +17,9 @@ from tokenloom.setting_types import Count, Number
 from tokenloom.tokenizers.kinds import KINDS
 
 if TYPE_CHECKING:
-    from tokenloom.preprocess.preview import CorpusPreview
     from tokenloom.preprocess.sharded import Runner
     from tokenloom.preprocess.summary import CorpusSummary
+    from tokenloom.preprocess.text import CorpusPreview
     from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _TEMPLATED = ("HuggingFaceTokenizer", "GPT2BPETokenizer", "GPT2BPE", "BertWordPieceLowerCase", "BertWordPieceCase")
@@ -284,8 +284,7 @@ class TextOptions(TokenizerOptions, JobOptions, ReferencePreprocessing, JsonOpti
 
 def preprocess(options: TextOptions) -> Answer:
     """Tokenizes; returns the summary."""
-    from tokenloom.preprocess.preview import preview_corpus
-    from tokenloom.preprocess.text import preprocess_corpus
+    from tokenloom.preprocess.text import preprocess_corpus, preview_corpus
 
     options = _settled(options)
     tokenizer = options.load_tokenizer(bos_token=options.bos_token)

@@ -6,8 +6,8 @@ from .digest import ReadingDigest as ReadingDigest
 from .digest import check_same_batches as check_same_batches
 from .digest import digest_of_positions as digest_of_positions
 from .from_data import load as load
-from .json_lines import JsonLinesWriter as JsonLinesWriter
 from .loader import build_dataloader as build_dataloader
+from .losses import JsonLinesWriter as JsonLinesWriter
 from .losses import LossRecorder as LossRecorder
 from .losses import read_losses as read_losses
 from .read_ahead import loader_statistics as loader_statistics

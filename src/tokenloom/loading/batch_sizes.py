@@ -7,14 +7,12 @@ with: where a change falls into a step, the next one is the first of the new siz
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise, takewhile
 from operator import itemgetter
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,20 +41,28 @@ def count_chunks(global_batch_size: int, chunk_size: int, *, where: str = "") ->
     return num_chunks
 
 
-class BatchSizes(Protocol):
-    """Says how large each global batch of a run is. A class of your own derives from it and defines two methods."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSizes:
+    """How large each global batch of a run is: a `BatchSizeSchedule` or a `BatchSizeRampup`.
 
-    __slots__ = ()
+    Attributes:
+        sizes: (consumed samples, samples of all ranks per step from then on), the first from 0 on, rising.
+    """
 
-    @abstractmethod
+    sizes: tuple[tuple[int, int], ...]
+
     def batch_size(self, consumed_samples: int) -> int:
-        """Returns the samples of all ranks in the step that begins after so many consumed samples, at least 1."""
-        ...
+        """Returns the samples of all ranks in the step that begins after so many consumed samples."""
+        return self.sizes[self._count_begun(consumed_samples) - 1][1]
 
-    @abstractmethod
     def next_change(self, consumed_samples: int) -> int | None:
-        """Returns the samples, more than these, up to which `batch_size` stays as it is; None if it stays for ever."""
-        ...
+        """Returns the samples after which the next size applies; None if there is none."""
+        num_begun = self._count_begun(consumed_samples)
+        return self.sizes[num_begun][0] if num_begun < len(self.sizes) else None
+
+    def _count_begun(self, consumed_samples: int) -> int:
+        consumed_samples = checked_integer("consumed_samples", consumed_samples, at_least=0)
+        return bisect_right(self.sizes, consumed_samples, key=itemgetter(0))
 
     def num_micro_batches(
         self,
@@ -67,6 +73,8 @@ class BatchSizes(Protocol):
         decrease_batch_size_if_needed: bool = False,
     ) -> int:
         """Returns the micro-batches of each rank in the step that begins after so many consumed samples.
+
+        So many batches of a `MegatronPretrainingSampler`, which deals micro-batches whatever the sizes, make this step.
 
         Args:
             consumed_samples: samples that all ranks have consumed.
@@ -131,10 +139,8 @@ class BatchSizeSchedule(BatchSizes):
         (24, 5)
 
     Attributes:
-        sizes: (consumed samples, samples per step from then on), the first from 0 on, rising.
+        sizes: see `BatchSizes`.
     """
-
-    sizes: tuple[tuple[int, int], ...]
 
     def __post_init__(self) -> None:
         """Checks the sizes."""
@@ -183,19 +189,6 @@ class BatchSizeSchedule(BatchSizes):
             sizes.append((start, size))
         return cls(sizes=tuple(sizes))
 
-    def batch_size(self, consumed_samples: int) -> int:
-        """Returns the samples of all ranks in the step that begins after so many consumed samples."""
-        return self.sizes[self._count_begun(consumed_samples) - 1][1]
-
-    def next_change(self, consumed_samples: int) -> int | None:
-        """Returns the samples after which the next size applies; None if there is none."""
-        num_begun = self._count_begun(consumed_samples)
-        return self.sizes[num_begun][0] if num_begun < len(self.sizes) else None
-
-    def _count_begun(self, consumed_samples: int) -> int:
-        consumed_samples = checked_integer("consumed_samples", consumed_samples, at_least=0)
-        return bisect_right(self.sizes, consumed_samples, key=itemgetter(0))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSizeRampup(BatchSizes):
@@ -222,6 +215,7 @@ class BatchSizeRampup(BatchSizes):
     batch_size_increment: int
     rampup_samples: int
     global_batch_size: int
+    sizes: tuple[tuple[int, int], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Checks the settings."""
@@ -235,23 +229,19 @@ class BatchSizeRampup(BatchSizes):
                 f"{self.start_global_batch_size} to global_batch_size {self.global_batch_size}, found a remainder"
             )
             raise ConfigError(message, hint="choose an increment that divides the difference")
+        object.__setattr__(self, "sizes", tuple(self._sizes().items()))
 
-    def batch_size(self, consumed_samples: int) -> int:
-        """Returns the samples of all ranks in the step that begins after so many consumed samples."""
-        checked_integer("consumed_samples", consumed_samples, at_least=0)
+    def _sizes(self) -> dict[int, int]:
+        sizes = {0: self.start_global_batch_size if self.rampup_samples else self.global_batch_size}
         num_increments = (self.global_batch_size - self.start_global_batch_size) // self.batch_size_increment
-        if not num_increments or not self.rampup_samples or consumed_samples > self.rampup_samples:
-            return self.global_batch_size
-        # Two roundings to double precision, as the reference: exact integers would grow a step earlier now and then.
-        done = int(consumed_samples / (self.rampup_samples / num_increments))
-        return self.start_global_batch_size + done * self.batch_size_increment
-
-    def next_change(self, consumed_samples: int) -> int | None:
-        """Returns the samples after which the size is another one than now; None if it stays."""
-        size = self.batch_size(consumed_samples)
-        if size == self.global_batch_size:
-            return None
-        return bisect_right(range(self.rampup_samples + 1), size, lo=consumed_samples, key=self.batch_size)
+        for number in range(1, num_increments + 1 if self.rampup_samples else 1):
+            # Two roundings to double precision, as the reference: exact integers would grow a step too early at times.
+            samples_per_increment = self.rampup_samples / num_increments
+            start = max(int(number * samples_per_increment) - 2, 0)
+            while start <= self.rampup_samples and int(start / samples_per_increment) < number:
+                start += 1
+            sizes[start] = self.start_global_batch_size + number * self.batch_size_increment
+        return sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,6 @@ from tokenloom.loading.read_ahead import Batch
 from tokenloom.loading.samplers import DataParallelSampler
 from tokenloom.loading.state import in_order, is_in_order
 
-_MOST_PIECES = 64
 _SHOWN_POSITIONS = 8
 _HINT = "look for a bad disk, memory or cache on these ranks; go on from the checkpoint before this one"
 
@@ -318,50 +317,48 @@ def _compare_again(records: list[Record]) -> list[Record]:
 def _find(suspect: int, dataset: Any, stretch: Stretch | None, num_batches: int, num_threads: int) -> str:
     """Has every rank read the part of a data-parallel rank again; returns what is wrong with its first wrong batch."""
     again: NDArray[np.uint64] | None = None
-    start, stop = 0, num_batches
+    start, middle, stop = 0, 0, num_batches
 
-    def pieces() -> Record:
+    def said() -> Record:
         nonlocal again
         if stretch is None:
             return {}
         if again is None:
             again = stretch.reread(dataset, suspect, num_threads)
-        bounds = _bounds(start, stop)
-        record: Record = {"again": [_hex(again[first:last]) for first, last in itertools.pairwise(bounds)]}
+        record: Record = {"again": _hex(again[start:middle])}
         if stretch.sampler.data_parallel_rank == suspect:
-            record["claimed"] = [_hex(stretch.sums[first:last]) for first, last in itertools.pairwise(bounds)]
+            record["claimed"] = _hex(stretch.sums[start:middle])
         if stop - start == 1:
             [batch] = itertools.islice(stretch.batches(suspect), start, stop)
             record["positions"] = list(batch[:_SHOWN_POSITIONS])
         return record
 
     while True:
+        middle = start + max(1, (stop - start) // 2)
         step = f"finding batch {start}-{stop} of data-parallel rank {suspect} that differs"
-        answer = _meet(step, pieces, partial(_first_difference, start, stop))
+        answer = _meet(step, said, _compare_half if stop - start > 1 else partial(_compare_batch, start))
         if "told" in answer:
             return f"data-parallel rank {suspect}: {answer['told']}"
-        start, stop = answer["range"]
+        start, stop = (start, middle) if answer["differs"] else (middle, stop)
 
 
-def _first_difference(start: int, stop: int, records: list[Record]) -> list[Record]:
-    """Returns the first piece in which ranks say different things, or what is to be said of a single batch."""
-    said = [record[name] for record in records for name in ("again", "claimed") if name in record]
-    differing = (
-        piece
-        for number, piece in enumerate(itertools.pairwise(_bounds(start, stop)))
-        if len({each[number] for each in said}) > 1
-    )
-    if (piece := next(differing, None)) is None:
-        told = f"what was read of batches {start}-{stop} since the last check differed, and does not any more"
-        return [{"told": told} for _ in records]
-    answer: Record = {"range": list(piece)} if stop - start > 1 else {"told": _told(start, records)}
-    return [answer for _ in records]
+def _compare_half(records: list[Record]) -> list[Record]:
+    """Returns whether ranks say different things of the first half of the batches."""
+    said = {record[name] for record in records for name in ("again", "claimed") if name in record}
+    return [{"differs": len(said) > 1} for _ in records]
+
+
+def _compare_batch(batch: int, records: list[Record]) -> list[Record]:
+    told = _told(batch, records)
+    return [{"told": told} for _ in records]
 
 
 def _told(batch: int, records: list[Record]) -> str:
     """Returns who has handed out something else than what most read in a batch, in words."""
-    again = {rank: record["again"][0] for rank, record in enumerate(records) if "again" in record}
-    claimed = {rank: record["claimed"][0] for rank, record in enumerate(records) if "claimed" in record}
+    again = {rank: record["again"] for rank, record in enumerate(records) if "again" in record}
+    claimed = {rank: record["claimed"] for rank, record in enumerate(records) if "claimed" in record}
+    if len({*again.values(), *claimed.values()}) == 1:
+        return "what was read since the last check differed, and does not any more"
     positions = next(record["positions"] for record in records if "positions" in record)
     shown = ", ".join(map(str, positions)) + (", …" if len(positions) == _SHOWN_POSITIONS else "")
     where = f"at positions [{shown}], batch {batch} since the last check"
@@ -379,12 +376,6 @@ def _told(batch: int, records: list[Record]) -> str:
         told.append(f"{name_ranks(strayed)} see other tokens in the data than other ranks do {where}")
     found = next(value for value in (*claimed.values(), *again.values()) if value != truth)
     return f"{', and '.join(told)}: expected digest {truth}, found {found}"
-
-
-def _bounds(start: int, stop: int) -> list[int]:
-    """Returns a range cut into at most 64 pieces, as bounds."""
-    count = max(1, min(_MOST_PIECES, stop - start))
-    return [start + (stop - start) * k // count for k in range(count + 1)]
 
 
 def _hex(sums: NDArray[np.uint64]) -> str:

@@ -1,16 +1,18 @@
-"""Losses of a training loop by position, and what of them falls to the documents that stand there.
+"""What a training loop records: losses by position, with what falls to documents; and numbers as lines of JSON.
 
-A folder holds a file for each process that records: a line that names the format, then records of 16 bytes. Ranks never
-write the same file, since network disks do not append atomically, so a kill tears the last record of a file at most.
+A folder of losses holds a file for each process that records: a line that names the format, then records of 16 bytes.
+Ranks never write the same file, since network disks do not append atomically, so a kill tears its last record at most.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
 import os
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -160,11 +162,7 @@ class SpanLoss(NamedTuple):
 
 
 def span_losses(run: Run, path: str, positions: Iterable[int]) -> dict[tuple[int, int], SpanLoss]:
-    """Returns the loss of each span at positions where one was recorded, by position and slot.
-
-    Raises:
-        DatasetNotFoundError, DatasetFormatError: see `read_losses`.
-    """
+    """Returns the loss of each span at positions where one was recorded, by position and slot."""
     losses = read_losses(path, positions)
     table = run.trace(sorted(losses))
     spans: dict[int, list[tuple[int, int]]] = {}
@@ -187,3 +185,56 @@ def span_losses(run: Run, path: str, positions: Iterable[int]) -> dict[tuple[int
     for place, loss in zip(found, per_token, strict=True):
         found[place] = found[place]._replace(level=2 - (loss <= 3 * usual) - (loss <= 1.5 * usual))
     return found
+
+
+# --- numbers as lines of JSON ----------------------------------------------------------------------------------------
+
+
+class JsonLinesWriter:
+    """Appends numbers of a training loop to a file, a line of JSON for each call.
+
+    `tokenloom report --statistics FILE` draws them over the steps, `tokenloom explore --follow FILE` while they are
+    written. One rank writes a file.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write = JsonLinesWriter(f"{folder}/train.jsonl")
+        ...     write(unix_seconds=0, step=1, loss={"web": 2.5, "code": float("nan")})
+        ...     Path(folder, "train.jsonl").read_text()
+        '{"unix_seconds": 0, "step": 1, "loss": {"web": 2.5, "code": "nan"}}\\n'
+
+    Args:
+        path: path of the file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path: str = os.fspath(path)
+
+    def __call__(self, **values: Any) -> None:
+        """Writes one line.
+
+        Args:
+            values: what it says: `step`, and numbers, arrays or tensors of one number, text, dataclasses such as
+                `ThreadLoader.wait`, and mappings of these by name. `unix_seconds` is the time of the call unless given.
+        """
+        line = {"unix_seconds": time.time()} | {name: _plain(value, name) for name, value in values.items()}
+        with open(self.path, "a", encoding="utf-8") as stream:
+            stream.write(json.dumps(line, allow_nan=False) + "\n")
+
+
+def _plain(value: Any, name: str) -> Any:
+    """Returns a value as JSON has it; NaN and infinities as text."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each, f"{name}[{key!r}]") for key, each in value.items()}
+    if getattr(value, "size", None) == 1 or (hasattr(value, "numel") and value.numel() == 1):
+        return _plain(value.item(), name)
+    message = f"cannot write `{name}`: expected a number, text, a dataclass or a mapping, got {type(value).__name__}"
+    raise ConfigError(message, hint="write one number for each name, such as `loss={'web': 2.5}`")

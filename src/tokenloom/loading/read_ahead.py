@@ -32,9 +32,6 @@ class AnnouncedBatch(list[Any]):
         super().__init__(positions)
         self.upcoming = upcoming
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return AnnouncedBatch, (list(self), self.upcoming)
-
 
 class AnnouncingSampler:
     """The batches of a sampler, each with batches that its worker will be asked for.

@@ -21,11 +21,17 @@ from tokenloom.blending.array_order import ArrayBlendOrder
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.quota import normalize
 from tokenloom.errors import ResonanceWarning
-from tokenloom.loading.samplers import BalancedSampler, HybridCPMegatronPretrainingSampler, MegatronPretrainingSampler
+from tokenloom.loading.samplers import (
+    BalancedSampler,
+    HybridCPMegatronPretrainingSampler,
+    MegatronFullValidationSampler,
+    MegatronPretrainingSampler,
+)
 from tokenloom.overrides import overrides
 
 REMEDY = "use `BalancedSampler`, or `mixing_block=1024` in the configuration, or another micro-batch size"
 
+_OTHER_DEALERS = (BalancedSampler, HybridCPMegatronPretrainingSampler, MegatronFullValidationSampler)
 _SAMPLES_PER_RANK = 512
 _LEAST_SAMPLES, _MOST_SAMPLES = 1 << 14, 1 << 18
 _LEAST_DIFFERENCE = 0.1
@@ -132,7 +138,7 @@ def warn_of_resonance(dataset: Any, sampler: Any, *, stacklevel: int = 3) -> Non
     """
     if (
         not isinstance(sampler, MegatronPretrainingSampler)
-        or isinstance(sampler, (BalancedSampler, HybridCPMegatronPretrainingSampler))
+        or isinstance(sampler, _OTHER_DEALERS)
         or overrides(sampler, "get_start_end_idx", "__iter__")
         or sampler.data_parallel_rank
         or sampler.data_parallel_size == 1

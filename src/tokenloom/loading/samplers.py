@@ -46,8 +46,27 @@ class DataParallelSampler:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-class InOrderSampler(DataParallelSampler):
-    """A sampler in the order of positions: what all ranks together have read is a range of them."""
+class MegatronPretrainingSampler(DataParallelSampler):
+    """Positions in order, in micro-batches, for one data-parallel rank: what all ranks have read is a range of them.
+
+    Chunks of `micro_batch_size * data_parallel_size` positions follow each other from `consumed_samples` on; rank r
+    takes the r-th micro-batch of each. To resume, make a new sampler with the samples consumed by all ranks together;
+    micro-batch size and data-parallel size may have changed.
+
+    Example:
+        >>> sampler = MegatronPretrainingSampler(10, 4, 2, data_parallel_rank=1, data_parallel_size=2)
+        >>> list(sampler)
+        [[6, 7]]
+
+    Args:
+        total_samples: positions in all, [0, total_samples).
+        consumed_samples: positions already used, by all ranks.
+        micro_batch_size: samples per rank and step.
+        data_parallel_rank: this rank.
+        data_parallel_size: ranks in all.
+        drop_last: leave out the last, incomplete chunk; else the ranks share what it holds in order, and later ranks
+            may get a shorter or an empty batch.
+    """
 
     def __init__(
         self,
@@ -64,11 +83,7 @@ class InOrderSampler(DataParallelSampler):
             message = f"expected consumed_samples in [0, {self.total_samples}), found {self.consumed_samples}"
             raise ConfigError(message, hint="no samples are left: build the dataset for a longer run")
         self.drop_last = drop_last
-
-    @property
-    def _step(self) -> int:
-        """Samples of all ranks in a batch of each."""
-        return self.micro_batch_times_data_parallel_size
+        self._step: int = self.micro_batch_times_data_parallel_size  # samples of all ranks in a batch of each
 
     def __len__(self) -> int:
         """Batches that are left for this rank. (The reference's length is `total_samples`.)"""
@@ -91,32 +106,9 @@ class InOrderSampler(DataParallelSampler):
             raise ConfigError(message, hint="the sampler has fewer samples: make it for a longer run")
         self.consumed_samples = position
 
-
-class MegatronPretrainingSampler(InOrderSampler):
-    """Positions in order, in micro-batches, for one data-parallel rank.
-
-    Chunks of `micro_batch_size * data_parallel_size` positions follow each other from `consumed_samples` on; rank r
-    takes the r-th micro-batch of each. To resume, make a new sampler with the samples consumed by all ranks together;
-    micro-batch size and data-parallel size may have changed.
-
-    Example:
-        >>> sampler = MegatronPretrainingSampler(10, 4, 2, data_parallel_rank=1, data_parallel_size=2)
-        >>> list(sampler)
-        [[6, 7]]
-
-    Args:
-        total_samples: positions in all, [0, total_samples).
-        consumed_samples: positions already used, by all ranks.
-        micro_batch_size: samples per rank and step.
-        data_parallel_rank: this rank.
-        data_parallel_size: ranks in all.
-        drop_last: leave out the last, incomplete chunk; else the ranks share what it holds in order, and later ranks
-            may get a shorter or an empty batch.
-    """
-
     def __iter__(self) -> Iterator[list[int]]:
         """Yields the positions of one micro-batch after the other; starting again begins at `consumed_samples`."""
-        length = self._count_batches() * self.micro_batch_times_data_parallel_size
+        length = self._count_batches() * self._step
         return self._micro_batches(self.consumed_samples, self.consumed_samples + length)
 
     def _micro_batches(self, start: int, stop: int) -> Iterator[list[int]]:
@@ -170,10 +162,7 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
         )
         self.global_batch_size: int = checked_integer("global_batch_size", global_batch_size, at_least=1)
         self.num_micro_batches: int = count_chunks(self.global_batch_size, self.micro_batch_times_data_parallel_size)
-
-    @property
-    def _step(self) -> int:
-        return self.global_batch_size
+        self._step = self.global_batch_size
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yields this rank's positions of one global batch after the other, beginning at `consumed_samples`."""
@@ -182,7 +171,7 @@ class HybridCPMegatronPretrainingSampler(MegatronPretrainingSampler):
             yield list(itertools.chain.from_iterable(self._micro_batches(start, start + size)))
 
 
-class MegatronFullValidationSampler(InOrderSampler):
+class MegatronFullValidationSampler(MegatronPretrainingSampler):
     """Every position exactly once over the ranks, one at a time: rank r of R gets r, r + R, r + 2R, and so on.
 
     Where R does not divide the number of positions, the later ranks have one fewer. All ranks must run the same number
@@ -213,97 +202,10 @@ class MegatronFullValidationSampler(InOrderSampler):
         left = self.total_samples - self.consumed_samples - (0 if self.pad else self.data_parallel_rank)
         return -(-left // self.data_parallel_size)
 
-    def __iter__(self) -> Iterator[list[int | None]]:
+    def __iter__(self) -> Iterator[list[int | None]]:  # type: ignore[override]  # None fills up
         """Yields one position, or None, at a time, from the first on."""
-        first = self.consumed_samples + self.data_parallel_rank
-        for position in range(first, first + self._count_batches() * self.data_parallel_size, self.data_parallel_size):
-            yield [position if position < self.total_samples else None]
-
-
-class RampupPretrainingSampler(MegatronPretrainingSampler):
-    """Positions in order, in micro-batches, under a global batch size that changes.
-
-    The micro-batches and their order are those of `MegatronPretrainingSampler`; what the sizes decide is how many of
-    them make a step. `global_batches` yields them step by step; iterating, as a loader does, one by one. Of the latter,
-    each step has `rampup.num_micro_batches(…)`. To resume, make a new sampler with the samples consumed by all ranks;
-    micro-batch size and data-parallel size may have changed. Wherever it begins, a step begins.
-
-    Example:
-        >>> from tokenloom.samplers import BatchSizeRampup
-        >>> rampup = BatchSizeRampup(
-        ...     start_global_batch_size=4, batch_size_increment=4, rampup_samples=24, global_batch_size=12
-        ... )
-        >>> sampler = RampupPretrainingSampler(32, 8, 2, 0, 2, rampup=rampup)
-        >>> list(sampler.global_batches())
-        [[[8, 9]], [[12, 13], [16, 17]], [[20, 21], [24, 25]]]
-
-    Args:
-        total_samples, consumed_samples, micro_batch_size, data_parallel_rank, data_parallel_size: see
-            `MegatronPretrainingSampler`.
-        drop_last: leave out the last, incomplete global batch; else it is a shorter one, and its last chunk is shared
-            as `MegatronPretrainingSampler` does.
-        rampup: the size of each global batch: a `BatchSizeRampup`, a `BatchSizeSchedule` or other `BatchSizes`.
-        decrease_batch_size_if_needed: use the next smaller size where micro-batches do not make up a global batch.
-    """
-
-    def __init__(
-        self,
-        total_samples: int,
-        consumed_samples: int,
-        micro_batch_size: int,
-        data_parallel_rank: int,
-        data_parallel_size: int,
-        drop_last: bool = True,  # noqa: FBT001, FBT002 - as its base class
-        *,
-        rampup: BatchSizes,
-        decrease_batch_size_if_needed: bool = False,
-    ) -> None:
-        super().__init__(
-            total_samples, consumed_samples, micro_batch_size, data_parallel_rank, data_parallel_size, drop_last
-        )
-        self.rampup = rampup
-        self.decrease_batch_size_if_needed = decrease_batch_size_if_needed
-        self._stages = list(self._plan(self.consumed_samples))
-
-    def begin_at(self, position: int) -> None:
-        """Has later iterations begin after so many samples of all ranks, any number; after all, they yield nothing."""
-        stages = list(self._plan(position))
-        super().begin_at(position)
-        self._stages = stages
-
-    def _count_batches(self) -> int:
-        whole = self._stages[-1].stop if self._stages else self.consumed_samples
-        stop = whole if self.drop_last else self.total_samples
-        return -(-(stop - self.consumed_samples) // self.micro_batch_times_data_parallel_size)
-
-    def global_batches(self) -> Iterator[list[list[int]]]:
-        """Yields this rank's micro-batches of one global batch after the other, beginning at `consumed_samples`."""
-        stop = self.consumed_samples
-        for stage in self._stages:
-            for start in stage:
-                yield list(self._micro_batches(start, start + stage.step))
-            stop = stage.stop
-        if not self.drop_last and stop < self.total_samples:
-            yield list(self._micro_batches(stop, self.total_samples))
-
-    def _plan(self, start: int) -> Iterator[range]:
-        """Yields the starts of the whole global batches that are left, a range for each size."""
-        while start < self.total_samples:
-            num_micro_batches = self.rampup.num_micro_batches(
-                start,
-                micro_batch_size=self.micro_batch_size,
-                data_parallel_size=self.data_parallel_size,
-                decrease_batch_size_if_needed=self.decrease_batch_size_if_needed,
-            )
-            size = num_micro_batches * self.micro_batch_times_data_parallel_size
-            if start + size > self.total_samples:
-                return
-            num_steps = (self.total_samples - start) // size
-            change = self.rampup.next_change(start)
-            if change is not None:
-                num_steps = min(num_steps, -(-(change - start) // size))
-            yield range(start, start + num_steps * size, size)
-            start += num_steps * size
+        for positions in super().__iter__():
+            yield [*positions] or [None]
 
 
 class BalancedSampler(MegatronPretrainingSampler):
@@ -362,41 +264,40 @@ class BalancedSampler(MegatronPretrainingSampler):
         self.batch_sizes: BatchSizes = global_batch_size
         self.described_batch_sizes: str = repr(global_batch_size)  # as a text, part of what states of loaders compare
         self._dataset = dataset
-        self._step_size(self.consumed_samples)  # complains of a first size that micro-batches do not make up
+        next(self._steps(self.consumed_samples))  # complains of a first size that micro-batches do not make up
 
-    def _step_size(self, start: int) -> int:
-        """Returns the size of the step that begins at a position."""
-        size = self.batch_sizes.batch_size(start)
-        count_chunks(size, self.micro_batch_times_data_parallel_size, where=f" after {start} samples")
-        return size
+    def _steps(self, start: int) -> Iterator[tuple[int, int, int]]:
+        """Yields (start, stop, size) of each step from a position on; the last one may stop before it has its size."""
+        while start < self.total_samples:
+            size = self.batch_sizes.batch_size(start)
+            count_chunks(size, self.micro_batch_times_data_parallel_size, where=f" after {start} samples")
+            yield start, min(start + size, self.total_samples), size
+            start += size
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yields the positions of one micro-batch after the other, beginning at `consumed_samples`."""
-        start, chunk = self.consumed_samples, self.micro_batch_times_data_parallel_size
-        while start < self.total_samples:
-            size = self._step_size(start)
-            stop = min(start + size, self.total_samples)
+        chunk = self.micro_batch_times_data_parallel_size
+        for start, stop, size in self._steps(self.consumed_samples):
             whole = start + (stop - start) // chunk * chunk
             mine = self._dealt(start, whole, size)
             for first in range(0, len(mine), self.micro_batch_size):
                 yield mine[first : first + self.micro_batch_size]
             if whole < stop and not self.drop_last:
                 yield from self._micro_batches(whole, stop)
-            start = stop
 
     def position_after(self, num_batches: int) -> int:
         """Returns the samples that all ranks have consumed after so many batches, which are those of whole steps."""
         left = checked_integer("num_batches", num_batches, at_least=0)
-        position, chunk = self.consumed_samples, self.micro_batch_times_data_parallel_size
-        while left and position < self.total_samples:
-            size = min(self._step_size(position), self.total_samples - position)
-            in_step = size // chunk if self.drop_last else -(-size // chunk)
-            if left < in_step and self.data_parallel_size > 1:
-                message = f"expected whole steps, found {left} of {in_step} micro-batches of the step at {position}"
+        chunk = self.micro_batch_times_data_parallel_size
+        for start, stop, _ in self._steps(self.consumed_samples):
+            in_step = (stop - start) // chunk if self.drop_last else -(-(stop - start) // chunk)
+            if left and left < in_step and self.data_parallel_size > 1:
+                message = f"expected whole steps, found {left} of {in_step} micro-batches of the step at {start}"
                 raise ConfigError(message, hint="ask for the state of a loader between two steps")
-            position += size if left >= in_step else left * chunk
-            left -= min(left, in_step)
-        return position
+            if not left or left < in_step:
+                return start + left * chunk
+            left -= in_step
+        return self.total_samples
 
     def _dealt(self, start: int, stop: int, size: int) -> list[int]:
         """Returns this rank's positions of a global batch, in their order."""

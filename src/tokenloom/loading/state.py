@@ -19,7 +19,7 @@ _VERSION = 2
 
 
 def is_in_order(sampler: Any) -> bool:
-    """Whether a sampler has the `position_after` and `begin_at` of `InOrderSampler`, be it a class of a user's own."""
+    """Whether a sampler has `position_after` and `begin_at`, be it a class of a user's own."""
     return hasattr(sampler, "position_after") and hasattr(sampler, "begin_at")
 
 

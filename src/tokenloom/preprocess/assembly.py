@@ -65,13 +65,7 @@ class DonePart:
 
 
 def assemble(plan: JobPlan, folder: JobFolder, reports: Sequence[ShardReport], *, overwrite: bool) -> None:
-    """Makes the datasets of a job appear, all or none.
-
-    Raises:
-        InputError: there are no documents, or too many bad records.
-        OutputExistsError: another job's dataset is there, and no `overwrite`.
-        StorageError: reading or writing failed; what was there is there again.
-    """
+    """Makes the datasets of a job appear, all or none."""
     parts = _parts(plan, folder, reports)
     _require_documents(plan, folder, parts)
     by_number = {part.shard.number: part for part in parts}

@@ -13,19 +13,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import ConfigError, RefusedTextError
+from tokenloom.errors import ConfigError, InputError, RefusedTextError
 from tokenloom.indexed.writing.outputs import REJECTED_SUFFIX
 from tokenloom.inputs.records import (
     BadLine,
     Block,
+    LeftOut,
     ParsedBlock,
     RecordsDone,
     Texts,
+    UnusableLineError,
     bad_line,
     joined_left_out,
     left_out_of,
@@ -42,6 +44,8 @@ from tokenloom.tokenizers.text_tokenizer import Encoded, TextTokenizer, refusals
 
 if TYPE_CHECKING:
     from tokenloom.preprocess.text import TextRecipe
+
+Made = TypeVar("Made")
 
 
 class Isolating:
@@ -187,11 +191,7 @@ class TemplateTokens:
 
     @classmethod
     def of(cls, tokenizer: TextTokenizer) -> TemplateTokens:
-        """Returns those of a tokenizer; none where it has no template.
-
-        Raises:
-            TokenizerError: its template puts them elsewhere.
-        """
+        """Returns those of a tokenizer; none where it has no template."""
         return cls(*tokenizer.template()) if isinstance(tokenizer, HuggingFaceTokenizer) else cls()
 
     def add(self, encoded: Encoded) -> Encoded:
@@ -275,21 +275,6 @@ def _masked(match: re.Match[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartsOfSequences:
-    """The parts that sequences are made of, see `SequenceRoles`.
-
-    Attributes:
-        counts: int64[num_sequences], parts of each.
-        stops: int32[sum(counts)], one past the last token of each part, from the start of its sequence.
-        kinds: uint8[sum(counts)], see `PartKind`.
-    """
-
-    counts: NDArray[np.int64]
-    stops: NDArray[np.int32]
-    kinds: NDArray[np.uint8]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """The sequences of some blocks under one key.
 
@@ -297,7 +282,7 @@ class Column:
         tokens: tokens in the dtype of the dataset, all sequences back to back.
         lengths: int32[num_sequences], tokens per sequence.
         document_ends: int64[num_documents], the number of sequences before each document's end.
-        roles: which tokens are prompts, and which answers; None where the recipe has no roles.
+        roles: uint8[num_tokens], of `role_bytes`; None where the recipe has no roles.
         modes: int8[num_sequences], of multimodal data; None otherwise.
         hashes: uint64[num_documents, 2], of the texts under this key as they stood in the input; None if not asked for.
     """
@@ -305,7 +290,7 @@ class Column:
     tokens: NDArray[Any]
     lengths: NDArray[np.int32]
     document_ends: NDArray[np.int64]
-    roles: PartsOfSequences | None = None
+    roles: NDArray[np.uint8] | None = None
     modes: NDArray[np.int8] | None = None
     hashes: DocumentHashes | None = None
 
@@ -327,12 +312,39 @@ class TokenizedBlock(RecordsDone):
     largest_token: int | None = None
 
 
-class BlockTokenizer:
-    """Tokenizes blocks; safe from several threads, `num_workers` of them, each with an engine of its own at a time.
+def made_of_records(
+    bundle: Sequence[Block], make: Callable[[Any], Made], *, loads: Callable[[bytes], Any] | None = None
+) -> tuple[list[Made], list[BadLine], LeftOut]:
+    """Returns what is made of the records of some blocks, the bad ones among them, and those that gave nothing.
 
-    Raises:
-        ConfigError: a token to be added is not in the vocabulary.
+    Args:
+        bundle: the blocks.
+        make: takes the value of a record; raises an UnusableLineError or InputError where it is bad.
+        loads: reads JSON; None for that of `orjson`.
     """
+    made: list[Made] = []
+    bad_lines: list[BadLine] = []
+    left_out: list[int] = []
+    records = ((block, record) for block in bundle for record in records_of(block, loads=loads))
+    for number, (block, record) in enumerate(records):
+        left_out.append(number)
+        if record.is_blank:
+            continue
+        try:
+            if isinstance(record.value, UnusableLineError):
+                raise record.value
+            made.append(make(record.value))
+        except UnusableLineError as error:
+            bad_lines.append(bad_line(block, record, str(error)))
+        except InputError as error:
+            bad_lines.append(replace(bad_line(block, record, error.message), error=type(error)))
+        else:
+            left_out.pop()
+    return made, bad_lines, left_out_of(left_out)
+
+
+class BlockTokenizer:
+    """Tokenizes blocks; safe from several threads, `num_workers` of them, each with an engine of its own at a time."""
 
     def __init__(self, recipe: TextRecipe, choice: EngineChoice, *, num_workers: int) -> None:
         self._keys = recipe.settings.keys

@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -15,23 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, RefusedTextError, StuckRecordError
-from tokenloom.indexed.roles import PartKind
+from tokenloom.indexed.roles import PartKind, role_bytes
 from tokenloom.inputs import InputSlice
 from tokenloom.inputs.find import inspect_input, whole_file
 from tokenloom.inputs.record_format import SliceReader, open_slice
-from tokenloom.inputs.records import BadLine, Block, Texts, UnusableLineError, bad_line, left_out_of, records_of
+from tokenloom.inputs.records import Block, Texts, UnusableLineError, records_of
 from tokenloom.preprocess.blocks import (
     Column,
     DocumentTokens,
-    PartsOfSequences,
     TokenizedBlock,
     bundled,
+    made_of_records,
 )
-from tokenloom.preprocess.chat_templates import Part, TemplateSource, find_chat_template, first_texts
+from tokenloom.preprocess.chat_templates import ChatML, JinjaTemplate, Part, TemplateSource, find_chat_template
 from tokenloom.preprocess.job import run_job
 from tokenloom.preprocess.plan import plan_job
 from tokenloom.preprocess.recipe import Making, Recipe
-from tokenloom.preprocess.schemas import Record, Schema, detect_schema, read_record
+from tokenloom.preprocess.schemas import Schema, detect_schema, read_record
 from tokenloom.preprocess.selection import hash_documents
 from tokenloom.preprocess.settings import ChatSettings
 from tokenloom.preprocess.shard import WorkerThreads
@@ -153,6 +154,24 @@ def schema_of(block: Block | None) -> Schema:
     return "messages"
 
 
+def sequences_of(value: Any, *, schema: Schema, template: ChatML | JinjaTemplate | None) -> list[list[Part]]:
+    """Returns the sequences of the document that a record holds, as their parts.
+
+    Raises:
+        UnusableLineError: it holds none.
+    """
+    record = read_record(value, schema)
+    if isinstance(record, str):
+        return [[Part(record, is_answer=True)]]
+    assert template is not None  # there is one for every schema but `text`
+    rendered = [template.render(conversation) for conversation in record]
+    if not all(rendered):
+        which = f"conversation {rendered.index([]) + 1}" if len(rendered) > 1 else "the conversation"
+        reason = f"{template.name} makes nothing of {which}: no text at all"
+        raise UnusableLineError(reason)
+    return rendered
+
+
 class ConversationTokenizer:
     """Turns blocks into arrays, one at a time; safe from several threads.
 
@@ -174,41 +193,17 @@ class ConversationTokenizer:
             RefusedTextError: the tokenizer refuses a text, or makes no token of it.
             TokenizerError: the engines disagree.
         """
-        documents: list[list[list[Part]]] = []  # the sequences of each, as their parts
-        bad_lines: list[BadLine] = []
-        left_out: list[int] = []
-        records = ((block, record) for block in bundle for record in records_of(block))
-        for number, (block, record) in enumerate(records):
-            left_out.append(number)
-            if record.is_blank:
-                continue
-            try:
-                if isinstance(record.value, UnusableLineError):
-                    raise record.value
-                documents.append(self._sequences(read_record(record.value, self._schema)))
-            except UnusableLineError as error:
-                bad_lines.append(bad_line(block, record, str(error)))
-            else:
-                left_out.pop()
+        documents, bad_lines, left_out = made_of_records(
+            bundle, partial(sequences_of, schema=self._schema, template=self._template)
+        )
         column, num_answer_tokens = self._column(documents, number=bundle[0].first_record if bundle else 0)
         return TokenizedBlock(
             columns=(column,),
             num_documents=len(documents),
             bad_lines=bad_lines,
-            left_out=left_out_of(left_out),
+            left_out=left_out,
             numbers={"num_answer_tokens": num_answer_tokens},
         )
-
-    def _sequences(self, record: Record) -> list[list[Part]]:
-        if record.text is not None:
-            return [[Part(record.text, is_answer=True)]]
-        assert self._template is not None  # there is one for every schema but `text`
-        rendered = [self._template.render(conversation) for conversation in record.conversations]
-        if not all(rendered):
-            which = f"conversation {rendered.index([]) + 1}" if len(rendered) > 1 else "the conversation"
-            reason = f"{self._template.name} makes nothing of {which}: no text at all"
-            raise UnusableLineError(reason)
-        return rendered
 
     def _column(self, documents: Sequence[Sequence[Sequence[Part]]], *, number: int) -> tuple[Column, int]:
         """Returns the tokens and roles of documents, and how many tokens the assistant says, or are of plain text."""
@@ -240,15 +235,12 @@ class ConversationTokenizer:
         if self._hash_texts:
             texts = Texts(texts=["".join(parts) for parts in sequences], document_ends=document_ends)
             hashes = hash_documents([texts], len(documents))
+        counts = np.bincount(owner[kept], minlength=len(lengths)).astype(np.int64)
         column = Column(
             tokens=tokens.astype(self._dtype),
             lengths=lengths.astype(np.int32),
             document_ends=document_ends,
-            roles=PartsOfSequences(
-                counts=np.bincount(owner[kept], minlength=len(lengths)).astype(np.int64),
-                stops=part_stops[kept].astype(np.int32),
-                kinds=kinds[kept],
-            ),
+            roles=role_bytes(counts, part_stops[kept].astype(np.int32), kinds[kept], num_tokens=len(tokens)),
             hashes=hashes,
         )
         return column, int((part_stops - part_starts)[kinds != PartKind.prompt].sum())
@@ -278,7 +270,6 @@ class ConversationRecipe(Recipe):
     expected = "expected one JSON object per line, or one conversation per row"
 
     def options(self, _key: str, _split: str | None) -> dict[str, Any]:
-        """Returns what the manifest says of how the dataset was made."""
         template = None
         if self.template is not None:
             sha256 = hashlib.sha256(self.template.source.encode()).hexdigest()
@@ -292,12 +283,10 @@ class ConversationRecipe(Recipe):
         }
 
     def of_shards(self) -> dict[str, Any]:
-        """Returns what decides what a shard holds."""
         special_tokens = self.tokenizer.special_tokens_dict  # which templates may name
         return {"recipe": "conversations", "special_tokens": special_tokens, **self.options("", None)}
 
     def making(self, _first: InputSlice, *, num_workers: int) -> Making:
-        """Returns what one process works with."""
         choice = choose_engine(self.settings.engine, self.tokenizer, self.sample)
         encoder = SpanEncoder(self.tokenizer, choice, num_workers=num_workers)
         return Making(
@@ -309,7 +298,6 @@ class ConversationRecipe(Recipe):
         )
 
     def open(self, slice_: InputSlice, *, block_bytes: int) -> SliceReader:
-        """Returns the reader of a slice; of what can be read once only, the one that has begun."""
         return self.stream or Recipe.open(self, slice_, block_bytes=block_bytes)
 
 
@@ -401,7 +389,11 @@ def _first_look(
         template = None if schema == "text" else find_chat_template(tokenizer, settings.chat_template)
 
         def render() -> None:
-            texts.extend(first_texts(first, None if template is None else template.compiled(), schema))
+            compiled = None if template is None else template.compiled()
+            for record in () if first is None else records_of(first):
+                with suppress(UnusableLineError):  # which is left to the run itself
+                    sequences = sequences_of(record.value, schema=schema, template=compiled)
+                    texts.extend("".join(part.text for part in parts) for parts in sequences)
 
         try:
             threads.submit(render).result(timeout=seconds)

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tokenloom.errors import TokenizerError
-from tokenloom.inputs.records import UnusableLineError, checked_text, records_of
+from tokenloom.inputs.records import UnusableLineError, checked_text
 from tokenloom.optional import require
-from tokenloom.preprocess.schemas import Conversation, Message, Schema, read_record
+from tokenloom.preprocess.schemas import Conversation
 from tokenloom.tokenizers.text_tokenizer import in_words, shortened
 
 if TYPE_CHECKING:
-    from tokenloom.inputs.records import Block
     from tokenloom.tokenizers.huggingface import HuggingFaceTokenizer
 
 BUILT_IN = "chatml"
@@ -54,12 +52,7 @@ class TemplateSource:
     special_tokens: Mapping[str, str] = field(default_factory=dict)
 
     def compiled(self) -> ChatML | JinjaTemplate:
-        """Returns what renders.
-
-        Raises:
-            TokenizerError: it is not Jinja.
-            MissingExtraError: it is in Jinja, and `jinja2` is not installed.
-        """
+        """Returns what renders."""
         return ChatML() if self.source == BUILT_IN else JinjaTemplate(self)
 
 
@@ -70,9 +63,6 @@ def find_chat_template(tokenizer: HuggingFaceTokenizer, template: str | None = N
         tokenizer: whose special tokens the template may name.
         template: `chatml` for the one built in; the path of a file with a Jinja template; or None for the
             tokenizer's own: `chat_template.jinja` beside it, or `chat_template` in its `tokenizer_config.json`.
-
-    Raises:
-        TokenizerError: there is none, or it cannot be read.
     """
     if template == BUILT_IN:
         return TemplateSource(name=BUILT_IN, source=BUILT_IN)
@@ -106,24 +96,6 @@ def _read(path: str) -> str:
         raise TokenizerError(message, hint=f"name a file, or the built-in template {BUILT_IN!r}") from error
 
 
-def first_texts(block: Block | None, template: ChatML | JinjaTemplate | None, schema: Schema) -> Iterator[str]:
-    """Yields the texts of the first block of an input; bad records are left to the run itself.
-
-    Args:
-        block: the block; None if there is none.
-        template: template of conversations; None for the schema `text`.
-        schema: schema of the records.
-    """
-    for record in () if block is None else records_of(block):
-        with suppress(UnusableLineError):
-            found = read_record(record.value, schema)
-            if template is not None:
-                for conversation in found.conversations:
-                    yield "".join(part.text for part in template.render(conversation))
-            elif found.text is not None:
-                yield found.text
-
-
 class ChatML:
     """`<|im_start|>role`, a newline, the content and `<|im_end|>` for each turn, and a newline between turns."""
 
@@ -137,7 +109,7 @@ class ChatML:
         """
         parts: list[Part] = []
         prompt = ""
-        for number, message in enumerate(conversation.messages, 1):
+        for number, message in enumerate(conversation, 1):
             if message["content"] is None:
                 reason = f"turn {number}: the template {BUILT_IN!r} knows no tool calls, and there is no content"
                 raise UnusableLineError(reason)
@@ -148,7 +120,7 @@ class ChatML:
                 prompt = "\n"
             else:
                 prompt += f"{said}\n"
-        if conversation.messages[-1]["role"] != "assistant":
+        if conversation[-1]["role"] != "assistant":
             parts.append(Part(prompt.removesuffix("\n"), is_answer=False))
         return parts
 
@@ -183,7 +155,7 @@ class JinjaTemplate:
     def render(self, conversation: Conversation) -> list[Part]:
         """Returns the parts of a conversation, see `ChatML`; safe from several threads."""
         try:
-            return self._parts(conversation.messages)
+            return self._parts(conversation)
         except UnusableLineError:
             raise
         except Exception as error:  # a template may raise anything
@@ -192,7 +164,7 @@ class JinjaTemplate:
             reason = f"{self.name} fails: {shortened(said)}"
             raise UnusableLineError(reason) from error
 
-    def _parts(self, messages: Sequence[Message]) -> list[Part]:
+    def _parts(self, messages: Conversation) -> list[Part]:
         if self._has_markers:
             said = json.dumps(messages, ensure_ascii=False, default=str)
             if _BEGIN in said or _END in said:
@@ -201,7 +173,7 @@ class JinjaTemplate:
             return self._marked_parts(self._text(messages, prompt=False))
         return self._parts_by_turn(messages)
 
-    def _parts_by_turn(self, messages: Sequence[Message]) -> list[Part]:
+    def _parts_by_turn(self, messages: Conversation) -> list[Part]:
         whole = self._text(messages, prompt=False)
         parts: list[Part] = []
         done = 0
@@ -223,9 +195,9 @@ class JinjaTemplate:
             done = len(after)
         return [part for part in [*parts, Part(whole[done:], is_answer=False)] if part.text]
 
-    def _text(self, messages: Sequence[Message], *, prompt: bool) -> str:
+    def _text(self, messages: Conversation, *, prompt: bool) -> str:
         text: str = self._template.render(
-            messages=list(messages),
+            messages=messages,
             add_generation_prompt=prompt,
             tools=None,
             documents=None,

@@ -180,11 +180,7 @@ class JobFolder:
         self._remove_alone(if_done=True)
 
     def restart(self) -> None:
-        """Gives up what was done.
-
-        Raises:
-            ConfigError: a process is working on it.
-        """
+        """Gives up what was done."""
         if self.is_gone:
             return
         # Nothing to do where somebody else has removed it meanwhile.
@@ -422,11 +418,7 @@ def remove_own(folder: str) -> None:
 
 
 def read_description(path: str) -> Any:
-    """Returns the description in a file; None if there is no such file.
-
-    Raises:
-        StorageError: it cannot be read, or is none.
-    """
+    """Returns the description in a file; None if there is no such file."""
     try:
         found = read_json(path, most_bytes=_MOST_JOB_BYTES)
         if not isinstance(found, dict) or not {"settings", "inputs", "files"} <= set(found):

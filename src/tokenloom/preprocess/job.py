@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -14,15 +13,13 @@ from tokenloom.preprocess.folder import FolderGoneError, JobFolder
 from tokenloom.preprocess.part import damaged_parts
 from tokenloom.preprocess.plan import JobPlan
 from tokenloom.preprocess.processes import local_runner
-from tokenloom.preprocess.sharded import JobProgress, ProgressBook, Runner, do_and_assemble
+from tokenloom.preprocess.sharded import JobProgress, Runner, do_and_assemble
 from tokenloom.preprocess.summary import CorpusSummary, corpus_summary, is_finished, require_own_outputs
 from tokenloom.progress import if_stopped
 from tokenloom.storage.addresses import canonical_path, is_remote, short_hash
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.objects import scratch_folder
 from tokenloom.storage.publishing import make_folder_of
-
-_LOGGER = logging.getLogger(__name__)
 
 
 def run_job(
@@ -37,11 +34,7 @@ def run_job(
     progress: Callable[[JobProgress], None] | None = None,
     started: float,
 ) -> CorpusSummary:
-    """Does what of a job is missing, alone or with others that share its folder; see `preprocess_corpus`.
-
-    Raises:
-        TokenloomError: see `preprocess_corpus`.
-    """
+    """Does what of a job is missing, alone or with others that share its folder; see `preprocess_corpus`."""
     book = plan.book(progress)
     run = runner or local_runner(
         most_processes=1 if plan.reads_streams else len(plan.shards),
@@ -59,49 +52,27 @@ def run_job(
             require_own_outputs(plan, overwrite=overwrite)
             try:
                 with folder.joined():
-                    num_reused = _tell_what_is_done(plan, folder, book)
+                    num_reused = book.tell_done(folder)
                     # Where nothing is done, others may have finished it meanwhile.
                     if restart or num_reused or not is_finished(plan):
-                        return _work(plan, folder, run, book, num_reused, overwrite=overwrite, started=started)
+                        with book.shown():
+                            reports, _ = do_and_assemble(
+                                plan,
+                                folder,
+                                book,
+                                run=run,
+                                damaged=lambda: damaged_parts(plan, folder),
+                                assemble=lambda reports: assemble(plan, folder, reports, overwrite=overwrite),
+                                pending=[] if is_remote(plan.prefix) else [output.prefix for output in plan.outputs],
+                            )
+                        seconds = time.monotonic() - started
+                        return corpus_summary(plan, reports, num_shards_reused=num_reused, seconds=seconds)
             except FolderGoneError as error:
                 if not is_finished(plan):
                     message = f"`{folder.path}` was removed while this job was working in it"
                     raise StorageError(message, hint="run the same command again") from error
         folder.remove_remains()
     return corpus_summary(plan, seconds=time.monotonic() - started)
-
-
-def _tell_what_is_done(plan: JobPlan, folder: JobFolder, book: ProgressBook) -> int:
-    """Returns how many shards are done, and tells the book of them."""
-    done = [(shard, report) for shard in plan.shards if (report := folder.report(shard)) is not None]
-    for shard, report in done:
-        book.tell(shard.number, plan.counts_of(report, shard), is_done=True)
-    _LOGGER.info("%d of %d shards were done before", len(done), len(plan.shards))
-    return len(done)
-
-
-def _work(
-    plan: JobPlan,
-    folder: JobFolder,
-    run: Runner,
-    book: ProgressBook,
-    num_reused: int,
-    *,
-    overwrite: bool,
-    started: float,
-) -> CorpusSummary:
-    """Does what of a job is missing, in its folder, which is joined."""
-    with book.shown():
-        reports, _ = do_and_assemble(
-            plan,
-            folder,
-            book,
-            run=run,
-            damaged=lambda: damaged_parts(plan, folder),
-            assemble=lambda reports: assemble(plan, folder, reports, overwrite=overwrite),
-            pending=[] if is_remote(plan.prefix) else [output.prefix for output in plan.outputs],
-        )
-    return corpus_summary(plan, reports, num_shards_reused=num_reused, seconds=time.monotonic() - started)
 
 
 def _check_output_folder(plan: JobPlan) -> None:

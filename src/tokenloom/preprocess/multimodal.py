@@ -11,7 +11,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import PurePath
@@ -27,19 +27,15 @@ from tokenloom.inputs import InputFile, InputSlice
 from tokenloom.inputs.find import inspect_input
 from tokenloom.inputs.record_format import ReadOptions, SliceReader
 from tokenloom.inputs.records import (
-    BadLine,
     Block,
     NumberedRecord,
     Texts,
     UnusableLineError,
-    bad_line,
     checked_text,
     kind_of,
-    left_out_of,
-    records_of,
     too_long,
 )
-from tokenloom.preprocess.blocks import Column, DocumentTokens, TokenizedBlock, singles
+from tokenloom.preprocess.blocks import Column, DocumentTokens, TokenizedBlock, made_of_records, singles
 from tokenloom.preprocess.job import run_job
 from tokenloom.preprocess.plan import plan_job
 from tokenloom.preprocess.recipe import Making, Recipe
@@ -62,14 +58,6 @@ _FOLDER_SHARE = 256
 
 _PAIRS_AT_ONCE = 8
 """Pairs that a thread takes at once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilePair:
-    """A text and an image, by the paths of their files."""
-
-    text_path: str
-    image_path: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +84,11 @@ class PairBlock(Block):
         return os.fsencode(self.stem)
 
     def records(self, loads: Callable[[bytes], Any] | None) -> Iterator[NumberedRecord]:
-        """Yields the pair, as a `FilePair`."""
+        """Yields the pair, as the paths of text and image."""
         texts = [name for name in self.names if PurePath(name).suffix == _TEXT_SUFFIX]
         images = [name for name in self.names if PurePath(name).suffix != _TEXT_SUFFIX]
         if len(texts) == len(images) == 1:
-            text_path, image_path = (os.path.join(self.path, name) for name in (*texts, *images))
-            value: Any = FilePair(text_path=text_path, image_path=image_path)
+            value: Any = tuple(os.path.join(self.path, name) for name in (*texts, *images))
         else:
             expected = f"expected `{self.stem}{_TEXT_SUFFIX}` and one image of that name"
             value = UnusableLineError(f"{expected}, found {', '.join(self.names)}")
@@ -120,30 +107,14 @@ class ImageTokenizer:
 
     def __call__(self, bundle: Sequence[Block]) -> TokenizedBlock:
         """Returns both sequences of each record of some blocks, or why there are none."""
-        sequences: list[NDArray[np.int32]] = []
-        texts: list[str] = []
-        bad_lines: list[BadLine] = []
-        left_out: list[int] = []
         numbers = Counter[str]()
-        largest_token = -1
-        records = ((block, record) for block in bundle for record in records_of(block, loads=json.loads))
-        for number, (block, record) in enumerate(records):
-            left_out.append(number)
-            if record.is_blank:
-                continue
-            try:
-                text, tokens, item = self._pair(record.value, numbers)
-            except UnusableLineError as error:
-                bad_lines.append(bad_line(block, record, str(error)))
-            except InputError as error:
-                bad_lines.append(replace(bad_line(block, record, error.message), error=type(error)))
-            else:
-                left_out.pop()
-                sequences += [tokens, item]
-                texts += [text] if self._settings.document_hashes else []
-                largest_token = max(largest_token, int(tokens.max(initial=-1)))
-        num_documents = len(sequences) // 2
-        hashes = hash_documents([Texts(texts=texts)], num_documents) if self._settings.document_hashes else None
+        make = partial(self._pair, numbers=numbers)
+        pairs, bad_lines, left_out = made_of_records(bundle, make, loads=json.loads)
+        sequences = [sequence for _, *both in pairs for sequence in both]
+        largest_token = max((int(tokens.max(initial=-1)) for _, tokens, _ in pairs), default=-1)
+        num_documents, hashes = len(pairs), None
+        if self._settings.document_hashes:
+            hashes = hash_documents([Texts(texts=[text for text, _, _ in pairs])], num_documents)
         column = Column(
             tokens=np.concatenate([np.empty(0, dtype=np.int32), *sequences]),
             lengths=np.array([len(sequence) for sequence in sequences], dtype=np.int32),
@@ -155,16 +126,15 @@ class ImageTokenizer:
             columns=(column,),
             num_documents=num_documents,
             bad_lines=bad_lines,
-            left_out=left_out_of(left_out),
+            left_out=left_out,
             largest_token=None if largest_token < 0 else largest_token,
             numbers=numbers,
         )
 
     def _image_path(self, value: Any) -> str:
-        if isinstance(value, FilePair):
-            return value.image_path
-        if isinstance(value, UnusableLineError):
-            raise value
+        if isinstance(value, tuple):
+            image_path: str = value[1]
+            return image_path
         if not isinstance(value, dict):
             reason = f"expected an object, found {kind_of(value)}"
             raise UnusableLineError(reason)
@@ -178,13 +148,16 @@ class ImageTokenizer:
     def _pair(self, value: Any, numbers: Counter[str]) -> tuple[str, NDArray[np.int32], NDArray[np.int32]]:
         """Returns the text of a record, its tokens and its image, and counts them."""
         image_path, key, pad_length = self._image_path(value), self._settings.text_key, self._settings.pad_length
-        if isinstance(value, FilePair):
-            text = _read_text(value.text_path, self._settings.max_record_bytes)
+        if isinstance(value, tuple):
+            text = _read_text(value[0], self._settings.max_record_bytes)
         else:
             text = checked_text(value[key], repr(key))
         item = image_to_item(image := _read(image_path, "image", check_image_size))
-        tokens = self._tokenize(text)
+        with refusals(f"tokenizer `{self._tokenizer.path}`"):
+            tokens = list(self._tokenizer.tokenize(text))
         length = len(tokens)
+        encoded = Encoded(np.array(tokens, dtype=np.int64), np.array([length], dtype=np.int64))
+        require_sound(encoded, num_texts=1, vocab_size=self._vocab_size)
         if tokens and self._eod is not None:
             wanted = length + 1 if pad_length is None else pad_length
             tokens = tokens[:wanted] + [self._eod] * (wanted - length)
@@ -192,13 +165,6 @@ class ImageTokenizer:
         numbers["num_image_bytes"] += len(image)
         numbers["num_truncated"] += pad_length is not None and length > pad_length
         return text, np.array(tokens, dtype=np.int32), item
-
-    def _tokenize(self, text: str) -> list[int]:
-        with refusals(f"tokenizer `{self._tokenizer.path}`"):
-            tokens = list(self._tokenizer.tokenize(text))
-        lengths = np.array([len(tokens)], dtype=np.int64)
-        require_sound(Encoded(np.array(tokens, dtype=np.int64), lengths), num_texts=1, vocab_size=self._vocab_size)
-        return tokens
 
 
 def _read_text(path: str, max_bytes: int) -> str:
@@ -239,10 +205,6 @@ class PairReader(SliceReader):
     Args:
         slice_: a slice from `cut_folder`.
         options: options of reading.
-
-    Raises:
-        InputError: one of the files is not the one that was planned with any more.
-        StorageError: the folder cannot be read.
     """
 
     def __init__(self, slice_: InputSlice, options: ReadOptions) -> None:
@@ -254,11 +216,9 @@ class PairReader(SliceReader):
 
     @property
     def position(self) -> int:
-        """Bytes of the files read so far, in proportion to the pairs."""
         return self.num_bytes * self.num_rows // len(self._pairs)
 
     def blocks(self) -> Iterator[Block]:
-        """Yields the pairs, one by one."""
         for pair in self._pairs:
             self.num_rows += 1
             yield pair
@@ -270,11 +230,7 @@ class PairReader(SliceReader):
 
 
 def cut_folder(folder: str, *, shard_bytes: int) -> Iterator[tuple[InputSlice, ...]]:
-    """Yields the shards of a folder: pairs in the order of their names, as many as have so many bytes together.
-
-    Raises:
-        StorageError: the folder cannot be read.
-    """
+    """Yields the shards of a folder: pairs in the order of their names, as many as have so many bytes together."""
     pairs = _pairs_in(folder)
     first = num_bytes = 0
     for number, pair in enumerate(pairs, 1):
@@ -333,7 +289,6 @@ class ImageRecipe(Recipe):
     expected = "expected JSON lines, or a folder of texts and images with equal names"
 
     def options(self, _key: str, _split: str | None) -> dict[str, Any]:
-        """Returns what the manifest says of how the dataset was made."""
         return {
             "text_key": None if self.is_folder else self.settings.text_key,
             "image_key": None if self.is_folder else self.settings.image_key,
@@ -344,26 +299,21 @@ class ImageRecipe(Recipe):
         }
 
     def of_shards(self) -> dict[str, Any]:
-        """Returns what decides what a shard holds."""
         return {"recipe": "images", **self.options("", None)}
 
     def recorded(self, _files: Sequence[InputFile]) -> tuple[InputRecord, ...]:
-        """Returns what the manifest says of the input: a folder counts as one file."""
         return Recipe.recorded(self, [self.file])
 
     def cut(self, files: Sequence[InputFile]) -> Iterable[tuple[InputSlice, ...]]:
-        """Returns the shards of a file, or of a folder."""
         if self.is_folder:
             return cut_folder(self.file.path, shard_bytes=_FOLDER_SHARE * self.settings.shard_bytes)
         return Recipe.cut(self, files)
 
     def making(self, _first: InputSlice, *, num_workers: int) -> Making:
-        """Returns what one process works with."""
         reader = partial(self.open, block_bytes=_BLOCK_BYTES)
         return Making(engine="", engine_reason="", open=reader, bundles=_bundled, work=ImageTokenizer(self))
 
     def open(self, slice_: InputSlice, *, block_bytes: int) -> SliceReader:
-        """Returns the reader of a slice."""
         if self.is_folder:
             return PairReader(slice_, ReadOptions(block_bytes=block_bytes))
         return Recipe.open(self, slice_, block_bytes=block_bytes)
@@ -455,11 +405,6 @@ def write_image_records(
         output_path: path of the records.
         image_key: key of the path of the image.
         overwrite: whether to replace a file that holds something else.
-
-    Raises:
-        InputError: a line is no JSON object, or there are more or fewer images.
-        OutputExistsError: the output is there, and holds something else.
-        StorageError: something cannot be read or written.
     """
     folder = os.path.abspath(images_folder)
     with storage_errors("open", images_folder):
@@ -471,20 +416,16 @@ def write_image_records(
         raise InputError(message, hint="they are paired by their order, records by line and images by name")
     rows = []
     for (number, line), name in zip(lines, names, strict=True):
-        record = _object(line, f"line {number} of `{texts_path}`")
+        where = f"line {number} of `{texts_path}`"
+        try:
+            record = parse_json(line)
+        except UnusableJsonError as error:
+            message = f"{where} is not JSON: {error}"
+            raise InputError(message) from error
+        if not isinstance(record, dict):
+            message = f"{where}: expected an object, found {type(record).__name__}"
+            raise InputError(message)
         rows.append(json.dumps({**record, image_key: os.path.join(folder, name)}, ensure_ascii=False))
     data = "".join(f"{row}\n" for row in rows).encode("utf-8", "surrogatepass")
     write_report(output_path, data, overwrite=overwrite)
     return len(rows)
-
-
-def _object(line: bytes, where: str) -> dict[str, object]:
-    try:
-        value = parse_json(line)
-    except UnusableJsonError as error:
-        message = f"{where} is not JSON: {error}"
-        raise InputError(message) from error
-    if not isinstance(value, dict):
-        message = f"{where}: expected an object, found {type(value).__name__}"
-        raise InputError(message)
-    return value

@@ -26,7 +26,7 @@ from tokenloom.indexed.columns import ColumnWriter
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import bin_path, idx_path
 from tokenloom.indexed.manifests import DocumentLedger, Manifest, PairFacts, manifest_of
-from tokenloom.indexed.roles import NAME, read_roles, role_bytes, roles_writer
+from tokenloom.indexed.roles import NAME, read_roles, roles_writer
 from tokenloom.indexed.verify import check_columns
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
 from tokenloom.inputs.lines import count_lines_before
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tokenloom.preprocess.plan import JobPlan, PlannedShard
 
 _VERSION = 2
+_COUNTED = ("num_documents", "num_blank_lines", "num_rejected", "num_text_bytes", "num_tokens")
 ALLOW_MORE = "allow more and run the same command again, or correct the input"
 
 RECORDS = "records"
@@ -85,17 +86,18 @@ class ShardReport:
     boot_id: str
     numbers: Mapping[str, int]
 
+    @property
+    def counts(self) -> Counts:
+        """What was done, by name."""
+        return {name: getattr(self, name) for name in _COUNTED}
+
     def to_json(self) -> bytes:
         """Returns the report as a file holds it."""
         return json.dumps(versioned_members_of(self, _VERSION), indent=1).encode() + b"\n"
 
     @classmethod
     def from_json(cls, data: bytes, *, path: str) -> ShardReport:
-        """Returns the report in a file.
-
-        Raises:
-            StorageError: it is not one.
-        """
+        """Returns the report in a file."""
         try:
             return from_versioned(cls, parse_json(data), _VERSION)
         except UnusableJsonError as error:
@@ -121,15 +123,15 @@ class PartWriter:
         plan: plan of the job.
         shard: shard that becomes the part.
         prefix: what the names of its files begin with.
+
+    Attributes:
+        counts: what was done so far, by name; whoever reads sets `num_text_bytes`.
     """
 
     plan: JobPlan
     shard: PlannedShard
     prefix: str
-    num_documents: int = 0
-    num_blank_lines: int = 0
-    num_rejected: int = 0
-    num_tokens: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTED, 0))
     largest_token: int = -1
     numbers: Counter[str] = field(default_factory=Counter)
     _left_out: list[tuple[LeftOut, int]] = field(default_factory=list)
@@ -164,19 +166,15 @@ class PartWriter:
         self._stack.close()
 
     def write(self, block: TokenizedBlock) -> None:
-        """Appends the documents of a block, and sets its bad records aside.
-
-        Raises:
-            InputError: these are too many.
-        """
+        """Appends the documents of a block, and sets its bad records aside."""
         for number, (builder, column) in enumerate(zip(self._builders, block.columns, strict=True)):
             builder.append_block(column.tokens, column.lengths, document_ends=column.document_ends, modes=column.modes)
-            self.num_tokens += len(column.tokens)
+            self.counts["num_tokens"] += len(column.tokens)
             if column.hashes is not None:
                 self._arrays[f"{HASHES}_{number}"].append(column.hashes)
         for writer, column in zip(self._roles, block.columns, strict=bool(self._roles)):
-            if (parts := column.roles) is not None:
-                writer.append(role_bytes(parts.counts, parts.stops, parts.kinds, num_tokens=len(column.tokens)))
+            if column.roles is not None:
+                writer.append(column.roles)
         if len(block.left_out) or not self._left_out:
             self._left_out.append((block.left_out, block.num_records))
         else:  # which keeps nothing of blocks with nothing unusual
@@ -184,8 +182,8 @@ class PartWriter:
             self._left_out[-1] = (left_out, num_before + block.num_records)
         if block.hashes is not None:
             self._arrays[HASHES].append(block.hashes)
-        self.num_documents += block.num_documents
-        self.num_blank_lines += block.num_blank_lines
+        self.counts["num_documents"] += block.num_documents
+        self.counts["num_blank_lines"] += block.num_blank_lines
         self.numbers.update(block.numbers)
         self.largest_token = max(self.largest_token, -1 if block.largest_token is None else block.largest_token)
         for bad_line in block.bad_lines:
@@ -193,7 +191,7 @@ class PartWriter:
 
     def _reject(self, bad: BadLine) -> None:
         budget = self.plan.settings.bad_records
-        if budget.is_exceeded(self.num_rejected + 1):
+        if budget.is_exceeded(self.counts["num_rejected"] + 1):
             # An error tells the place in the file; otherwise, that is known in the end.
             slices = (slice_ for slice_ in self.shard.slices if slice_.file.path == bad.path)
             num_before = sum(count_lines_before(each) for each in slices if each.numbers_records_from_its_start)
@@ -214,29 +212,14 @@ class PartWriter:
         except UnicodeDecodeError:
             record["base64"] = base64.b64encode(bad.data).decode("ascii")
         self._rejected.write(json_line(record))
-        self.num_rejected += 1
+        self.counts["num_rejected"] += 1
 
-    def counts(self, *, num_file_bytes: int, num_text_bytes: int) -> Counts:
-        """Returns what was done so far."""
-        return {
-            "num_file_bytes": num_file_bytes,
-            "num_text_bytes": num_text_bytes,
-            "num_documents": self.num_documents,
-            "num_tokens": self.num_tokens,
-            "num_rejected": self.num_rejected,
-        }
-
-    def publish(
-        self, *, slice_rows: tuple[int, ...], num_text_bytes: int, engine: str, engine_reason: str, started: float
-    ) -> ShardReport:
+    def publish(self, *, slice_rows: tuple[int, ...], engine: str, engine_reason: str, started: float) -> ShardReport:
         """Makes the files appear, then the report, and returns that."""
         recipe = self.plan.recipe
-        ledger = DocumentLedger(
-            num_read=self.num_documents + self.num_blank_lines + self.num_rejected,
-            num_kept=self.num_documents,
-            num_blank=self.num_blank_lines,
-            num_rejected=self.num_rejected,
-        )
+        kept, blank, rejected = (self.counts[name] for name in _COUNTED[:3])
+        num_read = kept + blank + rejected
+        ledger = DocumentLedger(num_read=num_read, num_kept=kept, num_blank=blank, num_rejected=rejected)
         files = tuple(slice_.file for slice_ in self.shard.slices)
 
         def manifest(key: str, pair: PairFacts) -> Manifest:
@@ -260,11 +243,7 @@ class PartWriter:
         report = ShardReport(
             key=self.shard.key,
             slice_rows=slice_rows,
-            num_documents=self.num_documents,
-            num_blank_lines=self.num_blank_lines,
-            num_rejected=self.num_rejected,
-            num_text_bytes=num_text_bytes,
-            num_tokens=self.num_tokens,
+            **self.counts,
             arrays=checksums,
             engine=engine,
             engine_reason=engine_reason,

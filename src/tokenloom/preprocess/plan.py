@@ -62,7 +62,7 @@ class PlannedOutput:
 
 @dataclass(frozen=True, kw_only=True)  # without slots, to remember what is asked for with every shard
 class JobPlan(ShardedJob):
-    """A job.
+    """A job of a corpus; see `ShardedJob`.
 
     Attributes:
         prefix: prefix of the outputs, or the folder for them where there is one for each file.
@@ -85,7 +85,6 @@ class JobPlan(ShardedJob):
 
     @cached_property
     def shards(self) -> tuple[PlannedShard, ...]:
-        """All shards, in the order of the corpus."""
         return tuple(shard for output in self.outputs for shard in output.shards)
 
     @cached_property
@@ -96,58 +95,35 @@ class JobPlan(ShardedJob):
 
     @property
     def worker_timeout_seconds(self) -> float:
-        """Time after which a silent process loses its shard."""
         return self.settings.worker_timeout_seconds
 
     @property
     def reads_streams(self) -> bool:
-        """Whether some of the input can be read once only, and by this process alone."""
         return any(file.is_stream for file in self.files)
 
     def open(self, planned: PlannedDataset) -> IndexedDataset:
-        """Opens a dataset that is there.
-
-        Raises:
-            DatasetNotFoundError, DatasetFormatError: it is not, or is damaged.
-        """
+        """Opens a dataset that is there."""
         return IndexedDataset(planned.prefix, multimodal=self.recipe.is_multimodal)
 
     def description(self) -> dict[str, Any]:
-        """Returns what processes that share the job must agree on, but for the inputs, as values for JSON."""
         return _description(self.recipe) | {"job": self.settings.of_job()}
 
     def input_keys(self) -> list[str]:
-        """Returns a short hash of each input file, sorted."""
         return sorted({short_hash(file.path)[:16] for file in self.files})
 
     def read_report(self, data: bytes, *, path: str) -> ShardReport:
-        """Returns the report in a file.
-
-        Raises:
-            StorageError: it is not one.
-        """
         return ShardReport.from_json(data, path=path)
 
     def worker(self, num_workers: int) -> AbstractContextManager[RunShard]:
-        """Returns what does shards in this process, with so many threads."""
         return shard_worker(self, num_workers=num_workers)
 
     def counts_of(self, report: ShardReport, shard: PlannedShard) -> Counts:
-        """Returns what a shard that is done comes to."""
-        return {
-            "num_file_bytes": shard.num_bytes,
-            "num_text_bytes": report.num_text_bytes,
-            "num_documents": report.num_documents,
-            "num_tokens": report.num_tokens,
-            "num_rejected": report.num_rejected,
-        }
+        return {"num_file_bytes": shard.num_bytes, **report.counts}
 
     def whereabouts(self, shard: PlannedShard) -> str:
-        """Returns the file that a shard begins with, in words."""
         return f"from `{shard.slices[0].file.path}` on"
 
     def blame(self, journal_path: str, reason: str) -> str | None:
-        """Makes the record a bad one that a process was at alone, and returns it in words; None if that is not sure."""
         place = condemn(journal_path, reason)
         return None if place is None else f"`{place[0]}` record {place[1]}"
 
@@ -158,12 +134,7 @@ class JobPlan(ShardedJob):
 
 
 def plan_job(recipe: Recipe, prefix: str, files: Sequence[InputFile], *, ignored: tuple[str, ...] = ()) -> JobPlan:
-    """Returns the plan of a job; reads no more of the inputs than their footers.
-
-    Raises:
-        ConfigError: a setting is wrong, or two files would have one output.
-        InputError, StorageError: the footer of a Parquet file cannot be read.
-    """
+    """Returns the plan of a job; reads no more of the inputs than their footers."""
     settled = hash_of(_description(recipe))
     outputs: list[PlannedOutput] = []
     number = 0

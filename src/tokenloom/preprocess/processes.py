@@ -265,14 +265,10 @@ def local_runner(
         num_processes: processes to start; None for as many as the processors feed.
         num_workers: threads of each; None for as many as there are processors left for it.
         threads_per_process: most threads that one process feeds.
-
-    Raises:
-        ConfigError: a number is below 1.
     """
-    for setting, what, number in (("num_processes", "process", num_processes), ("num_workers", "worker", num_workers)):
-        if number is not None and checked_integer(setting, number) < 1:
-            message = f"expected at least 1 {what}, got {number!r}"
-            raise ConfigError(message)
+    for name, number in (("num_processes", num_processes), ("num_workers", num_workers)):
+        if number is not None:
+            checked_integer(name, number, at_least=1)
     num_processors = usable_processors()
     processes = min(num_processes or max(1, num_processors // (num_workers or threads_per_process)), most_processes)
     workers = num_workers or max(1, num_processors // processes)

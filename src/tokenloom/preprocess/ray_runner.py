@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tokenloom.errors import ConfigError, TokenloomError, WorkerError
+from tokenloom.numbers import checked_integer
 from tokenloom.optional import require
 from tokenloom.preprocess.folder import FolderGoneError, JobFolder
 from tokenloom.preprocess.sharded import Book, RunShard, ShardedJob
@@ -40,10 +41,8 @@ class RayRunner:
 
     def __post_init__(self) -> None:
         """Checks the numbers."""
-        for name, least in (("num_workers", 1), ("max_retries", 0)):
-            if (value := getattr(self, name)) < least:
-                message = f"expected {name} of at least {least}, got {value!r}"
-                raise ConfigError(message)
+        checked_integer("num_workers", self.num_workers, at_least=1)
+        checked_integer("max_retries", self.max_retries, at_least=0)
 
     def __call__(self, job: ShardedJob, folder: JobFolder, book: Book) -> None:
         """Returns when all shards are done.

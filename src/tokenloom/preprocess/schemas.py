@@ -7,7 +7,6 @@ Four schemas: `messages` (a list of role and content), `sharegpt` (`conversation
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from tokenloom.errors import ConfigError
@@ -29,21 +28,9 @@ _INPUTS = ("input", "context")
 _OUTPUTS = ("output", "response", "completion", "answer")
 
 Message = dict[str, Any]
+"""A turn: `role` and `content`, and what else the record says of it."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
-    """Turns of one conversation, each a dict with `role` and `content`, and what else the record says of them."""
-
-    messages: tuple[Message, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """What one line or row holds: conversations, or a text."""
-
-    conversations: tuple[Conversation, ...] = ()
-    text: str | None = None
+Conversation = list[Message]
 
 
 def detect_schema(columns: Iterable[str]) -> Schema:
@@ -52,9 +39,6 @@ def detect_schema(columns: Iterable[str]) -> Schema:
     Example:
         >>> detect_schema(["instruction", "context", "response", "category"])
         'alpaca'
-
-    Raises:
-        ConfigError: none fits.
     """
     found = set(columns)
     if "messages" in found:
@@ -69,8 +53,8 @@ def detect_schema(columns: Iterable[str]) -> Schema:
     raise ConfigError(message, hint="rename the columns, or name the schema")
 
 
-def read_record(record: Any, schema: Schema) -> Record:
-    """Returns what a record holds.
+def read_record(record: Any, schema: Schema) -> list[Conversation] | str:
+    """Returns what a record holds: conversations, or a text.
 
     A list of messages is cut before each system turn: it opens a conversation.
 
@@ -85,7 +69,7 @@ def read_record(record: Any, schema: Schema) -> Record:
         if not text:
             reason = "the text is empty"
             raise UnusableLineError(reason)
-        return Record(text=text)
+        return text
     if schema == "alpaca":
         instruction, output = _text(record, _INSTRUCTIONS), _text(record, _OUTPUTS)
         extra = _text(record, _INPUTS, required=False)
@@ -97,11 +81,11 @@ def read_record(record: Any, schema: Schema) -> Record:
         messages = [_sharegpt(turn, number) for number, turn in enumerate(_turns(record, "conversations"), 1)]
     else:
         messages = [_message(turn, number) for number, turn in enumerate(_turns(record, "messages"), 1)]
-    return Record(conversations=tuple(_conversations(messages)))
+    return _conversations(messages)
 
 
 def _conversations(messages: list[Message]) -> list[Conversation]:
-    groups: list[list[Message]] = []
+    groups: list[Conversation] = []
     first = 1
     for number, message in enumerate(messages, 1):
         if message["role"] in _OPENING or not groups:
@@ -111,7 +95,7 @@ def _conversations(messages: list[Message]) -> list[Conversation]:
             first = number
         groups[-1].append(message)
     _check(groups[-1], first)
-    return [Conversation(messages=tuple(group)) for group in groups]
+    return groups
 
 
 def _check(messages: list[Message], first: int) -> None:

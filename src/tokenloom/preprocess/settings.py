@@ -10,7 +10,7 @@ from typing import Any
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.formats import FORMATS
 from tokenloom.inputs.limits import ReadLimits, check_shard_bytes
-from tokenloom.numbers import checked_number, parse_integer, parse_percentage, quoted
+from tokenloom.numbers import checked_integer, checked_number, parse_integer, parse_percentage, quoted
 from tokenloom.preprocess.schemas import SCHEMAS, Schema
 from tokenloom.setting_types import Bytes, Count, Seconds, check_types
 from tokenloom.tokenizers.kinds import ENGINES, EngineName
@@ -158,8 +158,8 @@ class CorpusSettings(JobSettings):
         self._require(self.engine in ENGINES, f"an engine out of {', '.join(ENGINES)}", "engine")
         formats = (None, *FORMATS)
         self._require(self.input_format in formats, f"a format out of {', '.join(FORMATS)}", "input_format")
-        in_range = self.block_bytes is None or 1 <= self.block_bytes <= _MAX_BLOCK_BYTES
-        self._require(in_range, f"block_bytes from 1 to {_MAX_BLOCK_BYTES}", "block_bytes")
+        if self.block_bytes is not None:
+            checked_integer("block_bytes", self.block_bytes, at_least=1, below=_MAX_BLOCK_BYTES + 1)
         if self.keep_newlines and not self.split_sentences:
             message = "expected `split_sentences` with `keep_newlines`, found none"
             raise ConfigError(message, hint="without, texts are not touched, and nothing needs to be kept")
@@ -170,7 +170,7 @@ class CorpusSettings(JobSettings):
         are_shares = not shares or (min(shares) > 0 and math.isclose(sum(shares), 1, abs_tol=1e-9))
         self._require(are_shares, "shares above 0 that add up to 1", "shares")
         self._require(len(shares) <= _MOST_SPLITS, f"at most {_MOST_SPLITS} splits", "shares")
-        self._require(0 <= self.split_seed < 1 << 64, "a split_seed in [0, 2**64)", "split_seed")
+        checked_integer("split_seed", self.split_seed, at_least=0, below=1 << 64)
         self._require(all(map(_is_name, self.shares)), "splits named by letters, digits, `-` and `_`", "shares")
 
     def _require(self, holds: bool, expected: str, name: str) -> None:  # noqa: FBT001 - private, and reads as a sentence
@@ -274,12 +274,11 @@ class MultimodalSettings(JobSettings):
     def __post_init__(self) -> None:
         """Checks the settings."""
         JobSettings.__post_init__(self)
-        if self.pad_length is not None and self.pad_length < 1:
-            message = f"expected a pad_length of at least 1, got {self.pad_length!r}"
-            raise ConfigError(message)
-        if self.pad_length is not None and not self.append_eod:
-            message = "expected `append_eod` with `pad_length`, found none"
-            raise ConfigError(message, hint="texts are filled up with the end-of-document token")
+        if self.pad_length is not None:
+            checked_integer("pad_length", self.pad_length, at_least=1)
+            if not self.append_eod:
+                message = "expected `append_eod` with `pad_length`, found none"
+                raise ConfigError(message, hint="texts are filled up with the end-of-document token")
 
 
 def _is_name(name: str) -> bool:

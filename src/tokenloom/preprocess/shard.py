@@ -260,15 +260,12 @@ def _run(
         for made in _tokenized(plan, making, threads, making.bundles(blocks), journal):
             for block in made:
                 part.write(block)
+            part.counts["num_text_bytes"] = reading.num_text_bytes
             if progress is not None:
-                progress(part.counts(num_file_bytes=reading.position, num_text_bytes=reading.num_text_bytes))
-        return part.publish(
-            slice_rows=tuple(reading.num_rows),
-            num_text_bytes=reading.num_text_bytes,
-            engine=making.engine,
-            engine_reason=making.engine_reason,
-            started=started,
-        )
+                progress({"num_file_bytes": reading.position, **part.counts})
+        part.counts["num_text_bytes"] = reading.num_text_bytes
+        engine, reason = making.engine, making.engine_reason
+        return part.publish(slice_rows=tuple(reading.num_rows), engine=engine, engine_reason=reason, started=started)
 
 
 def _tokenized(

@@ -194,6 +194,14 @@ class ProgressBook:
                 )
             )
 
+    def tell_done(self, folder: JobFolder) -> int:
+        """Notes the shards that are done; returns their number."""
+        done = [(shard, report) for shard in self._job.shards if (report := folder.report(shard)) is not None]
+        for shard, report in done:
+            self.tell(shard.number, self._job.counts_of(report, shard), is_done=True)
+        _LOGGER.info("%d of %d shards were done before", len(done), len(self._job.shards))
+        return len(done)
+
     @contextmanager
     def shown(self) -> Iterator[None]:
         """Shows to whoever looks on how far the job is, for as long as the `with` block lasts; what was told before is

@@ -163,9 +163,6 @@ def is_finished(plan: JobPlan) -> bool:
     """Whether the datasets of a job are all there, made of the same inputs in the same way.
 
     A dataset or manifest that cannot be read counts as not there: it will be written anew.
-
-    Raises:
-        InputError: more bad records were set aside than are allowed now.
     """
     if plan.reads_streams:
         return False
@@ -216,9 +213,6 @@ def require_own_outputs(plan: JobPlan, *, overwrite: bool) -> bool:
 
     Returns:
         Whether what is there may be replaced: it is of this job, or the caller wants it so.
-
-    Raises:
-        OutputExistsError: something else is there, and is not to be replaced.
     """
     may_replace = overwrite
     for output in plan.outputs if not overwrite else ():

@@ -17,14 +17,17 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.inputs import STDIN, InputFile, InputSlice
 from tokenloom.inputs.find import find_inputs, formats_by_name, split_suffix
-from tokenloom.inputs.records import parse_block
+from tokenloom.inputs.records import BadLine, Block, parse_block
 from tokenloom.overrides import overrides
 from tokenloom.preprocess.blocks import (
     BlockTokenizer,
+    Column,
     DocumentTokens,
+    Isolating,
     SentenceSplitter,
     TemplateTokens,
     bundled,
+    singles,
 )
 from tokenloom.preprocess.job import run_job
 from tokenloom.preprocess.plan import JobPlan, plan_job
@@ -40,6 +43,8 @@ from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
 _SAMPLE_BYTES = 512 << 10
+_PREVIEW_BLOCK_BYTES = 64 << 10
+_SHOWN_IDS = 8
 
 _MOST_THREADS = 8
 """Threads that one process feeds: the thread that reads and writes for them needs about a sixth of the time of each."""
@@ -69,17 +74,14 @@ class TextRecipe(Recipe):
         return TemplateTokens.of(self.tokenizer) if self.settings.template_tokens else TemplateTokens()
 
     def of_shards(self) -> dict[str, Any]:
-        """Returns what decides what a shard holds."""
         return self.settings.of_shards()
 
     def options(self, key: str, split: str | None) -> dict[str, Any]:
-        """Returns what the manifest of a dataset says of how it was made."""
         return self.settings.of_datasets() | {"key": key, "split": split}
 
     def outputs(
         self, prefix: str, files: Sequence[InputFile]
     ) -> Iterator[tuple[str, Sequence[InputFile], tuple[PlannedDataset, ...]]]:
-        """Yields one output, or one for each file, with a dataset for each split and key."""
         if not self.settings.one_pair_per_file:
             yield prefix, files, tuple(self._datasets(prefix))
             return
@@ -112,7 +114,6 @@ class TextRecipe(Recipe):
         return choose_engine(self.settings.engine, self.tokenizer, texts)
 
     def making(self, first: InputSlice, *, num_workers: int) -> Making:
-        """Returns what one process works with."""
         choice = self.choose_engine(first)
         block_bytes = self.settings.block_bytes or choice.block_bytes
         return Making(
@@ -126,7 +127,6 @@ class TextRecipe(Recipe):
     def select(
         self, hashes: Sequence[DocumentHashes]
     ) -> tuple[Sequence[Mask | None], Sequence[NDArray[np.int8] | None]]:
-        """Returns which documents of each part are the first of their texts, and the split of each."""
         shares = tuple(self.settings.shares.values())
         none = [None] * len(hashes)
         kept = first_occurrences(hashes) if self.settings.drop_duplicates else none
@@ -140,14 +140,7 @@ def plan_corpus(
     tokenizer: TextTokenizer,
     settings: CorpusSettings,
 ) -> JobPlan:
-    """Returns the plan of a job for text; reads no more of the inputs than their names, sizes and footers.
-
-    Raises:
-        ConfigError: a setting is wrong, or two files would have one output.
-        InputError: there is nothing to read, or a file is not what its name says.
-        MissingTokenError: the tokenizer has no `bos` or `eod` to add.
-        StorageError: an input cannot be found or read.
-    """
+    """Returns the plan of a job for text; reads no more of the inputs than their names, sizes and footers."""
     found = find_inputs([os.fspath(name) for name in names], input_format=settings.input_format)
     if settings.one_pair_per_file:
         target = admit(checked_path("output_prefix", prefix))
@@ -264,4 +257,129 @@ def preprocess_corpus(
         overwrite=overwrite,
         progress=progress,
         started=started,
+    )
+
+
+# --- what a job would do ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentPreview:
+    """A document as it will be stored.
+
+    Attributes:
+        path: path of its file.
+        key: key of its text.
+        text: decoded from the ids, special tokens spelled out; of several sequences, one after the other.
+        first_ids, last_ids: first and last ids, at most eight of each.
+        num_tokens: those added included.
+        num_sequences: number of sequences that have tokens.
+        num_text_bytes: size of the original in bytes, as UTF-8.
+        is_doubled: whether it begins or ends with two of the tokens added, one of them spelled out in its own text.
+        is_exact: whether ids spell the original text; where not, the tokenizer normalises, or lacks characters.
+    """
+
+    path: str
+    key: str
+    text: str
+    first_ids: tuple[int, ...]
+    last_ids: tuple[int, ...]
+    num_tokens: int
+    num_sequences: int
+    num_text_bytes: int
+    is_doubled: bool
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusPreview:
+    """What a job would do.
+
+    Attributes:
+        documents: the first documents under each key, in order.
+        bad_lines: records up to there that cannot be used.
+        num_files, num_ignored: input files that would be read, and other files in folders.
+        num_bytes: size of the input in bytes, as it is.
+        num_shards: shards it would be cut into.
+        dtype: dtype of the tokens.
+        engine, engine_reason: what would encode the texts, and why.
+    """
+
+    documents: tuple[DocumentPreview, ...]
+    bad_lines: tuple[BadLine, ...]
+    num_files: int
+    num_ignored: int
+    num_bytes: int
+    num_shards: int
+    dtype: str
+    engine: str
+    engine_reason: str
+
+
+def preview_corpus(
+    inputs: Sequence[str | os.PathLike[str]],
+    output_prefix: str | os.PathLike[str],
+    tokenizer: TextTokenizer,
+    settings: CorpusSettings,
+    *,
+    count: int = 5,
+) -> CorpusPreview:
+    """Returns what `preprocess_corpus` would do to the first documents; writes nothing.
+
+    Args:
+        inputs, output_prefix, tokenizer, settings: see `preprocess_corpus`.
+        count: number of documents.
+
+    Raises:
+        TokenloomError: as `preprocess_corpus`, but for bad records, which are listed.
+    """
+    plan = plan_corpus(inputs, output_prefix, tokenizer, settings)
+    making = plan.recipe.making(plan.shards[0].slices[0], num_workers=1)
+    work = Isolating(making.work)
+    documents: list[DocumentPreview] = []
+    bad_lines: list[BadLine] = []
+    for record in _records(plan):
+        if len(documents) >= count * len(settings.keys):
+            break
+        [made] = work([record])
+        bad_lines += made.bad_lines
+        if made.num_documents:
+            columns = zip(settings.keys, parse_block(record, settings.keys).columns, made.columns, strict=True)
+            documents += [_preview(plan.recipe, record, key, [*texts.texts], column) for key, texts, column in columns]
+    return CorpusPreview(
+        documents=tuple(documents),
+        bad_lines=tuple(bad_lines),
+        num_files=len(plan.files),
+        num_ignored=len(plan.ignored),
+        num_bytes=sum(file.num_bytes for file in plan.files),
+        num_shards=len(plan.shards),
+        dtype=plan.recipe.dtype.name,
+        engine=making.engine,
+        engine_reason=making.engine_reason,
+    )
+
+
+def _records(plan: JobPlan) -> Iterator[Block]:
+    """Yields the records of the corpus, each as a block of its own."""
+    for slice_ in (slice_ for shard in plan.shards for slice_ in shard.slices):
+        with closing(plan.recipe.open(slice_, block_bytes=_PREVIEW_BLOCK_BYTES)) as reader:
+            for block in reader.blocks():
+                for single in singles([block]):
+                    yield from single
+
+
+def _preview(recipe: Recipe, record: Block, key: str, texts: list[str], column: Column) -> DocumentPreview:
+    tokenizer, added, ids = recipe.tokenizer, recipe.document_tokens, column.tokens.tolist()
+    rows = [row.tolist() for row in np.split(column.tokens, np.cumsum(column.lengths)[:-1])]
+    return DocumentPreview(
+        path=record.path,
+        key=key,
+        text="".join(map(tokenizer.detokenize, rows)),
+        first_ids=tuple(ids[:_SHOWN_IDS]),
+        last_ids=tuple(ids[-_SHOWN_IDS:]),
+        num_tokens=len(ids),
+        num_sequences=len(column.lengths),
+        num_text_bytes=sum(len(text.encode()) for text in texts),
+        is_doubled=len(ids) > 1 and (ids[:2] == [added.bos] * 2 or ids[-2:] == [added.eod] * 2),
+        is_exact=all(tokenizer.detokenize(tokenizer.tokenize(text)) == text for text in texts),
     )

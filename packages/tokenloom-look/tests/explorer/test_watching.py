@@ -9,7 +9,7 @@ from explorer_requests import serving, state_of
 from tests.corpus.shard_reports import write_report
 from tests.support import write_corpus
 
-from tokenloom.loading.json_lines import JsonLinesWriter
+from tokenloom.loading.losses import JsonLinesWriter
 from tokenloom_look.explorer.application import views_of
 from tokenloom_look.explorer.looking import Looking
 from tokenloom_look.explorer.queries import Query

@@ -14,7 +14,7 @@ from tests.corpus.shard_reports import key_of, write_report
 from tests.run.small_runs import segment, source
 
 from tokenloom.errors import InputError
-from tokenloom.loading.json_lines import JsonLinesWriter
+from tokenloom.loading.losses import JsonLinesWriter
 from tokenloom.loading.thread_loader import DataWait
 from tokenloom_look.report.job_section import job_section
 from tokenloom_look.report.options import ReportOptions

@@ -156,9 +156,7 @@ def make_output(
 
     try:
         with if_stopped(lambda: book.done_words), folder.joined(), book.shown():
-            for block in job.shards:
-                if folder.report(block) is not None:
-                    book.tell(block.number, {"num_rows": block.stop - block.start}, is_done=True)
+            book.tell_done(folder)
             _, manifest = do_and_assemble(
                 job,
                 folder,
