@@ -27,7 +27,7 @@ def pages() -> dict[str, str]:
         "JSON object. Options are written by their whole names.",
     ]
     for title, commands in COMMANDS.items():
-        rows = [(f"[`tokenloom {name}`]({name}.md)", text) for name, text in commands.items()]
+        rows = [(f"[`tokenloom {name}`]({name}.md)", text) for name, (_, text) in commands.items()]
         parts += [f"## {title[0].upper()}{title[1:]}", table(("command", "what it does"), rows)]
     parts += ["## Exit status", table(("status", "means"), list(EXIT_STATUS))]
     made = {f"{name}.md": command_page(name, parser) for name, parser in parsers.items()}

@@ -28,9 +28,10 @@ def test_a_plan_shows_each_split_and_what_is_wrong(tmp_path):
     config = make_config(None, blend=(corpora(tmp_path, 2), [3.0, 1.0]), split="50,50,0", mid_level_dataset_surplus=0.0)
     plan = plan_build(config, [40, 10, None])
     facts, train, valid = tables_of(plan._repr_html_())
-    assert facts[:3] == [["sequence length", "4"], ["train samples", "40"], ["valid samples", "11"]]
-    assert train[0][2:] == ["share", "samples owed", "epochs"]
-    assert [row[2:4] for row in train[1:]] == [["75.000%", "30"], ["25.000%", "10"]]
+    assert facts[0] == ["sequence length", "4"]
+    assert facts[3:5] == [["train samples", "40"], ["valid samples", "11"]]
+    assert train[0][2:6] == ["weight", "share", "samples owed", "epochs"]
+    assert [row[2:5] for row in train[1:]] == [["3", "75.0000%", "30"], ["1", "25.0000%", "10"]]
     assert len(valid) == 3
     assert plan.problems
     assert text_of(plan._repr_html_()).count(" samples owed, ") == len(plan.problems)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests.run.data import write_source, write_with_manifest
@@ -40,6 +41,11 @@ def run(capsys, *words: object) -> tuple[int, str, str]:
     """Runs a command; returns its status and what it printed to stdout and stderr."""
     status = cli.main([str(word) for word in words])
     return status, *capsys.readouterr()
+
+
+def rows_of(out: str) -> list[list[str]]:
+    """Returns the cells of the lines of tables."""
+    return [re.split(r" {2,}", line.strip()) for line in out.splitlines()]
 
 
 def lock_of(path: Path):

@@ -7,11 +7,9 @@ import re
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.inspect.drawn import sample
 
-from tokenloom.cli.output import LookOptions, blocks, look_of, print_lines, shortened, table
+from tokenloom.cli.output import LookOptions, look_of, print_lines, table
 from tokenloom.inspect.shown import shown_lines
 from tokenloom.rendering.words import cell_width, printable
 
@@ -26,24 +24,6 @@ def columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "60")
-
-
-def test_what_does_not_fit_so_becomes_blocks():
-    assert shortened(PLAN, ROWS, 40) is None
-    assert list(blocks(PLAN, ROWS, 40)) == [
-        "demo-output/corpus/train_text_document",
-        "  tokens 1,234,567, weight 0.75",
-        "b",
-        "  tokens 12, weight 0.25",
-    ]
-
-
-@given(
-    rows=st.lists(st.tuples(*[st.text("ab /漢é", max_size=60)] * 3), min_size=1, max_size=4),
-    width=st.integers(12, 120),
-)
-def test_nothing_is_wider_than_the_terminal(rows, width):
-    assert all(cell_width(line) <= width for line in blocks(PLAN, rows, width))
 
 
 def test_a_narrow_terminal_folds_no_name(columns, capsys):

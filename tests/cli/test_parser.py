@@ -105,7 +105,7 @@ def test_no_parser_takes_abbreviations(parsers):
         ),
         (
             ["preprocess-chat", "a", "--input", "b", "--output-prefix", "out", "--tokenizer", "byte"],
-            "error: expected INPUT or `--input`, found both\n"
+            "error: `--input`: cannot stand beside `INPUT`\n"
             "hint: `tokenloom preprocess-chat --help` shows all options\n",
         ),
         (
@@ -142,7 +142,7 @@ def test_help_names_every_command_in_its_group(command, groups, capsys, monkeypa
     for title, commands in groups.items():
         start = lines.index(f"{title}:") + 1
         told = [line.split(maxsplit=1) for line in lines[start : start + len(commands)]]
-        assert told == [[name, text] for name, text in commands.items()]
+        assert told == [[name, text] for name, (_, text) in commands.items()]
     assert any("--help" in line for line in lines)
     assert all(len(line) < 80 for line in lines)
 

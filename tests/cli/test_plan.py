@@ -23,12 +23,12 @@ def run(capsys, *arguments):
 def test_tables_show_the_plan(capsys, prefixes):
     status, out, err = run(capsys, "--data-path", 1, prefixes[0], 3, prefixes[1], "--split", "1", "--train-samples", 60)
     assert (status, err) == (0, "")
-    assert "train: 60 samples (weighted)" in out
-    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.split()}
+    lines = [line.split() for line in out.splitlines()]
+    assert ["train", "(weighted)"] in lines
+    assert lines[3:6] == [["sequence", "length", "4"], ["train", "tokens", "400"], ["train", "samples", "60"]]
+    rows = {line[0]: line[1:] for line in lines if line}
     assert rows[prefixes[0]] == ["100", "1", "25.0000%", "15", "0.6", "24", "1"]
     assert rows[prefixes[1]] == ["300", "3", "75.0000%", "45", "0.6", "74", "1"]
-    assert rows["total"] == ["400", "60", "98"]
-    assert out.splitlines()[-1] == "2 datasets, 400 tokens; 60 samples of 4 tokens, 240 in all"
     assert "valid" not in out
 
 

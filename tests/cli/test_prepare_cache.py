@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+from tests.cli.runs import rows_of
 from tests.support import MASKING, make_config, write_corpus
 
 import tokenloom
@@ -58,10 +59,10 @@ def build(folder, **settings):
 
 def test_a_run_finds_all_its_indices_prepared(folder, capsys):
     assert prepare(folder) == 0
-    assert capsys.readouterr().out == (
-        "train: 50 samples of 8 tokens (BlendedDataset)\n"
-        f"valid: 10 samples of 8 tokens (BlendedDataset)\nindices in {folder}/cache\n"
-    )
+    rows = rows_of(capsys.readouterr().out)
+    assert rows[3:6] == [["path", f"{folder}/cache"], ["verified", "False"], ["sequence length", "8"]]
+    assert ["train", "BlendedDataset", "50"] in rows
+    assert ["valid", "BlendedDataset", "10"] in rows
     before = {path: path.stat().st_mtime_ns for path in (folder / "cache").iterdir()}
     plain, deferred = build(folder), build(folder, defer_npy_index_mmap=True)
     for mine, theirs in zip(plain, deferred, strict=True):
@@ -73,7 +74,7 @@ def test_a_run_finds_all_its_indices_prepared(folder, capsys):
 
 def test_verifying_finds_a_flipped_entry(folder, capsys):
     assert prepare(folder, "--verify") == 0
-    assert capsys.readouterr().out.endswith(f"indices in {folder}/cache, verified\n")
+    assert ["verified", "True"] in rows_of(capsys.readouterr().out)
     path = next((folder / "cache").glob("*-BlendedDataset-train-dataset_index.npy"))
     chosen = np.load(path)
     chosen[7] ^= 1
@@ -81,8 +82,8 @@ def test_verifying_finds_a_flipped_entry(folder, capsys):
     next((folder / "cache").glob("*-BlendedDataset-train-identity.json")).unlink()  # as an entry of the reference
     assert prepare(folder, "--verify") == 1
     out = capsys.readouterr().out
-    assert "problem: the dataset_index of the blend of 2 datasets (train) differs in 1 rows: expected " in out
-    assert out.endswith(f"indices in {folder}/cache\n")
+    assert "\nthe dataset_index of the blend of 2 datasets (train) differs in 1 rows: expected " in out
+    assert ["verified", "False"] in rows_of(out)
 
 
 def test_counts_are_those_that_a_configuration_takes(folder, capsys):
@@ -98,7 +99,7 @@ def test_counts_are_those_that_a_configuration_takes(folder, capsys):
 def test_a_run_of_fill_in_the_middle_finds_its_indices_prepared(folder, capsys):
     policy = "best_fit"
     assert prepare(folder, "--dataset", "fim", "--verify", "--window-policy", policy) == 0
-    assert capsys.readouterr().out.endswith(", verified\n")
+    assert ["verified", "True"] in rows_of(capsys.readouterr().out)
     config = make_config(
         None,
         kind=tokenloom.GPTFIMDatasetConfig,
@@ -142,7 +143,7 @@ def test_a_masked_run_finds_its_indices_prepared(folder, capsys, kind, own):
     settings = {**{name: value for name, value in MASKING.items() if name != "random_seed"}, **own}
     more = [word for name, value in settings.items() for word in ("--set", f"{name}={json.dumps(value)}")]
     assert prepare(folder, "--dataset", kind, "--verify", *more) == 0
-    assert capsys.readouterr().out.endswith(", verified\n")
+    assert ["verified", "True"] in rows_of(capsys.readouterr().out)
     dataset, config = MASKED[kind]
     train, _, _ = tokenloom.BlendedMegatronDatasetBuilder(
         dataset,

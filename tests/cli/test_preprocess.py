@@ -252,7 +252,7 @@ def test_restart_gives_up_what_was_done(folder: Path, capsys: pytest.CaptureFixt
         (["--split", "train=0.9"], "expected shares above 0 that add up to 1, got {'train': 0.9}"),
         (["--split", "a=1", "--split-seed", "-1"], "expected split_seed in [0, 2**64), found -1"),
         (["--max-bad-records", "few"], "a share such as 0.1%, got 'few'"),
-        (["--max-bad-records", "1", "--skip-bad-lines"], "which sets any number aside, got both"),
+        (["--max-bad-records", "1", "--skip-bad-lines"], "`--skip-bad-lines`: cannot stand beside `--max-bad-records`"),
         (["--processes", "0"], "expected num_processes of at least 1, found 0"),
         (["--runner", "ray", "--workers", "-1"], "expected num_workers of at least 1, found -1"),
     ],

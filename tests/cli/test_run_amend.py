@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.cli.runs import RUN, lock_of, run, write_run
+from tests.cli.runs import RUN, lock_of, rows_of, run, write_run
 from tests.run.data import write_source
 
 
@@ -29,7 +29,7 @@ def test_new_weights_from_a_step_on(path, capsys):
         '\n[[stages]]\nname = "even"\nsequence_length = 16\nsamples = 60\nweights = { web = 1, code = 1 }\n'
     )
     assert "-samples = 100\n+samples = 40\n" in out
-    assert "  new stage even: positions 40 to 99 of 16 tokens\n    web 50%, code 50%\n" in out
+    assert ["even", "40", "60", "16", "web 50%, code 50%"] in rows_of(out)
     assert f"  unchanged: 40 positions, as they were: digest {before[:16]}\n" in out
     assert digest(capsys, path, 40) == before
 
@@ -50,8 +50,8 @@ def test_sources_lengths_and_sizes(path, capsys):
     words = ("--add-source", f"books={path.parent}/data/books", "--weights", "web=1,books=1", "--sequence-length", 32)
     status, out, _ = run(capsys, "run", "amend", path, "--at-position", 50, *words, "--tokens", "1K")
     assert status == 0
-    assert "  new source books: 1 pair, 2,000 tokens, from position 50 on\n" in out
-    assert "  new stage from 50: positions 50 to 80 of 32 tokens\n    web 50%, books 50%\n" in out
+    assert ["new sources", "books"] in rows_of(out)
+    assert ["from 50", "50", "31", "32", "web 50%, books 50%"] in rows_of(out)
     assert [segment.sequence_length for segment in lock_of(path).segments] == [16, 32]
 
 
@@ -65,8 +65,8 @@ def test_data_grow_and_documents_are_denied(path, capsys):
     words = ("--deny", path.parent / "takedown.txt", "--grow")
     status, out, _ = run(capsys, "run", "amend", path, "--at-position", 30, *words)
     assert status == 0
-    assert "  new data of web: 1 pair, 1,600 tokens, from position 30 on\n" in out
-    assert "  2 documents denied\n" in out
+    assert ["1,600", "30"] in [row[2:] for row in rows_of(out) if row[0] == "web"]
+    assert ["denied", "2"] in rows_of(out)
     assert lock_of(path).denials[0].start == 30
     assert digest(capsys, path, 30) == before
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.cli.runs import RUN, lock_of, run, write_run
+from tests.cli.runs import RUN, lock_of, rows_of, run, write_run
 from tests.run.data import write_source
 
 from tokenloom.errors import CutShortWarning
@@ -20,10 +20,8 @@ def path(tmp_path):
 def test_the_first_lock_says_what_is_locked(path, capsys):
     status, out, err = run(capsys, "run", "lock", path)
     assert (status, err) == (0, "")
-    assert out == (
-        f"wrote {path.with_suffix('.lock')}: 2 sources, 2 pairs, 6,400 tokens; 100 samples\n"
-        "  stage main: positions 0 to 99 of 16 tokens\n    web 75%, code 25%\n"
-    )
+    assert out.startswith(f"wrote {path.with_suffix('.lock')}: 2 sources, 2 pairs, 6,400 tokens; 100 samples\n")
+    assert ["main", "0", "100", "16", "web 75%, code 25%"] in rows_of(out)
 
 
 def test_a_dry_run_writes_nothing(path, capsys):
@@ -42,11 +40,10 @@ def test_new_pairs_and_the_first_position_that_moves_are_shown(path, capsys):
     write_source(str(path.parent / "data" / "web1"), *[16] * 100)
     status, out, _ = run(capsys, "run", "lock", path, "--consumed-step", 4, "--global-batch-size", 10)
     assert status == 0
-    assert "  new data of web: 1 pair, 1,600 tokens, from position 40 on\n" in out
-    assert "  changed stage main: positions 0 to 39 of 16 tokens\n" in out
+    assert ["web", str(path.parent / "data" / "web1"), "1,600", "40"] in rows_of(out)
+    assert ["main", "0", "40", "16", "web 75%, code 25%"] in rows_of(out)
     assert f"  consumed: 40 positions, as they were: digest {before[:16]}\n" in out
     assert [pair.since for pair in lock_of(path).sources[0].pairs] == [0, 40]
-    assert all(len(line) <= 80 for line in out.splitlines()[1:])
 
 
 def test_a_change_of_what_was_consumed_is_refused(path, capsys):

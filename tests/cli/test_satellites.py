@@ -11,8 +11,11 @@ import pytest
 
 import tokenloom
 from tokenloom import cli
-from tokenloom.cli.commands import SATELLITES
+from tokenloom.cli.commands import COMMANDS
 
+SATELLITES = {
+    name: module.strip("[]") for group in COMMANDS.values() for name, (module, _) in group.items() if module[0] == "["
+}
 ROOT = Path(__file__).parents[2]
 PROJECTS = {path.parent.name: tomllib.loads(path.read_text()) for path in ROOT.glob("packages/*/pyproject.toml")}
 

@@ -31,8 +31,9 @@ def prefix(tmp_path, rng):
 def test_local_data_have_a_speed_and_no_sources(run, prefix):
     status, lines, _ = run("--data-path", prefix)
     assert status == 0
-    assert lines[0][:9] == ["11", "batches", "of", "8", "samples,", "5,632", "tokens", "in", lines[0][8]]
-    assert len(lines) == 1
+    assert lines[0][-1] == "tokens/s"
+    assert lines[2:5] == [["batches", "11"], ["samples", "88"], ["tokens", "5,632"]]
+    assert lines[-1] == ["storage", "none"]
 
 
 @pytest.mark.slow
@@ -40,20 +41,8 @@ def test_remote_data_have_a_table(bucket, run, prefix):
     url = bucket.put_pair(prefix, "data/corpus")
     status, lines, _ = run("--data-path", url, "--batches", "5", "--concurrency", "4")
     assert status == 0
-    assert lines[0][:2] == ["5", "batches"]
-    assert lines[1] == [
-        "source",
-        "MB",
-        "used",
-        "MB",
-        "fetched",
-        "ratio",
-        "requests",
-        "hits",
-        "waits",
-        "seconds",
-        "waited",
-        "retries",
-    ]
+    assert lines[2] == ["batches", "5"]
+    names = "source bytes used bytes fetched requests hits waits wait seconds retries ratio"
+    assert names.split() in lines
     row = lines[-1]
-    assert (row[0], row[1], row[8]) == (f"{url}.bin", "0.01", "0")
+    assert (row[0], row[7]) == (f"{url}.bin", "0")

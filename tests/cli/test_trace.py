@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -91,12 +92,10 @@ def test_files_and_records(path, capsys):
     assert "`tokenloom preprocess` writes PREFIX.origins.npy" in err
     lines = out.splitlines()
     assert lines[0] == f"run {Run.open(path).identity}"
-    assert max(map(len, lines)) <= 80
-    assert lines[2].startswith("position 0, stage main, source ")
+    assert lines[2].split() == ["position", "stage", "slot", "pass", "start", "length", "document", "origin"]
     shown = [line for line in lines if "lines.jsonl:" in line]
     assert len(shown) == len(code)
-    assert all(line[42] == "…" for line in shown)
-    assert sum(line.startswith("position ") for line in lines) == 100
+    assert len(lines) == 5 + len(rows)
 
 
 def test_texts_and_records_read_again(path, capsys):
@@ -107,4 +106,4 @@ def test_texts_and_records_read_again(path, capsys):
         known = row["source"] == "code"
         assert row["input"] == (f'{{"text": "line {row["record"]}"}}' if known else None)
     _, out, _ = run(capsys, "trace", path, "--position", 0, "--text")
-    assert "\n  text | " in out
+    assert re.search(r"\n(web|code):\d+ text \| \d+ ", out)

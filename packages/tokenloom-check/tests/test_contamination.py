@@ -408,7 +408,7 @@ def test_what_is_written_for_others(capsys, folder):
     assert row["of_item"] == row["of_document"] == PASSAGE.rstrip(".")
     words = ["--documents-file", f"{folder}/denied.txt", "--from-position", "0", "--dry-run"]
     assert cli.main(["deny", f"{folder}/run.toml", *words]) == 0
-    assert "1 document" in capsys.readouterr().out
+    assert "web:30" in capsys.readouterr().out
 
 
 def test_data_without_a_run(capsys, folder):

@@ -73,7 +73,7 @@ def export_documents(
         OutputExistsError: something is there, and is not to be replaced.
         DatasetNotFoundError, DatasetFormatError, StorageError: the pair cannot be read, or the files not be written.
     """
-    target = _Target(os.fspath(output), file_format, row_group_bytes, part_bytes, compression, overwrite=overwrite)
+    target = _Target(os.fspath(output), file_format, row_group_bytes, part_bytes, compression, overwrite)
     return target.write(DocumentRows(prefix, tokenizer=tokenizer))
 
 
@@ -98,43 +98,39 @@ def export_samples(
     Raises:
         OutputExistsError, StorageError: see `export_documents`.
     """
-    target = _Target(os.fspath(output), file_format, row_group_bytes, part_bytes, compression, overwrite=overwrite)
+    target = _Target(os.fspath(output), file_format, row_group_bytes, part_bytes, compression, overwrite)
     return target.write(SampleRows(dataset, num_samples=num_samples))
 
 
+@dataclass
 class _Target:
     """Where rows go: a file, or a folder of parts."""
 
-    def __init__(
-        self,
-        output: str,
-        file_format: str,
-        row_group_bytes: int,
-        part_bytes: int,
-        compression: str | None,
-        *,
-        overwrite: bool,
-    ) -> None:
-        if is_remote(output):
-            message = f"expected a file or folder on this machine to export to, got `{output}`"
+    output: str
+    file_format: str
+    row_group_bytes: int
+    part_bytes: int
+    compression: str | None
+    overwrite: bool
+
+    def __post_init__(self) -> None:
+        if is_remote(self.output):
+            message = f"expected a file or folder on this machine to export to, got `{self.output}`"
             raise ConfigError(message, hint="export to a local folder, and copy it to the bucket")
-        if file_format not in _SUFFIXES.values():
-            message = f"expected `file_format` parquet or arrow, got {file_format!r}"
+        if self.file_format not in _SUFFIXES.values():
+            message = f"expected `file_format` parquet or arrow, got {self.file_format!r}"
             raise ConfigError(message)
-        for name, value in (("row_group_bytes", row_group_bytes), ("part_bytes", part_bytes)):
-            if value < _LEAST_BYTES:
-                message = f"expected `{name}` of at least {_LEAST_BYTES}, got {value!r}"
+        for name in ("row_group_bytes", "part_bytes"):
+            if getattr(self, name) < _LEAST_BYTES:
+                message = f"expected `{name}` of at least {_LEAST_BYTES}, got {getattr(self, name)!r}"
                 raise ConfigError(message)
-        self._path = output.rstrip("/") or output
+        self._path = self.output.rstrip("/") or self.output
         suffix = os.path.splitext(self._path)[1].lower()
         self._new, self._old = hidden_path(self._path, "export"), hidden_path(self._path, "export.old")
-        self._is_file = suffix in _SUFFIXES and not output.endswith("/") and not os.path.isdir(self._path)
-        self._format = _SUFFIXES[suffix] if self._is_file else file_format
-        self._row_group_bytes, self._part_bytes = row_group_bytes, part_bytes
-        self._compression = compression
-        self._overwrite = overwrite
-        if suffix in _OTHER_FORMATS and not output.endswith("/"):
-            message = f"expected a folder, or a file that ends in {' or '.join(_SUFFIXES)}, found `{output}`"
+        self._is_file = suffix in _SUFFIXES and not self.output.endswith("/") and not os.path.isdir(self._path)
+        self._format = _SUFFIXES[suffix] if self._is_file else self.file_format
+        if suffix in _OTHER_FORMATS and not self.output.endswith("/"):
+            message = f"expected a folder, or a file that ends in {' or '.join(_SUFFIXES)}, found `{self.output}`"
             raise ConfigError(message, hint="export to Parquet, which what reads such files can convert")
         self._check_free()
 
@@ -160,8 +156,8 @@ class _Target:
         if not self._is_file:
             with storage_errors("create", self._new):
                 os.makedirs(self._new)
-        most = sys.maxsize if self._is_file else self._part_bytes
-        batches = rows.batches(batch_bytes=min(self._row_group_bytes, most))
+        most = sys.maxsize if self._is_file else self.part_bytes
+        batches = rows.batches(batch_bytes=min(self.row_group_bytes, most))
         batch = next(batches, None)
         paths: list[str] = []
         num_tokens = 0
@@ -174,7 +170,7 @@ class _Target:
                 storage_errors("write", paths[-1]),
                 self._opened(pending, rows.schema) as writer,
             ):
-                while batch is not None and (not num_bytes or num_bytes + self._row_group_bytes <= most):
+                while batch is not None and (not num_bytes or num_bytes + self.row_group_bytes <= most):
                     writer.write_batch(batch)
                     num_tokens += rows.num_tokens(batch)
                     num_bytes += batch.nbytes
@@ -189,16 +185,16 @@ class _Target:
         sink = arrow.PythonFile(pending.stream, mode="w")
         try:
             if self._format == "arrow":
-                options = arrow.ipc.IpcWriteOptions(compression=self._compression)
+                options = arrow.ipc.IpcWriteOptions(compression=self.compression)
                 writer = arrow.ipc.new_file(sink, schema, options=options)
             else:
                 parquet = require("pyarrow.parquet", extra="parquet")
                 columns = [name for name in ("file",) if name in schema.names]  # the one whose values repeat
                 writer = parquet.ParquetWriter(
-                    sink, schema, compression=self._compression or "none", use_dictionary=columns or False
+                    sink, schema, compression=self.compression or "none", use_dictionary=columns or False
                 )
         except (arrow.ArrowException, ValueError, TypeError) as error:
-            message = f"{self._format} has no compression {self._compression!r}: {error}"
+            message = f"{self._format} has no compression {self.compression!r}: {error}"
             raise ConfigError(message) from error
         try:
             yield writer
@@ -233,11 +229,11 @@ class _Target:
             with storage_errors("list", self._path):
                 names = os.listdir(self._path)
             others = [name for name in names if not _PART.fullmatch(name)]
-            if others and self._overwrite:
+            if others and self.overwrite:
                 message = f"cannot replace the folder `{self._path}`: it holds {sorted(others)[0]!r}, which is no part"
                 raise StorageError(message, hint="export to a new folder")
-            if not names or self._overwrite:
+            if not names or self.overwrite:
                 return
-        elif self._overwrite and self._is_file:
+        elif self.overwrite and self._is_file:
             return
         raise exists_error(self._path)

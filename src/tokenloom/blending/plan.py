@@ -99,6 +99,26 @@ class SplitPlan:
     datasets: tuple[DatasetPlan, ...]
     problems: tuple[Problem, ...]
 
+    def _rows(self) -> list[dict[str, Any]]:
+        short = {problem.dataset for problem in self.problems}
+        return [
+            {"dataset": each.name, "tokens": each.num_tokens}
+            | {"weight": None if each.weight is None else f"{each.weight:g}", "share": f"{each.share:.4%}"}
+            | {"samples owed": each.num_samples_owed, "epochs": f"{each.num_epochs_owed:,.4g}"}
+            | {"samples built": each.num_samples_built, "of epochs": each.num_epochs_built}
+            | {"": "short" if number in short else ""}
+            for number, each in enumerate(self.datasets)
+        ]
+
+    def _packed_rows(self) -> list[dict[str, Any]]:
+        return [
+            {"dataset": each.name, "packs": found.num_packs, "fill": f"{found.fill:.4%}"}
+            | {"documents per pack": f"{found.documents_per_pack:,.2f}", "padding tokens": found.num_padding_tokens}
+            | {"documents cut": f"{found.num_split_documents:,} of {found.num_documents:,}"}
+            for each in self.datasets
+            if (found := each.packing) is not None
+        ]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildPlan(HasFacts):
@@ -129,26 +149,15 @@ class BuildPlan(HasFacts):
         splits = [split for split in self.splits if split is not None]
         return {
             "problems": [
-                f"{problem.split.name}, {problem.name}: {problem.owed:,} samples owed, {problem.available:,} there; "
-                f"{problem.remedy}"
-                for problem in self.problems
+                f"{each.split.name}, {each.name}: {each.owed:,} samples owed, {each.available:,} there; {each.remedy}"
+                for each in self.problems
             ],
             "sequence length": self.sequence_length,
+            **{f"{split.split.name} tokens": split.num_tokens for split in splits},
             **{f"{split.split.name} samples": split.num_samples for split in splits},
             "surplus that is needed": None if self.surplus is None else repr(self.surplus),
-            **{
-                split.split.name: [
-                    {
-                        "dataset": each.name,
-                        "tokens": each.num_tokens,
-                        "share": f"{each.share:.3%}",
-                        "samples owed": each.num_samples_owed,
-                        "epochs": each.num_epochs_owed,
-                    }
-                    for each in split.datasets
-                ]
-                for split in splits
-            },
+            **{f"{split.split.name} ({split.kind})": split._rows() for split in splits},
+            **{f"{split.split.name}, packed": split._packed_rows() for split in splits},
         }
 
 

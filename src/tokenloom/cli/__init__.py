@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tokenloom.cli.commands import COMMANDS
+from tokenloom.cli.output import StoppedBySignal, drop_output, say, signals_raised
 from tokenloom.cli.parser import CommandParser
-from tokenloom.cli.stopping import StoppedBySignal, drop_output, flush_output, say, signals_raised
 from tokenloom.errors import TokenloomError
 from tokenloom.storage.secrets import admit
 
@@ -33,7 +33,7 @@ def build_parser(names: Iterable[str] | None = None) -> CommandParser:
     """Returns the parser of the command line, with the modules of some commands imported, or of all."""
     parser = CommandParser(prog="tokenloom", description="The data pipeline that feeds large-language-model training.")
     parser.add_argument("-V", "--version", action=ShowVersion, nargs=0, help="print the version and stop")
-    parser.add_commands(COMMANDS, module=f"{__name__}.{{}}")
+    parser.add_commands(COMMANDS)
     if names is None:
         parser.load_all()
     else:
@@ -50,35 +50,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     parser, status = CommandParser(prog="tokenloom"), 1
     try:
-        options = build_parser(()).parse_args([_admitted(word) for word in words])
-        from tokenloom.cli.messages import progress_shown, warnings_in_options  # help needs none of these
+        try:
+            options = build_parser(()).parse_args([_admitted(word) for word in words])
+            from tokenloom.cli.messages import progress_shown, warnings_in_options  # help needs none of these
 
-        parser = options.parser
-        with signals_raised(), warnings_in_options(parser), progress_shown():
-            status = options.run(options)
-            flush_output()
-    except TokenloomError as error:
-        from tokenloom.cli.messages import error_lines
+            parser = options.parser
+            with signals_raised(), warnings_in_options(parser), progress_shown():
+                status = options.run(options)
+        except TokenloomError as error:
+            from tokenloom.cli.messages import error_lines
 
-        say(error_lines(error, parser))
-        status = 1
-    except KeyboardInterrupt as stopped:
-        said, status = "interrupted", 130
-        if isinstance(stopped, StoppedBySignal):
-            said, status = str(stopped), stopped.exit_status
-        say("; ".join([said, *getattr(stopped, "__notes__", ())]))  # with what is done, and how to go on
+            say(error_lines(error, parser))
+        except KeyboardInterrupt as stopped:
+            said, status = "interrupted", 130
+            if isinstance(stopped, StoppedBySignal):
+                said, status = str(stopped), stopped.exit_status
+            say("; ".join([said, *getattr(stopped, "__notes__", ())]))  # with what is done, and how to go on
+        finally:  # what was printed is handed on here, where it can be told that it cannot be
+            if sys.stdout is not None and not sys.stdout.closed:
+                sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has seen enough, as `head` does
-        status = 128 + signal.SIGPIPE
-    except SystemExit:  # after printing help, or what was wrong
-        _is_output_written()
-        raise
+        drop_output()
+        return 128 + signal.SIGPIPE
     except OSError as error:
         if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
             raise
         drop_output()
         say(f"error: cannot write the output: {error.strerror}")
-        return 1
-    return status if _is_output_written() else max(status, 1)
+        return max(status, 1)
+    return status
 
 
 def _admitted(word: str) -> str:
@@ -87,16 +87,3 @@ def _admitted(word: str) -> str:
     if word.startswith("--") and "://" in value:
         return option + equals + admit(value)
     return admit(word)
-
-
-def _is_output_written() -> bool:
-    """Hands on what was printed; whether that was possible. What is left is dropped."""
-    try:
-        flush_output()
-    except OSError as error:
-        drop_output()
-        if isinstance(error, BrokenPipeError):
-            return True
-        say(f"error: cannot write the output: {error.strerror}")
-        return False
-    return True

@@ -5,31 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from operator import attrgetter
 from typing import Annotated, Any
 
 from tokenloom.cli.options import JsonOption, Position, Written, refuse_usage
-from tokenloom.cli.output import Answer
-from tokenloom.cli.run_options import EXHAUSTED, BatchSizes, RunPath, folded, largest, lock_at, row_line, stage_of
+from tokenloom.cli.output import Answer, facts_lines, table
+from tokenloom.cli.run_options import EXHAUSTED, BatchSizes, RunPath, lock_at, stage_of
 from tokenloom.cli.values import date, refuse
 from tokenloom.errors import ConfigError
 from tokenloom.loading.batch_sizes import BatchSizeSchedule
-from tokenloom.rendering.words import LEFT, NEVER, SLOTS, WITHOUT, counted, ledger_columns, name_of, short
-from tokenloom.run.audit.ledger import LedgerRow, RunLedger, summed
-from tokenloom.run.changes import RunDifferences, SharedSource, differences
+from tokenloom.rendering.card import MOST_ROWS
+from tokenloom.rendering.words import LEFT, NEVER, WITHOUT, counted, ledger_columns, name_of, short
+from tokenloom.run.audit.ledger import LedgerRow, RunLedger
+from tokenloom.run.changes import RunDifferences, differences
 from tokenloom.run.lock import RunLock
-from tokenloom.run.plan import PlannedReading, PlannedSegment, RunPlan, closed_at
+from tokenloom.run.plan import PlannedReading, RunPlan, closed_at
 from tokenloom.run.run import Run
 from tokenloom.setting_types import Number
 
 _DATES = "dates"
-_MOST_ROWS = 12
-_NAME = 16
-_READINGS = {"source": _NAME, "share": 8, "samples": 9, "tokens": 8, "passes": 15, "pass ends at": 16}
-_SOURCES = {"what becomes of": _NAME, "passes": 8, "offered": 9, "seen": 8, "unseen": 9, "cut off": 9}
-_LEDGER = {"source": _NAME, "samples": 9, "in": 9, "with loss": 9, "without": 9, "never": 9, "left": 9}
-_SHARED = {"tokens of samples": 20, "in A": 9, "in B": 9, "common": 9, "of A": 8, "data in common": 16}
-"""Columns of tables, with their widths."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +44,6 @@ class PlanOptions(RunPath, BatchSizes):
 
 
 def run_plan(options: PlanOptions) -> Answer:
-    """Returns the plan."""
     opened = Run.open(options.run_path)
     found, marks = opened.plan(), _Marks(options, opened.lock)
     told = found.as_json()
@@ -68,18 +60,19 @@ def _plan_lines(options: PlanOptions, opened: Run, found: RunPlan, marks: _Marks
     tokens = "" if found.num_tokens is None else f", {short(found.num_tokens)} tokens"
     yield f"{options.run_path}: {counted(len(found.sources), 'source')}, {samples}{tokens}"
     yield f"run {opened.identity}"
-    most = None if options.all else _MOST_ROWS
+    most = None if options.all else MOST_ROWS
     for segment in found.segments:
-        yield from _segment_lines(segment, marks, most)
-    yield ""
-    yield row_line(_SOURCES, _SOURCES)
-    shown, rest = largest(found.sources, lambda source: source.seen_tokens, most)
-    counts = attrgetter("offered_tokens", "seen_tokens", "unseen_tokens", "uncovered_tokens")
-    for source in shown:
-        yield row_line((source.name, f"{source.num_passes:,}", *map(short, counts(source))), _SOURCES)
-    if rest:
-        sums = map(sum, zip(*map(counts, rest), strict=True))
-        yield row_line((f"{len(rest):,} others", "", *map(short, sums)), _SOURCES)
+        size = "no end" if segment.num_samples is None else counted(segment.num_samples, "sample")
+        yield f"\n{stage_of(segment.stage)} from position {marks.of(segment.start)}"
+        yield f"  {size} of {segment.sequence_length:,} tokens"
+        readings = sorted(segment.readings, key=lambda reading: -reading.weight)
+        columns = ("source", "share", "samples", "tokens", "passes", "pass ends at")
+        yield from table(columns, [_reading(reading) for reading in readings], most=most)
+        for reading in readings[:most]:
+            if reading.pass_ends and marks.known(reading.pass_ends[0]):
+                yield f"  {name_of(reading.source)}: a pass ends at {marks.of(reading.pass_ends[0])}"
+    sources = sorted(found.facts()["sources"], key=lambda source: -source["seen"])
+    yield from facts_lines("", {"what becomes of": sources}, most=most)
     for cap in found.caps:
         if cap.position is not None:
             passes = counted(cap.max_passes, "pass")
@@ -139,38 +132,17 @@ def _tokens_before(lock: RunLock, position: int) -> int:
     return sum((segment.num_samples or 0) * segment.sequence_length for segment in closed_at(lock, position).segments)
 
 
-def _segment_lines(segment: PlannedSegment, marks: _Marks, most: int | None) -> Iterator[str]:
-    size = "no end" if segment.num_samples is None else counted(segment.num_samples, "sample")
-    tokens = "" if segment.num_tokens is None else f", {short(segment.num_tokens)} tokens in all"
-    yield f"\n{stage_of(segment.stage)} from position {marks.of(segment.start)}"
-    yield f"  {size} of {segment.sequence_length:,} tokens{tokens}"
-    yield row_line(_READINGS, _READINGS)
-    shown, rest = largest(segment.readings, lambda reading: reading.weight, most)
-    for reading in shown:
-        yield row_line(_reading(reading), _READINGS)
-    if rest:
-        samples = sum(reading.num_samples or 0 for reading in rest)
-        share = sum(reading.weight for reading in rest) / rest[0].weights
-        many = (f"{len(rest):,} others", f"{share:.3%}")
-        yield row_line((*many, "" if segment.num_samples is None else short(samples), "", "", ""), _READINGS)
-    for reading in shown:
-        if reading.pass_ends and marks.known(reading.pass_ends[0]):
-            yield f"  {name_of(reading.source, width=_NAME)}: a pass ends at {marks.of(reading.pass_ends[0])}"
-
-
-def _reading(reading: PlannedReading) -> Iterator[str]:
-    yield reading.source
-    yield f"{reading.weight / reading.weights if reading.share is None else reading.share:.3%}"
-    yield "" if reading.num_samples is None else short(reading.num_samples)
-    yield "" if reading.num_tokens is None else short(reading.num_tokens)
-    before = reading.begun_before - reading.left_before / reading.num_windows
-    after = None
+def _reading(reading: PlannedReading) -> tuple[str | int | None, ...]:
+    passes = f"{reading.begun_before - reading.left_before / reading.num_windows:,.2f} →"
     if reading.begun_after is not None and reading.left_after is not None:
-        after = reading.begun_after - reading.left_after / reading.num_windows
-    yield f"{before:,.2f} → {'' if after is None else f'{after:,.2f}'}"
+        passes += f" {reading.begun_after - reading.left_after / reading.num_windows:,.2f}"
     ends = f"{reading.pass_ends[0]:,}" if reading.pass_ends else ""
-    more = None if reading.num_pass_ends is None else reading.num_pass_ends - 1
-    yield ends + (f" +{more:,}" if more is not None and more > 0 else " …" if more is None and ends else "")
+    if reading.num_pass_ends is None:
+        ends += " …" if ends else ""
+    elif reading.num_pass_ends > 1:
+        ends += f" +{reading.num_pass_ends - 1:,}"
+    share = f"{reading.weight / reading.weights if reading.share is None else reading.share:.3%}"
+    return reading.source, share, reading.num_samples, reading.num_tokens, passes, ends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,13 +165,12 @@ class LedgerOptions(RunPath, BatchSizes):
 
 
 def ledger(options: LedgerOptions) -> Answer:
-    """Returns the ledger; 1 if it does not balance."""
     opened = Run.open(options.run_path)
     position = options.position_of(options.until_position, opened.lock)
     if position is None and opened.num_samples is None:
         refuse_usage("a run without an end needs --until-step or --until-position")
     found = opened.ledger(until=position, reads_data=not options.no_reading)
-    lines = _ledger_lines(options.run_path, found, None if options.all else _MOST_ROWS)
+    lines = _ledger_lines(options.run_path, found, None if options.all else MOST_ROWS)
     return Answer({"run": opened.identity, **found.as_json()}, lines, 1 if found.balance else 0)
 
 
@@ -211,38 +182,20 @@ def _ledger_lines(path: str, ledger: RunLedger, most: int | None) -> Iterator[st
     yield "\nthe whole run up to there"
     yield from _row_lines(ledger.sources, most)
     total = ledger.total.as_json()
-    tokens, slots = total["tokens"], total["slots"]
-    yield "\ntokens of the passes that were begun"
-    yield _sum_line("in the passes", tokens["offered"])
-    if tokens["read_twice"]:
-        yield _sum_line("read by two samples, of long documents", tokens["read_twice"])
-    yield _sum_line("seen with loss", -tokens["with_loss"])
-    yield from (_sum_line(words, -tokens[name]) for words, name in (*WITHOUT, *NEVER, *LEFT) if tokens[name])
-    yield "slots of the samples"
-    yield _sum_line(f"in {counted(total['samples'], 'sample')}", slots["all"])
-    yield from (_sum_line(words, -slots[name]) for words, name in SLOTS if slots[name] or name == "with_loss")
+    known = {name: {each: count for each, count in total[name].items() if count} for name in ("tokens", "slots")}
+    yield from facts_lines("in all", known)
     yield f"balance {ledger.balance}"
 
 
 def _row_lines(rows: Sequence[tuple[str, LedgerRow]], most: int | None) -> Iterator[str]:
-    yield row_line(_LEDGER, _LEDGER)
-    shown, rest = largest(rows, lambda each: each[1].seen, most)
-    for name, row in shown:
-        yield row_line(_cells(name, row), _LEDGER)
+    ranked = sorted(rows, key=lambda each: -each[1].seen)
+    columns = ("source", "samples", "in", "with loss", "without", "never", "left")
+    cells = [(name, row.counts.samples, *ledger_columns(row.as_json()["tokens"])) for name, row in ranked]
+    yield from table(columns, cells, most=most)
+    for name, row in ranked[:most]:
         tokens = row.as_json()["tokens"]
-        words = [f"{words} {tokens[name]:,}" for words, name in (*WITHOUT, *NEVER, *LEFT) if tokens[name]]
-        if words:
-            yield folded("; ".join(words), "    ", "    ")
-    if rest:
-        yield row_line(_cells(f"{len(rest):,} others", summed(row for _, row in rest)), _LEDGER)
-
-
-def _cells(name: str, row: LedgerRow) -> list[str]:
-    return [name, short(row.counts.samples), *map(short, ledger_columns(row.as_json()["tokens"]))]
-
-
-def _sum_line(words: str, number: int) -> str:
-    return f"  {words:<42} {number:>+30,}"
+        if words := [f"{words} {tokens[key]:,}" for words, key in (*WITHOUT, *NEVER, *LEFT) if tokens[key]]:
+            yield f"  {name_of(name)}: {'; '.join(words)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,50 +220,21 @@ class DiffOptions(JsonOption):
 
 
 def run_diff(options: DiffOptions) -> Answer:
-    """Returns how they differ; 1 if they do."""
     found = differences(lock_at(options.before), lock_at(options.after), until=options.until_position)
-    lines = _diff_lines(found, None if options.all else _MOST_ROWS)
+    lines = _diff_lines(found, None if options.all else MOST_ROWS)
     return Answer(found.as_json(), lines, 0 if found.are_equal else 1)
 
 
 def _diff_lines(found: RunDifferences, most: int | None) -> Iterator[str]:
-    for label, identity, end in zip("AB", found.runs, found.ends, strict=True):
-        yield f"{label}: run {identity[:16]}, {'positions without end' if end is None else f'{end:,} positions'}"
-    if found.position is None:
-        what = "all positions" if found.stop is None or found.stop in found.ends else f"positions before {found.stop:,}"
-        yield f"{what} are the same"
+    told = found.as_json()
+    sources = sorted(told["sources"] or (), key=lambda source: -source["tokens_before"] - source["tokens_after"])
+    shared = [{**source, "names_after": ", ".join(source["names_after"])} for source in sources]
+    yield from facts_lines("before: A, after: B", {**told, "sources": shared}, most=most)
+    if found.position is not None:
+        yield f"the first {found.position:,} positions are the same"
+    elif found.stop is None or found.stop in found.ends:
+        yield "all positions are the same"
     else:
-        same = f"the first {found.position:,} positions are the same; " if found.position else ""
-        yield f"{same}position {found.position:,} is"
-        for label, place, end in zip("AB", (found.before, found.after), found.ends, strict=True):
-            what = "behind the end" if end is not None and found.position >= end else "another sample"
-            if place is not None:
-                what = f"{stage_of(place.stage)}, source {name_of(place.source)}, pass {place.pass_number}: "
-                what += f"sample {place.window:,} of walk {place.walk}"
-            yield f"  {label}: {what}"
-        if found.reason is not None and (found.before == found.after):
-            yield folded(found.reason, "  ", "      ")
-    for changed in found.settings[:most]:
-        yield folded(f"{changed.name}: {changed.before} → {changed.after}", "", "    ")
-    if most is not None and len(found.settings) > most:
-        yield f"… and {len(found.settings) - most:,} more; --all shows them"
-    if found.sources is not None:
-        yield from _shared_lines(found.sources, most)
-    elif found.stop is None:
+        yield f"positions before {found.stop:,} are the same"
+    if found.sources is None and found.stop is None:
         yield "neither run has an end: --until-position N tells what they have in common"
-
-
-def _shared_lines(sources: tuple[SharedSource, ...], most: int | None) -> Iterator[str]:
-    yield row_line(_SHARED, _SHARED, indent="")
-    shown, rest = largest(sources, lambda source: source.tokens_before + source.tokens_after, most)
-    for source in shown:
-        share = f"{source.common_tokens / source.tokens_before:.3%}" if source.tokens_before else ""
-        data = f"{short(source.common_data)} of {short(source.data_before)}" if source.data_before else ""
-        counts = (source.tokens_before, source.tokens_after, source.common_tokens)
-        yield row_line((source.name, *map(short, counts), share, data), _SHARED, indent="")
-    for source in shown:
-        others = [name for name in source.names_after if name != source.name]
-        if others:
-            yield f"  data of {name_of(source.name)} are in B as {', '.join(map(name_of, others[:3]))}"
-    if rest:
-        yield f"  … and {len(rest):,} others; --all shows them"

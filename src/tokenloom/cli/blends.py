@@ -5,23 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from operator import attrgetter
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
-from tokenloom.blending.plan import BuildPlan, SplitPlan, plan_build
+from tokenloom.blending.plan import plan_build
 from tokenloom.cli.messages import hint_in_options
-from tokenloom.cli.options import JsonOption, Position, WithoutEffect, Written, refuse_usage
-from tokenloom.cli.output import Answer, members, table
+from tokenloom.cli.options import JsonOption, Position, WithoutEffect, Written
+from tokenloom.cli.output import Answer, facts_lines, members, say
 from tokenloom.cli.parser import CommandParser, did_you_mean
 from tokenloom.cli.preprocess import TokenizerOptions
 from tokenloom.cli.run_options import CACHE, BatchSizes, DataOptions, RunOptions, RunPath
-from tokenloom.cli.stopping import say
 from tokenloom.cli.values import refuse
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.bert import BERTMaskedWordPieceDataset, BERTMaskedWordPieceDatasetConfig
@@ -48,11 +45,8 @@ from tokenloom.setting_types import Count, Number
 from tokenloom.storage.json_files import parse_json
 from tokenloom.storage.publishing import write_report
 from tokenloom.storage.settings import ObjectStorageSettings
-from tokenloom.storage.statistics import SourceStatistics
 
 _MIXTURE = Written(group="whether ranks will see the mixture of the blend")
-
-_EVAL_ITERS = 100
 _COUNTS = (
     *("train_iters", "eval_iters", "eval_interval", "global_batch_size", "micro_batch_size"),
     *("step_batch_size_schedule", "phase_transition_iterations"),
@@ -68,10 +62,13 @@ _KINDS: dict[str, tuple[type[MegatronDataset], type[BlendedMegatronDatasetConfig
     "sft": (SFTDataset, SFTDatasetConfig),
     "varlen": (VarlenDataset, VarlenDatasetConfig),
 }
+_SAME = {
+    name: {"action": "store_const", "const": kind, "help": f"the same as --dataset {kind}"}
+    for name, kind in (("--sft", "sft"), ("--fim-data", "fim"))
+}
 _FIM = {"fim_rate": 0.0, "fim_spm_rate": 0.0, "fim_extra_tokens": {"prefix": 0, "middle": 1, "suffix": 2}}
 """What the configuration asks for, and no index depends on."""
 
-_MEGABYTE = 1e6
 _OBJECT_STORAGE = Written(
     group="object storage",
     fields={"cache_path": Written(names=("--object-storage-cache-path",), metavar="FOLDER")},
@@ -95,86 +92,29 @@ class PlanOptions(RunOptions, JsonOption):
 
 
 def plan(options: PlanOptions, parser: CommandParser) -> Answer:
-    """Returns the plan; says its problems."""
     # The seed decides which samples come first, not how many there are.
     config = BlendedMegatronDatasetConfig(random_seed=0, **options.run_settings())
     plan = plan_build(config, options.wanted_sizes(), policy=options.window_policy)
-    if (options.micro_batch_size is None) != (options.data_parallel_size is None):
+    size, num_ranks = options.micro_batch_size, options.data_parallel_size
+    if (size is None) != (num_ranks is None):
         refuse("--micro-batch-size and --data-parallel-size belong together, found one")
-    found = [_resonance(split, options) for split in plan.splits]
-    for name, resonance in zip(Split, found, strict=True):
-        if resonance is not None:
-            say(f"warning: {name.name}: {resonance}\nhint: {REMEDY}")
+    found: list[Resonance | None] = [None] * len(plan.splits)
+    for number, split in enumerate(plan.splits):
+        if split is None or split.kind not in ("weighted", "proportional") or size is None or num_ranks is None:
+            continue
+        weights = [each.share if each.weight is None else each.weight for each in split.datasets]
+        dealt = {"micro_batch_size": size, "data_parallel_size": num_ranks, "num_samples": split.num_samples}
+        found[number] = resonance_of_weights(weights, names=[each.name for each in split.datasets], **dealt)
+        if found[number] is not None:
+            say(f"warning: {split.split.name}: {found[number]}\nhint: {REMEDY}")
     for problem in plan.problems:
         said = f"{problem.split.name} takes {problem.owed} samples from `{problem.name}`, which has {problem.available}"
         if problem.available == 0:
             said = f"`{problem.name}` has no sample for {problem.split.name}"
         say(f"problem: {said}\nhint: {hint_in_options(problem.remedy, parser)}")
     record = {**members(plan), "surplus": plan.surplus, "resonance": found}
-    return Answer(record, _plan_lines(plan), 1 if plan.problems else 0)
-
-
-def _resonance(split: SplitPlan | None, options: PlanOptions) -> Resonance | None:
-    """Returns how ranks will see other mixtures than that of a split; None if they do not, or are not known."""
-    size, num_ranks = options.micro_batch_size, options.data_parallel_size
-    if split is None or split.kind not in ("weighted", "proportional") or size is None or num_ranks is None:
-        return None
-    return resonance_of_weights(
-        [dataset.share if dataset.weight is None else dataset.weight for dataset in split.datasets],
-        micro_batch_size=size,
-        data_parallel_size=num_ranks,
-        names=[dataset.name for dataset in split.datasets],
-        num_samples=split.num_samples,
-    )
-
-
-def _plan_lines(plan: BuildPlan) -> Iterator[str]:
-    splits = [split for split in plan.splits if split is not None]
-    for split in splits:
-        yield from _split_lines(split)
-    num_datasets, samples = sum(len(split.datasets) for split in splits), sum(split.num_samples for split in splits)
-    length = plan.sequence_length
-    yield (
-        f"{num_datasets:,} datasets, {sum(split.num_tokens for split in splits):,} tokens; "
-        f"{samples:,} samples of {length:,} tokens, {samples * length:,} in all"
-    )
-
-
-def _split_lines(plan: SplitPlan) -> Iterator[str]:
-    short = {problem.dataset for problem in plan.problems}
-    rows = [
-        (
-            dataset.name,
-            f"{dataset.num_tokens:,}",
-            "" if dataset.weight is None else f"{dataset.weight:g}",
-            f"{dataset.share:.4%}",
-            f"{dataset.num_samples_owed:,}",
-            f"{dataset.num_epochs_owed:,.4g}",
-            f"{dataset.num_samples_built:,}",
-            f"{dataset.num_epochs_built:,}",
-            "short" if number in short else "",
-        )
-        for number, dataset in enumerate(plan.datasets)
-    ]
-    owed, built = (sum(map(attrgetter(f"num_samples_{what}"), plan.datasets)) for what in ("owed", "built"))
-    rows.append(("total", f"{plan.num_tokens:,}", "", "", f"{owed:,}", "", f"{built:,}", "", ""))
-    columns = ("dataset", "tokens", "weight", "share", "samples owed", "epochs", "samples built", "of epochs", "")
-    yield from table(columns, rows, title=f"{plan.split.name}: {plan.num_samples:,} samples ({plan.kind})")
-    packed = [
-        (
-            dataset.name,
-            f"{report.num_packs:,}",
-            f"{report.fill:.4%}",
-            f"{report.documents_per_pack:,.2f}",
-            f"{report.num_padding_tokens:,}",
-            f"{report.num_split_documents:,} of {report.num_documents:,}",
-        )
-        for dataset in plan.datasets
-        if (report := dataset.packing) is not None
-    ]
-    if packed:
-        headings = ("dataset", "packs", "fill", "documents per pack", "padding tokens", "documents cut")
-        yield from table(headings, packed, title=f"{plan.split.name}: an epoch, packed by best fit")
+    lines = facts_lines("plan", plan.facts() | {"problems": []}, most=None)
+    return Answer(record, lines, 1 if plan.problems else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,8 +137,6 @@ class TrainerOptions(RunOptions):
         step_batch_size_schedule: batch sizes by tokens: 0:768 250B:1536.
         phase_transition_iterations: steps at which data change: the samples up to the next.
         iteration: step that the phase holds.
-        sft: the same as --dataset sft.
-        fim_data: the same as --dataset fim.
         mmap_bin_files: read .bin files by position.
         object_storage_cache_path: folder of copies of .idx files.
         per_dataset_sequences_path: counts of the datasets, see sequences-per-dataset.
@@ -226,8 +164,6 @@ class TrainerOptions(RunOptions):
     step_batch_size_schedule: Annotated[str | None, Written(metavar="TEXT")] = None
     phase_transition_iterations: Annotated[str | None, Written(metavar="N,…")] = None
     iteration: Number = 0
-    sft: bool = False
-    fim_data: bool = False
     mock_data: Annotated[bool, _HIDDEN] = False
     reset_position_ids: Annotated[bool, _HIDDEN] = False
     reset_attention_mask: Annotated[bool, _HIDDEN] = False
@@ -250,7 +186,7 @@ class TrainerOptions(RunOptions):
 
         values = vars(self) | {
             "seq_length": self.sequence_length,
-            "eval_iters": self.eval_iters or _EVAL_ITERS,
+            "eval_iters": self.eval_iters or 100,
             "_is_global_batch_size_explicitly_specified": self.global_batch_size is not None,
         }
         return list(train_valid_test_num_samples(values))
@@ -286,7 +222,7 @@ class CacheOptions(TrainerOptions, TokenizerOptions, JsonOption):
     will have.
 
     Attributes:
-        dataset: kind of dataset that the run reads (default gpt).
+        dataset: kind of dataset that the run reads.
         settings: a further setting of the run's configuration, its value as JSON or plain text, such as
             masking_probability=0.15 or add_extra_token_to_sequence=false; may be repeated.
         path_to_cache: folder of the index cache, here or in a bucket.
@@ -299,7 +235,7 @@ class CacheOptions(TrainerOptions, TokenizerOptions, JsonOption):
             num_samples of each.
     """
 
-    dataset: Annotated[str | None, Written(choices=tuple(_KINDS))] = None
+    dataset: Annotated[str, Written(choices=tuple(_KINDS), others=_SAME)] = "gpt"
     settings: Annotated[
         tuple[tuple[str, Any], ...],
         Written(names=("--set",), metavar="NAME=VALUE", parse=_setting, is_repeated=True),
@@ -310,26 +246,23 @@ class CacheOptions(TrainerOptions, TokenizerOptions, JsonOption):
     verify: bool = False
     verify_data: bool = False
 
-    @property
-    def kind(self) -> str:
-        """The kind of dataset that the run reads."""
-        named = ((self.dataset, True), ("sft", self.sft), ("fim", self.fim_data))
-        kinds = sorted({name for name, is_named in named if name is not None and is_named})
-        if len(kinds) > 1:
-            refuse_usage(f"expected one kind of dataset, found {' and '.join(kinds)}")
-        return kinds[0] if kinds else "gpt"
-
 
 def prepare_cache(options: CacheOptions) -> Answer:
-    """Builds; returns a line per dataset, and 1 if verifying indices found a difference."""
-    dataset_class, config_class = _KINDS[options.kind]
-    sizes = options.wanted_sizes()
+    dataset_class, config_class = _KINDS[options.dataset]
+    sizes, tokenizer = options.wanted_sizes(), None
+    if options.tokenizer_type is None:
+        tokenizer = options.load_tokenizer()
+    else:  # Megatron's own where it is installed, for a run has that one; it takes lists, as its parser has them
+        from tokenloom.megatron.args import tokenizer_from_args
+
+        given = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(options).items()}
+        tokenizer = tokenizer_from_args(given)
     settings = {
-        **(_FIM if options.kind == "fim" else {}),
+        **(_FIM if options.dataset == "fim" else {}),
         **options.run_settings(),
         **options.trainer_settings(),
         "random_seed": options.seed,
-        "tokenizer": _tokenizer(options),
+        "tokenizer": tokenizer,
         "verify": "full" if options.verify_data else "quick",
         **dict(options.settings),
     }
@@ -353,22 +286,9 @@ def prepare_cache(options: CacheOptions) -> Answer:
     problems = [problem for _, each in parts for problem in each.verify_indices()] if options.verify else []
     if (verification := verification_of(config)) is not None:
         verification.wait()
-    is_verified, length = options.verify and not problems, config.sequence_length
-    record = {"path": options.path_to_cache, "verified": is_verified, "problems": problems, "sequence_length": length}
-    lines = [f"{each['split']}: {each['num_samples']} samples of {length} tokens ({each['kind']})" for each in datasets]
-    lines += [f"problem: {problem}" for problem in problems]
-    lines.append(f"indices in {options.path_to_cache}{', verified' if is_verified else ''}")
-    return Answer({**record, "datasets": datasets}, lines, 1 if problems else 0)
-
-
-def _tokenizer(options: CacheOptions) -> Any:
-    """Returns the tokenizer; of Megatron's options Megatron's own where it is installed, for a run has that one."""
-    if options.tokenizer_type is None:
-        return options.load_tokenizer()
-    from tokenloom.megatron.args import tokenizer_from_args
-
-    values = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(options).items()}
-    return tokenizer_from_args(values)  # with lists, as its own parser has them
+    record = {"path": options.path_to_cache, "verified": options.verify and not problems, "problems": problems}
+    record |= {"sequence_length": config.sequence_length, "datasets": datasets}
+    return Answer(record, facts_lines("indices", record, most=None), 1 if problems else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,15 +307,14 @@ class CountOptions(DataOptions, JsonOption):
     overwrite: bool = False
 
 
-def sequences_per_dataset(options: CountOptions) -> int | Answer:
-    """Writes the JSON; or prints it."""
+def sequences_per_dataset(options: CountOptions) -> Answer:
     settings = options.data_settings()
     blends = [settings.get("blend"), *settings.get("blend_per_split", [])]
     prefixes = dict.fromkeys(prefix for blend in blends if blend is not None for prefix in blend[0])
-    text = json.dumps(sequence_counts(list(prefixes)), indent=4)
+    counts = sequence_counts(list(prefixes))
+    text = json.dumps(counts, indent=4)
     if options.output is None:
-        print(text)
-        return 0
+        return Answer(counts, text)
     is_new = write_report(options.output, text.encode() + b"\n", overwrite=options.overwrite)
     record = {"path": options.output, "num_datasets": len(prefixes), "written": is_new}
     said = "" if is_new else ", nothing to do: it says so already"
@@ -439,7 +358,6 @@ class StreamOptions(RunOptions, TokenizerOptions, JsonOption):
 
 
 def stream(options: StreamOptions) -> Answer:
-    """Reads; returns throughput and statistics."""
     from tokenloom.megatron.args import sequences_from_args
 
     blocks = None
@@ -459,12 +377,11 @@ def stream(options: StreamOptions) -> Answer:
         refuse(f"expected one dataset for {options.split_name}, found {'several' if dataset else 'none'}")
     sampler = MegatronPretrainingSampler(len(dataset), options.consumed_samples, options.micro_batch_size, 0, 1)
     loader = build_dataloader(dataset, sampler, num_workers=options.num_workers)
-    record, words = _read_batches(loader, options.batches, micro_batch_size=options.micro_batch_size, where=",")
-    return Answer(record, [words, *_statistics_lines(loader_statistics(loader))])
+    return _read_batches(loader, options.batches, micro_batch_size=options.micro_batch_size)
 
 
-def _read_batches(loader: Any, most: int | None, *, micro_batch_size: int, where: str) -> tuple[dict[str, Any], str]:
-    """Reads batches as fast as they come; returns what that took, for JSON and in words."""
+def _read_batches(loader: Any, most: int | None, *, micro_batch_size: int, **known: int) -> Answer:
+    """Reads batches as fast as they come; returns what that took, what was fetched, and how long readers waited."""
     num_batches = num_tokens = 0
     started = time.perf_counter()
     with task("stream", unit="batches", total=most) as advance:
@@ -473,35 +390,19 @@ def _read_batches(loader: Any, most: int | None, *, micro_batch_size: int, where
             num_tokens += int(np.prod(batch["tokens"].shape))
             advance.tell(num_batches, total=most, num_tokens=num_tokens)
     seconds = time.perf_counter() - started
-    record = {"num_batches": num_batches, "num_samples": num_batches * micro_batch_size, "num_tokens": num_tokens}
+    record: dict[str, Any] = {**known, "num_batches": num_batches, "num_samples": num_batches * micro_batch_size}
+    record |= {"num_tokens": num_tokens, "seconds": seconds}
+    if isinstance(loader, ThreadLoader) and known:
+        wait = loader.wait
+        record |= {"wait_seconds": wait.total_seconds, "longest_wait_seconds": wait.longest_seconds}
+    statistics = loader_statistics(loader)
     storage = {
         source: {name if name == "wait_seconds" else f"num_{name}": value for name, value in members(entry).items()}
-        for source, entry in loader_statistics(loader).items()
+        for source, entry in statistics.items()
     }
-    return {**record, "seconds": seconds, "storage": storage}, (
-        f"{num_batches:,} batches of {micro_batch_size} samples{where} {num_tokens:,} tokens in {seconds:.2f} s: "
-        f"{num_batches / seconds:,.1f} batches/s, {num_tokens / seconds:,.0f} tokens/s"
-    )
-
-
-def _statistics_lines(statistics: dict[str, SourceStatistics]) -> Iterator[str]:
-    """Yields what was fetched of each object, and how long readers waited."""
-    if not statistics:
-        return
-    total = {"total": sum(statistics.values(), start=SourceStatistics())} if len(statistics) > 1 else {}
-    rows = [
-        (
-            source,
-            *(f"{num_bytes / _MEGABYTE:,.2f}" for num_bytes in (entry.bytes_used, entry.bytes_fetched)),
-            f"{entry.amplification:.2f}",
-            *(f"{count:,}" for count in (entry.requests, entry.hits, entry.waits)),
-            f"{entry.wait_seconds:.2f}",
-            f"{entry.retries:,}",
-        )
-        for source, entry in (statistics | total).items()
-    ]
-    columns = ("source", "MB used", "MB fetched", "ratio", "requests", "hits", "waits", "seconds waited", "retries")
-    yield from table(columns, rows)
+    rows = [{"source": source, **each, "ratio": statistics[source].amplification} for source, each in storage.items()]
+    speed = f"{num_batches / seconds:,.1f} batches/s, {num_tokens / seconds:,.0f} tokens/s"
+    return Answer({**record, "storage": storage}, facts_lines(speed, {**record, "storage": rows}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -525,7 +426,6 @@ class RunStreamOptions(RunPath, BatchSizes):
 
 
 def run_stream(options: RunStreamOptions) -> Answer:
-    """Reads; returns throughput and waits."""
     opened = Run.open(options.run_path)
     start = options.position_of(options.position, opened.lock) or 0
     dataset = opened.holdout() if options.holdout else opened.dataset()
@@ -534,8 +434,4 @@ def run_stream(options: RunStreamOptions) -> Answer:
         found = f"{max(0, len(dataset) - start)} samples there"
         refuse(f"expected a batch of {size} samples from position {start} on, found {found}")
     loader = ThreadLoader(dataset, MegatronPretrainingSampler(len(dataset), start, size, 0, 1))
-    where = f" from position {start:,} on:"
-    record, words = _read_batches(loader, options.batches, micro_batch_size=size, where=where)
-    wait = {"wait_seconds": loader.wait.total_seconds, "longest_wait_seconds": loader.wait.longest_seconds}
-    words += "; waited {wait_seconds:.2f} s in all, {longest_wait_seconds:.3f} s for the slowest batch".format(**wait)
-    return Answer({"position": start, **record, **wait}, [words, *_statistics_lines(loader_statistics(loader))])
+    return _read_batches(loader, options.batches, micro_batch_size=size, position=start)

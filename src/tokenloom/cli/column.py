@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.cli.options import JsonOption, UsageError, Written
+from tokenloom.cli.options import JsonOption, Written, refuse_usage
 from tokenloom.cli.output import Answer, table
 from tokenloom.errors import InputError
 from tokenloom.indexed.columns import (
@@ -61,20 +61,21 @@ class ColumnOptions(JsonOption):
     overwrite: bool = False
 
 
-def run(options: ColumnOptions) -> Answer:
-    """Does it; returns the columns that lie beside the pair then."""
+def column(options: ColumnOptions) -> Answer:
     given = {"add": 2, "info": 0, "remove": 1}[options.action]
     if given != (options.name is not None) + (options.values is not None):
         words = ("a prefix", "a prefix and the name of a column", "a prefix, the name of a column and a file of values")
-        message = f"`{options.action}` takes {words[given]}"
-        raise UsageError(message)
+        refuse_usage(f"`{options.action}` takes {words[given]}")
     if options.name is not None and options.values is not None:
         _add(options, options.name, options.values)
     elif options.name is not None:
         remove_column(options.prefix, options.name)
     columns = read_columns(IndexedDataset(options.prefix))
     return Answer(
-        {"prefix": options.prefix, "columns": {name: _members(facts) for name, facts in columns.items()}},
+        {
+            "prefix": options.prefix,
+            "columns": {name: {**members_of(facts), "about": sorted(facts.about)} for name, facts in columns.items()},
+        },
         table(("column", "per", "values", "bytes", "made by"), [_row(*each) for each in sorted(columns.items())])
         if columns
         else f"{options.prefix}: no columns",
@@ -105,8 +106,7 @@ def _add(options: ColumnOptions, name: str, path: str) -> None:
         values = np.stack([found[number] for number in range(len(found))]) if found else np.empty(0)
         add_column(options.prefix, name, values, dtype=dtype, kind="document", **facts)
     else:
-        message = "a file with a row for each document makes columns per document or per token"
-        raise UsageError(message)
+        refuse_usage("a file with a row for each document makes columns per document or per token")
 
 
 def _add_of_tokens(
@@ -189,11 +189,7 @@ def _mapped(path: str) -> NDArray[Any]:
     return values
 
 
-def _members(facts: ColumnFacts) -> dict[str, Any]:
-    return {**members_of(facts), "about": sorted(facts.about)}
-
-
-def _row(name: str, facts: ColumnFacts) -> tuple[str, str, str, str, str]:
+def _row(name: str, facts: ColumnFacts) -> tuple[str, str, str, int, str]:
     per = f"{facts.kind}, of labels" if facts.of == "label" else facts.kind
     width = f"[{facts.shape[1]}]" if facts.shape[1:] else ""
-    return name, per, f"{facts.shape[0]:,} x {facts.dtype}{width}", f"{facts.num_bytes:,}", facts.made_by or ""
+    return name, per, f"{facts.shape[0]:,} x {facts.dtype}{width}", facts.num_bytes, facts.made_by or ""

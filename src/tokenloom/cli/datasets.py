@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,14 +14,12 @@ from tokenloom.cli.output import Answer, facts_lines, members, table
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
 from tokenloom.indexed.columns import read_columns
 from tokenloom.indexed.dataset import IndexedDataset
-from tokenloom.indexed.lengths import DatasetStatistics
-from tokenloom.indexed.manifests import Manifest, SpecialToken, manifest_document, manifest_of
+from tokenloom.indexed.manifests import manifest_document, manifest_of
 from tokenloom.indexed.origins import read_origins
 from tokenloom.indexed.prefixes import expand_prefixes, prefixes_in, prefixes_listed
 from tokenloom.indexed.verify import VerifyReport, check_index, verify_dataset
 from tokenloom.indexed.writing.concatenate import build_catalogue, merge_datasets
 from tokenloom.loading.from_data import load
-from tokenloom.rendering.words import printable
 from tokenloom.setting_types import Bytes, Count, Number
 
 
@@ -43,68 +40,39 @@ class InfoOptions(JsonOption):
 
 
 def info(options: InfoOptions) -> Iterator[Answer]:
-    """Yields the numbers of `IndexedDataset.statistics()` for each dataset, and what its manifest says."""
     for prefix in expand_prefixes(options.prefixes):
         dataset = IndexedDataset(prefix, multimodal=options.multimodal)
         check_index(dataset)
         statistics, manifest = dataset.statistics(), manifest_of(dataset)
         origins, columns = read_origins(dataset), read_columns(dataset)
-        hashes = "hashes" in columns
-        known, told = None, "none"
+        known, told, hashes = None, "none", "hashes" in columns
         if origins is not None:
             known = {"num_input_files": len(origins.files), "num_known_documents": origins.num_known}
-            is_all = origins.num_known == origins.num_documents
-            told = f"of {'all' if is_all else f'{origins.num_known:,}'} documents, input files: {len(origins.files):,}"
-        document = None if manifest is None else manifest_document(manifest)
-        record = {"prefix": prefix, **members(statistics), "origins": known, "hashes": hashes, "manifest": document}
+            of = "all" if origins.num_known == origins.num_documents else f"{origins.num_known:,}"
+            told = f"of {of} documents, input files: {len(origins.files):,}"
+        record = {"prefix": prefix, **members(statistics), "origins": known, "hashes": hashes}
+        record["manifest"] = None if manifest is None else manifest_document(manifest)
         record["columns"] = [*columns]
         words = {"origins": told, "hashes of texts": "of all documents" if hashes else "none"}
         words["columns"] = ", ".join(sorted(columns)) or "none"
-        yield Answer(record, _tables_of(prefix, statistics, words, manifest))
+        yield Answer(record, _tables_of(record, words))
 
 
-def _tables_of(
-    prefix: str, statistics: DatasetStatistics, beside: Mapping[str, str], manifest: Manifest | None
-) -> Iterator[str]:
-    known = members(statistics) | {"percentiles": None, "histogram": None, "modes": None}
-    modes = {f"sequences of mode {mode}": f"{count:,} with {many:,} tokens" for mode, count, many in statistics.modes}
-    percentiles = {f"percentile {percent}": tokens for percent, tokens in statistics.percentiles}
-    yield from facts_lines(prefix, {**known, **modes, **percentiles, **beside})
-    if manifest is not None:
-        yield from table(("made by", ""), _manifest_rows(manifest))
-    if statistics.histogram:
-        most = max(count for _, _, count in statistics.histogram)
+def _tables_of(record: Mapping[str, Any], words: Mapping[str, str]) -> Iterator[str]:
+    tables = {"percentiles": None, "histogram": None, "modes": None, "manifest": None, "hashes": None, "prefix": None}
+    modes = {f"sequences of mode {mode}": f"{count:,} with {many:,} tokens" for mode, count, many in record["modes"]}
+    percentiles = {f"percentile {percent}": tokens for percent, tokens in record["percentiles"]}
+    yield from facts_lines(record["prefix"], {**record, **tables, **modes, **percentiles, **words})
+    if record["manifest"] is not None:
+        yield from facts_lines("made by", record["manifest"] | {"inputs": None})
+    if record["histogram"]:
+        most = max(count for _, _, count in record["histogram"])
         block = "█" if (sys.stdout.encoding or "ascii").lower().startswith("utf") else "#"
         bars = [
-            (f"{start:,} to {stop - 1:,}", f"{count:,}", (block * round(30 * count / most)).ljust(30))
-            for start, stop, count in statistics.histogram
+            (f"{start:,} to {stop - 1:,}", count, (block * round(30 * count / most)).ljust(30))
+            for start, stop, count in record["histogram"]
         ]
         yield from table(("tokens", "sequences", ""), bars)
-
-
-def _manifest_rows(manifest: Manifest) -> list[tuple[str, str]]:
-    tokenizer, ledger = manifest.tokenizer, manifest.ledger
-    largest = manifest.pair.largest_token
-    return [
-        ("tokenizer", printable(" ".join(filter(None, (tokenizer.kind, tokenizer.path))), keep="")),
-        ("sha256", tokenizer.sha256 or "unknown"),
-        ("vocabulary", "unknown" if tokenizer.vocab_size is None else f"{tokenizer.vocab_size:,}"),
-        ("largest token", "none" if largest is None else f"{largest:,}"),
-        ("before each document", _special(tokenizer.bos)),
-        ("after each document", _special(tokenizer.eod)),
-        *((printable(name, keep=""), json.dumps(value)) for name, value in manifest.options.items()),
-        ("engine", printable(manifest.engine or "unknown", keep="")),
-        ("tokenloom", printable(manifest.tokenloom_version, keep="")),
-        ("input files", f"{len(manifest.inputs):,}"),
-        ("input bytes", f"{sum(record.num_bytes for record in manifest.inputs):,}"),
-        *((f"documents {name.removeprefix('num_')}", f"{number:,}") for name, number in members(ledger).items()),
-    ]
-
-
-def _special(token: SpecialToken | None) -> str:
-    if token is None:
-        return "nothing"
-    return str(token.id) if token.text is None else f"{token.id} {token.text!r}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +93,6 @@ class VerifyOptions(JsonOption):
 
 
 def verify(options: VerifyOptions) -> Iterator[Answer]:
-    """Yields one line per dataset and one per problem; 1 if there was any."""
     found = []
     for prefix in options.prefixes:
         try:
@@ -133,21 +100,15 @@ def verify(options: VerifyOptions) -> Iterator[Answer]:
         except (DatasetFormatError, DatasetNotFoundError) as error:  # the datasets after it are still checked
             report = VerifyReport(num_tokens=0, smallest_token=None, largest_token=None, problems=(str(error),))
         found.append({"prefix": prefix, "ok": report.ok, **members(report)})
-        if not options.json:
-            yield Answer(None, _verified(prefix, report), 0 if report.ok else 1)
-    if options.json:
-        sound = all(each["ok"] for each in found)
-        yield Answer({"ok": sound, "datasets": found}, (), 0 if sound else 1)
-
-
-def _verified(prefix: str, report: VerifyReport) -> Iterator[str]:
-    yield from (f"{prefix}: {problem}" for problem in report.problems)
-    if report.ok:
-        tokens = "no tokens"
-        if report.largest_token is not None:
-            of_what = " of text and images" if report.has_images else ""
-            tokens = f"{report.num_tokens} tokens{of_what} from {report.smallest_token} to {report.largest_token}"
-        yield f"{prefix}: ok, {tokens}" + (", as the manifest says" if report.has_manifest else "")
+        lines = [f"{prefix}: {problem}" for problem in report.problems]
+        if report.ok:
+            tokens = "no tokens"
+            if report.largest_token is not None:
+                of_what = " of text and images" if report.has_images else ""
+                tokens = f"{report.num_tokens} tokens{of_what} from {report.smallest_token} to {report.largest_token}"
+            lines = [f"{prefix}: ok, {tokens}" + (", as the manifest says" if report.has_manifest else "")]
+        yield Answer(iter(()), lines, 0 if report.ok else 1)
+    yield Answer({"ok": all(each["ok"] for each in found), "datasets": found}, ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,21 +142,18 @@ class DatasetOptions:
         return expand_prefixes(prefixes_listed(self.list) if self.list else self.prefixes)
 
 
-def _made(dataset: IndexedDataset) -> tuple[dict[str, Any], str]:
-    """Returns what a dataset holds that was written, for JSON and in words."""
-    origins, count = read_origins(dataset), dataset.num_documents
-    known = None if origins is None else origins.num_known
-    record = {
+def _made(dataset: IndexedDataset) -> dict[str, Any]:
+    """Returns what a dataset holds that was written."""
+    origins = read_origins(dataset)
+    return {
         "prefix": dataset.path_prefix,
-        "num_known_origins": known,
+        "num_documents": dataset.num_documents,
+        "num_known_origins": None if origins is None else origins.num_known,
         "num_sequences": len(dataset),
+        "num_tokens": dataset.num_tokens,
         "num_bytes": dataset.extents.num_held_bytes,
         "dtype": dataset.dtype.name,
-        **members(dataset, "num_documents", "num_tokens"),
     }
-    words = "" if known is None else f" ({'all' if known == count else known} with their origin)"
-    sizes = f"{len(dataset)} sequences, {dataset.num_tokens} tokens, {dataset.dtype.name}"
-    return record, f"{count} documents{words}, {sizes}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +174,6 @@ class MergeOptions(DatasetOptions, JsonOption):
 
 
 def merge(options: MergeOptions) -> Answer:
-    """Merges; returns what came out."""
     prefixes = options.chosen()
     total = sum(IndexedDataset(prefix).extents.num_held_bytes for prefix in prefixes)
     notices: list[str] = []
@@ -224,14 +181,9 @@ def merge(options: MergeOptions) -> Answer:
     merged = merge_datasets(**arguments_of(options, merge_datasets, prefixes=prefixes, notice=notices.append))
     seconds = time.perf_counter() - started
     datasets = [_made(each) for each in ([merged] if isinstance(merged, IndexedDataset) else merged)]
-    lines = [*(f"{made['prefix']}: {words}" for made, words in datasets), *notices]
-    if len(notices) != len(datasets):
-        lines.append(
-            f"{len(prefixes)} datasets, {total:,} bytes of tokens in {seconds:.1f} s, "
-            f"{total / 1e6 / seconds:,.0f} MB/s{', compared with the inputs' if options.verify else ''}"
-        )
-    record = {"num_inputs": len(prefixes), "num_input_bytes": total, "seconds": seconds, "verified": options.verify}
-    return Answer(record | {"notices": notices, "datasets": [made for made, _ in datasets]}, lines)
+    record: dict[str, Any] = {"num_inputs": len(prefixes), "num_input_bytes": total, "seconds": seconds}
+    record |= {"verified": options.verify, "notices": notices, "datasets": datasets}
+    return Answer(record, facts_lines(f"merged, {total / 1e6 / seconds:,.0f} MB/s", record))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,15 +201,13 @@ class CatalogueOptions(DatasetOptions, JsonOption):
 
 
 def catalogue(options: CatalogueOptions) -> Answer:
-    """Writes the catalogue; returns what it holds."""
     prefixes = options.chosen()
     notices: list[str] = []
     started = time.perf_counter()
     dataset = build_catalogue(**arguments_of(options, build_catalogue, prefixes=prefixes, notice=notices.append))
     seconds, num_pairs = time.perf_counter() - started, len(dataset.sections)
-    record, words = _made(dataset)
-    made = f"{record['prefix']}: {num_pairs} pairs, {words}, {record['num_bytes']:,} bytes of tokens in {seconds:.1f} s"
-    return Answer({**record, "num_pairs": num_pairs, "seconds": seconds, "notices": notices}, [*notices, made])
+    record = {**_made(dataset), "num_pairs": num_pairs, "seconds": seconds, "notices": notices}
+    return Answer(record, facts_lines("catalogue", record))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,7 +244,6 @@ class ExportOptions(JsonOption):
 
 
 def export(options: ExportOptions) -> Answer:
-    """Exports; returns what was written."""
     compression = None if options.compression == "none" else options.compression
     if options.sequence_length is None and not options.data.endswith(".toml"):
         for name in ("num_samples", "seed"):
@@ -309,6 +258,4 @@ def export(options: ExportOptions) -> Answer:
         seed: dict[str, Any] = {} if options.seed is None else {"seed": options.seed}
         dataset = load(options.data, sequence_length=options.sequence_length, tokenizer=options.tokenizer, **seed)
         report = export_samples(**arguments_of(options, export_samples, dataset=dataset, compression=compression))
-    files = report.paths[0] if len(report.paths) == 1 else f"{report.paths[0]} and {len(report.paths) - 1} more files"
-    written = f"{files}: {report.num_rows:,} {what}, {report.num_tokens:,} tokens, {report.num_bytes:,} bytes"
-    return Answer({"what": what, **members(report)}, written)
+    return Answer({"what": what, **members(report)}, facts_lines(what, members(report)))

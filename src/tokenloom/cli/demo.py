@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import shutil
 import sys
@@ -34,12 +35,10 @@ from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer
 
-_MOST_TOKENS = 80
-"""Tokens of each document of the sample that is shown."""
-
+_MOST_TOKENS = 80  # of each document of the sample that is shown
 _FILL_IN_THE_MIDDLE = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
 _END_OF_DOCUMENT = "<|endoftext|>"
-_TRAINING_BYTES = 4 << 20  # of text for the tokenizer: enough for a small vocabulary, a second or two of work
+_EACH = 8  # of the sources trains the tokenizer: enough for a small vocabulary, a second or two of work
 _LEAST_SECONDS = 1.0
 _OPTIONAL = {
     "gigatoken": "gigatoken is not installed: tokenizing is slower (tokenloom[tokenizers])",
@@ -67,48 +66,33 @@ class Options(JsonOption):
     micro_batch_size: Count = 8
 
 
-def run(options: Options) -> Answer:
-    """Walks the path; returns what happens, as it happens."""
-    record: dict[str, Any] = {}
-    lines = _steps(options, record)
-    if options.json:
-        deque(lines, maxlen=0)
-    return Answer(record, lines)
-
-
-def _steps(options: Options, record: dict[str, Any]) -> Iterator[str]:
+def run(options: Options) -> Iterator[Answer]:
     for module in ("tokenizers", "orjson"):  # before anything is written
         require(module, extra="preprocess")
-    yield from (missing := [words for module, words in _OPTIONAL.items() if find_spec(module) is None])
+    missing = [words for module, words in _OPTIONAL.items() if find_spec(module) is None]
     folder = options.output
     corpus, prefix, path = (os.path.join(folder, name) for name in ("stdlib.jsonl", "stdlib", "tokenizer.json"))
     with storage_errors("create", folder):
         os.makedirs(folder, exist_ok=True)
 
-    yield "1. Text: the sources of Python's standard library, as JSON lines"
+    yield _step(*missing, "1. Text: the sources of Python's standard library, as JSON lines")
     num_bytes = 0
     with PendingFile(corpus) as file:
         for name, text in _source_texts():
             num_bytes += len(text.encode())
             file.write(json.dumps({"name": name, "text": text}).encode() + b"\n")
-    yield f"   {corpus}: {num_bytes / 1e6:.1f} MB of text"
+    yield _step(f"   {corpus}: {num_bytes / 1e6:.1f} MB of text")
 
-    yield f"2. Tokenizer: byte-level BPE with {options.vocab_size:,} ids, trained on some of it"
+    yield _step(f"2. Tokenizer: byte-level BPE with {options.vocab_size:,} ids, trained on some of it")
     tokenizer = train_tokenizer(path, vocab_size=options.vocab_size)
-    yield f"   {path}"
+    yield _step(f"   {path}", "3. Preprocess: text to .bin/.idx")
+    settings, data = CorpusSettings(append_eod=True), f"{prefix}_text_document"
+    summary = preprocess_corpus(corpus, prefix, tokenizer, settings, restart=True, overwrite=True)
+    speed = f"{num_bytes / 1e6 / summary.seconds:.0f} MB/s with {summary.engine.split()[0]}"
+    counts = f"{summary.num_documents:,} documents, {summary.num_tokens:,} tokens of {summary.dtype}"
+    yield _step(f"   {data}.bin/.idx", f"   {counts}, {speed}")
 
-    yield "3. Preprocess: text to .bin/.idx"
-    summary = preprocess_corpus(
-        corpus, prefix, tokenizer, CorpusSettings(append_eod=True), restart=True, overwrite=True
-    )
-    data = f"{prefix}_text_document"
-    yield f"   {data}.bin/.idx"
-    yield (
-        f"   {summary.num_documents:,} documents, {summary.num_tokens:,} tokens of {summary.dtype}, "
-        f"{num_bytes / 1e6 / summary.seconds:.0f} MB/s with {summary.engine.split()[0]}"
-    )
-
-    yield "4. Datasets: shuffled samples of fixed length, split by document"
+    yield _step("4. Datasets: shuffled samples of fixed length, split by document")
     datasets: list[GPTDataset] = load(
         data,
         sequence_length=options.sequence_length,
@@ -117,35 +101,37 @@ def _steps(options: Options, record: dict[str, Any]) -> Iterator[str]:
         path_to_cache=os.path.join(folder, "cache"),
         inter_document_masking=True,
     )
-    train = datasets[0]
-    if not len(train):
-        message = f"expected at least one sample of {options.sequence_length} tokens for training, found none"
-        raise ConfigError(message, hint="give a smaller `sequence_length`")
+    train, size = datasets[0], options.micro_batch_size
+    if len(train) < size:
+        message = f"expected at least the {size} samples of a batch for training, found {len(train)}"
+        raise ConfigError(message, hint="give a smaller `micro_batch_size` or `sequence_length`")
     num_samples = {dataset.index_split.name: len(dataset) for dataset in datasets}
-    for name, count in num_samples.items():
-        yield f"   {name}: {count:,} samples of {options.sequence_length:,} tokens"
+    of_length = f"samples of {options.sequence_length:,} tokens"
+    yield _step(*(f"   {name}: {count:,} {of_length}" for name, count in num_samples.items()))
 
     number = next((number for number in range(len(train)) if len(train.spans(number)) > 1), 0)
-    yield f"5. What a training step sees: sample {number}, decoded, with its documents\n"
-    yield from shown_lines(shown_sample(train, number, tokenizer), look_of(most_tokens=_MOST_TOKENS))
+    yield _step(f"5. What a training step sees: sample {number}, decoded, with its documents\n")
+    yield _step(*shown_lines(shown_sample(train, number, tokenizer), look_of(most_tokens=_MOST_TOKENS)))
 
-    yield f"\n6. Batches of {options.micro_batch_size} samples, by ThreadLoader"
-    report = _stream(train, options.micro_batch_size)
+    yield _step(f"\n6. Batches of {size} samples, by ThreadLoader")
+    report = _stream(train, size)
     kind = "torch tensors, its import included" if report["tensors"] == "torch" else "NumPy arrays"
-    yield f"   start-up:  {report['startup_seconds']:.2f} s to the first batch of {kind}"
-    yield (
-        f"   streaming: {report['num_tokens'] / report['seconds']:,.0f} tokens/s, "
-        f"{report['num_batches']:,} batches in {report['seconds']:.2f} s"
+    speed = f"{report['num_tokens'] / report['seconds']:,.0f} tokens/s"
+    yield _step(
+        f"   start-up:  {report['startup_seconds']:.2f} s to the first batch of {kind}",
+        f"   streaming: {speed}, {report['num_batches']:,} batches in {report['seconds']:.2f} s",
     )
-    record |= {"prefix": data, "num_text_bytes": num_bytes, "tokenizer": path, "stream": report, "missing": missing}
+    record = {"prefix": data, "num_text_bytes": num_bytes, "tokenizer": path, "stream": report, "missing": missing}
     record |= {"preprocess_seconds": summary.seconds, "num_samples": num_samples}
     record |= members(summary, "num_documents", "num_tokens")
-    program = (
-        "tokenloom" if shutil.which("tokenloom") else f"{os.path.relpath(os.path.dirname(sys.executable))}/tokenloom"
-    )
-    yield "\nLook further:"
-    yield from (f"   {program} {words} {data}" for words in ("info", "verify"))
-    yield f"   {program} show {data} --sample {number}"
+    program = "tokenloom" if shutil.which("tokenloom") else os.path.join(os.path.dirname(sys.executable), "tokenloom")
+    further = (f"info {data}", f"verify {data}", f"show {data} --sample {number}")
+    yield Answer(record, ["\nLook further:", *(f"   {program} {words}" for words in further)])
+
+
+def _step(*lines: str) -> Answer:
+    """Returns what is said of a step; the record comes at the end."""
+    return Answer(iter(()), lines)
 
 
 def _source_texts() -> Iterator[tuple[str, str]]:
@@ -159,28 +145,15 @@ def _source_texts() -> Iterator[tuple[str, str]]:
 def train_tokenizer(path: str, *, vocab_size: int) -> TextTokenizer:
     """Trains a byte-level BPE tokenizer on some of the sources and writes it as `tokenizer.json`."""
     tokenizers = require("tokenizers", extra="preprocess")
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=[_END_OF_DOCUMENT, *_FILL_IN_THE_MIDDLE],
-        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+    tokenizer = tokenizers.ByteLevelBPETokenizer()
+    special = [_END_OF_DOCUMENT, *_FILL_IN_THE_MIDDLE]
+    texts = (text for _, text in itertools.islice(_source_texts(), 0, None, _EACH))
+    tokenizer.train_from_iterator(
+        texts, vocab_size=vocab_size, min_frequency=0, show_progress=False, special_tokens=special
     )
-    tokenizer.train_from_iterator(_some_texts(), trainer)
     with PendingFile(path) as file:
         file.write(tokenizer.to_str().encode())
     return load_tokenizer(path)
-
-
-def _some_texts() -> Iterator[str]:
-    num_taken = 0
-    for _, text in itertools.islice(_source_texts(), 0, None, 4):  # spread over the library
-        num_taken += len(text)
-        yield text
-        if num_taken > _TRAINING_BYTES:
-            return
 
 
 def _stream(dataset: GPTDataset, micro_batch_size: int) -> dict[str, Any]:
@@ -188,29 +161,17 @@ def _stream(dataset: GPTDataset, micro_batch_size: int) -> dict[str, Any]:
 
     Returns what tensors are made of, the seconds until the first batch was there, and what came in how many seconds.
     """
-    if len(dataset) < micro_batch_size:
-        message = f"expected at least the {micro_batch_size} samples of a batch for training, found {len(dataset)}"
-        raise ConfigError(message, hint="give a smaller `micro_batch_size` or `sequence_length`")
     started = time.perf_counter()
     loader = ThreadLoader(dataset, batch_size=micro_batch_size)
     next(iter(loader))
-    startup_seconds = time.perf_counter() - started
-    for _ in ThreadLoader(dataset, batch_size=micro_batch_size):
-        pass  # the pages of the files come into memory
-    num_epochs = num_batches = num_tokens = 0
-    seconds = 0.0
-    started = time.perf_counter()
-    while num_epochs == 0 or seconds < _LEAST_SECONDS:
-        num_epochs += 1
+    report = {"tensors": loader.tensors, "startup_seconds": time.perf_counter() - started}
+    deque(loader, maxlen=0)  # the pages of the files come into memory
+    counts = {"num_epochs": 0, "num_batches": 0, "num_tokens": 0}
+    started, seconds = time.perf_counter(), 0.0
+    while seconds < _LEAST_SECONDS:
         for batch in ThreadLoader(dataset, batch_size=micro_batch_size):
-            num_batches += 1
-            num_tokens += len(batch["tokens"]) * batch["tokens"].shape[1]
+            counts["num_batches"] += 1
+            counts["num_tokens"] += math.prod(batch["tokens"].shape)
+        counts["num_epochs"] += 1
         seconds = time.perf_counter() - started
-    return {
-        "tensors": loader.tensors,
-        "startup_seconds": startup_seconds,
-        "num_epochs": num_epochs,
-        "num_batches": num_batches,
-        "num_tokens": num_tokens,
-        "seconds": seconds,
-    }
+    return {**report, **counts, "seconds": seconds}

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 from tokenloom import errors
-from tokenloom.cli.stopping import say
+from tokenloom.cli.output import say
 from tokenloom.progress import LineReporter, Task, reporting_to
 from tokenloom.rendering.words import printable
 from tokenloom.storage.secrets import redacted
@@ -42,7 +42,7 @@ _ELSEWHERE = {
 
 _WORDS = {
     "cut": (r"\bshorten it\b", "shorten it with `--cut`"),
-    "skip_bad_lines": (r"\blet bad (\w+) be skipped", r"let bad \1 be skipped with `--skip-bad-lines`"),
+    "bad_records": (r"\blet bad (\w+) be skipped", r"let bad \1 be skipped with `--skip-bad-lines`"),
 }
 """What hints say in words, where a command has an option for it."""
 
@@ -99,11 +99,8 @@ def warnings_in_options(parser: argparse.ArgumentParser) -> Iterator[None]:
     def line_of(message: Warning | str, *_: object, **__: object) -> str:
         return f"warning: {printable(redacted(in_options(str(message), parser)))}\n"
 
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            say(f"warning: {in_options(record.getMessage(), parser)}")
-
-    handler, logger = Handler(logging.WARNING), logging.getLogger("tokenloom")
+    handler, logger = logging.Handler(logging.WARNING), logging.getLogger("tokenloom")
+    handler.emit = lambda record: say(f"warning: {in_options(record.getMessage(), parser)}")  # type: ignore[method-assign]
     before = warnings.formatwarning
     warnings.formatwarning = line_of
     logger.addHandler(handler)
@@ -133,9 +130,6 @@ def _option_of(parser: argparse.ArgumentParser, setting: str, value: str | None)
     return _ELSEWHERE.get(setting)
 
 
-_SECONDS_BETWEEN_LOOKS = 0.2
-
-
 @contextmanager
 def progress_shown() -> Iterator[None]:
     """Shows on stderr how far a command is, for as long as the `with` block lasts."""
@@ -157,7 +151,7 @@ class TerminalReporter(LineReporter):
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(self._show, say, clock=clock)
-        self.seconds_between_looks = _SECONDS_BETWEEN_LOOKS
+        self.seconds_between_looks = 0.2
         self._stream = stream
         self._shown: Task | None = None
         self._line: Live | None = None

@@ -76,12 +76,13 @@ class Written:
         help: in the place of the docstring.
         show: shows the default.
         choices: the texts that there are.
-        is_positional: whether it is no option, but a value by its place.
+        is_positional: whether it is no option, but a value by its place; with `names`, or an option in its place.
         is_hidden: whether help does not show it.
         is_repeated: whether the option is written once for each value.
         group: title of the group that it stands in, and the fields of a nested class, in the place of `GROUP`.
         without: fields of a nested class that are no options.
         fields: how fields of a nested class are written, by name.
+        others: options that stand for other values of the field, with what argparse is to know of them.
     """
 
     names: tuple[str, ...] = ()
@@ -96,6 +97,7 @@ class Written:
     group: str | None = None
     without: tuple[str, ...] = ()
     fields: typing.Mapping[str, Written] = dataclasses.field(default_factory=dict)
+    others: typing.Mapping[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,15 +164,20 @@ def declare(
             if each.name in together:
                 made[:] = made or [place.add_mutually_exclusive_group()]
                 [place] = made
-        has_step = "position" in each.marks
-        place = place.add_mutually_exclusive_group() if has_step else place
+        others = dict(each.written.others)
+        if "position" in each.marks:
+            given = {"metavar": "N", "type": option(lambda text: Step(whole_number(text)))}
+            name = f"--{each.name.rpartition('_')[0] or 'at'}-step"
+            others[name] = {"help": "the same, as a step from 0 on", **given}
+        if each.written.is_positional and each.written.names:
+            others[each.written.names[0]] = {"metavar": "PATH", "help": "the same, by an option"}
+            parser.one_of[f"{each.written.metavar} (or {each.written.names[0]})"] = (each.name,)
+        place = place.add_mutually_exclusive_group() if others else place
         shown = f"--{'no-' if each.default is True else ''}{each.name.replace('_', '-')}"
         names = (each.name,) if each.written.is_positional else each.written.names or (shown,)
         place.add_argument(*names, **_argument_of(each))
-        if has_step:
-            given = {"metavar": "N", "type": option(lambda text: Step(whole_number(text)))}
-            name = f"--{each.name.rpartition('_')[0] or 'at'}-step"
-            place.add_argument(name, dest=each.name, help="the same, as a step from 0 on", **given)
+        for name, given in others.items():
+            place.add_argument(name, dest=each.name, **given)
     for owner in kind.__mro__:
         parser.one_of |= vars(owner).get("ONE_OF", {})
         for reason, options in vars(owner).get("WITHOUT_EFFECT", {}).items():
@@ -237,7 +244,9 @@ def _argument_of(each: _Option) -> dict[str, Any]:
         return given | {"action": "store_false" if each.default is True else "store_true", "help": help_}
     is_needed = each.default is MISSING
     given["default"] = None if is_needed else each.default
-    if ours.is_positional:
+    if ours.is_positional and ours.names:  # what is left out must not take the place of the option's value
+        given |= {"nargs": "?", "default": argparse.SUPPRESS}
+    elif ours.is_positional:
         given["nargs"] = None if is_needed else "?"
     else:
         given["required"] = is_needed

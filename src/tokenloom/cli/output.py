@@ -1,36 +1,38 @@
-"""What commands print: one object of JSON for programs; lines, tables, documents and samples for people."""
+"""What commands print: one object of JSON for programs; lines and tables for people. And how they end that are stopped,
+by a signal, or by nobody reading any more.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
+import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from fractions import Fraction
+from operator import attrgetter
+from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tokenloom.rendering.card import first_rows
-from tokenloom.rendering.words import cell_width, lines_of, name_of, printable
+from tokenloom.rendering.card import MOST_ROWS, first_rows
+from tokenloom.rendering.words import cell_width, name_of, printable
 from tokenloom.setting_types import Count
+from tokenloom.storage.secrets import redacted
 
 if TYPE_CHECKING:
     from tokenloom.inspect.shown import Look
 
-_UNFOLDED = 4096
-"""Columns; wider than any path."""
-
-_LEAST_FIRST = 20
-"""Columns that a shortened name keeps."""
-
-_BETWEEN = 3
-"""Columns between two cells of a table, and one more at its end."""
-
-_COLUMNS_OF_TOKEN = 8
-"""Columns that a token takes at most, as a rule, with line breaks."""
+_UNFOLDED = 4096  # columns; wider than any path
+_LEAST_FIRST = 20  # columns that a shortened name keeps
+_BETWEEN = 3  # columns between two cells of a table, and one more at its end
+_COLUMNS_OF_TOKEN = 8  # that a token takes at most, as a rule, with line breaks
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class Answer:
     """What a command found.
 
     Attributes:
-        record: what `--json` prints, see `json_text`.
+        record: what `--json` prints, see `json_text`; of an iterator each, a line each.
         lines: what is printed without `--json`.
         status: the exit status.
     """
@@ -59,7 +61,8 @@ def print_answers(found: Found, *, as_json: bool) -> int:
     status = 0
     for answer in [found] if isinstance(found, Answer) else found:
         if as_json:
-            print_json(answer.record)
+            for record in answer.record if isinstance(answer.record, Iterator) else [answer.record]:
+                print_json(record)
         else:
             print_lines([answer.lines] if isinstance(answer.lines, str) else answer.lines)
         status = max(status, answer.status)
@@ -82,24 +85,19 @@ def json_text(value: Any) -> str:
     return json.dumps(json.loads(text, parse_constant=lambda _: None)) if "NaN" in text or "Infinity" in text else text
 
 
+_PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    *((Enum, attrgetter("name")), (Fraction, float), (Mapping, dict), (os.PathLike, os.fspath)),
+    *((datetime, datetime.isoformat),),
+)
+
+
 def _plain(value: Any) -> Any:
     """Returns what `json` does not know as what it does."""
-    if isinstance(value, Enum):
-        return value.name
-    if isinstance(value, Fraction):
-        return float(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
+    if (known := next((plain for kind, plain in _PLAIN if isinstance(value, kind)), None)) is not None:
+        return known(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return members(value)
-    if hasattr(value, "tolist"):  # NumPy's, which most commands have no need to import
-        return value.tolist()
-    message = f"expected something that JSON can tell, found {type(value).__name__}"
-    raise TypeError(message)
+    return value.tolist()  # NumPy's, which most commands have no need to import
 
 
 def members(value: Any, *names: str) -> dict[str, Any]:
@@ -114,84 +112,74 @@ def print_lines(lines: Iterable[str]) -> None:
         print(line.encode(encoding, "backslashreplace").decode(encoding))
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> Iterator[str]:
-    """Yields a table as lines; columns with a heading are aligned right, but the first. Texts are shown as they are.
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None, most: int | None = None
+) -> Iterator[str]:
+    """Yields a table as lines; columns with a heading are aligned right, but the first.
 
-    On a terminal that is too narrow, names in the first column are shortened in their middle, or rows become blocks. A
-    program that reads stdout gets each row on a line, whole.
+    Of more than `most` rows, the last is the sum of those that are not shown.
+    On a terminal that is too narrow, names in the first column are shortened in their middle. A program that reads
+    stdout gets each row on a line, whole.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
-    if not console.is_terminal:  # lines that a program reads are not folded
+    rows, console = [[*map(_in_words, row)] for row in first_rows(rows, most)], Console()
+    if console.is_terminal:
+        others = [max(cell_width(str(cell)) for cell in column) for column in [*zip(columns, *rows, strict=True)][1:]]
+        room = max(console.width - 1 - _BETWEEN * len(columns) - sum(others), _LEAST_FIRST)
+        rows = [[name_of(str(row[0]), width=room), *row[1:]] for row in rows]
+    else:  # lines that a program reads are not folded
         console = Console(width=_UNFOLDED)
-    if (fitting := shortened(columns, rows, console.width)) is None:
-        yield from () if title is None else (title,)
-        yield from blocks(columns, rows, console.width)
-        return
     drawn = Table(title=None if title is None else Text(title), box=SIMPLE_HEAD, title_justify="left")
     for number, column in enumerate(columns):
         drawn.add_column(Text(column), justify="right" if number and column else "left", overflow="fold")
-    for row in fitting:
-        drawn.add_row(*map(Text, row))
+    for row in rows:
+        drawn.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
     with console.capture() as capture:
         console.print(drawn)
     yield from capture.get().removesuffix("\n").split("\n")
 
 
-def facts_lines(title: str, known: Mapping[str, Any]) -> Iterator[str]:
-    """Yields facts, see `HasFacts`: a table of names and values, further tables, and problems."""
-    tables = {name: value for name, value in known.items() if isinstance(value, list)}
-    plain = {name: value for name, value in known.items() if name not in tables and value is not None}
-    problems = tables.pop("problems", [])
-    rows = [(name.removeprefix("num_").replace("_", " "), _in_words(value)) for name, value in plain.items()]
-    yield from table((title, ""), rows)
+def facts_lines(title: str, known: Mapping[str, Any], *, most: int | None = MOST_ROWS) -> Iterator[str]:
+    """Yields facts, see `HasFacts`: a table of names and values, further tables, and problems.
+
+    Facts of a mapping within have both names, and "none" where they are None.
+    """
+    plain: list[tuple[str, Any]] = []
+    tables: dict[str, Any] = {}
+    for name, value in _flat(known):
+        if not isinstance(value, (list, tuple)):
+            plain += [(name, value)] if value is not None else []
+        elif value and isinstance(value[0], Mapping):
+            tables[name] = value
+        elif name != "problems":
+            plain.append((name, ", ".join(map(str, value)) or "none"))
+    yield from table((title, ""), plain) if plain else ()
     for name, each in tables.items():
-        if each:
-            cells = [tuple(map(_in_words, row.values())) for row in first_rows(each)]
-            yield from table(tuple(each[0]), cells, title=name)
-    yield from map(printable, problems)
+        columns = [column.removeprefix("num_").replace("_", " ") for column in each[0]]
+        yield from table(columns, [tuple(row.values()) for row in each], title=name, most=most)
+    yield from map(printable, known.get("problems", ()))
 
 
-def _in_words(value: Any) -> str:
+def _flat(known: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in known.items():
+        whole = before + name.removeprefix("num_").replace("_", " ")
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{whole} ")
+        else:
+            yield whole, "none" if before and value is None else value
+
+
+def _in_words(value: Any) -> Any:
+    """Returns a cell of a table; what has a style of its own, a `Text` of rich, is one."""
+    if hasattr(value, "stylize"):
+        return value
     if isinstance(value, float):
         return f"{value:,.2f}"
     return "" if value is None else f"{value:,}" if type(value) is int else printable(str(value))
-
-
-def shortened(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Sequence[Sequence[str]] | None:
-    """Returns the rows of a table so that it takes at most so many columns; None where names cannot be so short."""
-    widths = [max(map(cell_width, column)) for column in zip(columns, *rows, strict=True)]
-    room = width - 1 - _BETWEEN * len(widths) - sum(widths[1:])
-    if widths[0] <= room:
-        return rows
-    if room < max(_LEAST_FIRST, cell_width(columns[0])):
-        return None
-    return [(name_of(row[0], width=room), *row[1:]) for row in rows]
-
-
-def blocks(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """Yields a table as lines of at most so many columns: of each row its name, then its other cells below it.
-
-    Of a table of names and values, whose columns have no headings of their own, a value stands behind its name where
-    there is room.
-    """
-    for first, *others in rows:
-        if len(columns) == 2 and not columns[1]:
-            both = f"{first}: {others[0]}"
-            lines = [both] if cell_width(both) <= width else [f"{first}:", *_indented(others[0], width)]
-        else:
-            named = [f"{column} {cell}" for column, cell in zip(columns[1:], others, strict=True) if cell]
-            lines = [first, *_indented(", ".join(named), width)]
-        for line in lines:
-            yield from lines_of(line, width)
-
-
-def _indented(text: str, width: int) -> Iterator[str]:
-    yield from (f"  {line}" for line in lines_of(text, max(2, width - 2)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,3 +209,53 @@ def look_of(options: LookOptions | None = None, *, ids: bool = False, most_token
         most_tokens = most_tokens or width * console.height // _COLUMNS_OF_TOKEN
     has_colour = console.color_system is not None and not console.no_color
     return Look(width=width, colour=has_colour, ids=ids, most_tokens=most_tokens)
+
+
+class StoppedBySignal(KeyboardInterrupt):
+    """What a signal raises in the main thread; whatever cleans up after Ctrl-C cleans up after it too."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.exit_status: int = 128 + number
+
+
+@contextmanager
+def signals_raised() -> Iterator[None]:
+    """Turns SIGTERM and SIGHUP into `StoppedBySignal` while the `with` block lasts; further ones are ignored then.
+
+    A closed terminal, or a service manager, sends several at once, which are one wish to stop.
+
+    A signal that is ignored, as `nohup` has it, or that somebody else handles, stays as it is.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _: FrameType | None) -> None:
+        for each in ours:
+            signal.signal(each, signal.SIG_IGN)
+        raise StoppedBySignal(number)
+
+    ours = [each for each in _SIGNALS if signal.getsignal(each) is signal.SIG_DFL]
+    try:
+        for each in ours:
+            signal.signal(each, stop)
+        yield
+    finally:
+        for each in ours:
+            signal.signal(each, signal.SIG_DFL)
+
+
+def say(message: str) -> None:
+    """Prints to stderr, without secrets and without what drives a terminal, as names of files and lines of them may
+    hold, if that is still there: a closed terminal is not."""
+    with suppress(OSError, ValueError):
+        print(printable(redacted(message)), file=sys.stderr)
+
+
+def drop_output() -> None:
+    """Lets go of what was printed and of what is still to be: it cannot be written."""
+    with suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

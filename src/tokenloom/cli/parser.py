@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
 
-from tokenloom.cli.commands import MODULES, SATELLITES, Groups, satellite_module
+from tokenloom.cli.commands import Groups, satellite_module
 
 if TYPE_CHECKING:
     from tokenloom.cli.output import Found
@@ -30,12 +30,6 @@ _WORDS = (
     (r"invalid \w+ value: (.+)", r"expected another value, found \1"),
 )
 """How argparse words mistakes, and how we do."""
-
-_LEAST_LIKENESS = 0.75
-_LIKE_THE_BEST = 0.05
-_MOST_GUESSES = 3
-_SHORTEST_BEGINNING = 4
-"""Characters, with those that make it an option."""
 
 _COLUMN_OF_HELP = 25
 """Where the help of a command begins: the longest names have 21 characters."""
@@ -56,28 +50,26 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(**settings, allow_abbrev=False, exit_on_error=False)
         self.groups: Groups = {}
         self.one_of: dict[str, tuple[str, ...]] = {}
-        self._helps: dict[str, str] = {}
-        self._module = ""
+        self._known: dict[str, tuple[str, str]] = {}
         self._words: Sequence[str] = ()
         self._parsed = argparse.Namespace()
         self.set_defaults(parser=self)
 
-    def add_commands(self, groups: Groups, *, module: str) -> None:
-        """Declares commands. The module of each, `module` with its name for `{}`, is imported when it is asked for."""
-        self.groups, self._module = groups, module
-        self._helps = {name: text for commands in groups.values() for name, text in commands.items()}
+    def add_commands(self, groups: Groups) -> None:
+        """Declares commands; the module of each is imported when it is asked for."""
+        self.groups = groups
+        self._known = {name: each for commands in groups.values() for name, each in commands.items()}
         self._commands = self.add_subparsers(metavar="COMMAND", required=True, parser_class=CommandParser)
 
     def add_parser(self, name: str, **settings: Any) -> CommandParser:
         """Returns the parser of a command, which its module calls for; its help is what the groups say."""
-        return self._commands.add_parser(name, help=self._helps[name], **settings)
+        return self._commands.add_parser(name, help=self._known[name][1], **settings)
 
     def add_command(self, name: str, run: Callable[..., Found]) -> CommandParser:
         """Returns the parser of a command: a function of `options`, a dataclass whose fields are its options, and of
         `parser` if it takes that; see `tokenloom.cli.options`."""
         from tokenloom.cli.options import UsageError, declare, description_of
-        from tokenloom.cli.output import print_answers
-        from tokenloom.cli.stopping import say
+        from tokenloom.cli.output import print_answers, say
 
         hints = get_type_hints(run)
 
@@ -106,8 +98,11 @@ class CommandParser(argparse.ArgumentParser):
             if name in self._commands.choices:
                 continue
             whole = f"{self.prog} {name}".partition(" ")[2]
-            path = self._module.format(MODULES.get(whole, name))
-            module: Any = satellite_module(name) if name in SATELLITES else import_module(path)
+            place = self._known[name][0]
+            if place.startswith("["):
+                module: Any = satellite_module(name, place[1:-1])
+            else:
+                module = import_module(place if "." in place else f"{__package__}.{place}")
             if hasattr(module, "add_parser"):
                 module.add_parser(self)
             else:
@@ -115,7 +110,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def load_all(self) -> None:
         """Imports the modules of all commands, and of those that these have."""
-        self.load(self._helps)
+        self.load(self._known)
         for parser in self._commands.choices.values():
             if parser.groups:
                 parser.load_all()
@@ -124,8 +119,14 @@ class CommandParser(argparse.ArgumentParser):
         """Returns what words say, and the words that are left: none, since that is a mistake here."""
         self._words = sys.argv[1:] if args is None else list(args)
         self._parsed = argparse.Namespace() if namespace is None else namespace
-        if self.groups:
-            self._load_first()
+        if self.groups and not self._words:
+            self.error("expected a command, found none")
+        if self.groups and not self._words[0].startswith("-"):
+            if (name := self._words[0]) not in self._known:
+                self.error(f"unknown command `{name}`", hint=did_you_mean(name, self._known))
+            self.load([name])
+        elif self.groups:
+            self._refuse_unknown(self._words[:1])
         else:
             self._refuse_unknown(self._words)
         try:
@@ -140,7 +141,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str, *, hint: str | None = None) -> NoReturn:
         """Says what is wrong, and where help is; ends with status 2."""
-        from tokenloom.cli.stopping import say
+        from tokenloom.cli.output import say
 
         if message.startswith(_REQUIRED):
             missing = [self._usage_of(name) for name in message.removeprefix(_REQUIRED).split(", ")]
@@ -160,7 +161,7 @@ class CommandParser(argparse.ArgumentParser):
         formatter.add_usage(f"{self.prog} COMMAND …", (), ())
         formatter.add_text(self.description)
         sections = {
-            title: [argparse.Action([], dest=name, metavar=name, help=text) for name, text in commands.items()]
+            title: [argparse.Action([], dest=name, metavar=name, help=text) for name, (_, text) in commands.items()]
             for title, commands in self.groups.items()
         }
         for title, actions in (sections | {"options": [each for each in self._actions if each.option_strings]}).items():
@@ -169,18 +170,6 @@ class CommandParser(argparse.ArgumentParser):
             formatter.end_section()
         formatter.add_text(f"`{self.prog} COMMAND --help` shows the options of a command.")
         return formatter.format_help()
-
-    def _load_first(self) -> None:
-        """Imports the command that words begin with; refuses one that is not there."""
-        if not self._words:
-            self.error("expected a command, found none")
-        name = self._words[0]
-        if name in self._helps:
-            self.load([name])
-        elif name.startswith("-"):
-            self._refuse_unknown([name])
-        else:
-            self.error(f"unknown command `{name}`", hint=did_you_mean(name, self._helps))
 
     def _refuse_unknown(self, words: Iterable[str]) -> None:
         """Refuses options that are not there, before anything is said of what they leave missing."""
@@ -234,24 +223,16 @@ def did_you_mean(words: str | Iterable[str], known: Iterable[str]) -> str | None
         >>> did_you_mean("--tokeniser", ["--tokenizer", "--tokenizer-type", "--workers"])
         'did you mean `--tokenizer`?'
     """
-    names = list(known)
-    near = [_near(word, names) for word in ([words] if isinstance(words, str) else words)]
-    guesses = dict.fromkeys(" or ".join(f"`{name}`" for name in each) for each in near if each)
+    from difflib import get_close_matches
+
+    names, guesses = list(known), dict[str, None]()
+    for word in [words] if isinstance(words, str) else words:
+        near = get_close_matches(word, names, n=1, cutoff=0.75)
+        if not near and len(word) >= 4:  # with the characters that make it an option
+            near = [name for name in names if name.startswith(word)][:3]
+        if near:
+            guesses[" or ".join(f"`{name}`" for name in near)] = None
     return f"did you mean {', '.join(guesses)}?" if guesses else None
-
-
-def _near(word: str, names: list[str]) -> list[str]:
-    """Returns what is about as near to a word as the nearest, and near at all; else what begins with it."""
-    from difflib import SequenceMatcher
-
-    likeness = {name: SequenceMatcher(None, word, name).ratio() for name in names}
-    best = max(likeness.values(), default=0.0)
-    if best < _LEAST_LIKENESS:
-        near = [name for name in names if len(word) >= _SHORTEST_BEGINNING and name.startswith(word)]
-    else:
-        ranked = sorted(names, key=lambda name: -likeness[name])
-        near = [name for name in ranked if likeness[name] >= max(best - _LIKE_THE_BEST, _LEAST_LIKENESS)]
-    return near[:_MOST_GUESSES]
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from tokenloom.cli.options import JsonOption, OneOf, WithoutEffect, Written, arguments_of, refuse_usage
+from tokenloom.cli.options import JsonOption, OneOf, WithoutEffect, Written, arguments_of
 from tokenloom.cli.output import Answer, facts_lines, members
 from tokenloom.cli.values import refuse, shares
 from tokenloom.errors import ConfigError
 from tokenloom.inputs.formats import FORMATS
-from tokenloom.preprocess.settings import BadRecordBudget, ChatSettings, CorpusSettings, JobSettings, MultimodalSettings
+from tokenloom.preprocess.settings import BadRecordBudget, ChatSettings, CorpusSettings, MultimodalSettings
 from tokenloom.setting_types import Count, Number
 from tokenloom.tokenizers.kinds import KINDS
 
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 _TEMPLATED = ("HuggingFaceTokenizer", "GPT2BPETokenizer", "GPT2BPE", "BertWordPieceLowerCase", "BertWordPieceCase")
 """Types whose texts the reference puts into the tokenizer's own template, unless it is told not to."""
 
-_LANGUAGE = "english"
+INPUT = Written(metavar="INPUT", names=("--input",), is_positional=True)
 
-SettingsT = TypeVar("SettingsT", bound=JobSettings)
 _SHOWN_CHARACTERS = 200
 
 
@@ -86,7 +85,7 @@ class ReferencePreprocessing:
     Attributes:
         named_inputs: the inputs; text whose name does not tell its format is JSON lines.
         partitions: number of processes, among which --workers are divided.
-        lang: language of sentences: english only.
+        lang: language of sentences: english only; split others before, a sentence of a list under each key.
         dataset_impl: the one format that there is.
     """
 
@@ -102,13 +101,8 @@ class ReferencePreprocessing:
 
     named_inputs: Annotated[tuple[str, ...], Written(names=("--input",), metavar="PATH")] = ()
     partitions: Count | None = None
-    lang: Annotated[str, Written(metavar="LANGUAGE", help="language of sentences: english only")] = _LANGUAGE
+    lang: Annotated[Literal["english"], Written(metavar="LANGUAGE")] = "english"
     dataset_impl: Literal["mmap"] | None = None
-
-    def __post_init__(self) -> None:
-        if self.lang != _LANGUAGE:
-            message = f"expected sentences in {_LANGUAGE}, found --lang {self.lang}"
-            raise ConfigError(message, hint="split them before, a sentence of a list under each key")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,14 +196,12 @@ class JobOptions(RunnerOptions):
         output_prefix: path of the outputs without suffix.
         overwrite: replace outputs that another run made.
         work_folder: folder of what is not finished (default PREFIX.job).
-        skip_bad_lines: set bad records aside in PREFIX.rejected.jsonl instead of stopping, whatever their number.
         verbose: print all numbers of what was done, as a table.
     """
 
     output_prefix: str
     overwrite: bool = False
     work_folder: str | None = None
-    skip_bad_lines: bool = False
     verbose: bool = False
 
     def answer(self, summary: CorpusSummary) -> Answer:
@@ -218,8 +210,7 @@ class JobOptions(RunnerOptions):
 
         def lines() -> Iterator[str]:
             if self.verbose:
-                lists = {"datasets": [members(each) for each in summary.datasets], "rejected_paths": None}
-                yield from facts_lines(self.output_prefix, record | lists | {"numbers": None} | {**summary.numbers})
+                yield from facts_lines(self.output_prefix, record | {"datasets": [*map(members, summary.datasets)]})
             time = "all of it was done before" if summary.was_complete else f"in {summary.seconds:.1f} s"
             num_tokens = summary.numbers.get("num_text_tokens", summary.num_tokens)
             yield f"{self.output_prefix}: {summary.num_documents:,} documents, {num_tokens:,} tokens, {time}"
@@ -230,19 +221,14 @@ class JobOptions(RunnerOptions):
 
         return Answer(record, lines())
 
-    def settled(self, settings: SettingsT) -> SettingsT:
-        """Returns settings with what `skip_bad_lines` says of bad records."""
-        if not self.skip_bad_lines:
-            return settings
-        if settings.bad_records != BadRecordBudget():
-            refuse("expected `--max-bad-records` or `--skip-bad-lines`, which sets any number aside, got both")
-        return replace(settings, bad_records=BadRecordBudget(most=None))
-
 
 def written(**fields: Written) -> Written:
     """Returns how the settings of a job are written; `fields` are those that only some jobs have."""
     origins = Written(help="write no PREFIX.origins.npy, which says of which file and record each document is")
-    bad_records = Written(names=("--max-bad-records",), metavar="N|P%", parse=BadRecordBudget.parse)
+    aside = "set bad records aside in PREFIX.rejected.jsonl instead of stopping, whatever their number"
+    skipped = {"action": "store_const", "const": BadRecordBudget(most=None), "help": aside}
+    others, parse = {"--skip-bad-lines": skipped}, BadRecordBudget.parse
+    bad_records = Written(names=("--max-bad-records",), metavar="N|P%", parse=parse, others=others)
     return Written(without=("block_bytes",), fields={"bad_records": bad_records, "origins": origins, **fields})
 
 
@@ -283,7 +269,6 @@ class TextOptions(TokenizerOptions, JobOptions, ReferencePreprocessing, JsonOpti
 
 
 def preprocess(options: TextOptions) -> Answer:
-    """Tokenizes; returns the summary."""
     from tokenloom.preprocess.text import preprocess_corpus, preview_corpus
 
     options = _settled(options)
@@ -298,7 +283,7 @@ def preprocess(options: TextOptions) -> Answer:
 
 def _settled(options: TextOptions) -> TextOptions:
     """Returns the options with those that say the same in another way put where the command's own are."""
-    settings, both = options.settled(options.settings), "leave one out"
+    settings, both = options.settings, "leave one out"
     if options.has_template:
         settings = replace(settings, template_tokens=True)
     if options.inputs and options.named_inputs:
@@ -320,25 +305,17 @@ def _settled(options: TextOptions) -> TextOptions:
 def _preview_lines(preview: CorpusPreview) -> Iterator[str]:
     half = _SHOWN_CHARACTERS // 2
     for document in preview.documents:
-        counts = f"{document.num_text_bytes:,} bytes, {document.num_tokens:,} tokens"
+        text = document.text if len(document.text) <= 2 * half else f"{document.text[:half]} … {document.text[-half:]}"
+        known = {**members(document), "path": None, "key": None, "text": repr(text)}
         if document.num_tokens:
-            counts += f", {document.num_text_bytes / document.num_tokens:.2f} bytes per token"
-        yield f"{document.path}, {document.key!r}: {counts}"
-        num_more = document.num_tokens - len(document.first_ids)
-        last = document.last_ids[-num_more:] if num_more > 0 else ()
-        gap = ["…"] if num_more > len(last) else []
-        yield f"  ids:  {' '.join(map(str, (*document.first_ids, *gap, *last)))}"
-        text = document.text
-        yield f"  text: {(text if len(text) <= _SHOWN_CHARACTERS else f'{text[:half]} … {text[-half:]}')!r}"
+            known["bytes_per_token"] = document.num_text_bytes / document.num_tokens
+        yield from facts_lines(f"{document.path}, {document.key!r}", known)
         if document.is_doubled:
             yield "  its text already spells out a token that is added"
         if not document.is_exact:
             yield "  decoding does not give the text back: the tokenizer normalises it, or lacks characters"
-    for bad in preview.bad_lines:
-        yield f"{bad.path} {bad.unit} {bad.line}: {bad.reason}"
-    yield f"\nengine {preview.engine}: {preview.engine_reason}"
-    yield f"input: {preview.num_files:,} files, {preview.num_bytes:,} bytes; {preview.num_ignored:,} others ignored"
-    yield f"tokens would be stored as {preview.dtype}, in {preview.num_shards:,} shards; nothing was written"
+    bad = [members(each, "path", "unit", "line", "reason") for each in preview.bad_lines]
+    yield from facts_lines("in all; nothing was written", {**members(preview), "documents": None, "bad_lines": bad})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -349,31 +326,18 @@ class ChatOptions(TokenizerOptions, JobOptions, JsonOption):
 
     Attributes:
         input_path: JSON lines (.jsonl; also .gz, .zst, .bz2, .xz), .parquet or .arrow.
-        named_input: the input, by an option.
         json: print one JSON object, as `preprocess` does, with num_answer_tokens in numbers.
     """
 
-    ONE_OF: ClassVar[OneOf] = {"INPUT (or --input)": ("input_path", "named_input")}
-
-    input_path: Annotated[str | None, Written(metavar="INPUT", is_positional=True)] = None
-    named_input: Annotated[str | None, Written(names=("--input",), metavar="PATH")] = None
+    input_path: Annotated[str, INPUT]
     settings: Annotated[ChatSettings, written()] = field(default_factory=ChatSettings)
-
-    def __post_init__(self) -> None:
-        if self.input_path and self.named_input:
-            refuse_usage("expected INPUT or `--input`, found both")
 
 
 def preprocess_chat(options: ChatOptions) -> Answer:
-    """Tokenizes; returns the summary."""
     from tokenloom.preprocess import chat
 
-    path, settings = options.input_path or options.named_input, options.settled(options.settings)
-    tokenizer = options.load_tokenizer()
-    summary = chat.preprocess_chat(
-        **options.job_arguments(chat.preprocess_chat, input_path=path, tokenizer=tokenizer, settings=settings)
-    )
-    return options.answer(summary)
+    job = chat.preprocess_chat
+    return options.answer(job(**options.job_arguments(job, tokenizer=options.load_tokenizer())))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -381,7 +345,6 @@ class ReferenceMultimodal:
     """What Megatron's `preprocess_mmdata.py` takes.
 
     Attributes:
-        named_input: the input.
         input_image: images that go with the records by their order, sorted by name; PREFIX.pairs.jsonl says which with
             which.
     """
@@ -392,7 +355,6 @@ class ReferenceMultimodal:
         "texts are not cut": "--split-sentences --keep-newlines",
     }
 
-    named_input: Annotated[str | None, Written(names=("--input",), metavar="FILE")] = None
     input_image: Annotated[str | None, Written(metavar="FOLDER")] = None
 
 
@@ -403,41 +365,28 @@ class MultimodalOptions(TokenizerOptions, JobOptions, ReferenceMultimodal, JsonO
     again; on several machines that share the folder, all take part.
 
     Attributes:
-        inputs: JSON lines, or a folder of pairs with equal names, such as cat.txt and cat.jpg.
+        input_path: JSON lines, or a folder of pairs with equal names, such as cat.txt and cat.jpg.
         json: print one JSON object, as `preprocess` does, with num_text_tokens, num_image_bytes and num_truncated in
             numbers.
     """
 
-    inputs: Annotated[tuple[str, ...], Written(metavar="INPUT", is_positional=True)] = ()
+    input_path: Annotated[str, INPUT]
     settings: Annotated[MultimodalSettings, written()] = field(default_factory=MultimodalSettings)
-
-    @property
-    def input(self) -> str:
-        """The one input."""
-        names = [*self.inputs, *([self.named_input] if self.named_input else [])]
-        if len(names) != 1:
-            refuse_usage(f"expected one INPUT, or one --input, found {len(names)}")
-        return names[0]
 
 
 def preprocess_multimodal(options: MultimodalOptions) -> Answer:
-    """Writes the dataset; returns the summary."""
     from tokenloom.preprocess import multimodal
     from tokenloom.preprocess.blocks import TemplateTokens
 
-    tokenizer, named, settings = options.load_tokenizer(), options.input, options.settled(options.settings)
+    tokenizer, path = options.load_tokenizer(), options.input_path
     if options.has_template and TemplateTokens.of(tokenizer) != TemplateTokens():
         message = f"the template of `{tokenizer.path}` puts special tokens around texts, which this command does not"
         raise ConfigError(message, hint="leave them out with --tokenizer-hf-no-include-special-tokens")
     if options.input_image is not None:
-        records = f"{options.output_prefix}.pairs.jsonl"
+        path = f"{options.output_prefix}.pairs.jsonl"
+        images = options.input_image
         multimodal.write_image_records(
-            named, options.input_image, records, image_key=settings.image_key, overwrite=options.overwrite
+            options.input_path, images, path, image_key=options.settings.image_key, overwrite=options.overwrite
         )
-        named = records
-    summary = multimodal.preprocess_multimodal(
-        **options.job_arguments(
-            multimodal.preprocess_multimodal, input_path=named, tokenizer=tokenizer, settings=settings
-        )
-    )
-    return options.answer(summary)
+    job = multimodal.preprocess_multimodal
+    return options.answer(job(**options.job_arguments(job, input_path=path, tokenizer=tokenizer)))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -13,21 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.cli.options import Either, JsonOption, OneOf, Position, UsageError, Written, refuse_usage
-from tokenloom.cli.output import Answer, LookOptions, look_of, members, print_json, print_lines
-from tokenloom.cli.run_options import (
-    NO_STEPS,
-    WIDTH,
-    BatchSizes,
-    Dealing,
-    RunPath,
-    SampleOptions,
-    difference,
-    folded,
-    stage_of,
-)
-from tokenloom.cli.stopping import say
+from tokenloom.cli.output import Answer, LookOptions, facts_lines, look_of, members, say, table
+from tokenloom.cli.run_options import NO_STEPS, BatchSizes, Dealing, RunPath, SampleOptions, difference
 from tokenloom.cli.values import ids, ranges, refuse, split_weights
-from tokenloom.cli.worst import deny_lines, loss_of, open_losses, per_token, worst_documents, worst_lines
 from tokenloom.datasets.chat_config import SFTDatasetConfig
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.conversations import SFTDataset
@@ -48,8 +38,8 @@ from tokenloom.inspect.texts import (
 from tokenloom.loading.batch_sizes import Topology
 from tokenloom.loading.digest import RangeDigest, Share, digest_of_positions, name_of_run
 from tokenloom.loading.from_data import tokenizer_of_data
-from tokenloom.loading.losses import span_losses
-from tokenloom.rendering.words import counted, name_of, printable
+from tokenloom.loading.losses import SpanLoss, losses_folder, span_losses, torn_files
+from tokenloom.rendering.words import counted, printable
 from tokenloom.run.amend import Amendment, Documents, deny_documents
 from tokenloom.run.audit.source_origins import (
     SourceOrigins,
@@ -67,34 +57,24 @@ from tokenloom.tokenizers.load import load_tokenizer
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
 
 Row = dict[str, Any]
-_HEADING = f"{'slot':>8} {'document':>12} {'start':>9} {'length':>8}  origin"
-_ORIGIN_WIDTH = WIDTH - _HEADING.index("origin")
+_TEXT_WIDTH = 100  # characters of the text of a document that is not asked for whole
 _Ranges = tuple[Sequence[range], ...]
-_AT_ONCE = 4096
-"""Positions: a million spans of long samples at most."""
-
+_AT_ONCE = 4096  # positions: a million spans of long samples at most
 _ASKED = "what is asked: numbers, ranges such as 100:200, lists of these"
 _TOLD = "what is told of each span"
 Places = dict[tuple[int, int], list[tuple[int, int] | None]]
 """By source and document the stretches of tokens that are asked for, as start and length; None for all of it."""
 
-HEADING = f"{'position':>11} {'step':>9} {'rank':>4} {'pass':>4} {'start':>9} {'length':>6}  document"
-_COLOURS = ("", "33", "1;31")  # of the level of a loss, see `SpanLoss`: yellow and bold red
 _MOST_LINES = 1000
 _MOST_HELD_OUT = 20
-_DOCUMENTS_AT_ONCE = 1000
-"""Documents whose occurrences are looked for together."""
-
+_DOCUMENTS_AT_ONCE = 1000  # whose occurrences are looked for together
 _SOUGHT = "what is looked for (one or more of these)"
 _WHERE = "where (default: in the whole run)"
 _NEEDED = "what is needed for that"
 _MOST_SHOWN = 10
-_OF_THESE = {
-    "already_denied": "denied already",
-    "held_out": "held out, so never trained on; padding in what is held out, too",
-}
 _DENIED = "what is denied (one or more of these)"
 _PRINTED = "what is printed"
+_OTHERWISE = "something else was read, or the data have changed since"
 _SHARE = "a rank's share of the positions (default: all)"
 
 
@@ -114,7 +94,7 @@ class ShowOptions(SampleOptions, LookOptions, JsonOption):
         json: print one JSON object: heading, facts, notes, spans, first, num_tokens, and in tokens id, text, kind,
             part, loss and span of each.
         tokenizer: tokenizer.json or its folder (default: that of the data).
-        ids: write the id of each token below it.
+        ids: write the id of each token behind it.
         split: 98,1,1 or train=0.99,valid=0.01.
         split_name: split of the sample.
         num_samples: samples asked for (default one epoch).
@@ -147,7 +127,6 @@ class ShowOptions(SampleOptions, LookOptions, JsonOption):
 
 
 def show(options: ShowOptions) -> int | Answer:
-    """Returns what is asked for, a heading per document."""
     try:
         shown = _of_pair(options) if options.run_path is None else _of_run(options.run_path, options)
     except IndexError as error:
@@ -158,10 +137,10 @@ def show(options: ShowOptions) -> int | Answer:
 
 def _of_run(path: str, options: ShowOptions) -> Shown:
     assert options.position is not None  # looked at before
-    opened = Run.open(path)
-    tokenizer = _tokenizer_of(opened, options.tokenizer)
-    dataset, what = (opened.holdout(), "what is held out") if options.holdout else (opened.dataset(), "the run")
-    shown = shown_sample(dataset, options.position, tokenizer, run=None if options.holdout else opened)
+    opened, is_held_out = Run.open(path), options.holdout
+    dataset, run = (opened.holdout(), None) if is_held_out else (opened.dataset(), opened)
+    shown = shown_sample(dataset, options.position, _tokenizer_of(opened, options.tokenizer), run=run)
+    what = "what is held out" if is_held_out else "the run"
     return dataclasses.replace(shown, heading=f"position {options.position:,} of {what}")
 
 
@@ -218,16 +197,6 @@ def _samples(options: ShowOptions, pair: OpenPair, tokenizer: Any) -> GPTDataset
     return dataset_class(data, pair.prefix, indices, options.num_samples, split, config)
 
 
-def _check_inputs(table: SpanTable, origins: SourceOrigins, problems: dict[int, str | None]) -> None:
-    """Says of each file that documents are of, once, if it is not what it was."""
-    assert table.files is not None
-    for file in np.unique(table.files[table.files >= 0]).tolist():
-        if file not in problems:
-            problems[file] = problem = input_problem(origins.files[file])
-            if problem is not None:
-                say(problem)
-
-
 def _add_records(
     rows: Sequence[Row], table: SpanTable, origins: SourceOrigins, problems: Mapping[int, str | None]
 ) -> None:
@@ -245,38 +214,44 @@ def _add_records(
                 rows[place]["input"] = found.get(number)
 
 
-def _span_lines(rows: Sequence[Row]) -> Iterator[str]:
-    """Yields spans as a table per sample."""
-    for _, sample in itertools.groupby(rows, key=lambda row: row["position"]):
-        spans = list(sample)
-        yield f"\n{_sample_of(spans[0])}\n{_HEADING}"
-        for row in spans:
-            numbers = f"{row['slot']:>8,} {row['document']:>12,} {row['start']:>9,} {row['length']:>8,}"
-            yield f"{numbers}  {printable(_origin_of(row))}"
-            for name in ("text", "input"):
-                if row.get(name) is not None:
-                    lines = printable(row[name]).removesuffix("\n").split("\n")
-                    yield from (f"  {name} | {line}" for line in lines)
+def _span_table(rows: Sequence[Row], *more: str, origins: bool = False) -> Iterator[str]:
+    """Yields spans as a table of what is known of them, if there are any; `more` are further columns."""
+    columns = ("position", "step", "rank", *more, "pass", "start", "length")
+    names = [name for name in columns if any(row[name] is not None for row in rows)]
+    last = "loss" if any("loss" in row for row in rows) else ""
+    headings = [*(name.replace("_", "-") for name in names), "document", last]
+    cells = [[*(row[name] for name in names), f"{row['source']}:{row['document']}", _said_of(row)] for row in rows]
+    if origins:
+        headings.append("origin")
+        cells = [[*each, _origin_of(row)] for each, row in zip(cells, rows, strict=True)]
+    return table(headings, cells) if rows else iter(())
 
 
-def _sample_of(row: Row) -> str:
-    """Returns where a sample stands, and what it is of."""
-    numbers = {name: row[name] for name in ("position", "step", "rank", "micro_batch") if row[name] is not None}
-    words = [f"{name.replace('_', '-')} {number:,}" for name, number in numbers.items()]
-    if row["stage"] is not None:
-        words.append(stage_of(row["stage"]))
-    words.append(f"source {name_of(row['source'])}")
-    if row["pass"] is not None:
-        words.append(f"pass {row['pass']:,}")
-    return folded(", ".join(words))
+def _said_of(row: Row) -> object:
+    if row["denied"]:
+        return "denied"
+    if row.get("loss") is not None:
+        from rich.text import Text
+
+        words = f"{'~' if row['loss_of'] == 'sample' else ''}{_number(row['loss'] / row['length'])}"
+        return Text(words, style=("", "yellow", "bold red")[row["loss_level"]])
+    return {True: "seen", False: "to come", None: ""}[row.get("seen")]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.4g}" if not abs(value) >= 1000 else f"{value:.3e}" if abs(value) >= 1e8 else f"{value:,.0f}"
 
 
 def _origin_of(row: Row) -> str:
-    """Returns record and file of a document, or row and pair, cut at the left."""
-    name, number = (row["pair"], f" row {row['row']:,}") if row["file"] is None else (row["file"], f":{row['record']}")
-    before = "denied: " if row["denied"] else ""
-    room = _ORIGIN_WIDTH - len(before) - len(number)
-    return before + (name if len(name) <= room else f"…{name[len(name) - room + 1 :]}") + number
+    return f"{row['pair']} row {row['row']:,}" if row["file"] is None else f"{row['file']}:{row['record']}"
+
+
+def _text_lines(rows: Sequence[Row], *names: str) -> Iterator[str]:
+    """Yields texts of documents, each line behind the name of its document."""
+    for row, name in itertools.product(rows, names):
+        if row.get(name) is not None:
+            lines = printable(row[name]).removesuffix("\n").split("\n")
+            yield from (f"{row['source']}:{row['document']} {name} | {line}" for line in lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,63 +314,40 @@ class TraceOptions(RunPath, Dealing):
             refuse_usage("--losses needs --worst")
 
 
-def trace(options: TraceOptions) -> int:
-    """Traces, some thousand positions at a time, and prints."""
+def trace(options: TraceOptions) -> Iterator[Answer]:
     opened = Run.open(options.run_path, path_to_cache=options.path_to_cache)
     topology = options.topology(opened.lock)
     dataset = opened.holdout() if options.holdout else opened.dataset()
     origins = SourceOrigins(opened.lock)
     problems: dict[int, str | None] = {}
-    tokenizer = _tokenizer_of(opened, options.tokenizer) if options.text or options.worst else None
+    tokenizer = _tokenizer_of(opened, options.tokenizer) if options.text else None
     heading = [f"run {opened.identity}"]
     if options.worst is not None:
         positions = np.unique(np.concatenate(list(_asked(options, topology, len(dataset)))))
-        _print_worst(options, opened, positions, origins, tokenizer, options.worst)
-        return 0
+        yield _worst(options, opened, positions, origins)
+        return
     for positions in _asked(options, topology, len(dataset)):
         table = trace_dataset(dataset, positions) if options.holdout else opened.trace(positions)
         table = _with_steps(table.with_origins(origins), topology)
         rows = list(table.rows())
         if options.text or options.from_input or options.check_inputs:
-            _check_inputs(table, origins, problems)
+            assert table.files is not None  # as of a table with origins
+            for file in sorted({*table.files[table.files >= 0].tolist()} - problems.keys()):
+                problems[file] = problem = input_problem(origins.files[file])
+                if problem is not None:
+                    say(problem)
         if options.text:
             for row, tokens in zip(rows, span_tokens(table), strict=True):
                 row["text"] = None if row["denied"] else decoded(tokens.tolist(), tokenizer)
         if options.from_input:
             _add_records(rows, table, origins, problems)
-        if options.json:
-            for row in rows:
-                print_json(row)
-        else:
-            print_lines([*heading, *_span_lines(rows)])
+        is_changed = options.check_inputs and any(problems.values())
+        drawn = _span_table(rows, "micro_batch", "stage", "slot", origins=True)
+        lines = [*drawn, *_text_lines(rows, "text", "input")]
+        yield Answer(iter(rows), [*heading, *lines], 1 if is_changed else 0)
         heading = []
     if origins.missing:
         say(origins_missing(origins.missing))
-    return 1 if options.check_inputs and any(problems.values()) else 0
-
-
-def _print_worst(
-    options: TraceOptions,
-    opened: Run,
-    positions: NDArray[np.int64],
-    origins: SourceOrigins,
-    tokenizer: TextTokenizer | None,
-    most: int,
-) -> None:
-    if (folder := open_losses(opened, options.losses)) is None:
-        message = f"expected losses that training recorded, in `losses` beside `{opened.path}`, found no such folder"
-        raise DatasetNotFoundError(message, hint="record them with `LossRecorder`, and name the folder with --losses")
-    losses = span_losses(opened, folder, positions.tolist())
-    table = opened.trace(positions).with_origins(origins)
-    documents = worst_documents(table, losses, most, lambda tokens: decoded(tokens, tokenizer))
-    if options.json:
-        for document in documents:
-            print_json(document)
-        return
-    print_lines([f"run {opened.identity}"])
-    print_lines(worst_lines(documents, positions.tolist(), losses, whole_text=options.text))
-    if documents and opened.lock.order_name != "megatron":
-        print_lines(deny_lines(options, opened, documents, int(positions[0])))
 
 
 def _asked(options: TraceOptions, topology: Topology | None, end: int) -> Iterator[NDArray[np.int64]]:
@@ -441,6 +393,89 @@ def _flat(given: Sequence[Sequence[range]]) -> list[range]:
     return [each for part in given for each in part]
 
 
+def _worst(options: TraceOptions, opened: Run, positions: NDArray[np.int64], origins: SourceOrigins) -> Answer:
+    """Returns the documents with the largest share of the loss, those with NaN or infinity first, which have no share;
+    and how they are denied."""
+    if (folder := _open_losses(opened, options.losses)) is None:
+        message = f"expected losses that training recorded, in `losses` beside `{opened.path}`, found no such folder"
+        raise DatasetNotFoundError(message, hint="record them with `LossRecorder`, and name the folder with --losses")
+    losses, tokenizer = span_losses(opened, folder, positions.tolist()), _tokenizer_of(opened, options.tokenizer)
+    table = opened.trace(positions).with_origins(origins)
+    documents: dict[tuple[str, int], Row] = {}
+    for place, row in enumerate(table.rows()):
+        found = _loss_of(row, losses)
+        if found["loss"] is not None:
+            kept = {name: row[name] for name in ("source", "document", "file", "record", "pair", "row")}
+            new = kept | {"loss": 0.0, "loss_of": found["loss_of"], "length": 0, "positions": [], "place": place}
+            document = documents.setdefault((row["source"], row["document"]), new)
+            document["loss"] += found["loss"]
+            document["length"] += row["length"]
+            document["positions"].append(row["position"])
+    total = sum(each["loss"] for each in documents.values() if math.isfinite(each["loss"]))
+    ranked = sorted(documents.values(), key=lambda each: (math.isfinite(each["loss"]), -each["loss"]))
+    worst = ranked[: options.worst]
+    tokens = span_tokens(table.take(np.array([each.pop("place") for each in worst], dtype=np.int64)))
+    for document, first in zip(worst, tokens, strict=True):
+        document["share"] = document["loss"] / total if total and math.isfinite(document["loss"]) else None
+        document["text"] = decoded(first.tolist(), tokenizer)
+    lines = [f"run {opened.identity}", *_worst_lines(worst, positions.tolist(), losses, whole_text=options.text)]
+    if worst and opened.lock.order_name != "megatron":
+        lines += _deny_lines(options, opened, worst, int(positions[0]))
+    return Answer(iter(worst), lines)
+
+
+def _open_losses(opened: Run, named: str | None) -> str | None:
+    """Returns the folder of losses that is named, or lies beside `run.toml`; says which files in it are torn."""
+    folder = losses_folder(opened, named)
+    for file in () if folder is None else torn_files(folder):
+        say(f"`{file}` ends within a record, which does not count")
+    return folder
+
+
+def _loss_of(row: Row, losses: Mapping[tuple[int, int], SpanLoss]) -> Row:
+    """Returns what is known of a span: `loss`, what it was recorded of, `loss_of`, and `loss_level`."""
+    if (found := losses.get((row["position"], row["slot"]))) is None:
+        return {"loss": None, "loss_of": None, "loss_level": None}
+    return {"loss": found.loss, "loss_of": "document" if found.is_recorded else "sample", "loss_level": found.level}
+
+
+def _worst_lines(
+    documents: Sequence[Row], positions: Iterable[int], losses: Mapping[tuple[int, int], SpanLoss], *, whole_text: bool
+) -> Iterator[str]:
+    """Yields the documents as a table, each with its origin and its text, or how that begins."""
+    asked, known = set(positions), {position for position, _ in losses}
+    total = sum(each.loss for each in losses.values())
+    missing = f", {len(asked - known):,} without a recorded loss" if asked - known else ""
+    yield f"{counted(len(asked), 'position')}{missing}; loss {_number(total)}"
+    cells = []
+    for row in documents:
+        share = "-" if row["share"] is None else f"{row['share']:.2%}"
+        share = f"~{share}" if row["loss_of"] == "sample" else share
+        counts = (_number(row["loss"]), _number(row["loss"] / row["length"]), row["length"], len({*row["positions"]}))
+        cells.append((f"{row['source']}:{row['document']}", share, *counts, _origin_of(row)))
+    columns = ("document", "share", "loss", "per token", "tokens", "samples", "origin")
+    yield from table(columns, cells) if cells else ()
+    begins = [{**row, "text": " ".join(row["text"][: 2 * _TEXT_WIDTH].split())[:_TEXT_WIDTH]} for row in documents]
+    yield from _text_lines(documents if whole_text else begins, "text")
+    if any(row["loss_of"] == "sample" for row in documents):
+        yield "\n~ of the loss of samples, divided among their documents by tokens"
+
+
+def _deny_lines(options: BatchSizes, opened: Run, documents: Sequence[Row], first: int) -> Iterator[str]:
+    """Yields the command that denies documents from a position on, or from the first that is not consumed."""
+    position = max(first, opened.lock.consumed)
+    words: list[object] = ["--from-position", position]
+    if (sizes := options.batch_sizes(opened.lock)) is not None:
+        step = sizes.step_of_position(position)
+        words = ["--from-step", step + (sizes.position_of_step(step) < position)]
+        for name in ("global_batch_size", "batch_size_schedule"):
+            if (value := getattr(options, name)) is not None:
+                words += [f"--{name.replace('_', '-')}", value]
+    words += itertools.chain(*(("--document", f"{row['source']}:{row['document']}") for row in documents))
+    yield "\nto deny them there, once training goes on from a checkpoint before that:"
+    yield f"  {shlex.join(['tokenloom', 'deny', opened.path, *map(str, words)])}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class WhenOptions(RunPath, Dealing):
     """Print every position of a run at which documents are read, past and to come, with pass and stage. By arithmetic,
@@ -480,7 +515,6 @@ class WhenOptions(RunPath, Dealing):
 
 
 def when(options: WhenOptions) -> Iterator[Answer]:
-    """Looks for documents; yields where they are read."""
     opened = Run.open(options.run_path, path_to_cache=options.path_to_cache)
     topology = options.topology(opened.lock)
     stop = options.position_of(options.until_position, opened.lock)
@@ -489,30 +523,47 @@ def when(options: WhenOptions) -> Iterator[Answer]:
         raise ConfigError(message, hint="give --until-position or --until-step")
     places = _places_of(options, opened)
     origins = SourceOrigins(opened.lock)
-    rows = _rows(opened, places, stop, origins, topology, open_losses(opened, options.losses))
-    if not options.json:
+    folder, consumed, documents = _open_losses(opened, options.losses), opened.lock.consumed, sorted(places)
+
+    def rows() -> Iterator[Row]:
+        """Yields the spans that hold something of what is looked for, once for each of these."""
+        parts = (documents[at : at + _DOCUMENTS_AT_ONCE] for at in range(0, len(documents), _DOCUMENTS_AT_ONCE))
+        tables: Iterable[SpanTable] = (opened.occurrences(_by_source(part), stop=stop) for part in parts)
+        losses = None
+        if folder is not None:  # of all documents, as files of losses are read from end to end
+            tables = list(tables)
+            losses = span_losses(opened, folder, itertools.chain(*(table.positions.tolist() for table in tables)))
+        for found in tables:
+            table = _with_steps(found.with_origins(origins), topology)
+            for source, row in zip(table.sources.tolist(), table.rows(), strict=True):
+                row |= {} if losses is None else _loss_of(row, losses)
+                seen = row["position"] < consumed if consumed else None
+                for place in places[source, row["document"]]:
+                    start, length = place or (None, None)
+                    if place is None or (row["start"] < sum(place) and place[0] < row["start"] + row["length"]):
+                        yield row | {"match": start, "num_matched": length, "seen": seen}
+
+    def lines() -> Iterator[str]:
+        yield f"run {opened.identity}"
+        num_places = sum(map(len, places.values()))
+        more = f", with {counted(num_places, 'place')}" if num_places > len(places) else ""
+        yield f"{counted(len(places), 'document')}{more}"
+        for source, numbers in _by_source(places).items():
+            held = are_held_out(opened.lock, source, np.array(numbers, dtype=np.int64))
+            for document in np.array(numbers)[held][:_MOST_HELD_OUT].tolist():
+                yield f"{opened.lock.sources[source].name}:{document} is held out: training never reads it"
+        found = rows()
+        first = list(itertools.islice(found, _MOST_LINES))
+        yield from _span_table(first)
+        num_rows = len(first) + sum(1 for _ in found)
         where = "" if stop is None else f" before position {stop:,}"
-        lines = itertools.chain([f"run {opened.identity}"], _about(opened, places), _occurrence_lines(rows, where))
-        yield Answer(None, lines)
-        return
-    is_read = False
-    for row in rows:
-        yield Answer(row, ())
-        is_read = True
-    if origins.missing and (options.record or is_read):
+        yield f"{counted(num_rows, 'span')}{where}" if num_rows else f"never read{where}"
+        if num_rows > _MOST_LINES:
+            yield f"the first {_MOST_LINES:,} are shown; --json prints all"
+
+    yield Answer(rows(), lines())
+    if origins.missing and options.json:
         say(origins_missing(origins.missing))
-
-
-def _occurrence_lines(rows: Iterable[Row], where: str) -> Iterator[str]:
-    num_rows, has_colour = 0, look_of().colour
-    for num_rows, row in enumerate(rows, 1):
-        if num_rows == 1:
-            yield f"\n{f'{HEADING:<70} loss' if 'loss' in row else HEADING}"
-        if num_rows <= _MOST_LINES:
-            yield _line_of(row, has_colour=has_colour)
-    yield f"\n{counted(num_rows, 'span')}{where}" if num_rows else f"\nnever read{where}"
-    if num_rows > _MOST_LINES:
-        yield f"the first {_MOST_LINES:,} are shown; --json prints all"
 
 
 def _places_of(options: WhenOptions, opened: Run) -> Places:
@@ -568,64 +619,8 @@ def _whole_texts(path: str, opened: Run) -> list[tuple[int, int]]:
 
 
 def _by_source(places: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for source, document in places:
-        found.setdefault(source, []).append(document)
-    return found
-
-
-def _rows(
-    opened: Run,
-    places: Places,
-    stop: int | None,
-    origins: SourceOrigins,
-    topology: Topology | None,
-    folder: str | None,
-) -> Iterator[Row]:
-    """Yields the spans that hold something of what is looked for, once for each of these."""
-    consumed, documents = opened.lock.consumed, sorted(places)
-    parts = (documents[first : first + _DOCUMENTS_AT_ONCE] for first in range(0, len(documents), _DOCUMENTS_AT_ONCE))
-    tables: Iterable[SpanTable] = (opened.occurrences(_by_source(part), stop=stop) for part in parts)
-    losses = None
-    if folder is not None:  # of all documents, as files of losses are read from end to end
-        tables = list(tables)
-        losses = span_losses(opened, folder, itertools.chain(*(table.positions.tolist() for table in tables)))
-    for found in tables:
-        table = _with_steps(found.with_origins(origins), topology)
-        for source, row in zip(table.sources.tolist(), table.rows(), strict=True):
-            if losses is not None:
-                row |= loss_of(row, losses)
-            seen = row["position"] < consumed if consumed else None
-            for place in places[source, row["document"]]:
-                start, length = place or (None, None)
-                if place is None or (row["start"] < sum(place) and place[0] < row["start"] + row["length"]):
-                    yield row | {"match": start, "num_matched": length, "seen": seen}
-
-
-def _about(opened: Run, places: Places) -> Iterator[str]:
-    """Yields what is found, and what of it is held out."""
-    names = [source.name for source in opened.lock.sources]
-    num_found = sum(len(stretches) for stretches in places.values())
-    by_source = _by_source(sorted(places))
-    in_all = sum(map(len, by_source.values()))
-    yield f"{counted(in_all, 'document')}" + (f", with {counted(num_found, 'place')}" if num_found > in_all else "")
-    for source, documents in by_source.items():
-        held = are_held_out(opened.lock, source, np.array(documents, dtype=np.int64))
-        for document in np.array(documents)[held][:_MOST_HELD_OUT].tolist():
-            yield f"{names[source]}:{document} is held out: training never reads it"
-
-
-def _line_of(row: Row, *, has_colour: bool = False) -> str:
-    """Returns a span as a line below `HEADING`."""
-    columns = (("position", 11), ("step", 9), ("rank", 4), ("pass", 4), ("start", 9), ("length", 6))
-    numbers = " ".join(f"{'-' if row[name] is None else format(row[name], ','):>{width}}" for name, width in columns)
-    what = "" if row["seen"] is None else "seen" if row["seen"] else "to come"
-    if row.get("loss") is not None:
-        what = f"~{per_token(row)}" if row["loss_of"] == "sample" else per_token(row)
-        what = f"\x1b[{_COLOURS[level]}m{what}\x1b[0m" if has_colour and (level := row["loss_level"]) else what
-    document = str(row["document"])
-    name = f"{name_of(row['source'], width=19 - len(document))}:{document}"
-    return f"{numbers}  {name:<20} {'denied' if row['denied'] else what}".rstrip()
+    by_source = itertools.groupby(sorted(places), key=lambda place: place[0])
+    return {source: [document for _, document in found] for source, found in by_source}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -665,7 +660,6 @@ class DenyOptions(RunPath, Dealing):
 
 
 def deny(options: DenyOptions) -> Answer:
-    """Denies; returns what that changes."""
     lock = read_lock(lock_path(options.run_path))
     position = options.position_of(options.from_position, lock)
     assert position is not None  # one of both is needed
@@ -707,54 +701,24 @@ def deny(options: DenyOptions) -> Answer:
     }
     if locked.unknown_pairs:
         say(records_may_be_elsewhere(locked.unknown_pairs))
-    lines = _denial_lines(record, is_all=denied.stop == locked.lock.num_samples, is_same=denied.nothing_else_moved)
-    return Answer(record, lines, 0 if denied.nothing_else_moved else 1)
 
+    def lines() -> Iterator[str]:
+        yield from (*record["diff"], "")
+        told = {name: value for name, value in record.items() if name not in ("changed", "seen", "diff")}
+        yield from facts_lines("denied" if record["written"] else "to be denied", told)
+        for name, what in (("changed", "become padding"), ("seen", "were trained on before, or are about to be")):
+            if rows := record[name]:
+                yield f"{what}:"
+                yield from _span_table([{**row, "denied": False} for row in rows[:_MOST_SHOWN]])
+                if len(rows) > _MOST_SHOWN:
+                    yield f"… and {len(rows) - _MOST_SHOWN:,} more spans; --json prints all"
+        yield "nothing else moves" if denied.nothing_else_moved else "SOMETHING ELSE MOVES: the digests differ"
 
-def _denial_lines(record: Mapping[str, Any], *, is_all: bool, is_same: bool) -> Iterator[str]:
-    position, stop, is_written = record["position"], record["listed_until"], record["written"]
-    yield from (*record["diff"], "")
-    documents = counted(len(record["documents"]), "document")
-    yield f"{'denied' if is_written else 'to be denied'} from position {position:,} on: {documents}"
-    for name, what in _OF_THESE.items():
-        if found := record[name]:
-            yield folded(f"of these {counted(len(found), 'document')} {what}: {_some(found)}")
-    if found := record["no_document"]:
-        what = f"{counted(len(found), 'record')} gave no document, or went into other data"
-        yield folded(f"{what}: {_some(found)}")
-    where = "" if is_all else f" before position {stop:,}"
-    yield f"\n{_amount(record['changed'])} {'become' if is_written else 'would become'} padding{where}"
-    yield from _first_spans(record["changed"])
-    if record["seen"] is not None:
-        yield f"\nbefore that, {_amount(record['seen'])} were trained on, or are about to be"
-        yield from _first_spans(record["seen"])
-    both = "{before:.16} before, {after:.16} after"
-    yield f"\norder before position {position:,}: digest {both.format(**record['digest'])}"
-    yield f"without denials, up to position {stop:,}: {both.format(**record['order_without_denials'])}"
-    yield "nothing else moves" if is_same else "SOMETHING ELSE MOVES: the digests differ"
-
-
-def _amount(rows: Sequence[Row]) -> str:
-    positions, steps = ({row[name] for row in rows} - {None} for name in ("position", "step"))
-    words = f"{counted(sum(row['length'] for row in rows), 'token')} in {counted(len(positions), 'position')}"
-    return f"{words} of {counted(len(steps), 'step')}" if steps else words
-
-
-def _first_spans(rows: Sequence[Row]) -> Iterator[str]:
-    if rows:
-        yield HEADING
-    yield from (_line_of({**row, "seen": None, "denied": False}) for row in rows[:_MOST_SHOWN])
-    if len(rows) > _MOST_SHOWN:
-        yield f"… and {len(rows) - _MOST_SHOWN:,} more spans; --json prints all"
+    return Answer(record, lines(), 0 if denied.nothing_else_moved else 1)
 
 
 def _with_steps(table: SpanTable, topology: Topology | None) -> SpanTable:
     return table if topology is None else table.with_steps(topology)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_SHOWN
-    return ", ".join(names[:_MOST_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -787,60 +751,55 @@ class ReplayOptions(RunPath, BatchSizes):
     expect_file: Annotated[str | None, Written(metavar="FILE")] = None
     threads: Count = 1
 
-    @property
-    def share(self) -> Share | None:
-        """The share of a rank; None if all is read."""
-        rank, size, micro_batch_size = self.rank, self.data_parallel_size, self.micro_batch_size
-        if rank is None or size is None or micro_batch_size is None:
-            if (rank, size, micro_batch_size) == (None, None, None):
-                return None
+    def __post_init__(self) -> None:
+        given = [self.rank, self.data_parallel_size, self.micro_batch_size]
+        if None in given and given != [None] * 3:
             refuse_usage("--rank, --data-parallel-size and --micro-batch-size go together")
-        if rank >= size:
-            refuse_usage(f"--rank has to be below --data-parallel-size, {size}")
-        return Share(rank=rank, size=size, micro_batch_size=micro_batch_size)
+        if self.rank is not None and self.rank >= (self.data_parallel_size or 0):
+            refuse_usage(f"--rank has to be below --data-parallel-size, {self.data_parallel_size}")
 
 
 def replay(options: ReplayOptions) -> Iterator[Answer]:
-    """Reads and compares, up to the first range that is not as expected."""
     opened = Run.open(options.run_path)
-    name = name_of_run(opened.identity)
-    wanted, expectations = _wanted(options, opened, name)
-    dataset = opened.dataset()
-    for asked, expected in zip(wanted, expectations, strict=True):
+    name, dataset = name_of_run(opened.identity), opened.dataset()
+    for asked, expected in _wanted(options, opened, name):
         if asked.stop > len(dataset):
-            message = f"expected a range of the {len(dataset):,} positions of `{opened.path}`, found "
-            message += f"{asked.start}-{asked.stop}"
-            raise ConfigError(message)
+            found = f"{asked.start}-{asked.stop}"
+            refuse(f"expected a range of the {len(dataset):,} positions of `{opened.path}`, found {found}")
         positions: Sequence[int] = range(asked.start, asked.stop)
         if asked.share is not None:
             positions = list(itertools.chain.from_iterable(asked.share.positions(asked.start, asked.stop)))
         digest = digest_of_positions(dataset, positions, num_threads=options.threads)
-        found = dataclasses.replace(asked, run=name, digest=digest)
-        record = {"digest": str(found), "num_samples": digest.num_samples, **members(found, "run", "start", "stop")}
-        if expected is None:
-            yield Answer(record, str(found))
-        elif expected == digest.hexdigest():
-            record |= {"expected": expected, "matches": True}
-            yield Answer(record, f"{found}  as expected: {digest.num_samples:,} samples")
-        else:
-            said = f"{found}\nexpected sum {expected}: something else was read, or the data have changed since"
-            yield Answer(record | {"expected": expected, "matches": False}, said, 1)
+        answer = dataclasses.replace(asked, run=name, digest=digest)
+        record = {"digest": str(answer), "num_samples": digest.num_samples, **members(answer, "run", "start", "stop")}
+        is_same, said = expected in (None, digest.hexdigest()), f"{answer}"
+        if expected is not None:
+            record |= {"expected": expected, "matches": is_same}
+            said += (
+                f"  as expected: {digest.num_samples:,} samples"
+                if is_same
+                else f"\nexpected sum {expected}: {_OTHERWISE}"
+            )
+        yield Answer(record, said, 0 if is_same else 1)
+        if not is_same:
             return
 
 
-def _wanted(options: ReplayOptions, opened: Run, name: str) -> tuple[list[RangeDigest], list[str | None]]:
-    """Returns the ranges to read, and the sums expected of them, as 32 hex digits."""
+def _wanted(options: ReplayOptions, opened: Run, name: str) -> list[tuple[RangeDigest, str | None]]:
+    """Returns the ranges to read, and the sum expected of each, as 32 hex digits."""
     start = options.position_of(options.from_position, opened.lock)
     stop = options.position_of(options.to_position, opened.lock)
-    share = options.share
+    share = None
+    if options.rank is not None and options.data_parallel_size is not None and options.micro_batch_size is not None:
+        size = options.data_parallel_size
+        share = Share(rank=options.rank, size=size, micro_batch_size=options.micro_batch_size)
     if options.expect_file is not None:
-        lines = _text_of(options.expect_file).splitlines()
-        given = [_parsed(line.strip(), name) for line in lines if line.strip()]
+        given = [_parsed(line.strip(), name) for line in _text_of(options.expect_file).splitlines() if line.strip()]
         if not given:
             refuse(f"expected a digest per line in `{options.expect_file}`, found none")
         if (start, stop, share) != (None, None, None):
             refuse_usage("--expect-file says itself which positions to read")
-        return given, [each.digest.hexdigest() for each in given]
+        return [(each, each.digest.hexdigest()) for each in given]
     if options.expect is None or re.fullmatch("[0-9a-f]{32}", options.expect):
         start = 0 if start is None else start
         stop = opened.num_samples if stop is None else stop
@@ -848,16 +807,16 @@ def _wanted(options: ReplayOptions, opened: Run, name: str) -> tuple[list[RangeD
             refuse_usage("a run without an end needs --to-position or --to-step")
         if start > stop:
             refuse(f"expected a range of positions, found {start}-{stop}")
-        return [RangeDigest(run=name, start=start, stop=stop, share=share)], [options.expect]
+        return [(RangeDigest(run=name, start=start, stop=stop, share=share), options.expect)]
     expected = _parsed(options.expect, name)
     asked = (expected.start if start is None else start, expected.stop if stop is None else stop)
     if asked != (expected.start, expected.stop):
-        message = f"expected the digest of positions {asked[0]}-{asked[1]}, found one of "
-        raise ConfigError(message + f"{expected.start}-{expected.stop}")
-    if share is not None and share != expected.share:
+        found = f"{expected.start}-{expected.stop}"
+        refuse(f"expected the digest of positions {asked[0]}-{asked[1]}, found one of {found}")
+    if share not in (None, expected.share):
         found = "all ranks" if expected.share is None else str(expected.share)
         refuse(f"expected the digest of the share {share} of a rank, found one of {found}")
-    return [expected], [expected.digest.hexdigest()]
+    return [(expected, expected.digest.hexdigest())]
 
 
 def _parsed(text: str, name: str) -> RangeDigest:

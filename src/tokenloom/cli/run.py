@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar
 
 from tokenloom.cli.options import Either, JsonOption, OneOf, Position, Written, arguments_of
-from tokenloom.cli.output import Answer, members
-from tokenloom.cli.run_options import EXHAUSTED, BatchSizes, RunPath, difference, folded, largest, lock_at, stage_of
-from tokenloom.cli.stopping import say
+from tokenloom.cli.output import Answer, facts_lines, members, say
+from tokenloom.cli.run_options import BatchSizes, RunPath, difference, lock_at
 from tokenloom.cli.values import named_data, refuse, share, token_count, weights
 from tokenloom.errors import ConfigError
 from tokenloom.megatron.run_arguments import TakenArguments, read_arguments, take_arguments
 from tokenloom.rendering.words import counted, name_of, short
 from tokenloom.run.amend import Amendment, RunDraft, amend_run, draft_text, weighted_entries
 from tokenloom.run.audit.source_origins import records_may_be_elsewhere
-from tokenloom.run.changes import LockChanges, lock_changes
+from tokenloom.run.changes import lock_changes
 from tokenloom.run.digest import order_digest, run_identity
 from tokenloom.run.lock import LockedSegment, RunLock, lock_path, read_lock, read_lock_if_there
 from tokenloom.run.locking import DROPS, LockedRun, lock_run
@@ -31,7 +30,6 @@ from tokenloom.storage.resolve import open_pending
 _DEFAULT_LENGTH = 4096
 _SAID = "what the run says; before what an arguments file says"
 
-_MOST_LINES = 20
 _MOST_NAMED = 4
 _STAGE = "a new stage, in place of what is left of the one that it cuts short"
 _DATA = "data"
@@ -75,7 +73,6 @@ class InitOptions(JsonOption):
 
 
 def run_init(options: InitOptions) -> Answer:
-    """Writes the file; says what was not taken over."""
     taken = TakenArguments() if options.args_file is None else take_arguments(read_arguments(options.args_file))
     entries = options.data_path or options.folders or taken.entries
     if not entries:
@@ -130,7 +127,6 @@ class LockOptions(RunPath, BatchSizes):
 
 
 def run_lock(options: LockOptions) -> Answer:
-    """Locks; returns what that changed."""
     path = lock_path(options.run_path)
     consumed = options.position_of(options.consumed_samples, read_lock_if_there(path))
     locked = lock_run(options.run_path, consumed=consumed, drop=options.drop, write=not options.dry_run)
@@ -175,78 +171,44 @@ def _answer(
     if lock.early_end is not None:
         say(f"warning: {lock.early_end}")
 
+    def shown(segment: LockedSegment) -> dict[str, Any]:
+        total = sum(weight for _, weight in segment.weights)
+        ranked = sorted(segment.weights, key=lambda each: (-each[1], each[0]))
+        named = [(name_of(lock.sources[source].name), weight) for source, weight in ranked[:_MOST_NAMED]]
+        if others := ranked[_MOST_NAMED:]:
+            named.append((f"{len(others):,} others", sum(weight for _, weight in others)))
+        words = ", ".join(f"{name} {weight / total:.3%}".replace(".000%", "%") for name, weight in named)
+        return {**_segment(lock, segment), "weights": words}
+
     def lines() -> Iterator[str]:
         yield from above
         data = f"{counted(record['num_sources'], 'source')}, {counted(record['num_pairs'], 'pair')}"
         samples = "samples without end" if lock.num_samples is None else counted(lock.num_samples, "sample")
         what = f"{'wrote' if head['written'] else 'would write'} {head['path']}"
         yield f"{what}: {data}, {short(record['num_tokens'])} tokens; {samples}"
-        if locked.old is None:
-            yield from _first_lines(_segment_line(lock, segment) for segment in lock.segments)
-        for each in locked.exhausted:
-            follows = EXHAUSTED[each.on_exhausted]
-            yield f"  {name_of(each.source)} has been read `max_passes` times at position {each.position:,}: {follows}"
-        yield from _first_lines(f"{name}, which is denied, gave no document" for name in locked.empty_records)
         if locked.unknown_pairs:
             say(records_may_be_elsewhere(locked.unknown_pairs))
-        if locked.old is None or changes is None:
-            return
-        yield from _change_lines(locked.old, lock, changes, locked.dropped)
-        if (moved := locked.moved) is not None:
-            yield f"  first position that moved: {moved.position:,}"
-            yield f"    was     {moved.before}\n    is now  {moved.after}"
-        else:
-            yield "  no position moved"
-        if kept:
-            said = "consumed" if position is None else "unchanged"
-            yield f"  {said}: {kept:,} positions, as they were: digest {record['digest'][:16]}"
+        known: dict[str, Any] = {
+            "segments": [] if locked.old is not None else list(map(shown, lock.segments)),
+            "exhausted": list(map(members, locked.exhausted)),
+            "denied without a document": locked.empty_records,
+            "dropped": locked.dropped,
+        }
+        if locked.old is not None and changes is not None:
+            if lock.consumed < locked.old.consumed:
+                known["consumed before"] = locked.old.consumed
+            known |= (told or {}) | {"new_segments": list(map(shown, changes.new_segments))}
+            known |= {} if locked.moved is None else {"moved": members(locked.moved)}
+        title = "" if locked.old is None else "changes"
+        yield from facts_lines(title, {name: value for name, value in known.items() if value})
+        if locked.old is not None:
+            yield from () if changes or locked.dropped else ("  nothing changed",)
+            yield from () if locked.moved else ("  no position moved",)
+            if kept:
+                said = "consumed" if position is None else "unchanged"
+                yield f"  {said}: {kept:,} positions, as they were: digest {record['digest'][:16]}"
 
     return Answer(record, lines(), 0 if lock.early_end is None else 1)
-
-
-def _change_lines(old: RunLock, lock: RunLock, changes: LockChanges, dropped: Sequence[str]) -> Iterator[str]:
-    stages = {segment.stage for segment in old.segments}
-    yield from _first_lines(f"dropped: {name}, which was denied" for name in dropped)
-    if lock.consumed < old.consumed:
-        yield f"  dropped: {old.consumed:,} positions were consumed, now {lock.consumed:,}"
-    if not changes and not dropped:
-        yield "  nothing changed"
-    yield from _first_lines(
-        f"{'new source' if data.name in changes.new_sources else 'new data of'} {name_of(data.name)}: "
-        f"{counted(len(data.pairs), 'pair')}, {short(sum(pair.num_tokens for pair in data.pairs))} tokens, "
-        f"from position {min(pair.since for pair in data.pairs):,} on"
-        for data in changes.new_data
-    )
-    yield from _first_lines(f"source {name_of(name)} is gone" for name in changes.gone)
-    yield from _first_lines(
-        f"{'changed' if segment.stage in stages else 'new'} {_segment_line(lock, segment)}"
-        for segment in changes.new_segments
-    )
-    if changes.num_denied:
-        yield f"  {counted(changes.num_denied, 'document')} denied"
-    if changes.others:
-        yield f"  changed: {', '.join(changes.others)}"
-
-
-def _first_lines(lines: Iterable[str]) -> Iterator[str]:
-    """Yields the first lines, and how many there are more."""
-    found = list(lines)
-    yield from (f"  {line}" for line in found[:_MOST_LINES])
-    if len(found) > _MOST_LINES:
-        yield f"  … and {len(found) - _MOST_LINES:,} more; --json prints all"
-
-
-def _segment_line(lock: RunLock, segment: LockedSegment) -> str:
-    """Returns a segment, and in indented lines its shares, the largest first."""
-    stop = "∞" if segment.num_samples is None else f"{segment.start + segment.num_samples - 1:,}"
-    total = sum(weight for _, weight in segment.weights)
-    named, others = largest(segment.weights, lambda each: (each[1], -each[0]), _MOST_NAMED)
-    words = [f"{name_of(lock.sources[source].name)} {weight / total:.3%}" for source, weight in named]
-    if others:
-        words.append(f"{len(others):,} others {sum(weight for _, weight in others) / total:.3%}")
-    shares = folded(", ".join(word.replace(".000%", "%") for word in words), "    ", "    ")
-    where = f"positions {segment.start:,} to {stop} of {segment.sequence_length:,} tokens"
-    return f"{stage_of(segment.stage)}: {where}\n{shares}"
 
 
 def _segment(lock: RunLock, segment: LockedSegment) -> dict[str, Any]:
@@ -292,7 +254,6 @@ class AmendOptions(RunPath, BatchSizes):
 
 
 def run_amend(options: AmendOptions) -> Answer:
-    """Amends; returns the edit and what it means."""
     lock = read_lock(lock_path(options.run_path))
     position = options.position_of(options.at_position, lock)
     assert position is not None  # one of both is needed
@@ -323,22 +284,14 @@ class CheckOptions(RunPath):
 
 
 def run_check(options: CheckOptions) -> Answer:
-    """Returns what is wrong, and 1 if anything is."""
     opened = Run.open(options.run_path)
-    lock = opened.lock
-    num_pairs = sum(len(source.pairs) for source in lock.sources)
-    problems = check_sources(lock, full=options.full)
+    num_pairs = sum(len(source.pairs) for source in opened.lock.sources)
+    problems = check_sources(opened.lock, full=options.full)
     num_wrong = sum(not problem.is_unknown for problem in problems)
-    if not options.json:
-        for problem in problems:
-            say(f"{'unknown' if problem.is_unknown else 'problem'}: {problem.message}")
-    what = "every byte" if options.full else "sizes, counts and manifests"
-    said = f"{counted(num_pairs, 'pair')} of {counted(len(lock.sources), 'source')}, {what}: "
-    said += counted(num_wrong, "problem") if num_wrong else "ok"
-    if unknown := len(problems) - num_wrong:
-        said += f", {counted(unknown, 'file')} without a checksum to compare with"
-    head = {"path": options.run_path, "run": opened.identity, "num_pairs": num_pairs, "full": options.full}
-    return Answer({**head, "problems": problems}, [f"run {opened.identity}", said], 1 if num_wrong else 0)
+    record = {"path": options.run_path, "run": opened.identity, "num_pairs": num_pairs, "full": options.full}
+    said = [f"{'unknown' if problem.is_unknown else 'problem'}: {problem.message}" for problem in problems]
+    lines = facts_lines(counted(num_wrong, "problem") if num_wrong else "ok", {**record, "problems": said})
+    return Answer({**record, "problems": problems}, lines, 1 if num_wrong else 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,7 +309,6 @@ class IdOptions(RunPath, BatchSizes):
 
 
 def run_id(options: IdOptions) -> Answer:
-    """Returns the name."""
     lock = lock_at(options.run_path)
     position = options.position_of(options.position, lock)
     if position is None:
@@ -383,7 +335,6 @@ class DigestOptions(RunPath, BatchSizes):
 
 
 def run_digest(options: DigestOptions) -> Answer:
-    """Returns the digest."""
     opened = Run.open(options.run_path)
     position = options.position_of(options.position, opened.lock)
     if position is None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar
 
 from tokenloom.blending.spec import BlendSettings, parse_blend
 from tokenloom.cli.options import Either, JsonOption, OneOf, Step, UsageError, Written, arguments_of, refuse_usage
@@ -23,6 +22,8 @@ from tokenloom.setting_types import Count, Number
 
 _Entries = Annotated[tuple[str, ...] | None, Written(metavar="ENTRY")]
 _File = Annotated[str | None, Written(metavar="FILE")]
+_WINDOW = "cut the stream of documents into windows (concat), or pack whole documents (best_fit)"
+_Window = Annotated[str, Written(choices=tuple(policy_names()), help=_WINDOW)]
 _Size = Annotated[int | None, Written(parse=size)]
 
 CACHE = Written(names=("--path-to-cache", "--data-cache-path"), metavar="FOLDER")
@@ -31,10 +32,7 @@ CACHE = Written(names=("--path-to-cache", "--data-cache-path"), metavar="FOLDER"
 _WHOLE = ("data_path", "data_args_path", "per_split_data_args_path")
 _SINGLE = tuple(f"{split.name}_data_path" for split in Split)
 
-RowT = TypeVar("RowT")
-WIDTH = 80
-"""Columns that texts and tables for people keep to."""
-
+WIDTH = 80  # columns that texts for people keep to
 EXHAUSTED = {"stop": "the run stops there", "renormalise": "others are read on", "repeat": "it is read on"}
 """What follows where a source has been read `max_passes` times."""
 
@@ -75,18 +73,7 @@ class DataOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowOptions:
-    """How samples are made of documents.
-
-    Attributes:
-        window_policy: cut the stream of documents into windows (concat), or pack whole documents (best_fit).
-    """
-
-    window_policy: Annotated[str, Written(choices=tuple(policy_names()))] = "concat"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampleOptions(WindowOptions):
+class SampleOptions:
     """How samples are made of a pair, which does not say that itself.
 
     Attributes:
@@ -96,6 +83,7 @@ class SampleOptions(WindowOptions):
 
     GROUP: ClassVar[str] = "samples of a pair (as in the training run)"
 
+    window_policy: _Window = "concat"
     sequence_length: Annotated[Count, Written(metavar="S")] = 2048
     seed: Number = 1234
 
@@ -127,7 +115,7 @@ class SizeOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(WindowOptions, SizeOptions, DataOptions):
+class RunOptions(SizeOptions, DataOptions):
     """What decides the number of samples.
 
     Attributes:
@@ -140,6 +128,7 @@ class RunOptions(WindowOptions, SizeOptions, DataOptions):
         extend_short_datasets: take further epochs of datasets that run short.
     """
 
+    window_policy: _Window = "concat"
     split: Annotated[str | None, Written(parse=split_weights)] = None
     sequence_length: Annotated[Count, Written(names=("--sequence-length", "--seq-length"))]
     full_validation: bool = False
@@ -250,13 +239,6 @@ def stage_of(name: str) -> str:
     return name_of(name) if name.startswith("stage ") else f"stage {name_of(name)}"
 
 
-def largest(rows: Iterable[RowT], size: Callable[[RowT], Any], most: int | None) -> tuple[list[RowT], list[RowT]]:
-    """Returns rows, the largest first, as those to show, at most so many with a line for the rest; and the rest."""
-    ranked = sorted(rows, key=size, reverse=True)
-    shown = ranked if most is None or len(ranked) <= most else ranked[: most - 1]
-    return shown, ranked[len(shown) :]
-
-
 def difference(path: str, amended: Amended, *, after: str = "after") -> list[str]:
     """Returns how `run.toml` was edited, as a unified diff."""
     texts = amended.before.splitlines(), amended.after.splitlines()
@@ -269,8 +251,3 @@ def row_line(cells: Iterable[str], columns: Mapping[str, int], *, indent: str = 
     return (
         f"{indent}{name_of(name, width=width):<{width}}{''.join(f' {cell:>{size}}' for cell, size in others)}".rstrip()
     )
-
-
-def folded(text: str, first: str = "", others: str = "  ") -> str:
-    """Returns a text as lines of `WIDTH` columns, the first and the others behind an indent."""
-    return textwrap.fill(text, WIDTH, initial_indent=first, subsequent_indent=others, break_on_hyphens=False)

@@ -51,18 +51,15 @@ def byte_count(text: str) -> int:
     return parse_bytes(text.strip())
 
 
-def size(text: str) -> int | None:
+def size(text: str, where: str | None = None) -> int | None:
     """Returns a number of samples from 0 on; None for `none`."""
-    return _size(text.strip(), quoted(text))
+    stripped = text.strip()
+    return None if stripped.lower() == "none" else parse_integer(stripped, where or quoted(text), at_least=0)
 
 
 def sizes(text: str) -> list[int | None]:
     """Returns numbers of samples, such as `100000,1000,none`."""
-    return [_size(item.text, f"{quoted(text)}: {item.place}") for item in items_of(text)]
-
-
-def _size(text: str, where: str) -> int | None:
-    return None if text.lower() == "none" else parse_integer(text, where, at_least=0)
+    return [size(item.text, f"{quoted(text)}: {item.place}") for item in items_of(text)]
 
 
 def shares(text: str) -> dict[str, float]:

@@ -29,13 +29,12 @@ from tokenloom.run.run import Run
 from tokenloom.storage.settings import ObjectStorageSettings
 from tokenloom.tokenizers.text_tokenizer import TextTokenizer, decoded
 
-PARTIAL, NEWLINE, TAB, ESCAPE, SPACE = "▏", "↵", "→", r"\x1b", "·"
+PARTIAL, NEWLINE, TAB, ESCAPE = "▏", "↵", "→", r"\x1b"
 SIGNS = {
     PARTIAL: "a token that only begins a character",
     NEWLINE: "line break",
     TAB: "tab",
     ESCAPE: "a character without glyph",
-    SPACE: "space",
 }
 """What stands for text that cannot be seen."""
 
@@ -97,6 +96,11 @@ class ShownToken:
         """What it is drawn as: kind, part and loss, as far as they are more than text."""
         loss = {True: "loss", False: "no-loss", None: "text"}[self.loss]
         return tuple(style for style in (self.kind, self.part or "text", loss) if style != "text")
+
+    @property
+    def look(self) -> tuple[str, ...] | None:
+        """What it has in common with those that are drawn with it; None of a special token, which is alone."""
+        return (self.kind, *self.styles) if self.kind in ("text", *PADDING) else None
 
     @property
     def teaching(self) -> str:
@@ -197,7 +201,9 @@ class Shown:
             heading = f"all of them, rearranged, {len(tokens):,} tokens" if span is None else span.heading()
             if span is None and all(token.kind == "padding" for token in tokens):
                 heading = ""  # padding says that itself
-            yield ShownSection(heading, span, [*_runs(tokens)])
+            alike = groupby(enumerate(tokens), key=lambda each: each[1].look or each[0])
+            runs = [tuple(token for _, token in found) for _, found in alike]
+            yield ShownSection(heading, span, runs)
         yield from (ShownSection(span.heading(), span) for span in empty)
 
     def legend(self) -> list[str]:
@@ -208,12 +214,6 @@ class Shown:
         text = "".join(texts)
         signs = {PARTIAL: "" in texts, NEWLINE: "\n" in text, TAB: "\t" in text, ESCAPE: printable(text) != text}
         return [*(style for style in LEGEND if style in styles), *(sign for sign, occurs in signs.items() if occurs)]
-
-
-def _runs(tokens: Sequence[ShownToken]) -> Iterator[TokenRun]:
-    looks = [(*token.styles, None if token.kind in ("text", *PADDING) else slot) for slot, token in enumerate(tokens)]
-    for _, alike in groupby(zip(looks, tokens, strict=True), key=lambda pair: pair[0]):
-        yield tuple(token for _, token in alike)
 
 
 def padding_words(run: TokenRun) -> str:
@@ -248,12 +248,12 @@ def tokens_of(
     span: int | None = None,
 ) -> list[ShownToken]:
     """Returns tokens that follow each other in one document; special ones have their spelling as text."""
-    tokens = []
     texts = [f"{number} " for number in ids] if tokenizer is None else token_texts(ids, tokenizer)
-    for number, text, part in zip(ids, texts, parts, strict=False):
-        kind, spelled = special.get(number, ("text", ""))
-        tokens.append(ShownToken(number, spelled or text, kind, part, span=span))
-    return tokens
+    known = [special.get(number, ("text", "")) for number in ids]
+    return [
+        ShownToken(number, spelled or text, kind, part, span=span)
+        for number, text, part, (kind, spelled) in zip(ids, texts, parts, known, strict=False)
+    ]
 
 
 def token_texts(ids: Sequence[int], tokenizer: TextTokenizer) -> list[str]:
@@ -274,12 +274,8 @@ def token_texts(ids: Sequence[int], tokenizer: TextTokenizer) -> list[str]:
     return texts
 
 
-_CONTEXT = 8
-"""Tokens before and after a window that are decoded with it: a character may begin or end there."""
-
-_NO_LABEL = -100
-"""The label of a token without loss, of conversations."""
-
+_CONTEXT = 8  # tokens before and after a window, decoded with it: a character may begin or end there
+_NO_LABEL = -100  # the label of a token without loss, of conversations
 _REARRANGED = "the tokens are not those of their documents in their order, as fill in the middle makes them"
 
 
@@ -293,7 +289,6 @@ class OpenPair:
 
     def __init__(self, prefix: str, *, object_storage: ObjectStorageSettings | None = None) -> None:
         self.prefix = prefix
-        self._object_storage = object_storage
         data = IndexedDataset(prefix, mmap=False, object_storage=object_storage)
         if data.index.has_modes:
             data = IndexedDataset(prefix, multimodal=True, mmap=False, object_storage=object_storage)
@@ -386,8 +381,7 @@ def shown_document(
         span = _span_of(pair, row, start, stop, slot=len(tokens), **named)
         tokens += _tokens_in(pair, span, tokenizer, special, len(spans))
         spans.append(span)
-    facts = [("tokens", f"{num_tokens:,}")]
-    facts += [("sequences", f"{len(rows):,}")] if len(rows) != 1 else []
+    facts = [("tokens", f"{num_tokens:,}"), *([("sequences", f"{len(rows):,}")] if len(rows) != 1 else [])]
     facts += [("made of", origin)] if origin is not None else []
     return Shown(
         heading=f"document {document:,} of {pair.prefix}",
@@ -551,7 +545,7 @@ class Look:
     Attributes:
         width: columns of a line.
         colour: whether to use colours and styles; else marks in brackets say the same.
-        ids: whether to write the id of each token below it.
+        ids: whether to write the id of each token behind it.
         most_tokens: tokens of a section to show, from its begin and its end; None for all.
     """
 
@@ -559,14 +553,6 @@ class Look:
     colour: bool = False
     ids: bool = False
     most_tokens: int | None = None
-
-
-class _Cell(NamedTuple):
-    """What is drawn of a token, its id, and whether it has a line of its own."""
-
-    pieces: Sequence[Piece]
-    below: str = ""
-    is_alone: bool = False
 
 
 def shown_lines(shown: Shown, look: Look) -> Iterator[str]:
@@ -585,7 +571,7 @@ class _Drawing:
         self._shown = shown
         self._look = look
         self._said = ""  # part and loss, of what was drawn last
-        self._signs = {"\n": NEWLINE, "\t": TAB, " ": SPACE} if look.ids else {"\n": f"{NEWLINE}\n", "\t": f"{TAB}   "}
+        self._signs = {"\n": NEWLINE, "\t": TAB} if look.ids else {"\n": f"{NEWLINE}\n", "\t": f"{TAB}   "}
 
     def pieces(self) -> Iterator[Sequence[Piece]]:
         """Yields what begins a line each."""
@@ -602,12 +588,12 @@ class _Drawing:
             if section.span is not None and section.span.origin not in (None, origin):
                 origin = section.span.origin
                 yield [(printable(f"made of {origin}", keep=""), "dim")]
-            yield from (self._grid if self._look.ids else self._flow)(self._cells(section.runs))
+            yield from self._tokens(section.runs)
         if legend := list(self._legend()):
             yield [("legend: ", "dim"), *legend[1:]]
 
     def _legend(self) -> Iterator[Piece]:
-        for each in (*self._shown.legend(), *([SPACE] if self._look.ids else [])):
+        for each in self._shown.legend():
             if each in ("padding", "denied", "image"):  # which is said by what stands there
                 continue
             yield "; ", ""
@@ -621,48 +607,29 @@ class _Drawing:
             else:
                 yield f"[{_MARKS.get(each, name) or '...'}] {meaning or name}", ""
 
-    def _flow(self, cells: Iterable[_Cell]) -> Iterator[Sequence[Piece]]:
-        """Yields tokens that follow each other."""
-        line: list[Piece] = []
-        for cell in cells:
-            if cell.is_alone:
-                yield from (line, cell.pieces)
-                line = []
-            else:
-                line += cell.pieces
-        yield line
-
-    def _grid(self, cells: Iterable[_Cell]) -> Iterator[Sequence[Piece]]:
-        """Yields rows of tokens, each with a row of their ids below it."""
-        rows: list[tuple[list[Piece], list[str]]] = []
-        used, is_ended = 0, True
-        for cell in cells:
-            text = "".join(text for text, _ in cell.pieces)
-            width = max(cell_width(text), len(cell.below)) + 1
-            if is_ended or cell.is_alone or used + width > self._look.width + 1:
-                rows.append(([], []))
-                used = 0
-            rows[-1][0].extend((*cell.pieces, (" " * (width - cell_width(text)), "")))
-            rows[-1][1].append(cell.below.ljust(width))
-            used, is_ended = used + width, cell.is_alone or NEWLINE in text
-        for above, below in rows:
-            yield from (above, [("".join(below), "dim")])
-
-    def _cells(self, runs: Iterable[TokenRun]) -> Iterator[_Cell]:
-        """Yields what is drawn of tokens, and marks where part or loss changes and no colour says it."""
+    def _tokens(self, runs: Iterable[TokenRun]) -> Iterator[Sequence[Piece]]:
+        """Yields what begins a line each: tokens that follow each other, with marks where part or loss changes, and no
+        colour says it."""
         units = [unit for run in runs for unit in ([run] if run[0].kind in PADDING else zip(run, strict=True))]
         most = len(units) if self._look.most_tokens is None else self._look.most_tokens
         if num_hidden := max(len(units) - most, 0):
             units[most // 2 : most // 2 + num_hidden] = [()]
+        line: list[Piece] = []
         for unit in units:
             if not unit:
-                yield _Cell([(f"[{num_hidden:,} more tokens]", "dim")], is_alone=True)
+                yield from (line, [(f"[{num_hidden:,} more tokens]", "dim")])
+                line = []
                 continue
             token = unit[0]
             if not self._look.colour and token.teaching not in ("", self._said):
                 self._said = token.teaching
-                yield _Cell([(f"[{token.teaching}]", "")], is_alone=token.part is not None)
-            yield _Cell(list(self._token(token, unit)), "" if token.id < 0 else str(token.id))
+                line.append((f"[{token.teaching}]", ""))
+                if token.part is not None:  # a part of a conversation begins a line
+                    yield from (line[:-1], line[-1:])
+                    line = []
+            line += self._token(token, unit)
+            line += [(f"⟨{token.id}⟩", "dim")] if self._look.ids and token.id >= 0 else ()
+        yield line
 
     def _token(self, token: ShownToken, run: TokenRun) -> Iterator[Piece]:
         style = " ".join(_STYLES[each] for each in token.styles if each in _STYLES)

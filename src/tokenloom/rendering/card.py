@@ -8,11 +8,10 @@ from typing import Any
 
 from tokenloom.rendering.words import name_of, printable
 
-_MOST_ROWS = 12
+MOST_ROWS = 12
 """Rows of a table; of more, the last is the sum of all others."""
 
-_LONGEST = 120
-"""Characters of a name; of longer ones, how they begin and end is shown."""
+_LONGEST = 120  # characters of a name; of longer ones, how they begin and end is shown
 
 
 class HasFacts:
@@ -53,23 +52,18 @@ def card(kind: str, known: Mapping[str, Any]) -> str:
 
 
 def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    body = _row("th", rows[0]) + "".join(_row("td", row.values()) for row in first_rows(rows))
+    shown = first_rows([tuple(row.values()) for row in rows])
+    body = _row("th", rows[0]) + "".join(_row("td", row) for row in shown)
     return f"<table><caption>{_text(name)}</caption>{body}</table>"
 
 
-def first_rows(rows: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """Returns the rows of a table that are shown; of many the first, and the sum of all others."""
-    return rows if len(rows) <= _MOST_ROWS else [*rows[: _MOST_ROWS - 1], _sum(rows[_MOST_ROWS - 1 :])]
-
-
-def _sum(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the sum of rows, where they have whole numbers; the first cell says how many these are."""
-    first, *others = rows[0]
-    found: dict[str, Any] = {first: f"{len(rows):,} others"}
-    for name in others:
-        values = [row[name] for row in rows]
-        found[name] = sum(values) if all(type(value) is int for value in values) else None
-    return found
+def first_rows(rows: Sequence[Sequence[Any]], most: int | None = MOST_ROWS) -> Sequence[Sequence[Any]]:
+    """Returns the rows of a table that are shown; of many the first, and the sums of whole numbers of all others."""
+    if most is None or len(rows) <= most:
+        return rows
+    _, *columns = zip(*rows[most - 1 :], strict=True)
+    sums = [sum(cells) if all(type(cell) is int for cell in cells) else None for cells in columns]
+    return [*rows[: most - 1], (f"{len(rows) - most + 1:,} others", *sums)]
 
 
 def _row(cell: str, values: Iterable[Any]) -> str:

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 from tokenloom.rendering.words import short, size
 
-_WINDOW_SECONDS = 30.0
-"""Speeds are of the last so many seconds: a long job is not as fast as its beginning was."""
-
+_WINDOW_SECONDS = 30.0  # that speeds are of: a long job is not as fast as its beginning was
 _LONGEST_SECONDS = 1e8
 
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConformanceError
-
-Check = TypeVar("Check", bound=Callable[[Any], None])
-
-_SENTENCES: dict[Callable[[Any], None], str] = {}
-"""What each check says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,35 +51,25 @@ def skip(reason: str) -> NoReturn:
     raise NotCheckedError(reason)
 
 
-def check(sentence: str) -> Callable[[Check], Check]:
-    """Makes a method a check, which holds if it raises nothing; one that does not apply calls `skip`.
-
-    Args:
-        sentence: what holds then.
-    """
-
-    def marked(method: Check) -> Check:
-        _SENTENCES[method] = sentence
-        return method
-
-    return marked
-
-
 def run_checks(name: str, checks: object) -> CheckReport:
     """Runs the checks of a class in their order, up to the first that fails.
 
+    A check is a public method, whose docstring says what holds if it raises nothing; one that does not apply calls
+    `skip`.
+
     Args:
         name: name of what is checked, for messages.
-        checks: has methods marked by `check`.
+        checks: has the methods.
 
     Raises:
         ConformanceError: what a sentence says does not hold.
     """
     passed: list[str] = []
     skipped: dict[str, str] = {}
-    for method in vars(type(checks)).values():
-        if not isinstance(method, FunctionType) or (sentence := _SENTENCES.get(method)) is None:
+    for each, method in vars(type(checks)).items():
+        if each.startswith("_") or not isinstance(method, FunctionType):
             continue
+        sentence = method.__doc__ or each
         try:
             method(checks)
         except NotCheckedError as reason:

@@ -19,7 +19,6 @@ from tokenloom.storage.local import spread_evenly
 from tokenloom.testing.checks import (
     CheckReport,
     as_array,
-    check,
     deviation,
     pickled_copy,
     require,
@@ -73,20 +72,20 @@ class _DatasetChecks:
         self._num_chosen = num_samples
         self._samples: dict[int, Any] = {}
 
-    @check("it has samples")
     def has_samples(self) -> None:
+        """it has samples"""
         count = len(self._dataset)
         require(count > 0, "one sample at least", count)
         chosen = spread_evenly(count, max(self._num_chosen, 1))
         self._samples = {position: _copied(self._dataset[position]) for position in chosen.tolist()}
 
-    @check("a sample is the same whenever it is asked for")
     def repeats(self) -> None:
+        """a sample is the same whenever it is asked for"""
         for position in reversed(self._samples):
             self._require_sample(self._dataset[position], position, where=f"dataset[{position}]")
 
-    @check("positions below 0 count from the end, or are refused")
     def counts_from_the_end(self) -> None:
+        """positions below 0 count from the end, or are refused"""
         last = max(self._samples)
         try:
             found = self._dataset[-1]
@@ -94,8 +93,8 @@ class _DatasetChecks:
             skip("they are refused")
         self._require_sample(found, last, where="dataset[-1]")
 
-    @check("positions beyond the end are refused")
     def refuses_positions_beyond_the_end(self) -> None:
+        """positions beyond the end are refused"""
         count = len(self._dataset)
         try:
             self._dataset[count]
@@ -105,8 +104,8 @@ class _DatasetChecks:
         expected = f"an `IndexError` of `dataset[{count}]`, as there are {count} samples"
         raise deviation(expected, "a sample", hint=hint)
 
-    @check("None gives a sample without loss")
     def fills_up(self) -> None:
+        """None gives a sample without loss"""
         sample = next(iter(self._samples.values()))
         if not isinstance(sample, Mapping) or "loss_mask" not in sample:
             skip("samples have no `loss_mask`")
@@ -118,22 +117,22 @@ class _DatasetChecks:
         mask = as_array(found["loss_mask"])
         require(not mask.any(), "zeros as `dataset[None]['loss_mask']`", f"{np.count_nonzero(mask)} others")
 
-    @check("`sample` gives the sample, as arrays")
     def gives_arrays(self) -> None:
+        """`sample` gives the sample, as arrays"""
         self._need("sample")
         for position in self._samples:
             self._require_sample(self._dataset.sample(position), position, where=f"dataset.sample({position})")
 
-    @check("`batch` gives the samples, stacked")
     def gives_batches(self) -> None:
+        """`batch` gives the samples, stacked"""
         positions = self._shuffled()
         found = self._batch(positions)
         expected = [self._samples[position] for position in positions]
         _require_batch(found, expected, where="dataset.batch(positions)")
         _require_batch(self._batch(np.array(positions)), expected, where="dataset.batch(numpy.array(positions))")
 
-    @check("`batch` fills given arrays")
     def fills_given_arrays(self) -> None:
+        """`batch` fills given arrays"""
         self._need("allocate_batch")
         positions = self._shuffled()
         expected = [self._samples[position] for position in positions]
@@ -157,8 +156,8 @@ class _DatasetChecks:
         expected = f"a `ConfigError` for {len(positions)} positions and `out` of {rows} rows"
         raise deviation(expected, "a batch")
 
-    @check("`__getitems__` gives the samples")
     def gives_many(self) -> None:
+        """`__getitems__` gives the samples"""
         self._need("__getitems__")
         positions = self._shuffled()
         found = self._dataset.__getitems__(positions)
@@ -166,8 +165,8 @@ class _DatasetChecks:
         for row, position in enumerate(positions):
             self._require_sample(found[row], position, where=f"dataset.__getitems__(positions)[{row}]")
 
-    @check("`spans` and `span_batch` agree, and lie within documents")
     def gives_spans(self) -> None:
+        """`spans` and `span_batch` agree, and lie within documents"""
         self._need("spans")
         lengths = self._dataset.documents.lengths if isinstance(self._dataset, PairSamples) else None
         for position in self._samples:
@@ -188,8 +187,8 @@ class _DatasetChecks:
                 where = f"dataset.span_batch(positions)[{row}].{name}"
                 require_same(getattr(batch[row], name), getattr(one, name), where=where)
 
-    @check("`lengths` and `padded_lengths` are those of the samples")
     def knows_lengths(self) -> None:
+        """`lengths` and `padded_lengths` are those of the samples"""
         self._need("lengths", "padded_lengths")
         positions = np.array(self._shuffled())
         for name, ask in (
@@ -201,43 +200,43 @@ class _DatasetChecks:
             expected = [int(as_array(each[name]).item()) if name in each else len(each["tokens"]) for each in samples]
             require_same(found, np.array(expected, dtype=np.int64), where=f"dataset.{ask.__name__}(positions)")
 
-    @check("`will_need` changes nothing")
     def takes_announcements(self) -> None:
+        """`will_need` changes nothing"""
         self._need("will_need")
         self._dataset.will_need(list(self._samples))
         self.repeats()
 
-    @check("a pickled copy gives the samples")
     def is_pickled(self) -> None:
+        """a pickled copy gives the samples"""
         found = pickled_copy(self._dataset)
         require(len(found) == len(self._dataset), f"{len(self._dataset)} samples in a pickled copy", len(found))
         for position in self._samples:
             self._require_sample(found[position], position, where=f"pickle.loads(pickle.dumps(dataset))[{position}]")
 
-    @check("torch's DataLoader gives the samples")
     def works_with_data_loader(self) -> None:
+        """torch's DataLoader gives the samples"""
         self._check_loader("DataLoader", partial(build_dataloader, self._dataset))
 
-    @check("worker processes give the samples")
     def works_with_workers(self) -> None:
+        """worker processes give the samples"""
         if not self._num_workers:
             skip("`num_workers` is 0")
         make = partial(build_dataloader, self._dataset, num_workers=self._num_workers)
         self._check_loader(f"DataLoader with {self._num_workers} workers", make)
 
-    @check("ThreadLoader gives the samples")
     def works_with_threads(self) -> None:
+        """ThreadLoader gives the samples"""
         if self._offers("batch"):
             self._batch(self._shuffled()[:2])
         self._check_loader("ThreadLoader", partial(ThreadLoader, self._dataset, num_threads=2))
 
-    @check("ThreadLoader gives the samples from buffers that it uses again")
     def works_with_buffers(self) -> None:
+        """ThreadLoader gives the samples from buffers that it uses again"""
         make = partial(ThreadLoader, self._dataset, reuse_after=1, read_ahead=1)
         self._check_loader("ThreadLoader(reuse_after=1)", make, may_refuse=True)
 
-    @check("a blend gives the samples")
     def works_in_a_blend(self) -> None:
+        """a blend gives the samples"""
         self._need(*_BLENDED_WITH)
         if not isinstance(next(iter(self._samples.values())), Mapping):
             skip("its samples have no names")

@@ -11,15 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from tokenloom.order.protocols import BlendOrder, Order, SpanOrder
 from tokenloom.order.windows import SpanBatch
 from tokenloom.storage.local import spread_evenly
-from tokenloom.testing.checks import (
-    CheckReport,
-    check,
-    pickled_copy,
-    require,
-    require_same,
-    run_checks,
-    skip,
-)
+from tokenloom.testing.checks import CheckReport, pickled_copy, require, require_same, run_checks, skip
 
 
 def check_order(
@@ -50,8 +42,8 @@ class _OrderChecks:
         self._num_chosen = num_samples
         self._positions: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
-    @check("it has samples")
     def has_samples(self) -> None:
+        """it has samples"""
         count = self._order.num_samples
         require(count > 0, "one sample at least", count)
         self._positions = spread_evenly(count, max(self._num_chosen, 1))
@@ -59,15 +51,15 @@ class _OrderChecks:
         require(kinds, "the methods of a `SpanOrder` or of a `BlendOrder`", f"those of {type(self._order).__name__}")
         require(isinstance(self._order.is_built, bool), "a bool as `is_built`", repr(self._order.is_built))
 
-    @check("its identity stays the same")
     def has_identity(self) -> None:
+        """its identity stays the same"""
         identity = self._order.identity
         require(isinstance(identity, str) and bool(identity), "a text as `identity`", repr(identity))
         self._ask(self._order, self._positions)
         require(self._order.identity == identity, f"{identity!r} as `identity` after reading", self._order.identity)
 
-    @check("samples do not depend on what else is asked for")
     def is_pure(self) -> None:
+        """samples do not depend on what else is asked for"""
         together = self._ask(self._order, self._positions)
         shuffled = np.concatenate([self._positions[::-1], self._positions[:1]])
         again = self._ask(self._order, shuffled)
@@ -78,8 +70,8 @@ class _OrderChecks:
             require_same(alone, expected, where=f"sample {position}, alone")
         require(not self._ask(self._order, self._positions[:0]), "nothing for no positions", "samples")
 
-    @check("spans have tokens, and lie within sequences")
     def stays_within_sequences(self) -> None:
+        """spans have tokens, and lie within sequences"""
         batch = self._spans()
         for name in ("documents", "starts", "lengths", "row_offsets"):
             dtype = np.asarray(getattr(batch, name)).dtype
@@ -92,8 +84,8 @@ class _OrderChecks:
             beyond = batch.starts + batch.lengths > self._lengths[batch.documents]
             require(not np.any(beyond), "spans that end with their sequence", _spans_in(batch, beyond))
 
-    @check("spans without tokens come on top of the others")
     def keeps_empty_spans_apart(self) -> None:
+        """spans without tokens come on top of the others"""
         self._need(SpanOrder, "spans")
         without, others = self._spans(), self._order.spans(self._positions, keep_empty=True)
         for row, position in enumerate(self._positions.tolist()):
@@ -103,8 +95,8 @@ class _OrderChecks:
                 where = f"spans([{position}], keep_empty=True)[0].{name} of spans with tokens"
                 require_same(getattr(spans, name)[kept], getattr(without[row], name), where=where)
 
-    @check("kernels read the spans that `spans` gives")
     def reads_natively(self) -> None:
+        """kernels read the spans that `spans` gives"""
         self._need(SpanOrder, "spans")
         if (reader := self._order.native_reader()) is None:
             skip("`native_reader()` is None")
@@ -120,8 +112,8 @@ class _OrderChecks:
         batch: SpanBatch = self._order.spans(self._positions, keep_empty=False)
         return batch
 
-    @check("samples of a blend are samples of its datasets")
     def stays_within_datasets(self) -> None:
+        """samples of a blend are samples of its datasets"""
         self._need(BlendOrder, "locate")
         numbers, samples = self._order.locate(self._positions)
         for name, found in (("dataset", numbers), ("sample", samples)):
@@ -134,28 +126,28 @@ class _OrderChecks:
             where = [f"sample {samples[row]} of dataset {numbers[row]}" for row in np.flatnonzero(beyond)[:1]]
             require(not where, f"samples that datasets of {self._sizes.tolist()} samples have", *where or [""])
 
-    @check("`locate_one` gives what `locate` does")
     def locates_one(self) -> None:
+        """`locate_one` gives what `locate` does"""
         self._need(BlendOrder, "locate")
         numbers, samples = self._order.locate(self._positions)
         for position, *expected in zip(self._positions.tolist(), numbers.tolist(), samples.tolist(), strict=True):
             require_same(self._order.locate_one(position), expected, where=f"locate_one({position})")
 
-    @check("a pickled copy is the same order")
     def is_pickled(self) -> None:
+        """a pickled copy is the same order"""
         found = pickled_copy(self._order)
         for name in ("identity", "num_samples"):
             require_same(getattr(found, name), getattr(self._order, name), where=f"{name} of a pickled copy")
         expected = self._ask(self._order, self._positions)
         require_same(self._ask(found, self._positions), expected, where="samples of a pickled copy")
 
-    @check("what was read is what was stored")
     def checks(self) -> None:
+        """what was read is what was stored"""
         self._ask(self._order, self._positions)
         self._order.check()
 
-    @check("worked out again, it is the same")
     def verifies(self) -> None:
+        """worked out again, it is the same"""
         problems = self._order.verify()
         require(problems == [], "no differences from `verify()`", problems)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tokenloom.errors import MissingObjectError, ReplacedObjectError, StorageError
 from tokenloom.storage.addresses import ObjectAddress, ObjectClient, ObjectVersion, parse_address
-from tokenloom.testing.checks import CheckReport, check, deviation, require, run_checks, skip
+from tokenloom.testing.checks import CheckReport, deviation, require, run_checks, skip
 
 _SMALL = bytes(range(256)) * 4
 _NUM_READERS = 8
@@ -36,7 +36,7 @@ def check_store(client: ObjectClient, folder: str, *, large_bytes: int = 9 << 20
     parsed = parse_address(folder.removesuffix("/"), is_folder=True)
     key = "/".join([*filter(None, [parsed.key]), f"check-{secrets.token_hex(8)}"])
     place = ObjectAddress(parsed.scheme, parsed.bucket, key)
-    with _StoreChecks(client, place, large_bytes).cleared() as checks:
+    with _StoreChecks(client, place, large_bytes)._cleared() as checks:
         return run_checks(type(client).__name__, checks)
 
 
@@ -50,7 +50,7 @@ class _StoreChecks:
         self._written: list[ObjectAddress] = []
 
     @contextmanager
-    def cleared(self) -> Iterator[_StoreChecks]:
+    def _cleared(self) -> Iterator[_StoreChecks]:
         """Removes in the end what was written, as far as the client can."""
         try:
             yield self
@@ -59,31 +59,31 @@ class _StoreChecks:
                 with suppress(StorageError):
                     self._client.delete(address)
 
-    @check("what was uploaded is there, with its size")
     def uploads(self) -> None:
+        """what was uploaded is there, with its size"""
         address, version = self._put("upload", _SMALL)
         again = self._client.version(address)
         require(again == version, f"{version} of an object that nobody changed", again)
 
-    @check("a range of bytes is read exactly")
     def reads_ranges(self) -> None:
+        """a range of bytes is read exactly"""
         address, version = self._put("ranges", _SMALL)
         for start, stop in ((0, 1024), (0, 1), (1023, 1024), (1, 3), (255, 257), (100, 924)):
             self._require_read(address, version, _SMALL, start, stop)
 
-    @check("a large object is read as it was written")
     def takes_large_objects(self) -> None:
+        """a large object is read as it was written"""
         data = os.urandom(self._large_bytes)
         address, version = self._put("large", data)
         for start, stop in pairwise([*range(0, len(data), 4 << 20), len(data)]):
             self._require_read(address, version, data, start, stop)
 
-    @check("an empty object has no bytes")
     def takes_empty_objects(self) -> None:
+        """an empty object has no bytes"""
         self._put("empty", b"")
 
-    @check("several threads read at once")
     def reads_from_threads(self) -> None:
+        """several threads read at once"""
         address, version = self._put("threads", _SMALL)
 
         def read(number: int) -> None:
@@ -94,15 +94,15 @@ class _StoreChecks:
             for future in [executor.submit(read, number) for number in range(_NUM_READERS)]:
                 future.result()
 
-    @check("keys with spaces and other signs are those of other objects")
     def takes_all_keys(self) -> None:
+        """keys with spaces and other signs are those of other objects"""
         names = ["a b", "a+b", "a%20b", "a=b&c", "ä", "a.b", "A b"]
         put = {name: self._put(f"keys/{name}", name.encode()) for name in names}
         for name, (address, version) in put.items():
             self._require_read(address, version, name.encode(), 0, version.num_bytes)
 
-    @check("a missing object is a `MissingObjectError`")
     def names_missing_objects(self) -> None:
+        """a missing object is a `MissingObjectError`"""
         address, version = self._put("missing/there", _SMALL)
         absent = self._address("missing/absent")
         self._require_error(MissingObjectError, partial(self._client.version, absent), "`version` of no object")
@@ -110,15 +110,15 @@ class _StoreChecks:
         read = partial(self._client.read, address, 0, 4, version)
         self._require_error(MissingObjectError, read, "`read` of a deleted object")
 
-    @check("an upload replaces an object, and changes its version")
     def replaces(self) -> None:
+        """an upload replaces an object, and changes its version"""
         address, before = self._put("replaced", _SMALL)
         _, after = self._put("replaced", _SMALL[:-1])
         require(after != before, "another version after an upload", after)
         self._require_read(address, after, _SMALL[:-1], 0, 64)
 
-    @check("a version that is gone is never read")
     def keeps_versions_apart(self) -> None:
+        """a version that is gone is never read"""
         address, before = self._put("versions", _SMALL)
         _, after = self._put("versions", _SMALL[::-1])
         if before.etag is None:
@@ -127,15 +127,15 @@ class _StoreChecks:
         read = partial(self._client.read, address, 0, 4, before)
         self._require_error(ReplacedObjectError, read, "`read` of a version that was replaced")
 
-    @check("a deleted object is gone, and may be deleted again")
     def deletes(self) -> None:
+        """a deleted object is gone, and may be deleted again"""
         address, _ = self._put("deleted", _SMALL)
         self._client.delete(address)
         self._client.delete(address)
         self._require_error(MissingObjectError, partial(self._client.version, address), "`version` of a deleted object")
 
-    @check("`keys` lists what lies right below a folder")
     def lists_keys(self) -> None:
+        """`keys` lists what lies right below a folder"""
         folder = self._tree("listed")
         expected = [f"{folder.key}/{name}" for name in ("a", "b")]
         for asked in (folder, ObjectAddress(folder.scheme, folder.bucket, folder.key + "/")):
@@ -143,8 +143,8 @@ class _StoreChecks:
             require(sorted(found) == expected, f"{expected} of `keys` of `{asked}`", found)
         require(self._client.keys(self._address("nothing")) == [], "no keys of a folder without objects", "some")
 
-    @check("`objects` lists what lies anywhere below a folder")
     def lists_objects(self) -> None:
+        """`objects` lists what lies anywhere below a folder"""
         folder = self._tree("walked")
         keys = [f"{folder.key}/{name}" for name in ("a", "b", "deep/er/c", "deep/d")]
         expected = {key: self._client.version(ObjectAddress(folder.scheme, folder.bucket, key)) for key in keys}

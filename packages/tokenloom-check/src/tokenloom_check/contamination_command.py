@@ -10,9 +10,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from tokenloom.cli.options import Position, UsageError, Written, refuse_usage
-from tokenloom.cli.output import print_json
+from tokenloom.cli.output import print_json, say
 from tokenloom.cli.run_options import NO_STEPS, WIDTH, BatchSizes, row_line
-from tokenloom.cli.stopping import say
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import prefix_of

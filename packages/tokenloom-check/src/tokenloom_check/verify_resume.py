@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from tokenloom.cli.options import Written, refuse_usage
-from tokenloom.cli.output import print_json
-from tokenloom.cli.stopping import say
+from tokenloom.cli.output import print_json, say
 from tokenloom.cli.values import count, refuse
 from tokenloom.errors import ConformanceError
 from tokenloom.numbers import quoted

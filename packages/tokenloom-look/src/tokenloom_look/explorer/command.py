@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tokenloom.cli.options import Written
+from tokenloom.cli.output import StoppedBySignal, say
 from tokenloom.cli.run_options import BatchSizes
-from tokenloom.cli.stopping import StoppedBySignal, say
 from tokenloom.loading.batch_sizes import Topology
 from tokenloom.loading.losses import losses_folder
 from tokenloom.setting_types import Number

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from tokenloom.cli.options import Written
-from tokenloom.cli.output import print_json
-from tokenloom.cli.stopping import say
+from tokenloom.cli.output import print_json, say
 from tokenloom.optional import require
 from tokenloom.rendering.words import size
 from tokenloom.setting_types import Count, Number

@@ -8,9 +8,9 @@ from tokenloom.cli.commands import Groups
 
 RETRO_COMMANDS: Groups = {
     "commands": {
-        "build": "cut documents, index chunks and find their neighbors",
-        "verify": "make a part of a project again, and compare",
-        "show": "decode a sample with the neighbors of its chunks",
+        "build": ("tokenloom_retro.commands.build", "cut documents, index chunks and find their neighbors"),
+        "verify": ("tokenloom_retro.commands.verify", "make a part of a project again, and compare"),
+        "show": ("tokenloom_retro.commands.show", "decode a sample with the neighbors of its chunks"),
     },
 }
 
@@ -24,4 +24,4 @@ def add_parser(commands: Any) -> None:
         "it. The exit status is 0 if all is well, 1 if something is refused or a problem is found, and 2 for wrong "
         "usage.",
     )
-    parser.add_commands(RETRO_COMMANDS, module="tokenloom_retro.commands.{}")
+    parser.add_commands(RETRO_COMMANDS)
