@@ -45,11 +45,11 @@ def test_a_plan_shows_what_becomes_of_each_source():
     capped = source("code", 2, max_passes=2)
     plan = plan_of(lock([source("web", 8), capped], [segment(0, 12, [1, 1])]))
     facts, sources, caps = tables_of(plan._repr_html_())
-    assert facts == [["num_samples", "12"], ["num_tokens", "120"]]
-    assert [row[:5] for row in sources] == [
-        ["name", "num_passes", "num_walks", "offered_tokens", "seen_tokens"],
-        ["web", "1", "1", "81", "60"],
-        ["code", "3", "3", "63", "60"],
+    assert facts == [["samples", "12"], ["tokens", "120"]]
+    assert [row[:4] for row in sources] == [
+        ["source", "passes", "tokens offered", "seen"],
+        ["web", "1", "81", "60"],
+        ["code", "3", "63", "60"],
     ]
     assert caps[1][:2] == ["code", "2"]
 

@@ -149,8 +149,19 @@ class RunPlan(HasFacts):
 
     def facts(self) -> dict[str, Any]:
         """Returns what the run reads of its sources; see `HasFacts`."""
-        tables = {"sources": list(map(asdict, self.sources)), "caps": list(map(asdict, self.caps))}
-        return {"num_samples": self.num_samples, "num_tokens": self.num_tokens, **tables}
+        sources = [
+            {
+                "source": source.name,
+                "passes": source.num_passes,
+                "tokens offered": source.offered_tokens,
+                "seen": source.seen_tokens,
+                "unseen": source.unseen_tokens,
+                "cut off": source.uncovered_tokens,
+            }
+            for source in self.sources
+        ]
+        caps = list(map(asdict, self.caps))
+        return {"samples": self.num_samples, "tokens": self.num_tokens, "sources": sources, "caps": caps}
 
 
 def plan_of(lock: RunLock) -> RunPlan:
