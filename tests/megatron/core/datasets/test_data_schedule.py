@@ -115,7 +115,7 @@ def test_schedulers_of_a_program_decide(monkeypatch):
 
 
 def test_schedulers_have_the_references_names_and_settings():
-    assert set(scheduler_map) == set(PackingSchedulerEnum) == set(packing.scheduler_map)
+    assert set(scheduler_map) == set(PackingSchedulerEnum) == set(packing.scheduler_map) - {"prefix_trees"}  # no THD
     assert PackingSchedulerEnum["DP_BALANCED"] == "dp_balanced"
     scheduler = DefaultDynamicCPScheduler(8, 2, 2, None, max_num_seqs=4, min_cp_size=2)
     assert (scheduler.max_seq_len_per_rank, scheduler.total_hdp_gpus, scheduler.min_cp_size) == (8, 4, 2)
