@@ -30,8 +30,8 @@ def test_a_plan_shows_each_split_and_what_is_wrong(tmp_path):
     facts, train, valid = tables_of(plan._repr_html_())
     assert facts[0] == ["sequence length", "4"]
     assert facts[3:5] == [["train samples", "40"], ["valid samples", "11"]]
-    assert train[0][2:6] == ["weight", "share", "samples owed", "epochs"]
-    assert [row[2:5] for row in train[1:]] == [["3", "75.0000%", "30"], ["1", "25.0000%", "10"]]
+    assert train[0][2:6] == ["weight", "share", "samples", "epochs"]
+    assert [row[2:5] for row in train[1:]] == [["3", "75.00%", "30"], ["1", "25.00%", "10"]]
     assert len(valid) == 3
     assert plan.problems
     assert text_of(plan._repr_html_()).count(" samples owed, ") == len(plan.problems)

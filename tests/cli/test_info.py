@@ -69,7 +69,7 @@ def test_a_manifest_says_what_the_data_were_made_of(capsys, tmp_path):
     assert (rows["tokenizer kind"], rows["tokenizer path"]) == (["word-level"], ["words/tokenizer.json"])
     assert rows["tokenizer sha256"] == ["ab" * 32]
     assert rows["tokenizer vocab size"] == ["100"]
-    assert rows["pair largest token"] == ["11"]
+    assert rows["largest token"] == ["11"]
     assert rows["tokenizer bos"] == ["none"]
     assert (rows["tokenizer eod id"], rows["tokenizer eod text"]) == (["9"], ["</s>"])
     assert rows["options append eod"] == ["True"]

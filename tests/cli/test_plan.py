@@ -27,8 +27,8 @@ def test_tables_show_the_plan(capsys, prefixes):
     assert ["train", "(weighted)"] in lines
     assert lines[3:6] == [["sequence", "length", "4"], ["train", "tokens", "400"], ["train", "samples", "60"]]
     rows = {line[0]: line[1:] for line in lines if line}
-    assert rows[prefixes[0]] == ["100", "1", "25.0000%", "15", "0.6", "24", "1"]
-    assert rows[prefixes[1]] == ["300", "3", "75.0000%", "45", "0.6", "74", "1"]
+    assert rows[prefixes[0]] == ["100", "1", "25.00%", "15", "0.6", "24"]
+    assert rows[prefixes[1]] == ["300", "3", "75.00%", "45", "0.6", "74"]
     assert "valid" not in out
 
 

@@ -92,10 +92,11 @@ def test_files_and_records(path, capsys):
     assert "`tokenloom preprocess` writes PREFIX.origins.npy" in err
     lines = out.splitlines()
     assert lines[0] == f"run {Run.open(path).identity}"
-    assert lines[2].split() == ["position", "stage", "slot", "pass", "start", "length", "document", "origin"]
+    assert lines[1].startswith("stage ")
+    assert lines[3].split()[-4:] == ["start", "length", "document", "origin"]
     shown = [line for line in lines if "lines.jsonl:" in line]
     assert len(shown) == len(code)
-    assert len(lines) == 5 + len(rows)
+    assert len(lines) == 6 + len(rows)
 
 
 def test_texts_and_records_read_again(path, capsys):

@@ -100,7 +100,7 @@ def test_what_was_seen_and_what_is_denied(path, tmp_path, capsys):
     lines = out.splitlines()
     assert lines[0].startswith("run ")
     assert lines[1] == "1 document"
-    assert [line.rsplit(None, 1)[1] for line in lines[5:-2]] == [
+    assert [line.rsplit(None, 1)[1] for line in lines[-2 - len(rows) : -2]] == [
         "denied" if row["denied"] else "seen" if row["seen"] else "come" for row in rows
     ]
     assert lines[-1] == f"{len(rows)} spans"

@@ -73,7 +73,8 @@ def what_did_the_model_see(text: str, printed: str, folder: Path) -> None:
     command = "  tokenloom deny run.toml --from-step 150 --global-batch-size 8 "
     assert command + " ".join(f"--document {':'.join(each)}" for each in worst) in printed
     assert re.search(r"^ +position +1,200 +\n +documents +\w+:\d+, \w+:\d+, \w+:\d+ +$", printed, re.M | re.S)
-    assert re.search(r"^ +1,202 +150 +1 +0 +main +\d+ +0 ", printed, re.M)
+    assert re.search(r"^step 150, rank 1, stage main, pass 0$", printed, re.M)
+    assert re.search(r"^ +1,202 +0 +0 ", printed, re.M)
     denied = printed[printed.index("become padding:") :]
     assert "were trained on before, or are about to be:" in denied
     assert "nothing else moves" in denied

@@ -103,10 +103,10 @@ class SplitPlan:
         short = {problem.dataset for problem in self.problems}
         return [
             {"dataset": each.name, "tokens": each.num_tokens}
-            | {"weight": None if each.weight is None else f"{each.weight:g}", "share": f"{each.share:.4%}"}
-            | {"samples owed": each.num_samples_owed, "epochs": f"{each.num_epochs_owed:,.4g}"}
-            | {"samples built": each.num_samples_built, "of epochs": each.num_epochs_built}
-            | {"": "short" if number in short else ""}
+            | {"weight": None if each.weight is None else f"{each.weight:g}", "share": f"{each.share:.2%}"}
+            | {"samples": each.num_samples_owed, "epochs": f"{each.num_epochs_owed:,.4g}"}
+            | {"built": each.num_samples_built}
+            | ({"": "short" if number in short else ""} if short else {})
             for number, each in enumerate(self.datasets)
         ]
 

@@ -64,7 +64,8 @@ def _tables_of(record: Mapping[str, Any], words: Mapping[str, str]) -> Iterator[
     percentiles = {f"percentile {percent}": tokens for percent, tokens in record["percentiles"]}
     yield from facts_lines(record["prefix"], {**record, **tables, **modes, **percentiles, **words})
     if record["manifest"] is not None:
-        yield from facts_lines("made by", record["manifest"] | {"inputs": None})
+        made_by = record["manifest"] | dict.fromkeys(("format", "version", "pair", "inputs"))
+        yield from facts_lines("made by", made_by | {"largest token": record["manifest"]["pair"]["largest_token"]})
     if record["histogram"]:
         most = max(count for _, _, count in record["histogram"])
         block = "█" if (sys.stdout.encoding or "ascii").lower().startswith("utf") else "#"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tokenloom.inspect.shown import Look
 
 _UNFOLDED = 4096  # columns; wider than any path
-_LEAST_FIRST = 20  # columns that a shortened name keeps
+_LEAST = 12  # columns that a shortened text keeps
 _BETWEEN = 3  # columns between two cells of a table, and one more at its end
 _COLUMNS_OF_TOKEN = 8  # that a token takes at most, as a rule, with line breaks
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -118,25 +118,30 @@ def table(
     """Yields a table as lines; columns with a heading are aligned right, but the first.
 
     Of more than `most` rows, the last is the sum of those that are not shown.
-    On a terminal that is too narrow, names in the first column are shortened in their middle. A program that reads
-    stdout gets each row on a line, whole.
+    On a terminal that is too narrow, the widest texts are shortened in their middle. A program that reads stdout gets
+    each row on a line, whole.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    rows, console = [[*map(_in_words, row)] for row in first_rows(rows, most)], Console()
+    cells, console = [[*map(_in_words, row)] for row in first_rows(rows, most)], Console()
     if console.is_terminal:
-        others = [max(cell_width(str(cell)) for cell in column) for column in [*zip(columns, *rows, strict=True)][1:]]
-        room = max(console.width - 1 - _BETWEEN * len(columns) - sum(others), _LEAST_FIRST)
-        rows = [[name_of(str(row[0]), width=room), *row[1:]] for row in rows]
+        widths = [max(cell_width(str(cell)) for cell in column) for column in zip(columns, *cells, strict=True)]
+        over = sum(widths) + _BETWEEN * len(columns) + 1 - console.width
+        for number in sorted(range(len(columns)), key=lambda number: -widths[number]):
+            if over > 0 and widths[number] > _LEAST:
+                room = max(widths[number] - over, _LEAST)
+                over -= widths[number] - room
+                for row in cells:
+                    row[number] = row[number] if isinstance(row[number], Text) else name_of(row[number], width=room)
     else:  # lines that a program reads are not folded
         console = Console(width=_UNFOLDED)
     drawn = Table(title=None if title is None else Text(title), box=SIMPLE_HEAD, title_justify="left")
     for number, column in enumerate(columns):
         drawn.add_column(Text(column), justify="right" if number and column else "left", overflow="fold")
-    for row in rows:
+    for row in cells:
         drawn.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
     with console.capture() as capture:
         console.print(drawn)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tokenloom.cli.options import Either, JsonOption, OneOf, Position, UsageError, Written, refuse_usage
 from tokenloom.cli.output import Answer, LookOptions, facts_lines, look_of, members, say, table
-from tokenloom.cli.run_options import NO_STEPS, BatchSizes, Dealing, RunPath, SampleOptions, difference
+from tokenloom.cli.run_options import NO_STEPS, BatchSizes, Dealing, RunPath, SampleOptions, difference, stage_of
 from tokenloom.cli.values import ids, ranges, refuse, split_weights
 from tokenloom.datasets.chat_config import SFTDatasetConfig
 from tokenloom.datasets.config import GPTDatasetConfig
@@ -215,16 +215,23 @@ def _add_records(
 
 
 def _span_table(rows: Sequence[Row], *more: str, origins: bool = False) -> Iterator[str]:
-    """Yields spans as a table of what is known of them, if there are any; `more` are further columns."""
-    columns = ("position", "step", "rank", *more, "pass", "start", "length")
-    names = [name for name in columns if any(row[name] is not None for row in rows)]
-    last = "loss" if any("loss" in row for row in rows) else ""
-    headings = [*(name.replace("_", "-") for name in names), "document", last]
-    cells = [[*(row[name] for name in names), f"{row['source']}:{row['document']}", _said_of(row)] for row in rows]
+    """Yields spans as a table, if there are any; `more` are further columns. What is the same in all stands above."""
+    if not rows:
+        return
+    known = [name for name in ("step", "rank", *more, "pass") if any(row[name] is not None for row in rows)]
+    same = [name for name in known if len(rows) > 1 and all(row[name] == rows[0][name] for row in rows)]
+    if same:
+        words = [(name.replace("_", "-"), rows[0][name]) for name in same]
+        yield ", ".join(stage_of(value) if name == "stage" else f"{name} {value:,}" for name, value in words)
+    names = ["position", *(name for name in known if name not in same), "start", "length"]
+    columns = {name.replace("_", "-"): [row[name] for row in rows] for name in names}
+    columns["document"] = [f"{row['source']}:{row['document']}" for row in rows]
+    said = [_said_of(row) for row in rows]
+    if any(map(str, said)):
+        columns["loss" if "loss" in rows[0] else ""] = said
     if origins:
-        headings.append("origin")
-        cells = [[*each, _origin_of(row)] for each, row in zip(cells, rows, strict=True)]
-    return table(headings, cells) if rows else iter(())
+        columns["origin"] = [_origin_of(row) for row in rows]
+    yield from table([*columns], [*zip(*columns.values(), strict=True)])
 
 
 def _said_of(row: Row) -> object:
