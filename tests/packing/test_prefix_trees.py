@@ -158,6 +158,8 @@ def test_losses_of_all_packs_are_those_of_the_batch_unpacked(seed):
         ([[1, 2]], {"dp_size": 2}, "1 sub-samples of 2 tokens cannot be put into packs"),
         ([[1]], {"dp_rank": 1}, "`dp_rank` below 1, found 1"),
         ([[1]], {"loss_weights": [1.0, 2.0]}, "`loss_weights` of 1 sequences, found 2"),
+        ([[1]], {"pad_to": 3}, "whole multiples of 3, found 8"),
+        ([[1], [2]], {"cp_size": 2}, "whole multiples of 128, found 8"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(sequences, options, words):
@@ -210,7 +212,8 @@ def test_packs_of_a_dataset_are_those_of_its_iterator():
 def test_eight_ranks_get_the_trees_of_their_iterators(fleet, rng, shape):
     num_samples = 64 // (shape.get("cp", 1) * shape.get("tp", 1))
     lengths = tuple(rng.integers(9, 33, size=num_samples).tolist())
-    run = Run(**shape, lengths=lengths, max_tokens=64, scheduler="prefix_trees")
+    max_tokens = 128 if "cp" in shape else 64  # blocks of 128 are dealt
+    run = Run(**shape, lengths=lengths, max_tokens=max_tokens, scheduler="prefix_trees")
     results = fleet.results("trees", run=run, stems=4)
     sequences = [rollout(position, run.lengths[position], 4)["tokens"] for position in run.positions_by_id]
     plan = PrefixTreeScheduler(run.max_tokens, run.cp, run.dp).plan_forest(PrefixForest.of(sequences))

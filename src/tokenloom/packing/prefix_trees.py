@@ -6,6 +6,7 @@ its tree looks like. So pieces of trees are runs, and cutting one in two repeats
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -84,8 +85,9 @@ def pack_prefixes(
         dp_size: data-parallel ranks.
         cp_size: context-parallel ranks that share a pack; `pack.part` has the tokens of one.
         microbatch_multiple: what the number of microbatches must be a multiple of.
-        pad_to: what the tokens that a rank holds are filled up to a multiple of; "max" is `max_tokens`, one shape.
-        block_size: tokens of the blocks that context-parallel ranks are dealt.
+        pad_to: what the tokens that a rank holds are filled up to a multiple of, which divides `max_tokens`; "max" is
+            `max_tokens`, one shape.
+        block_size: tokens of the blocks that context-parallel ranks are dealt; divides `max_tokens`.
         cost_model: what sequences cost; attention work, by default.
 
     Raises:
@@ -322,15 +324,15 @@ class _ForestCosts:
 
 
 def _row_multiple(scheduler: PrefixTreeScheduler, pad_to: int | str, block_size: int) -> int:
-    """Returns what the tokens of a pack are filled up to a multiple of."""
-    if pad_to == "max":
-        per_rank = scheduler.max_seqlen_per_dp_cp_rank
-    else:
-        per_rank = checked_integer("pad_to", pad_to, at_least=1)
-    if scheduler.cp_size == 1:
-        return per_rank
-    blocks = per_rank if per_rank % block_size == 0 else per_rank * block_size
-    return blocks * scheduler.cp_size
+    """Returns what the tokens of a pack are filled up to a multiple of, which leaves none above what its ranks hold."""
+    most = scheduler.max_seqlen_per_dp_cp_rank
+    per_rank = most if pad_to == "max" else checked_integer("pad_to", pad_to, at_least=1)
+    if scheduler.cp_size > 1:
+        per_rank = math.lcm(per_rank, block_size)
+    if most % per_rank:
+        message = f"expected as many tokens of a rank as fill whole multiples of {per_rank}, found {most}"
+        raise ConfigError(message, hint="context-parallel ranks are dealt blocks of `block_size` tokens; see `pad_to`")
+    return per_rank * scheduler.cp_size
 
 
 def _gathered_tokens(fetched: GlobalBatch, place: Place) -> list[Int64s]:
