@@ -2,6 +2,7 @@
 
 `--mode quick` takes minutes, to see that everything works; `--only JOB` measures some jobs. A run of the full mode over
 all jobs writes the results page in docs/; others write below benchmarks/output/, unless `--output` says otherwise.
+`--against CHECKOUT` measures before and after instead: this checkout beside another one that `make test` has set up.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from harness.before import rows_beside, slower_rows
 from harness.page import results_page
 from harness.plot import plot_results
 from harness.results import read_results
@@ -28,6 +30,9 @@ def main() -> int:
     parser.add_argument(
         "--only", nargs="+", choices=(*JOBS, PROFILE), default=[], metavar="JOB", help=", ".join((*JOBS, PROFILE))
     )
+    parser.add_argument(
+        "--against", type=Path, metavar="CHECKOUT", help="exit status 1 where a row is below 0.95 of it"
+    )
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="for benchmarks.json, .svg and .md")
     parser.add_argument(
         "--render", type=Path, metavar="FOLDER", help="only make plot and page again from the JSON there"
@@ -41,6 +46,12 @@ def main() -> int:
     scale = SCALES[options.mode]
     wanted = [job for job in options.only if job != PROFILE]
     rows = all_rows(scale, wanted) if wanted or not options.only else []
+    if options.against:
+        results = measure_all(scale.name, rows_beside(rows, options.against.resolve()), ())
+        report(results)
+        slower = slower_rows(results.rows)
+        print("", *slower, sep="\n")
+        return exit_status(results) or int(bool(slower))
     paths = profiles(scale) if PROFILE in options.only or not options.only else []
     results = measure_all(scale.name, rows, paths)
     report(results)

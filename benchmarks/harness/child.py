@@ -16,7 +16,6 @@ from typing import Any
 from harness.row import Side
 
 BENCHMARKS = Path(__file__).parent.parent
-SIDES = BENCHMARKS / "sides"
 ROUND_SECONDS = 600  # no side takes so long to prepare, or for one round; what hangs is ended
 END_SECONDS = 60
 
@@ -60,12 +59,18 @@ class Child:
 
     def _start(self) -> None:
         arguments = {"folder": str(self._folder), **self._side.arguments}
+        benchmarks = self._side.checkout / "benchmarks" if self._side.checkout else BENCHMARKS
         # Modules of the benchmarks are for sides in this environment only: peers have modules of the same names.
-        paths = {"PYTHONPATH": str(BENCHMARKS)} if self._side.environment is None else {}
+        paths = {"PYTHONPATH": str(benchmarks)} if self._side.environment is None else {}
         inherited = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
-            [str(self._python), str(SIDES / self._side.script), json.dumps(arguments), *(["fresh"] * self._side.fresh)],
+            [
+                str(self._python),
+                str(benchmarks / "sides" / self._side.script),
+                json.dumps(arguments),
+                *(["fresh"] * self._side.fresh),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -25,14 +25,14 @@ class EnvironmentMissingError(RuntimeError):
     """A peer cannot be installed here; the message says why."""
 
 
-def python_of(name: str | None) -> Path:
-    """Returns the interpreter of an environment, made if it is not there; None is this one.
+def python_of(name: str | None, checkout: Path | None = None) -> Path:
+    """Returns the interpreter of an environment, made if it is not there; None is this one, or that of a checkout.
 
     Raises:
         EnvironmentMissingError: it cannot be installed.
     """
     if name is None:
-        return Path(sys.executable)
+        return checkout / ".venv" / "bin" / "python" if checkout else Path(sys.executable)
     if name in _failures:
         raise EnvironmentMissingError(_failures[name])
     folder, wanted = FOLDER / name, (REQUIREMENTS / f"{name}.txt").read_text()

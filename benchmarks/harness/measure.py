@@ -47,7 +47,7 @@ def _interpreters(row: Row, failures: dict[str, str]) -> list[tuple[Side, Path]]
     found = []
     for side in row.sides:
         try:
-            found.append((side, python_of(side.environment)))
+            found.append((side, python_of(side.environment, side.checkout)))
         except EnvironmentMissingError as error:
             failures[side.name] = str(error)
     return found

@@ -24,6 +24,7 @@ class Side:
         script: the file below `sides/` that does it, in a process of its own.
         arguments: of its `prepare`; JSON values. `folder`, the row's data, is added.
         environment: the virtual environment it runs in, by its name in `environments`; None for this one.
+        checkout: of tokenloom, whose side and environment are used; None for this one.
         fresh: whether each round takes a new process: for what a process does once, and for peaks of memory.
     """
 
@@ -32,6 +33,7 @@ class Side:
     script: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     environment: str | None = None
+    checkout: Path | None = None
     fresh: bool = False
 
 
