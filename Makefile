@@ -7,7 +7,7 @@ SATELLITES := $(wildcard packages/*)
 NATIVE := $(wildcard native/*.hpp native/bindings/*) CMakeLists.txt src/tokenloom/__init__.py
 PYTHON ?= python3
 
-.PHONY: demo install test test-all search mutants adapters peer-newest simulate lint types size docs bench stub sanitize fuzz fuzz-repro kill-loop peer-suite dist one-wheel wheel-check clean
+.PHONY: demo install test test-all search mutants adapters peer-newest simulate lint types size docs bench stub sanitize fuzz fuzz-repro kill-loop peer-suite dist one-wheel wheel-check changelog clean
 
 demo: $(DEMO_STAMP)
 	$(BIN)/tokenloom demo
@@ -158,6 +158,11 @@ $(STAMP): $(DEMO_STAMP) $(SATELLITES:%=%/pyproject.toml)
 	@$(call pip_install,torch==2.13.0)
 	@$(call pip_install,--no-build-isolation -e ".[all$(,)test$(,)dev]" $(SATELLITES:%=-e %))
 	@touch $@
+
+# Moves the fragments of changelog.d/ into CHANGELOG.md: `make changelog VERSION=0.3.0`.
+changelog: $(DEMO_STAMP)
+	@$(call pip_install,towncrier==26.9.0)
+	$(BIN)/towncrier build --yes --version $(VERSION)
 
 clean:
 	rm -rf $(VENV) build dist
