@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 FIRST = ("README.md", "FORMAT.md", "CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md")
 
 _CODE = re.compile(r"^( *)(`{3,}).*?^\1\2$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
+_MARKER = re.compile(r"(?<=```python) needs=\S+$", re.MULTILINE)  # which the builder takes for text
 _LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
 _LANGUAGES = {".py": "python", ".pyi": "python", ".hpp": "cpp", ".cpp": "cpp", ".toml": "toml", ".json": "json"}
 
@@ -91,7 +92,7 @@ def _text_of(path: str) -> str:
     file = ROOT / path
     text = file.read_text(encoding="utf-8")
     if path.endswith(".md"):
-        return text
+        return _MARKER.sub("", text)
     fence = "`" * 4
     language = _LANGUAGES.get(file.suffix, "text")
     return f"---\nsearch:\n  exclude: true\n---\n\n# {path}\n\n{fence}{{.{language} linenums=1}}\n{text}{fence}\n"
