@@ -53,7 +53,7 @@ def check_sdist(path: Path) -> None:
     with tarfile.open(path) as sdist:
         names = {member.name.removeprefix(top) for member in sdist if member.isfile()}
     native = {path for path in TRACKED if path.startswith("native/") and path.endswith((".cpp", ".hpp"))}
-    files = {"CMakeLists.txt", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "PKG-INFO"}
+    files = {"CMakeLists.txt", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "NOTICE", "PKG-INFO"}
     check_same(path.name, names, {f"src/{name}" for name in PACKAGE} | native | files)
 
 
