@@ -56,7 +56,7 @@ class Block:
 
 def all_pages() -> list[Path]:
     """Returns the pages that have code for readers."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("packages/*/README.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("packages/*/GUIDE.md"))]
 
 
 def blocks_of(page: Path) -> list[Block]:

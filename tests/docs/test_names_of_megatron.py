@@ -13,7 +13,7 @@ from tests.docs.pages import ROOT
 import tokenloom
 from tokenloom.megatron.installation import OURS
 
-TEXT = (ROOT / "docs" / "megatron-names.md").read_text().split("\n## What a fork may override")[0]
+TEXT = (ROOT / "docs" / "guides" / "megatron-names.md").read_text().split("\n## What a fork may override")[0]
 NOT_ABOUT_DATA = {"get_args", "log_single_rank", "logger"}
 
 

@@ -14,7 +14,7 @@ DOCS = ROOT / "docs"
 
 LIBRARIES = {
     "README.md": ["torch"],
-    "docs/megatron-names.md": ["torch"],
+    "docs/guides/megatron-names.md": ["torch"],
     "docs/concepts.md": ["torch"],
     "docs/quickstart.md": ["torch"],
     "docs/guides/are-my-documents-apart.md": ["torch"],
@@ -27,7 +27,7 @@ LIBRARIES = {
     "docs/guides/sft-and-packing.md": ["torch"],
     "docs/guides/values-beside-tokens.md": ["torch"],
     "docs/guides/what-did-the-model-see.md": ["torch", "pyarrow", "matplotlib"],
-    "packages/tokenloom-retro/README.md": ["torch", "h5py", "faiss", "wordllama"],
+    "packages/tokenloom-retro/GUIDE.md": ["torch", "h5py", "faiss", "wordllama"],
 }
 """What a page imports that not everybody has."""
 
@@ -179,7 +179,7 @@ ALSO: dict[str, tuple[Callable[[str, str, Path], None], ...]] = {
     "docs/guides/sft-and-packing.md": (shared_prefixes,),
     "docs/guides/test-set-in-my-data.md": (contamination,),
     "docs/guides/what-did-the-model-see.md": (what_did_the_model_see, seeing_your_data),
-    "packages/tokenloom-retro/README.md": (retrieval,),
+    "packages/tokenloom-retro/GUIDE.md": (retrieval,),
 }
 """What holds of a page beyond that its blocks run: of its text, what it printed, and the folder that it ran in."""
 
