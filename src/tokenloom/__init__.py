@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenloom.supported import check_native, check_python
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 check_python()
 check_native(__version__)
