@@ -18,9 +18,10 @@ import common
 import numpy as np
 import peers
 
-from tokenloom import kernels
+from tokenloom.kernels.mixture import MixedStage, Mixture
+from tokenloom.kernels.permutation import Key, Permutation
 
-KEY = kernels.Key(1, 2)
+KEY = Key(1, 2)
 LONG = 100_000_000
 
 
@@ -52,11 +53,11 @@ def peer_blend(weights: np.ndarray, size: int) -> Callable[[], object]:
 def mixture_row(num_sources: int, options: argparse.Namespace) -> list[object]:
     weights, batch, rounds = weights_of(num_sources), options.batch, options.rounds
     started = time.perf_counter()
-    mixture = kernels.Mixture(weights)
+    mixture = Mixture(weights)
     built = time.perf_counter() - started
     positions = np.random.default_rng(0).integers(0, 1 << 54, size=batch)
     leaves, takes = mixture.locate(positions)
-    stage = kernels.MixedStage(weights, 0, 1 << 50, 1024, KEY)
+    stage = MixedStage(weights, 0, 1 << 50, 1024, KEY)
     firsts = np.arange(batch // 64, dtype=np.int64) * 1024
     walk = iter(range(1, 1 << 40))
     row = [
@@ -75,21 +76,21 @@ def mixture_row(num_sources: int, options: argparse.Namespace) -> list[object]:
 
 def permutation_row(n: int, options: argparse.Namespace) -> list[object]:
     batch, rounds = options.batch, options.rounds
-    permutation = kernels.Permutation(n, KEY)
+    permutation = Permutation(n, KEY)
     places = np.random.default_rng(0).integers(0, n, size=batch)
     alone = places[:1].copy()
     return [
         n,
         f"{nanoseconds(lambda: permutation.forward(places), batch, rounds):.1f}",
         f"{nanoseconds(lambda: permutation.inverse(places), batch, rounds):.1f}",
-        f"{nanoseconds(lambda: kernels.Permutation(n, KEY), 1, 50 * rounds):.0f}",
+        f"{nanoseconds(lambda: Permutation(n, KEY), 1, 50 * rounds):.0f}",
         f"{nanoseconds(lambda: permutation.forward(alone), 1, 50 * rounds):.0f}",
     ]
 
 
 def long_order(num_sources: int, batch: int) -> float:
     """Returns the seconds that a hundred million positions take, with mixing, batch after batch."""
-    stage = kernels.MixedStage(weights_of(num_sources), 0, LONG, 1024, KEY)
+    stage = MixedStage(weights_of(num_sources), 0, LONG, 1024, KEY)
     started = time.perf_counter()
     for begin in range(0, LONG, batch):
         stage.locate(np.arange(begin, min(begin + batch, LONG)))

@@ -16,7 +16,9 @@ SETUP = """
 import itertools, os, sys, threading, time
 import numpy as np
 from tests.support import make_dataset
-from tokenloom import IndexedDataset, ThreadLoader, build_dataloader, kernels
+from tokenloom import IndexedDataset, ThreadLoader, build_dataloader
+from tokenloom.kernels.blending import blending_counts
+from tokenloom.kernels.order import LegacyRandom
 
 prefix = sys.argv[1]
 pair = IndexedDataset(prefix)
@@ -26,7 +28,7 @@ dataset = make_dataset(prefix, num_samples=4000, in_memory=True)
 
 def shuffle_windows():
     parts = np.array([[len(order), 10 * len(order)]])
-    kernels.LegacyRandom(1).shuffle_windows(
+    LegacyRandom(1).shuffle_windows(
         order.copy(), lengths, parts=parts, window_length=100, extra=1, num_windows=20_000, dtype=np.dtype("int32")
     )
 """
@@ -50,7 +52,7 @@ READERS = {
     "batches": "[dataset.batch(range(k, k + 64)) for k in range(0, 400, 64)]",
     "sequences": "[pair[0 : len(pair)] for _ in range(9)]",
     "a kernel with a thread": "shuffle_windows()",
-    "a blend": "kernels.blending_counts(np.array([0.2, 0.8]), 4_000_000)",
+    "a blend": "blending_counts(np.array([0.2, 0.8]), 4_000_000)",
 }
 """What a thread does over and over."""
 

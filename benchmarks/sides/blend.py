@@ -20,9 +20,9 @@ def prepare(*, folder: str, side: str, datasets: int, size: int, weights: str, m
         size = int(sizes.sum())
         shares = sizes / float(size)
     if side == peers.OURS:
-        from tokenloom import kernels
+        from tokenloom.kernels.blending import build_blending_indices
 
-        build = lambda: kernels.build_blending_indices(shares, size=size, sizes=sizes)  # noqa: E731
+        build = lambda: build_blending_indices(shares, size=size, sizes=sizes)  # noqa: E731
     elif side == peers.PEER:
         build = peer_blend(shares, size, sizes)
     else:

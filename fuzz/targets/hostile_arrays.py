@@ -13,7 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fuzz.inputs import Bytes
-from tokenloom import kernels
+from tokenloom._native import (
+    GptFiller,
+    MappedSamples,
+    PackReader,
+    RoleParts,
+    SpanReader,
+    WindowReader,
+    build_blocks_mapping,
+    build_mapping,
+)
+from tokenloom.kernels.blending import blending_counts, build_blending_indices
+from tokenloom.kernels.order import LegacyRandom, build_sample_index
+from tokenloom.kernels.packs import add_pieces, count_packs, next_fit, pack_documents
+from tokenloom.kernels.samples import gather_spans
 
 _REFUSALS = (IndexError, ValueError, OverflowError, TypeError)
 _CODES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}
@@ -37,21 +50,21 @@ def _exact(array: NDArray[Any]) -> NDArray[Any]:
     return np.array(array)
 
 
-def _spans(reader: kernels.SpanReader, source: Bytes) -> None:
+def _spans(reader: SpanReader, source: Bytes) -> None:
     for position in (*range(4), -1, source.integer(0, 2**62)):
         with suppress(*_REFUSALS):
             reader.spans(np.array([position]), keep_empty=source.flag())
 
 
-def _reader(source: Bytes, lengths: NDArray[Any]) -> kernels.SpanReader:
+def _reader(source: Bytes, lengths: NDArray[Any]) -> SpanReader:
     sequence_length, extra = source.integer(1, 40), source.integer(0, 1)
     arrays = [_exact(_any_integers(source)) for _ in range(3)]
     if source.flag():
         arrays[1] = arrays[1][: len(arrays[1]) // 2 * 2].reshape(-1, 2)
-        return kernels.WindowReader(
+        return WindowReader(
             lengths, *arrays, window_length=sequence_length, extra=extra, num_tokens=source.integer(-(2**62), 2**62)
         )
-    return kernels.PackReader(lengths, *arrays, sequence_length=sequence_length, extra=extra)
+    return PackReader(lengths, *arrays, sequence_length=sequence_length, extra=extra)
 
 
 def _windows_and_packs(source: Bytes) -> None:
@@ -65,7 +78,7 @@ def _filled(source: Bytes) -> None:
     reader = _reader(source, lengths)
     length, extra = source.integer(1, 40), source.integer(0, 1)
     options = [source.flag() for _ in range(4)]
-    filler = kernels.GptFiller(
+    filler = GptFiller(
         sequence_length=length,
         extra=extra,
         pad_id=source.integer(-3, 300),
@@ -79,7 +92,7 @@ def _filled(source: Bytes) -> None:
     rows = len(positions)
     kind = np.int32 if source.flag() else np.int64
     tokens, labels, places = (np.zeros((rows, length), dtype=kind) for _ in range(3))
-    samples = kernels.MappedSamples(reader, _exact(np.frombuffer(source.take(200), dtype=np.uint8)), pointers, code)
+    samples = MappedSamples(reader, _exact(np.frombuffer(source.take(200), dtype=np.uint8)), pointers, code)
     filler.fill(
         samples,
         positions,
@@ -100,9 +113,7 @@ def _gathered(source: Bytes) -> None:
     columns = [_exact(source.array(np.int64, most=4)) for _ in range(3)]
     pointers = _exact(source.array(np.int64, most=_MOST))
     data = _exact(np.frombuffer(source.rest(), dtype=np.uint8))
-    kernels.gather_spans(
-        data, pointers, dtype_code=code, sequences=columns[0], starts=columns[1], lengths=columns[2], out=out
-    )
+    gather_spans(data, pointers, dtype_code=code, sequences=columns[0], starts=columns[1], lengths=columns[2], out=out)
 
 
 def _sample_index(source: Bytes) -> None:
@@ -114,11 +125,9 @@ def _sample_index(source: Bytes) -> None:
         "num_windows": source.integer(0, 30),
         "dtype": np.dtype(np.int32 if source.flag() else np.int64),
     }
-    kernels.build_sample_index(lengths, documents, **settings)
+    build_sample_index(lengths, documents, **settings)
     parts = np.array([[len(documents), source.integer(0, 100)]])
-    kernels.LegacyRandom(source.integer(0, 2**32 - 1)).shuffle_windows(
-        documents.copy(), lengths, parts=parts, **settings
-    )
+    LegacyRandom(source.integer(0, 2**32 - 1)).shuffle_windows(documents.copy(), lengths, parts=parts, **settings)
 
 
 def _mappings(source: Bytes) -> None:
@@ -134,16 +143,16 @@ def _mappings(source: Bytes) -> None:
         "dtype": np.dtype(np.uint64 if source.flag() else np.uint32),
     }
     if source.flag():
-        kernels.build_mapping(lengths, boundaries, short_probability=source.integer(-1, 11) / 10, **settings)
+        build_mapping(lengths, boundaries, short_probability=source.integer(-1, 11) / 10, **settings)
     else:
-        kernels.build_blocks_mapping(lengths, boundaries, _exact(source.array(np.int32, most=8)), **settings)
+        build_blocks_mapping(lengths, boundaries, _exact(source.array(np.int32, most=8)), **settings)
 
 
 def _roles(source: Bytes) -> None:
     pointers, lengths = _exact(source.array(np.int64, most=6)), _exact(source.array(np.int32, most=6))
     count = min(len(pointers), len(lengths))
     roles = _exact(source.array(np.uint8, most=_MOST))
-    parts = kernels.RoleParts(roles, pointers[:count], lengths[:count], source.integer(0, 3))
+    parts = RoleParts(roles, pointers[:count], lengths[:count], source.integer(0, 3))
     train_on = source.integer(0, 2)
     sequences, available = (_exact(source.array(np.int64, most=3)) for _ in range(2))
     with suppress(*_REFUSALS):
@@ -166,7 +175,7 @@ def _roles(source: Bytes) -> None:
 
 
 def _packing(source: Bytes) -> None:
-    kernels.next_fit(
+    next_fit(
         _exact(source.array(np.int32, most=_MOST)),
         capacity=source.integer(-1, 2**40),
         most_items=source.integer(-1, 4),
@@ -176,9 +185,9 @@ def _packing(source: Bytes) -> None:
     rule = {"sequence_length": source.integer(0, 50), "extra": source.integer(0, 1)}
     histogram = np.zeros(rule["sequence_length"] + rule["extra"] + 1, dtype=np.int64)
     with suppress(*_REFUSALS):
-        kernels.add_pieces(lengths % 10_000, histogram, **rule)
-        kernels.count_packs(histogram, most_pieces=source.integer(-1, 9))
-    kernels.pack_documents(
+        add_pieces(lengths % 10_000, histogram, **rule)
+        count_packs(histogram, most_pieces=source.integer(-1, 9))
+    pack_documents(
         lengths,
         documents,
         most_pieces=source.integer(-1, 9),
@@ -193,8 +202,8 @@ def _blends(source: Bytes) -> None:
     weights = _exact(source.array(np.float64, most=_MOST))
     sizes = _exact(source.array(np.int64, most=_MOST)) if source.flag() else None
     size = source.integer(0, 200)
-    kernels.build_blending_indices(weights, size=size, sizes=sizes)
-    kernels.blending_counts(weights, size)
+    build_blending_indices(weights, size=size, sizes=sizes)
+    blending_counts(weights, size)
 
 
 KERNELS = (_windows_and_packs, _filled, _gathered, _sample_index, _mappings, _roles, _packing, _blends)

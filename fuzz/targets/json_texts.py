@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from tests.reference import json_texts as reference
 
-from tokenloom import kernels
+from tokenloom._native import json_texts, line_texts
 
 
 def as_texts(column: Any) -> list[str]:
@@ -23,7 +23,7 @@ def as_texts(column: Any) -> list[str]:
 
 def check(data: bytes) -> None:
     for keys, most_unusual in ((["text"], 0), (["text"], 3), (["text", "b"], 1)):
-        columns, unusual = kernels.json_texts(data, [key.encode() for key in keys], most_unusual) or (None, None)
+        columns, unusual = json_texts(data, [key.encode() for key in keys], most_unusual) or (None, None)
         expected = reference.json_texts(data, keys, most_unusual)
         assert (columns is None) == (expected is None), keys
         if columns is None or unusual is None or expected is None:
@@ -39,7 +39,7 @@ def check(data: bytes) -> None:
 
 
 def _check_lines(data: bytes) -> None:
-    lines = kernels.line_texts(data)
+    lines = line_texts(data)
     assert (None if lines is None else as_texts(lines)) == reference.line_texts(data)
 
 

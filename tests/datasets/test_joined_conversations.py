@@ -28,7 +28,8 @@ from tokenloom.datasets.varlen import VarlenDataset
 from tokenloom.errors import ConfigError, DatasetNotFoundError, UntrainableWarning
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs, PairToJoin
-from tokenloom.kernels import NOT_KNOWN, Key, count_packs_of, make_source_documents, sample_numbers
+from tokenloom.kernels.permutation import Key
+from tokenloom.kernels.walks import NOT_KNOWN, count_packs_of, make_source_documents, sample_numbers
 from tokenloom.order.walk_order import WalkOrder
 
 KEY = Key(8, 2)

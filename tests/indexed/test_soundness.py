@@ -11,8 +11,9 @@ from tests.indexed.manifest.manifests import make_manifest, write_recorded
 from tests.indexed.pairs import write_pair
 from tests.support import make_dataset
 
-from tokenloom import IndexedDatasetBuilder, build_catalogue, kernels, merge_datasets
+from tokenloom import IndexedDatasetBuilder, build_catalogue, merge_datasets
 from tokenloom.errors import ChangedFileError, DatasetFormatError
+from tokenloom.indexed import verify
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.manifests import DocumentLedger, read_manifest
 from tokenloom.indexed.verify import check_sum, index_problems, verify_dataset
@@ -137,13 +138,13 @@ def test_an_index_that_is_lost_is_not_sound(tmp_path):
 def test_of_an_index_that_is_lost_meanwhile_no_damage_is_told(plain, monkeypatch):
     move_tokens(plain, 1100, 1150, 3, pointers=False)
     dataset = IndexedDataset(plain)
-    first_fall = kernels.first_fall
+    first_fall = verify.first_fall
 
     def lose(boundaries):
         os.truncate(f"{plain}.idx", HEADER_BYTES)
         return first_fall(boundaries)
 
-    monkeypatch.setattr(kernels, "first_fall", lose)
+    monkeypatch.setattr(verify, "first_fall", lose)
     with pytest.raises(ChangedFileError, match=r"plain\.idx` was truncated while it was mapped"):
         list(index_problems(dataset))
 

@@ -11,18 +11,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.reference.blend import blending_indices
 
-from tokenloom import kernels
 from tokenloom.kernels import blending
+from tokenloom.kernels.blending import blending_counts, build_blending_indices
 
 
 def by_weight(weights, size):
-    chosen, samples = kernels.build_blending_indices(np.array(weights, dtype=np.float64), size=size)
+    chosen, samples = build_blending_indices(np.array(weights, dtype=np.float64), size=size)
     return chosen.tolist(), samples.tolist()
 
 
 def exhaustively(sizes):
     counts = np.array(sizes, dtype=np.int64)
-    chosen, samples = kernels.build_blending_indices(counts / float(sum(sizes)), size=sum(sizes), sizes=counts)
+    chosen, samples = build_blending_indices(counts / float(sum(sizes)), size=sum(sizes), sizes=counts)
     return chosen.tolist(), samples.tolist()
 
 
@@ -70,7 +70,7 @@ def test_blends_by_weight_equal_the_twin(weights, size):
     shares = normalized(weights)
     expected = blending_indices(shares, size)
     assert by_weight(shares, size) == expected
-    counts = kernels.blending_counts(np.array(shares), size)
+    counts = blending_counts(np.array(shares), size)
     assert counts.tolist() == np.bincount(np.array(expected[0], dtype=np.int64), minlength=len(shares)).tolist()
 
 
@@ -112,7 +112,7 @@ def test_threads_change_nothing_in_blends_by_weight(weights, size, number, warm_
     expected = blending_indices(shares, size)
     with threads(number, warm_up):
         assert by_weight(shares, size) == expected
-        counts = kernels.blending_counts(np.array(shares), size)
+        counts = blending_counts(np.array(shares), size)
     assert counts.tolist() == np.bincount(np.array(expected[0], dtype=np.int64), minlength=len(shares)).tolist()
 
 
@@ -135,10 +135,10 @@ def test_a_long_blend_is_the_same_from_several_threads(number, kind, seed):
     ]
     shares = np.full(number, 1 / number) if weights is None else weights / weights.sum()
     with threads(1, 0):
-        alone = kernels.build_blending_indices(shares, size=300_000)
+        alone = build_blending_indices(shares, size=300_000)
     for warm_up in (0, 1000, 1 << 15):
         with threads(3, warm_up):
-            together = kernels.build_blending_indices(shares, size=300_000)
+            together = build_blending_indices(shares, size=300_000)
         for one, other in zip(alone, together, strict=True):
             np.testing.assert_array_equal(one, other, err_msg=f"seed {seed}")
 
@@ -146,11 +146,11 @@ def test_a_long_blend_is_the_same_from_several_threads(number, kind, seed):
 @pytest.mark.parametrize(("number", "dtype"), [(32767, np.int16), (32768, np.int32), (40000, np.int32)])
 def test_ids_are_wide_enough(number, dtype):
     shares = np.full(number, 1 / number)
-    chosen, samples = kernels.build_blending_indices(shares, size=number + 5)
+    chosen, samples = build_blending_indices(shares, size=number + 5)
     assert chosen.dtype == dtype
     assert chosen.tolist() == [*range(number), *range(5)]
     assert samples.tolist() == [0] * number + [1] * 5
     sizes = np.ones(number, dtype=np.int64)
-    chosen, samples = kernels.build_blending_indices(shares, size=number, sizes=sizes)
+    chosen, samples = build_blending_indices(shares, size=number, sizes=sizes)
     assert chosen.dtype == dtype
     assert chosen.tolist() == list(range(number))

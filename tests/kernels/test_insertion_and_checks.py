@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import index_rows
 
-from tokenloom import kernels
-from tokenloom.kernels import insert_items
+from tokenloom._native import check_rows, first_fall
+from tokenloom.kernels.arrays import crc32, insert_items
 
 
 def test_values_come_before_their_places():
@@ -38,21 +38,21 @@ def test_all_is_as_numpy_inserts(dtype: type, items: list[int], places: list[int
 
 @given(st.binary(max_size=300), st.integers(0, 2**32 - 1))
 def test_a_checksum_is_that_of_zlib(data, before):
-    assert kernels.crc32(data, before) == zlib.crc32(data, before)
+    assert crc32(data, before) == zlib.crc32(data, before)
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 63, 64, 65, 79, 80, 127, 128, 129, 4096, 100_003])
 @pytest.mark.parametrize("offset", [0, 7])
 def test_a_checksum_needs_no_alignment(seed, size, offset):
     data = np.random.default_rng(seed).integers(0, 256, size + offset, dtype=np.uint8)[offset:]
-    assert kernels.crc32(data) == zlib.crc32(data)
+    assert crc32(data) == zlib.crc32(data)
     half = size // 2
-    assert kernels.crc32(data[half:], kernels.crc32(data[:half])) == zlib.crc32(data)
+    assert crc32(data[half:], crc32(data[:half])) == zlib.crc32(data)
 
 
 def test_a_checksum_is_of_bytes_whatever_they_stand_for():
     tokens = np.arange(1000, dtype=np.uint16)
-    assert kernels.crc32(tokens) == kernels.crc32(tokens.data) == zlib.crc32(tokens.tobytes())
+    assert crc32(tokens) == crc32(tokens.data) == zlib.crc32(tokens.tobytes())
 
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
@@ -74,10 +74,10 @@ def test_the_first_wrong_row_is_found(lengths, start, itemsize, damage):
         else:
             pointers[row] = value
     unaligned = np.frombuffer(b"xx" + np.array(lengths, np.int32).tobytes(), np.uint8)[2:].view(np.int32)
-    found = kernels.check_rows(unaligned, np.array(pointers, dtype=np.int64), start=start, itemsize=itemsize)
+    found = check_rows(unaligned, np.array(pointers, dtype=np.int64), start=start, itemsize=itemsize)
     assert found == index_rows.check_rows(lengths, pointers, start=start, itemsize=itemsize)
 
 
 @given(st.lists(st.integers(0, 5) | NUMBERS, max_size=12))
 def test_the_first_fall_is_found(boundaries):
-    assert kernels.first_fall(np.array(boundaries, dtype=np.int64)) == index_rows.first_fall(boundaries)
+    assert first_fall(np.array(boundaries, dtype=np.int64)) == index_rows.first_fall(boundaries)

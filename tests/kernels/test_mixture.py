@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.reference import mixture as twin
 
-from tokenloom import kernels
-from tokenloom.kernels import Key, MixedStage, Mixture
+from tokenloom.kernels.mixture import MixedStage, Mixture, smallest_weights
+from tokenloom.kernels.permutation import Key
 
 KEY = Key(0x0123456789ABCDEF, 0xFEDCBA9876543210)
 LARGEST = 2**60
@@ -149,7 +149,7 @@ def test_only_the_ratio_of_the_weights_counts(weights, times):
     positions = np.concatenate([np.arange(300), np.arange(300) * 2**50])
     more = [times * weight for weight in weights]
     assert listed(Mixture(weights).locate(positions)) == listed(Mixture(more).locate(positions))
-    assert kernels.smallest_weights(more) == kernels.smallest_weights(weights)
+    assert smallest_weights(more) == smallest_weights(weights)
 
 
 @given(weights=SMALL, size=st.integers(1, 5000), more=st.integers(0, 5000), block=st.integers(1, 1500))
@@ -215,19 +215,19 @@ def test_weights_that_cannot_be(weights, message):
 
 
 def test_smallest_weights():
-    assert kernels.smallest_weights([8, 2]) == [4, 1]
-    assert kernels.smallest_weights([10**40]) == [1]
-    assert kernels.smallest_weights([3 * 10**40, 10**40]) == [3, 1]
-    assert kernels.smallest_weights([10**40 + 1, 10**40]) == [1, 1]
+    assert smallest_weights([8, 2]) == [4, 1]
+    assert smallest_weights([10**40]) == [1]
+    assert smallest_weights([3 * 10**40, 10**40]) == [3, 1]
+    assert smallest_weights([10**40 + 1, 10**40]) == [1, 1]
     with pytest.raises(ValueError, match="found 0 for leaf 0"):
-        kernels.smallest_weights([0])
+        smallest_weights([0])
 
 
 @given(weights=st.lists(st.integers(1, 10**40), min_size=1, max_size=50))
 @example(weights=[1, 10**40])
 @example(weights=[10**40 + 1] * 3 + [10**40] * 4)
 def test_weights_of_any_size_become_weights_of_a_mixture(weights):
-    smallest, total = kernels.smallest_weights(weights), sum(weights)
+    smallest, total = smallest_weights(weights), sum(weights)
     assert min(smallest) >= 1
     assert sum(smallest) <= LARGEST
     for small, weight in zip(smallest, weights, strict=True):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import shuffle, windows
 
-from tokenloom import kernels
+from tokenloom.kernels.order import LegacyRandom, build_sample_index
 
 SHUFFLED_DTYPES = [np.int32, np.uint32, np.int64]
 SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 65535, 65536, 65537]
@@ -18,7 +18,7 @@ SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 255, 256, 257, 511, 512, 513, 1023, 1024, 10
 def test_shuffle_equals_numpy(seed, dtype):
     for size in SIZES:
         ours, theirs = np.arange(size, dtype=dtype), np.arange(size, dtype=dtype)
-        kernels.LegacyRandom(seed).shuffle(ours)
+        LegacyRandom(seed).shuffle(ours)
         np.random.RandomState(seed).shuffle(theirs)
         assert np.array_equal(ours, theirs), size
 
@@ -28,7 +28,7 @@ def test_shuffle_equals_numpy(seed, dtype):
     calls=st.lists(st.tuples(st.integers(0, 3000), st.sampled_from(SHUFFLED_DTYPES)), max_size=6),
 )
 def test_several_shuffles_of_one_generator_equal_numpy(seed, calls):
-    random, reference = kernels.LegacyRandom(seed), np.random.RandomState(seed)
+    random, reference = LegacyRandom(seed), np.random.RandomState(seed)
     for size, dtype in calls:
         ours, theirs = np.arange(size, dtype=dtype), np.arange(size, dtype=dtype)
         random.shuffle(ours)
@@ -37,7 +37,7 @@ def test_several_shuffles_of_one_generator_equal_numpy(seed, calls):
 
 
 def sample_index(lengths, document_index, *, window_length, extra, num_windows, dtype=np.int32, documents=np.int32):
-    return kernels.build_sample_index(
+    return build_sample_index(
         np.array(lengths, dtype=np.int32),
         np.array(document_index, dtype=documents),
         window_length=window_length,
@@ -129,7 +129,7 @@ def test_shuffling_with_windows_equals_one_after_the_other(
     num_tokens = max(0, sum(repeats) * int(lengths.sum()) - extra)
     settings = {"window_length": window_length, "extra": extra}
     settings["num_windows"] = -(-num_tokens // window_length) if keep_partial else num_tokens // window_length
-    random, reference = kernels.LegacyRandom(seed), np.random.RandomState(seed)
+    random, reference = LegacyRandom(seed), np.random.RandomState(seed)
     stream, index = shuffle_windows(random, lengths, parts, documents=documents, dtype=dtype, **settings)
     for part in parts:
         shuffle.legacy_shuffle(part, reference)
@@ -146,7 +146,7 @@ def test_shuffling_with_windows_equals_one_after_the_other(
 def test_a_thread_finds_the_windows_of_a_long_stream(seed, rng, extra):
     lengths = rng.integers(0, 30, size=200_000, dtype=np.int32)  # many blocks, enough for a thread
     parts = [np.tile(np.arange(len(lengths)), 2), np.arange(len(lengths))]
-    stream, index = shuffle_windows(kernels.LegacyRandom(seed), lengths, parts, window_length=17, extra=extra)
+    stream, index = shuffle_windows(LegacyRandom(seed), lengths, parts, window_length=17, extra=extra)
     reference = np.random.RandomState(seed)
     for part in parts:
         reference.shuffle(part)
@@ -159,7 +159,7 @@ def test_a_thread_finds_the_windows_of_a_long_stream(seed, rng, extra):
 def test_a_stream_of_other_lengths_than_said_is_refused(size):
     lengths = np.full(size, 3, dtype=np.int32)
     settings = {"window_length": 4, "extra": 1, "num_windows": 1, "dtype": np.dtype(np.int32)}
-    random = kernels.LegacyRandom(0)
+    random = LegacyRandom(0)
     message = f"expected documents 0 to {size} of the stream to hold 7 tokens, found {3 * size}"
     with pytest.raises(IndexError, match=message):
         random.shuffle_windows(np.arange(size), lengths, parts=np.array([[size, 7]]), **settings)

@@ -15,18 +15,9 @@ from tests.reference.occurrences import rows_of, scanned
 from tests.reference.pack_walks import GROUP_DOCUMENTS, packs_of_walk
 from tests.reference.packs import cut
 
-from tokenloom.kernels import (
-    NOT_KNOWN,
-    Key,
-    Permutation,
-    Purpose,
-    SectionNeeded,
-    count_packs_of,
-    derive,
-    make_source_documents,
-    make_walk_reader,
-    sample_numbers,
-)
+from tokenloom._native import SectionNeeded
+from tokenloom.kernels.permutation import Key, Permutation, Purpose, derive
+from tokenloom.kernels.walks import NOT_KNOWN, count_packs_of, make_source_documents, make_walk_reader, sample_numbers
 
 KEY = Key(3, 5)
 Lengths = list[NDArray[np.int32]]

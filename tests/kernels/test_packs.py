@@ -7,13 +7,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.reference.level_packing import LevelPacking
 
-from tokenloom import kernels
+from tokenloom.kernels.packs import pack_to_levels
 
 
 def pack(lengths, costs, **task):
     task = {"most_items": len(lengths), **task}
     arrays = {name: np.array(task.pop(name), dtype=np.int64) for name in ("widths", "levels", "bases")}
-    found = kernels.pack_to_levels(np.array(lengths, dtype=np.int64), np.array(costs, dtype=np.int64), **arrays, **task)
+    found = pack_to_levels(np.array(lengths, dtype=np.int64), np.array(costs, dtype=np.int64), **arrays, **task)
     return None if found is None else found.tolist()
 
 

@@ -10,8 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.reference import permutation as twin
 
-from tokenloom import kernels
-from tokenloom.kernels import Key, Purpose
+from tokenloom.kernels.permutation import Key, Permutation, Purpose, derive
 
 WORDS = st.integers(0, 2**64 - 1)
 KEYS = st.builds(Key, WORDS, WORDS)
@@ -24,7 +23,7 @@ def integers(values):
 
 
 def forward(n, key, places=None):
-    return kernels.Permutation(n, key).forward(integers(np.arange(n) if places is None else places))
+    return Permutation(n, key).forward(integers(np.arange(n) if places is None else places))
 
 
 def digest(values):
@@ -32,9 +31,9 @@ def digest(values):
 
 
 def test_golden_keys():
-    assert kernels.derive(Key(0, 0), 0, 0) == Key(0x3EB6011B1349705B, 0xB6C40F83D22B9FD9)
-    assert kernels.derive(KEY, Purpose.WINDOWS, 7) == Key(0x1D8044AAC83FE10F, 0xD5068400CAD24602)
-    assert kernels.derive(KEY, Purpose.SAMPLES, 2**64 - 1) == Key(0xB893722BF8A07466, 0xB163B6C23ED85A87)
+    assert derive(Key(0, 0), 0, 0) == Key(0x3EB6011B1349705B, 0xB6C40F83D22B9FD9)
+    assert derive(KEY, Purpose.WINDOWS, 7) == Key(0x1D8044AAC83FE10F, 0xD5068400CAD24602)
+    assert derive(KEY, Purpose.SAMPLES, 2**64 - 1) == Key(0xB893722BF8A07466, 0xB163B6C23ED85A87)
 
 
 def test_golden_permutations():
@@ -68,13 +67,13 @@ def test_golden_digests(n, expected):
 
 @pytest.mark.parametrize("number", [23289, 54604])  # it happens to one table of 16,000
 def test_a_draw_that_would_favour_some_partners_is_drawn_again(number):
-    key = kernels.derive(KEY, Purpose.MIXING, number)
+    key = derive(KEY, Purpose.MIXING, number)
     assert forward(1024, key).tolist() == twin.fisher_yates(key, 1024)
 
 
 @given(key=KEYS, purpose=st.integers(0, 2**64 - 1), number=WORDS)
 def test_derived_keys_equal_the_twin(key, purpose, number):
-    assert kernels.derive(key, purpose, number) == twin.derive(key, purpose, number)
+    assert derive(key, purpose, number) == twin.derive(key, purpose, number)
 
 
 @given(n=SIZES, key=KEYS, seed=st.integers(0, 2**32 - 1))
@@ -83,7 +82,7 @@ def test_derived_keys_equal_the_twin(key, purpose, number):
 @example(n=1025, key=KEY, seed=0)
 def test_permutations_equal_the_twin(n, key, seed):
     places = np.random.default_rng(seed).integers(0, n, size=150)  # some in whole groups of lanes, some alone
-    ours, other = kernels.Permutation(n, key), twin.Permutation(n, key)
+    ours, other = Permutation(n, key), twin.Permutation(n, key)
     assert len(ours) == n
     assert ours.forward(places).tolist() == [other.forward(place) for place in places.tolist()]
     assert ours.inverse(places).tolist() == [other.inverse(place) for place in places.tolist()]
@@ -93,7 +92,7 @@ def test_permutations_equal_the_twin(n, key, seed):
     "n", [*range(1, 40), *range(40, 2200, 27), *range(2200, 70_000, 1_999), 1024, 1025, 65535, 65536]
 )
 def test_every_thing_has_one_place(n, seed):
-    permutation = kernels.Permutation(n, Key(seed, n))
+    permutation = Permutation(n, Key(seed, n))
     things = permutation.forward(np.arange(n))
     np.testing.assert_array_equal(np.sort(things), np.arange(n))
     np.testing.assert_array_equal(permutation.inverse(things), np.arange(n))
@@ -102,7 +101,7 @@ def test_every_thing_has_one_place(n, seed):
 @pytest.mark.parametrize("exponent", range(11, 61))
 def test_places_are_found_again_around_powers_of_two(exponent, rng):
     for n in {2**exponent - 1, 2**exponent, min(2**exponent + 1, 2**60)}:
-        permutation = kernels.Permutation(n, Key(exponent, n))
+        permutation = Permutation(n, Key(exponent, n))
         places = np.concatenate([rng.integers(0, n, size=2000), [0, n - 1]])
         things = permutation.forward(places)
         assert things.min() >= 0

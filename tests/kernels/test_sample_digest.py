@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import sample_digest as twin
 
-from tokenloom import kernels
+from tokenloom._native import DigestSums
+from tokenloom.kernels.arrays import digest_tokens
 
 LENGTHS = [0, 1, 7, 8, 9, 511, 512, 513, 2047, 2048, 2049, 2500, 4096]
 VALUES = {"small": (0, 50_000), "of 32 bits": (-(2**31), 2**31), "of 64 bits": (-(2**63), 2**63)}
@@ -25,8 +26,8 @@ GOLDEN = {
 
 def digest(positions, tokens):
     """Returns the sum over samples, as two numbers."""
-    sums = kernels.DigestSums()
-    sums.add(positions, kernels.digest_tokens(tokens))
+    sums = DigestSums()
+    sums.add(positions, digest_tokens(tokens))
     assert (sums.num_batches, sums.num_samples) == (1, len(tokens))
     return sums.low, sums.high
 
@@ -64,7 +65,7 @@ def test_every_bit_of_every_token_counts(length, rng):
     changed = np.repeat(tokens, 64 * len(places), axis=0)
     for row, (place, bit) in enumerate(itertools.product(places, range(64))):
         changed[row, place] ^= np.int64(-(2**63)) if bit == 63 else np.int64(1 << bit)
-    digests = np.concatenate([kernels.digest_tokens(tokens), kernels.digest_tokens(changed)])
+    digests = np.concatenate([digest_tokens(tokens), digest_tokens(changed)])
     assert len(np.unique(digests[:, 0])) == len(np.unique(digests[:, 1])) == len(digests)
 
 
@@ -75,7 +76,7 @@ def test_tokens_that_change_places_count(rng):
     swapped = np.repeat(tokens, len(pairs), axis=0)
     for row, (one, other) in enumerate(pairs):
         swapped[row, [one, other]] = swapped[row, [other, one]]
-    assert not (kernels.digest_tokens(swapped) == kernels.digest_tokens(tokens)).any()
+    assert not (digest_tokens(swapped) == digest_tokens(tokens)).any()
 
 
 @given(
@@ -84,8 +85,8 @@ def test_tokens_that_change_places_count(rng):
 )
 def test_sums_of_parts_are_the_sum(samples, cut):
     positions = [position for position, _ in samples]
-    digests = kernels.digest_tokens(np.array([tokens for _, tokens in samples], dtype=np.int64).reshape(-1, 3))
-    parts, whole = kernels.DigestSums(), kernels.DigestSums()
+    digests = digest_tokens(np.array([tokens for _, tokens in samples], dtype=np.int64).reshape(-1, 3))
+    parts, whole = DigestSums(), DigestSums()
     parts.add(positions[:cut], digests[:cut])
     parts.add(positions[cut:], digests[cut:])
     whole.add(positions[::-1], digests[::-1].copy())
@@ -96,8 +97,8 @@ def test_sums_of_parts_are_the_sum(samples, cut):
 
 
 def test_what_stands_at_none_does_not_count():
-    found, expected = kernels.DigestSums(), kernels.DigestSums()
-    digests = kernels.digest_tokens(np.arange(12).reshape(3, 4))
+    found, expected = DigestSums(), DigestSums()
+    digests = digest_tokens(np.arange(12).reshape(3, 4))
     found.add([None, 5, None], digests)
     expected.add([5], digests[1:2])
     assert (found.low, found.high, found.num_samples) == (expected.low, expected.high, 1)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import windows
 
-from tokenloom import kernels
+from tokenloom.kernels.samples import gather_spans
 
 TOKEN_DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}
 
@@ -24,9 +24,7 @@ def stored(sequences, code):
 def gathered(data, pointers, code, spans):
     columns = np.array(spans, dtype=np.int64).reshape(-1, 3).T.copy()
     out = np.empty(int(columns[2].sum()), dtype=TOKEN_DTYPES[code])
-    kernels.gather_spans(
-        data, pointers, dtype_code=code, sequences=columns[0], starts=columns[1], lengths=columns[2], out=out
-    )
+    gather_spans(data, pointers, dtype_code=code, sequences=columns[0], starts=columns[1], lengths=columns[2], out=out)
     return out
 
 
@@ -48,7 +46,7 @@ def test_spans_outside_the_dataset_are_refused(span):
     _, data, pointers = stored([[1, 2], [3]], 4)
     columns = [np.array([value], dtype=np.int64) for value in span]
     with pytest.raises(IndexError, match="span 0 is outside the dataset"):
-        kernels.gather_spans(
+        gather_spans(
             data,
             pointers,
             dtype_code=4,

@@ -11,8 +11,8 @@ import threading
 import numpy as np
 import pytest
 
-from tokenloom import kernels
 from tokenloom.errors import ChangedFileError
+from tokenloom.kernels.storage import Watch, map_extents, map_file
 
 PAGE = os.sysconf("SC_PAGESIZE")
 
@@ -26,9 +26,9 @@ def numbers(count: int) -> bytes:
     return (np.arange(count, dtype=np.uint32) % 251 + 1).astype(np.uint8).tobytes()
 
 
-def read_all(path: str) -> tuple[np.ndarray, kernels.Watch]:
-    data, _ = kernels.map_file(path)
-    return data, kernels.Watch([data])
+def read_all(path: str) -> tuple[np.ndarray, Watch]:
+    data, _ = map_file(path)
+    return data, Watch([data])
 
 
 @pytest.mark.parametrize("size", [1, 100, PAGE, PAGE + 1, 3 * PAGE + 77])
@@ -97,9 +97,9 @@ def test_one_of_many_files_is_named_and_the_others_stay(tmp_path):
     paths = [write(tmp_path / str(number), numbers(100 + number)) for number in range(5)]
     starts = np.arange(5, dtype=np.int64) * 65536
     sizes = np.array([100 + number for number in range(5)], dtype=np.int64)
-    data, found = kernels.map_extents(paths, np.stack([starts, sizes]), num_bytes=int(starts[-1] + sizes[-1]))
+    data, found = map_extents(paths, np.stack([starts, sizes]), num_bytes=int(starts[-1] + sizes[-1]))
     assert found[:, 1].tolist() == [os.stat(path).st_ino for path in paths]
-    watch = kernels.Watch([], data)
+    watch = Watch([], data)
     watch.check_tokens(0, 100)
     os.truncate(paths[3], 50)
     os.truncate(paths[1], 0)
@@ -117,7 +117,7 @@ def test_threads_may_fault_while_others_map_and_unmap(tmp_path):
 
     def churn():
         while not stop.is_set():
-            mapped = [kernels.map_file(path)[0] for path in paths[4:]]
+            mapped = [map_file(path)[0] for path in paths[4:]]
             wrong.extend(array[0] for array in mapped if array[0] != 1)
 
     def fault(path: str):
@@ -168,17 +168,17 @@ def test_a_fork_finds_damage_by_itself(tmp_path):
 
 FOREIGN = """
 import ctypes, faulthandler, mmap, os, signal, sys
-from tokenloom import kernels
+from tokenloom.kernels.storage import Watch, map_file
 path, how = sys.argv[1:]
 if how == "faulthandler before": faulthandler.enable()
-data, _ = kernels.map_file(path)
-watch = kernels.Watch([data])
+data, _ = map_file(path)
+watch = Watch([data])
 if how == "faulthandler after":
     faulthandler.enable()
-    again, _ = kernels.map_file(path)
+    again, _ = map_file(path)
 if how == "python handler":
     signal.signal(signal.SIGBUS, lambda *_: None)
-    again, _ = kernels.map_file(path)
+    again, _ = map_file(path)
 with open(path, "rb") as file:
     foreign = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
 os.truncate(path, 0)
@@ -203,9 +203,9 @@ def test_a_foreign_fault_still_kills(tmp_path, how):
 def test_nothing_is_installed_before_a_file_is_mapped(tmp_path):
     path = write(tmp_path / "data", numbers(10))
     code = (
-        "import sys; import tokenloom; from tokenloom import kernels\n"
+        "import sys; import tokenloom; from tokenloom.kernels.storage import map_file\n"
         "caught = lambda: int(next(line.split()[1] for line in open('/proc/self/status') if 'SigCgt' in line), 16)\n"
-        "print(caught() >> 6 & 1); kernels.map_file(sys.argv[1]); print(caught() >> 6 & 1)"
+        "print(caught() >> 6 & 1); map_file(sys.argv[1]); print(caught() >> 6 & 1)"
     )
     result = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=60, check=True)
     assert result.stdout.split() == ["0", "1"]
@@ -214,8 +214,8 @@ def test_nothing_is_installed_before_a_file_is_mapped(tmp_path):
 def test_gaps_between_files_are_no_tokens(tmp_path):
     paths = [write(tmp_path / str(number), numbers(100)) for number in range(2)]
     places = np.array([[0, 65536], [100, 100]], dtype=np.int64)
-    data, _ = kernels.map_extents(paths, places, num_bytes=65636)
-    watch = kernels.Watch([], data)
+    data, _ = map_extents(paths, places, num_bytes=65636)
+    watch = Watch([], data)
     for offset, length in [(100, 1), (99, 2), (200, 10), (65535, 2)]:
         with pytest.raises(IndexError, match=rf"bytes \[{offset}, {offset + length}\) lie in no file"):
             watch.check_tokens(offset, length)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.reference import json_texts as reference
 
-from tokenloom import kernels
+from tokenloom import _native
 from tokenloom.inputs.utf8_texts import utf8_texts
 
 KEYS = ("text", "b")
@@ -30,7 +30,7 @@ def as_lists(columns) -> list[list[str]]:
 
 def native(data: bytes, *keys: str, most_unusual: int = 0) -> tuple[list[list[str]], list[tuple[int, ...]]] | None:
     """Returns the texts, and the lines that have none."""
-    found = kernels.json_texts(data, [key.encode() for key in keys], most_unusual)
+    found = _native.json_texts(data, [key.encode() for key in keys], most_unusual)
     if found is None:
         return None
     columns, unusual = found
@@ -152,7 +152,7 @@ def test_what_is_not_utf8_is_refused_wherever_it_stands(wrong: bytes):
         assert check(template % wrong, "text") is None
     for before in (*range(18), 31, 32, 33, 1022, 1023, 1024, 1025):
         for text in (b"a" * before + wrong, b"a" * before + wrong + b"a" * 40):
-            assert kernels.line_texts(text) is None
+            assert _native.line_texts(text) is None
 
 
 @given(
@@ -160,7 +160,7 @@ def test_what_is_not_utf8_is_refused_wherever_it_stands(wrong: bytes):
 )
 def test_bytes_are_utf8_for_the_kernel_if_they_are_for_python(data: bytes):
     data = b"x" + data.replace(b"\n", b"")
-    found = kernels.line_texts(data)
+    found = _native.line_texts(data)
     assert (None if found is None else as_lists([found])[0]) == reference.line_texts(data)
 
 
@@ -266,13 +266,13 @@ def test_every_truncation_and_every_byte():
 
 @pytest.mark.parametrize("data", [b"\n", b"a\n\nb", b"a\n \t\r\x0b\x0c\nb", b"a\n\n", b" "])
 def test_blank_lines_of_text_are_refused(data: bytes):
-    assert kernels.line_texts(data) is None
+    assert _native.line_texts(data) is None
     assert reference.line_texts(data) is None
 
 
 @given(data=st.text(st.sampled_from("a \n\ré\x85\u2028"), max_size=12).map(str.encode))
 def test_lines_of_text_agree(data: bytes):
-    found = kernels.line_texts(data)
+    found = _native.line_texts(data)
     assert (None if found is None else as_lists([found])[0]) == reference.line_texts(data)
 
 
@@ -287,7 +287,7 @@ def texts_with(texts: list[str], ranges: list[tuple[int, int]]) -> list[int]:
 
 def found_with(texts: list[str], ranges: list[tuple[int, int]]) -> list[int]:
     found = utf8_texts(texts)
-    return kernels.texts_with(found.content, found.offsets, np.array(ranges, dtype=np.uint32).reshape(-1, 2)).tolist()
+    return _native.texts_with(found.content, found.offsets, np.array(ranges, dtype=np.uint32).reshape(-1, 2)).tolist()
 
 
 SOME_RANGES = [

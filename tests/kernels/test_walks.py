@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from tests.reference.occurrences import rows_of, scanned
 
-from tokenloom.kernels import PassPart, SectionNeeded, make_source_documents, make_walk_reader, sample_numbers
+from tokenloom._native import SectionNeeded
+from tokenloom.kernels.walks import PassPart, make_source_documents, make_walk_reader, sample_numbers
 
 KEY = (3, 5)
 Lengths = list[NDArray[np.int32]]

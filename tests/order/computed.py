@@ -11,7 +11,8 @@ from tests.support import write_corpus
 from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs, PairToJoin
-from tokenloom.kernels import Key, count_packs_of, make_source_documents
+from tokenloom.kernels.permutation import Key
+from tokenloom.kernels.walks import count_packs_of, make_source_documents
 from tokenloom.order.walk_order import WalkOrder, with_pairs
 
 KEY = Key(1, 2)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.reference import chat as reference
 
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import next_fit
+from tokenloom.kernels.packs import next_fit
 from tokenloom.order.conversations import pack_conversations, shuffle_conversations
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom.kernels import Key
+from tokenloom.kernels.permutation import Key
 from tokenloom.order.computed_keys import mixing_key, root_key, source_key
 from tokenloom.order.sample_random import Purpose, SampleRandom
 

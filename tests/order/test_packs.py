@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from tests.order.exposed import exposed
 from tests.reference.packs import cut, pack
 
-from tokenloom import kernels
+from tokenloom._native import PackReader
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import LegacyRandom, PackReader
+from tokenloom.kernels.order import LegacyRandom
+from tokenloom.kernels.packs import pack_documents
 from tokenloom.order.packs import PackEpochs, best_fit_report, build_best_fit, pack_dtype
 from tokenloom.order.windows import SpanBatch, span_misfit
 
@@ -33,7 +34,7 @@ def packed(lengths, documents, *, sequence_length, extra, most=None, dtype=np.in
     packs = np.full(report.num_packs + 1, report.num_pieces, dtype=dtype)
     options = {"sequence_length": sequence_length, "extra": extra}
     arrays = {"packs": packs[:-1], "pieces": pieces}
-    kernels.pack_documents(lengths, chosen, first_piece=0, most_pieces=most, **arrays, **options)
+    pack_documents(lengths, chosen, first_piece=0, most_pieces=most, **arrays, **options)
     reader = PackReader(lengths, packs, pieces, np.arange(report.num_packs, dtype=np.uint32), **options)
     spans = SpanBatch(*reader.spans(np.arange(report.num_packs), keep_empty=False))
     return [list(zip(*(x.tolist() for x in (row.documents, row.starts, row.lengths)), strict=True)) for row in spans]
@@ -159,7 +160,7 @@ def test_epochs_hold_the_same_documents_in_other_packs(rng):
 
 def test_wrong_documents_and_counts_are_refused():
     def run(lengths, documents, num_packs, num_pieces):
-        kernels.pack_documents(
+        pack_documents(
             int32s(*lengths),
             int32s(*documents),
             sequence_length=4,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.order.exposed import exposed
 
-from tokenloom.kernels import LegacyRandom
+from tokenloom.kernels.order import LegacyRandom
 from tokenloom.order import documents
 from tokenloom.order.documents import Rows, is_range
 from tokenloom.order.epochs import WindowEpochs

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tests.reference.gpt import count_windows
 from tests.reference.windows import build_sample_index as slow_sample_index
 
-from tokenloom.kernels import WindowReader, build_sample_index
+from tokenloom._native import WindowReader
+from tokenloom.kernels.order import build_sample_index
 from tokenloom.order.windows import (
     SpanBatch,
     Spans,

@@ -10,7 +10,6 @@ import pytest
 import torch
 from tests.support import StandInTokenizer, write_corpus
 
-from tokenloom import kernels
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.builder import BlendedMegatronDatasetBuilder
 from tokenloom.blending.spec import get_blend_from_list
@@ -19,6 +18,7 @@ from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.mock import MockGPTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, OversampledError
+from tokenloom.kernels.blending import blending_counts, build_blending_indices
 from tokenloom.order.cache import IDENTITY
 
 pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
@@ -76,12 +76,12 @@ def test_the_order_by_weight_is_the_same(rng, most):
         number = int(rng.integers(1, most + 1))
         weights = draw_weights(rng, number)
         size = int(rng.integers(1, 20_000_000 // (number + 1000)))
-        chosen, samples = kernels.build_blending_indices(weights, size=size)
+        chosen, samples = build_blending_indices(weights, size=size)
         expected, expected_samples = np.zeros(size, dtype=np.int16), np.zeros(size, dtype=np.int64)
         peer_helpers.build_blending_indices(expected, expected_samples, weights, number, size, False)
         assert (chosen == expected).all()
         assert (samples == expected_samples).all()
-        assert (kernels.blending_counts(weights, size) == np.bincount(expected, minlength=number)).all()
+        assert (blending_counts(weights, size) == np.bincount(expected, minlength=number)).all()
 
 
 @pytest.mark.parametrize("most", [3, 12, 70, 400, 2000])
@@ -90,7 +90,7 @@ def test_the_order_that_uses_everything_up_is_the_same(rng, most):
     sizes = rng.integers(1, int(rng.choice([2, 10, 30])), size=number)
     sizes[int(rng.integers(number))] += int(rng.choice([0, 3000]))
     size = int(sizes.sum())
-    chosen, samples = kernels.build_blending_indices(sizes / float(size), size=size, sizes=sizes)
+    chosen, samples = build_blending_indices(sizes / float(size), size=size, sizes=sizes)
     expected, expected_samples = np.zeros(size, dtype=np.int16), np.zeros(size, dtype=np.int64)
     peer_helpers.build_exhaustive_blending_indices(expected, expected_samples, sizes, number)
     assert (chosen == expected).all()

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from tests.indexed.pairs import pair_bytes
 
-from tokenloom import DType, IndexedDataset, IndexedDatasetBuilder, kernels, merge_datasets
+from tokenloom import DType, IndexedDataset, IndexedDatasetBuilder, merge_datasets
+from tokenloom.kernels.order import build_sample_index
 
 torch = pytest.importorskip("torch")
 peer = pytest.importorskip("megatron.core.datasets.indexed_dataset")
@@ -213,7 +214,7 @@ def test_sample_indices_are_the_same(rng, extra, drop_last):
         arguments = (lengths, document_index, window_length, num_epochs, tokens_per_epoch, drop_last, extra)
         for dtype, build in ((np.int32, helpers.build_sample_idx_int32), (np.int64, helpers.build_sample_idx_int64)):
             theirs = build(*arguments)
-            ours = kernels.build_sample_index(
+            ours = build_sample_index(
                 lengths,
                 document_index,
                 window_length=window_length,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom.kernels import sample_numbers
+from tokenloom.kernels.walks import sample_numbers
 
 Occurrence = tuple[int, int, int, int, int, int]
 """Walk, document, window, start, length, slot."""

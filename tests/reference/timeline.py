@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.kernels import MixedStage, Mixture
+from tokenloom.kernels.mixture import MixedStage, Mixture
 from tokenloom.order.computed_keys import mixing_key
 from tokenloom.run.lock import LockedPair, LockedSegment, LockedSource, RunLock
 

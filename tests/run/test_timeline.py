@@ -13,7 +13,7 @@ from tests.reference.timeline import run_through
 from tests.run.small_runs import lock, pair, random_locks, segment, source
 
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import sample_numbers
+from tokenloom.kernels.walks import sample_numbers
 from tokenloom.run.dataset import Lookups
 from tokenloom.run.lock import LockedSource
 from tokenloom.run.progress import WalkSizes, extra_tokens

@@ -427,8 +427,8 @@ def simulated(world: World, more: tuple[types.ModuleType, ...] = ()) -> Iterator
         actor.pid == pid and not (actor.is_dead or actor.is_done) for actor in world.actors
     )
     changes[folder, "_touched"] = stand_ins.touched
-    kernels = {"map_file": stand_ins.map_file, "start_writing_back": lambda *_: None}
-    changes[local, "kernels"] = types.SimpleNamespace(**kernels)
+    changes[local, "map_with_facts"] = stand_ins.map_file
+    changes[local, "start_writing_back"] = lambda *_: None
     changes[cache, "ThreadPoolExecutor"] = AtOnce
     changes[cache, "_MOST_COMPARED_BYTES"] = world.rng.choice((0, 4 << 20))
     missing = object()

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenloom import kernels
 from tokenloom.errors import StorageError
+from tokenloom.storage import extents
 from tokenloom.storage.extents import Extents, ExtentSource, record_file
 
 PAGE = 65536
@@ -121,7 +121,7 @@ def test_too_many_mappings_are_explained(files, monkeypatch):
     def refuse(*_, **__):
         raise OSError(errno.ENOMEM, "Cannot allocate memory", files[4].path)
 
-    monkeypatch.setattr(kernels, "map_extents", refuse)
+    monkeypatch.setattr(extents, "map_extents", refuse)
     with pytest.raises(StorageError) as caught:
         source_of(files).read(0, 1)
     assert caught.value.message == f"cannot open `{files[4].path}`: Cannot allocate memory"

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom import kernels
 from tokenloom.errors import OversampledError
+from tokenloom.kernels.blending import build_blending_indices
 from tokenloom.order.arrays import ArrayStore, StoredOrder
 from tokenloom.order.cache import Arrays, ArraySpec
 from tokenloom.order.sample_random import Purpose
@@ -81,10 +81,10 @@ class ArrayBlendOrder(StoredOrder):
         if self._size is None:
             sizes = np.array(self._weights, dtype=np.int64)
             shares = sizes / float(self.num_samples)
-            chosen, samples = kernels.build_blending_indices(shares, size=self.num_samples, sizes=sizes)
+            chosen, samples = build_blending_indices(shares, size=self.num_samples, sizes=sizes)
         else:
             shares = np.array(self._weights, dtype=np.float64)
-            chosen, samples = kernels.build_blending_indices(shares, size=self._size)
+            chosen, samples = build_blending_indices(shares, size=self._size)
         self._check_sizes(np.bincount(chosen, minlength=len(self._datasets)).tolist())
         if self._mixing_block > 1:
             _mix(chosen, samples, self._mixing_block, self._seed)

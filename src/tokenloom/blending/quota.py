@@ -10,11 +10,11 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom import kernels
 from tokenloom.datasets.blends import Blend
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
+from tokenloom.kernels.blending import blending_counts
 from tokenloom.numbers import checked_integer
 
 Sizes = Sequence[int | None]
@@ -190,7 +190,7 @@ def blend_counts(weights: Sequence[float], size: int) -> NDArray[np.int64]:
     """Returns how many samples a `BlendedDataset` of these weights and this size takes of each dataset."""
     if size == 0:
         return np.zeros(len(weights), dtype=np.int64)
-    return kernels.blending_counts(np.array(normalize(weights), dtype=np.float64), size)
+    return blending_counts(np.array(normalize(weights), dtype=np.float64), size)
 
 
 def check_weights(datasets: Sequence[Any], weights: Sequence[float], size: int | None) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.datasets.outputs import Output
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import BLOCK_LISTS, fill_attention
+from tokenloom.kernels.samples import BLOCK_LISTS, fill_attention
 from tokenloom.numbers import checked_integer
 from tokenloom.optional import require
 

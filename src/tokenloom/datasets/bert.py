@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom._native import BertFiller
 from tokenloom.datasets.masked import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig, SentenceText
 from tokenloom.datasets.outputs import recycled_empty
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import NO_TOKEN, required_token_id
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import BertFiller
 
 _SPECIAL_TOKENS = 3  # cls, and sep after each segment
 _ROLES = {

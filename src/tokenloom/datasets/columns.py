@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom._native import SampleColumn, TokenSections
 from tokenloom.datasets.outputs import Output
 from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.columns import Column, ColumnFacts, check_padding, columns_there, open_column
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs
-from tokenloom.kernels import SampleColumn, TokenSections
 from tokenloom.order.windows import SpanBatch
 
 Int64s = NDArray[np.int64]

@@ -26,7 +26,7 @@ from tokenloom.datasets.tokenizer import fill_token_id
 from tokenloom.errors import ConfigError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs
-from tokenloom.kernels import fill_attention
+from tokenloom.kernels.samples import fill_attention
 from tokenloom.order.arrays import ArrayStore
 from tokenloom.order.conversations import ConversationOrder, PackedConversations
 from tokenloom.order.walk_order import WalkOrder

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom._native import SourceDocuments
 from tokenloom.datasets.chat_config import TRAIN_ON, SFTDatasetConfig
 from tokenloom.datasets.chat_data import SFTLowLevelDataset
 from tokenloom.datasets.columns import SampleColumns
@@ -22,7 +23,6 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.layout import DType
 from tokenloom.indexed.token_source import ReadSpans, span_reader
-from tokenloom.kernels import SourceDocuments
 from tokenloom.order.documents import Rows
 
 _dtype_code = cache(DType.code_from_dtype)

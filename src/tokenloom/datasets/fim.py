@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom._native import MappedSamples
 from tokenloom.datasets.config import GPTDatasetConfig
 from tokenloom.datasets.gpt import GPTDataset, Runs
 from tokenloom.datasets.protocols import Int64s
 from tokenloom.datasets.tokenizer import token_ids
 from tokenloom.errors import ConfigError, TokenizerError
-from tokenloom.kernels import MappedSamples
 from tokenloom.order.sample_random import Purpose, SampleRandom
 from tokenloom.order.windows import SpanBatch
 

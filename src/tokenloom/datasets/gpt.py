@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from tokenloom._native import GptFiller, MappedSamples
 from tokenloom.datasets.attention import attention_outputs
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.columns import SampleColumns, weigh_loss
@@ -40,7 +41,7 @@ from tokenloom.forks import cached_property
 from tokenloom.indexed.dataset import IndexedDataset, SetLater
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.token_source import check_source, mapped_bytes
-from tokenloom.kernels import GptFiller, MappedSamples, block_lists
+from tokenloom.kernels.samples import block_lists
 from tokenloom.order.epochs import EpochPlan, Epochs
 from tokenloom.order.packs import PackEpochs
 from tokenloom.order.policies import ArrayOrder, OrderPolicy

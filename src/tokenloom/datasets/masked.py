@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom._native import Masker
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.data_match import check_kind
@@ -23,7 +24,7 @@ from tokenloom.datasets.tokenizer import WordPieces, optional_token_id, word_pie
 from tokenloom.errors import ConfigError, IgnoredSettingWarning, TokenizerError, TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.lengths import LengthHistogram, length_histogram
-from tokenloom.kernels import Masker, make_masker
+from tokenloom.kernels.samples import make_masker
 from tokenloom.numbers import checked_integer
 from tokenloom.order.sentences import SentenceOrder
 from tokenloom.order.windows import SpanBatch

@@ -12,9 +12,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from tokenloom._native import recycled_bytes
 from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import recycled_bytes
 
 MakeArray = Callable[[tuple[int, ...], Any], NDArray[Any]]
 """Gives an array of a shape and dtype, such as `numpy.empty`, or one in page-locked memory."""

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from tokenloom._native import T5Filler
 from tokenloom.datasets.masked import MaskedWordPieceDataset, MaskedWordPieceDatasetConfig
 from tokenloom.datasets.outputs import recycled_empty
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import required_sentinels, required_token_id
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import T5Filler
 
 _SEPARATE_MASKS_FOR_ALL = (1, 10)
 """From this version on every kernel takes a padding mask per side; before, only flash and fused attention do."""

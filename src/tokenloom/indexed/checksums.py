@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import HEADER_BYTES, Header, parse_header
 from tokenloom.indexed.manifests import START_LENGTHS, FileChecksum, PairFacts, index_start_crc32, manifest_of
-from tokenloom.kernels import crc32
+from tokenloom.kernels.arrays import crc32
 from tokenloom.storage.local import ByteSource
 
 _POLYNOMIAL = 0xEDB88320

@@ -26,7 +26,8 @@ from tokenloom.indexed.checksums import FileTally, start_crc32_of, start_of
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import Header, column_path, columns_path, idx_path
 from tokenloom.indexed.manifests import index_start_crc32, read_if_there
-from tokenloom.kernels import Watch, crc32
+from tokenloom.kernels.arrays import crc32
+from tokenloom.kernels.storage import Watch
 from tokenloom.numbers import check_count
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.atomic import PendingFile, storage_errors, write_at

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom import kernels
 from tokenloom.errors import (
     ConfigError,
     DatasetFormatError,
@@ -42,6 +41,8 @@ from tokenloom.indexed.lengths import (
 )
 from tokenloom.indexed.manifests import ManifestHead, read_manifest_head
 from tokenloom.indexed.token_source import is_our_reader
+from tokenloom.kernels.samples import gather_spans
+from tokenloom.kernels.storage import Watch
 from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.ending import beside
@@ -323,8 +324,8 @@ class IndexedDataset(HasFacts):
     def _begin(self) -> None:
         """Opens the files, unless all that a start asks of them is known."""
         self._gets_ours = type(self).get is _GET
-        self._index_watch: kernels.Watch | None = None
-        self._token_watch: kernels.Watch | None = None
+        self._index_watch: Watch | None = None
+        self._token_watch: Watch | None = None
         self._block_starts: dict[int, Int64s] = {}
         self.identity_found: dict[str, Any] | None = None
         if self.fast_cache_load and self.sequences_per_dataset is not None:
@@ -464,13 +465,13 @@ class IndexedDataset(HasFacts):
             ChangedFileError: the file was truncated or overwritten meanwhile, or cannot be read any more.
         """
         if self._index_watch is None:
-            self._index_watch = kernels.Watch([self._index_file.mapped])
+            self._index_watch = Watch([self._index_file.mapped])
         self._index_watch.check()
 
     def check_tokens(self, offset: int = 0, num_bytes: int | None = None) -> None:
         """Makes sure of the same for the index and for mapped tokens in a range of bytes; None for all."""
         if self._token_watch is None:
-            self._token_watch = kernels.Watch([self._index_file.mapped], self.byte_source.mapped)
+            self._token_watch = Watch([self._index_file.mapped], self.byte_source.mapped)
         self._token_watch.check_tokens(offset, self.byte_source.num_bytes if num_bytes is None else num_bytes)
 
     @cached_property
@@ -638,7 +639,7 @@ class IndexedDataset(HasFacts):
             self._check_bytes(sequences, starts, lengths)
         out = np.empty(num_tokens, dtype=dtype)
         if data is not None and dtype.kind in "iu":
-            kernels.gather_spans(
+            gather_spans(
                 data,
                 self.index.sequence_pointers,
                 dtype_code=self.index.header.dtype_code,

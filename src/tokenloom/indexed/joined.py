@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom._native import SourceDocuments, TokenSections
 from tokenloom.errors import DatasetFormatError
 from tokenloom.forks import READING_LOCK
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import DType, bin_path
 from tokenloom.indexed.token_source import mapped_bytes
-from tokenloom.kernels import SourceDocuments, TokenSections, make_token_sections
+from tokenloom.kernels.walks import make_token_sections
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.settings import ObjectStorageSettings
 

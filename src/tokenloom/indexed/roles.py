@@ -10,11 +10,11 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom._native import RoleParts
 from tokenloom.errors import DatasetNotFoundError
 from tokenloom.indexed.columns import Column, ColumnWriter, open_column
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import column_path
-from tokenloom.kernels import RoleParts
 
 NAME = "roles"
 """Name of the column."""

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom import kernels
+from tokenloom._native import check_rows, first_fall
 from tokenloom.errors import DatasetFormatError, DatasetNotFoundError
 from tokenloom.indexed.checksums import FileTally, PairTally, source_checksum, token_blocks
 from tokenloom.indexed.columns import Column, open_column, read_columns, token_place
@@ -256,7 +256,7 @@ def _row_problem(dataset: IndexedDataset) -> str | None:
     index, itemsize = dataset.index, dataset.dtype.itemsize
     for section in dataset.sections:
         rows, stop = slice(section.rows.start, section.rows.stop), section.start + section.num_bytes
-        number, expected = kernels.check_rows(
+        number, expected = check_rows(
             index.sequence_lengths[rows], index.sequence_pointers[rows], start=section.start, itemsize=itemsize
         )
         row = section.rows.start + number
@@ -277,7 +277,7 @@ def _boundary_problem(dataset: IndexedDataset) -> str | None:
         if (first := int(boundaries[section.documents.start])) != section.rows.start:
             document = f"document {section.documents.start}, the first of `{section.path}`,"
             return f"{document} to begin with sequence {section.rows.start}, found {first}"
-    if (fall := kernels.first_fall(boundaries)) < len(boundaries):
+    if (fall := first_fall(boundaries)) < len(boundaries):
         found = f"{boundaries[fall]} for boundary {fall} after {boundaries[fall - 1]}"
         return f"document boundaries that do not fall, found {found}"
     return None

@@ -22,25 +22,6 @@ def crc32(data: bytes | memoryview | NDArray[Any], before: int = 0) -> int:
     return _native.crc32(np.frombuffer(data, dtype=np.uint8), before)
 
 
-def check_rows(lengths: NDArray[np.int32], pointers: Int64s, *, start: int, itemsize: int) -> tuple[int, int]:
-    """Returns the first row that is not that of a sequence behind the one before it, and where it should begin.
-
-    If there is none: how many rows there are, and where the last one ends. One pass.
-
-    Args:
-        lengths: int32[num_sequences], tokens per sequence; need not be aligned.
-        pointers: int64[num_sequences], where each begins, in bytes; likewise.
-        start: where the first should begin.
-        itemsize: bytes per token.
-    """
-    return _native.check_rows(lengths, pointers, start, itemsize)
-
-
-def first_fall(boundaries: Int64s) -> int:
-    """Returns the first of int64[count] numbers that is below the one before it, or how many there are."""
-    return _native.first_fall(boundaries)
-
-
 def insert_items(items: NDArray[Any], places: Int64s, values: NDArray[Any]) -> NDArray[Any]:
     """Returns items with a value before that of each place: `np.insert`, without a mask of all items.
 

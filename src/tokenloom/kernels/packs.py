@@ -133,29 +133,3 @@ def order_by_prefix(sequences: Sequence[NDArray[Any]]) -> tuple[Int64s, Int64s]:
     order, shared = np.empty(len(sequences), dtype=np.int64), np.empty(len(sequences), dtype=np.int64)
     _native.order_by_prefix(list(sequences), order, shared)
     return order, shared
-
-
-def cut_forest(
-    lengths: Int64s, shared: Int64s, costs: Int64s, prefix_costs: Int64s, *, capacity: int, limit: int
-) -> Int64s:
-    """Returns where pieces of trees begin such that the fewest tokens are repeated, int64[num_pieces].
-
-    Args:
-        lengths: int64[n], of sequences in depth-first order; none is above `capacity`.
-        shared: int64[n], with the sequence before.
-        costs: int64[n], of each sequence alone.
-        prefix_costs: int64[n], of what it shares.
-        capacity: tokens of a piece at most.
-        limit: cost of a piece at most, but for a single sequence.
-    """
-    return _native.cut_forest(lengths, shared, costs, prefix_costs, capacity, limit)
-
-
-def cut_evenly(
-    lengths: Int64s, shared: Int64s, costs: Int64s, prefix_costs: Int64s, *, capacity: int, most_runs: int
-) -> Int64s:
-    """Returns where runs of the forest begin, over trees too, such that the costliest costs least: at most so many.
-
-    None, int64[0], if not all fit. The arguments are those of `cut_forest`, at least one sequence.
-    """
-    return _native.cut_evenly(lengths, shared, costs, prefix_costs, capacity, most_runs)

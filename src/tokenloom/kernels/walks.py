@@ -20,9 +20,6 @@ NOT_KNOWN = -1
 WINDOW_BITS = 40
 """A sample of a source is named by `walk << WINDOW_BITS | window`."""
 
-SectionNeeded: type[Exception] = _native.SectionNeeded
-"""Raised by readers of walks and fillers: the pair whose number is its argument must be opened first."""
-
 
 class PassPart(NamedTuple):
     """What a walk is of a pass that windows of several lengths share; all in tokens, but for the first and the last.

@@ -18,12 +18,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom._native import DigestSums
 from tokenloom.datasets.protocols import order_of
 from tokenloom.distributed.meeting import Round, Rounds, current_meeting
 from tokenloom.distributed.membership import Decision, Record
 from tokenloom.distributed.ranks import name_ranks
 from tokenloom.errors import ConfigError, DivergenceError
-from tokenloom.kernels import DigestSums
 from tokenloom.loading.digest import (
     RangeDigest,
     ReadingDigest,

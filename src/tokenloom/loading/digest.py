@@ -20,11 +20,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom._native import DigestSums
 from tokenloom.datasets.protocols import Composed, KnowsLengths, Positions
 from tokenloom.datasets.shortcuts import batch_of, makes_batches, sample_of
 from tokenloom.distributed.building import do_together
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import DigestSums, digest_tokens
+from tokenloom.kernels.arrays import digest_tokens
 from tokenloom.loading.read_ahead import Batch, announce_ahead
 from tokenloom.numbers import checked_integer, quoted
 from tokenloom.progress import task

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from tokenloom import kernels
 from tokenloom.blending.array_order import ArrayBlendOrder
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.quota import normalize
 from tokenloom.errors import ResonanceWarning
+from tokenloom.kernels.blending import build_blending_indices
 from tokenloom.loading.samplers import (
     BalancedSampler,
     HybridCPMegatronPretrainingSampler,
@@ -98,7 +98,7 @@ def resonance_of_weights(
     half = count // (2 * period) * period
     if num_ranks == 1 or not half:
         return None
-    numbers, _ = kernels.build_blending_indices(np.array(normalize(weights), dtype=np.float64), size=count)
+    numbers, _ = build_blending_indices(np.array(normalize(weights), dtype=np.float64), size=count)
     places = np.arange(2 * half)
     rows = places // half * num_ranks + places % period // micro_batch_size
     cells = np.bincount(rows * len(names) + numbers[: 2 * half], minlength=2 * num_ranks * len(names))

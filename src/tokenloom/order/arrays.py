@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import CacheNotWrittenWarning, ChangedFileError, IndexCacheError
-from tokenloom.kernels import Watch
+from tokenloom.kernels.storage import Watch
 from tokenloom.order.cache import Arrays, ArraySpec, Identity, IndexCache, IndexCacheWriter, is_small
 from tokenloom.overrides import level_outside
 from tokenloom.progress import task

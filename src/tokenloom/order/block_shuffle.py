@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.kernels import LegacyRandom
+from tokenloom.kernels.order import LegacyRandom
 from tokenloom.numbers import checked_integer
 from tokenloom.order.epochs import EpochPlan
 from tokenloom.order.shuffles import document_index_dtype, shuffle_index_dtype

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from tokenloom.kernels import Key
+from tokenloom.kernels.permutation import Key
 
 _ALGORITHM = "tokenloom order 1"
 """Names the version of the order: another one gives other keys throughout."""

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import LegacyRandom, next_fit
+from tokenloom.kernels.order import LegacyRandom
+from tokenloom.kernels.packs import next_fit
 from tokenloom.order.arrays import ArrayStore, StoredOrder
 from tokenloom.order.cache import Arrays, ArraySpec
 from tokenloom.order.documents import Rows

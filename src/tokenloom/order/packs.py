@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom import kernels
-from tokenloom.kernels import LegacyRandom
+from tokenloom.kernels.order import LegacyRandom
+from tokenloom.kernels.packs import add_pieces, count_packs, pack_documents
 from tokenloom.order.documents import Documents
 from tokenloom.order.epochs import EpochPlan, Epochs
 from tokenloom.order.shuffles import document_index_dtype
@@ -87,10 +87,10 @@ def best_fit_report(
     num_documents = num_split = num_tokens = 0
     for block in [lengths] if isinstance(lengths, np.ndarray) else lengths:
         part = np.ascontiguousarray(block)
-        documents, split = kernels.add_pieces(part, histogram, sequence_length=sequence_length, extra=extra)
+        documents, split = add_pieces(part, histogram, sequence_length=sequence_length, extra=extra)
         num_documents, num_split = num_documents + documents, num_split + split
         num_tokens += int(part.sum(dtype=np.int64))
-    num_packs, num_pieces = kernels.count_packs(histogram, most_pieces=most_documents), int(histogram.sum())
+    num_packs, num_pieces = count_packs(histogram, most_pieces=most_documents), int(histogram.sum())
     placed = int(histogram @ np.arange(capacity + 1))
     places = num_packs * capacity
     return BestFitReport(
@@ -177,7 +177,7 @@ def build_best_fit(
         for epoch in range(plan.num_epochs):
             random.shuffle(order)
             first_piece, first_pack = epoch * report.num_pieces, epoch * report.num_packs
-            kernels.pack_documents(
+            pack_documents(
                 documents.lengths,
                 order,
                 sequence_length=sequence_length,

@@ -15,8 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom._native import PackReader, SpanReader, WindowReader
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import LegacyRandom, PackReader, SpanReader, WindowReader, build_sample_index
+from tokenloom.kernels.order import LegacyRandom, build_sample_index
 from tokenloom.order.arrays import ArrayStore, StoredOrder
 from tokenloom.order.block_shuffle import BlockShuffle, build_block_document_index, build_block_shuffle_index
 from tokenloom.order.cache import Arrays, ArraySpec

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.kernels import SpanReader
+from tokenloom._native import SpanReader
 from tokenloom.order.windows import SpanBatch
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom import kernels
+from tokenloom import _native
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
 from tokenloom.order.arrays import ArrayStore, StoredOrder
@@ -87,7 +87,7 @@ def build_mapping(
     if not 0 <= short_sequence_probability <= 1:
         message = f"expected short_sequence_probability in [0, 1], found {short_sequence_probability!r}"
         raise ConfigError(message)
-    rows = kernels.build_mapping(
+    rows = _native.build_mapping(
         np.ascontiguousarray(sequence_lengths),
         np.ascontiguousarray(document_indices),
         num_epochs,
@@ -143,7 +143,7 @@ def build_blocks_mapping(
             f"found {title_lengths.dtype}{list(title_lengths.shape)}"
         )
         raise ConfigError(message)
-    rows = kernels.build_blocks_mapping(
+    rows = _native.build_blocks_mapping(
         np.ascontiguousarray(sequence_lengths),
         np.ascontiguousarray(document_indices),
         np.ascontiguousarray(title_lengths),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.kernels import LegacyRandom
+from tokenloom.kernels.order import LegacyRandom
 from tokenloom.order.documents import Documents
 from tokenloom.order.epochs import EpochPlan
 from tokenloom.order.windows import sample_index_dtype

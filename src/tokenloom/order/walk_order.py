@@ -13,16 +13,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom._native import PackWalkReader, SectionNeeded, SourceDocuments, WalkReader
 from tokenloom.indexed.joined import JoinedPairs
-from tokenloom.kernels import (
-    WHOLE_PASS,
-    PackWalkReader,
-    PassPart,
-    SectionNeeded,
-    SourceDocuments,
-    WalkReader,
-    make_walk_reader,
-)
+from tokenloom.kernels.walks import WHOLE_PASS, PassPart, make_walk_reader
 from tokenloom.order.windows import SpanBatch
 
 Result = TypeVar("Result")

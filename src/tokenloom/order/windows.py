@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.kernels import SpanReader
+from tokenloom._native import SpanReader
 from tokenloom.storage.local import spread_evenly
 
 _INT32_MAX = np.iinfo(np.int32).max

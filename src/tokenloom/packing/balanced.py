@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenloom import kernels
 from tokenloom.errors import ConfigError
+from tokenloom.kernels import packs
 from tokenloom.packing.base import BasePackingScheduler
 from tokenloom.packing.cost import CostModel, Float64s, least_slowest_cost
 from tokenloom.packing.plan import Int64s, PackPlan, stable_order, uniform_plan
@@ -129,7 +129,7 @@ def pack_to_levels(task: Task, *, widths: Int64s, levels: Int64s, bases: Int64s)
     """Returns the pack of each sub-sample, balanced if that fits, else packed tightly; None if that does not fit."""
     first = range(5) if task.most_items < len(task.lengths) else range(1)
     for by_length, short_first in ((False, 0), *((True, quarters) for quarters in first)):
-        pack_of = kernels.pack_to_levels(
+        pack_of = packs.pack_to_levels(
             task.lengths,
             task.costs,
             capacity=task.capacity,

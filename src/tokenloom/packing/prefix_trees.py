@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tokenloom import kernels
+from tokenloom._native import cut_evenly, cut_forest
 from tokenloom.distributed.building import do_together
 from tokenloom.distributed.meeting import Attempt
 from tokenloom.errors import ConfigError
@@ -180,13 +180,13 @@ class PrefixTreeScheduler(CostBalancedScheduler):
         fewest = max(-(-int((costs.lengths - costs.shared).sum()) // (self.max_tokens * multiple)), 1)
         limit, begins = _NO_LIMIT, np.empty(0, dtype=np.int64)
         while len(begins) < len(costs.lengths):
-            begins = kernels.cut_forest(*columns, capacity=self.max_tokens, limit=limit)
+            begins = cut_forest(*columns, capacity=self.max_tokens, limit=limit)
             counts = np.diff(begins, append=len(costs.lengths))
             if (found := self._packed(costs, begins)) is not None:
                 yield np.repeat(found[0], counts), found[1]
             if limit == _NO_LIMIT:
                 for times in range(fewest, fewest + _TRIED_RUNS):
-                    runs = kernels.cut_evenly(*columns, capacity=self.max_tokens, most_runs=times * multiple)
+                    runs = cut_evenly(*columns, capacity=self.max_tokens, most_runs=times * multiple)
                     if len(runs) == times * multiple:
                         run_of = np.repeat(np.arange(len(runs)), np.diff(runs, append=len(costs.lengths)))
                         order = np.argsort(-costs.of_packs(run_of, len(runs)), kind="stable")

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokenloom import kernels
 from tokenloom.errors import ConfigError, InputError
+from tokenloom.kernels.packs import order_by_prefix
 from tokenloom.numbers import checked_integer
 from tokenloom.optional import require
 from tokenloom.rendering.card import HasFacts
@@ -72,7 +72,7 @@ class PrefixForest(HasFacts):
             rows = _with_positions(rows, position_ids)
         if any(row.dtype != np.int32 for row in rows):
             rows = [row.astype(np.int64, copy=False) for row in rows]
-        order, shared = kernels.order_by_prefix(rows)
+        order, shared = order_by_prefix(rows)
         return cls(order=order, lengths=lengths[order], shared=shared)
 
     @property

@@ -35,7 +35,7 @@ from tokenloom.inputs.records import (
     records_of,
 )
 from tokenloom.inputs.utf8_texts import joined_texts
-from tokenloom.kernels import insert_items
+from tokenloom.kernels.arrays import insert_items
 from tokenloom.optional import require
 from tokenloom.preprocess.selection import DocumentHashes, hash_documents
 from tokenloom.tokenizers.engines import EngineChoice, EnginePool

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom._native import SourceDocuments
 from tokenloom.blending.array_order import number_type
 from tokenloom.blending.composite import Composite, Share, with_dataset_id
 from tokenloom.datasets.config import GPTDatasetConfig
@@ -29,7 +30,7 @@ from tokenloom.errors import AmbiguousPadWarning, ConfigError
 from tokenloom.forks import READING_LOCK, cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs, PairToJoin
-from tokenloom.kernels import NOT_KNOWN, WINDOW_BITS, SourceDocuments, make_source_documents, sample_numbers
+from tokenloom.kernels.walks import NOT_KNOWN, WINDOW_BITS, make_source_documents, sample_numbers
 from tokenloom.order.computed_keys import source_key
 from tokenloom.order.walk_order import WalkOrder, with_pairs
 from tokenloom.order.windows import Spans

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import Key, Permutation, Purpose, derive
+from tokenloom.kernels.permutation import Key, Permutation, Purpose, derive
 from tokenloom.numbers import quoted
 from tokenloom.order.computed_keys import source_key
 from tokenloom.run.lock import BLOCK_DOCUMENTS, MOST_SAMPLES, LockedDenial, LockedPair, LockedSegment, RunLock

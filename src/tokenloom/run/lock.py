@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError, StorageError
-from tokenloom.kernels import smallest_weights
+from tokenloom.kernels.mixture import smallest_weights
 from tokenloom.storage.addresses import is_remote, path_of_name, relative_name
 from tokenloom.storage.json_files import MAY_BE_MISSING, Crc32, members_of, parse_json
 from tokenloom.storage.publishing import recover

@@ -19,7 +19,7 @@ import numpy as np
 from tokenloom.datasets.tokenizer import NO_TOKEN, optional_token_id, pad_token_id
 from tokenloom.errors import AmbiguousPadWarning, ConfigError, TokenizerError
 from tokenloom.indexed.manifests import fingerprint_of, optional_number
-from tokenloom.kernels import Mixture, smallest_weights
+from tokenloom.kernels.mixture import Mixture, smallest_weights
 from tokenloom.numbers import checked_integer
 from tokenloom.run.audit.source_origins import NamedDocuments, resolve_names
 from tokenloom.run.changes import Moved, check_past, dropped_denials, first_moved

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import Mixture
+from tokenloom.kernels.mixture import Mixture
 from tokenloom.numbers import checked_integer
 from tokenloom.rendering.card import HasFacts
 from tokenloom.run.digest import check_position

@@ -31,7 +31,7 @@ from tokenloom.indexed.layout import bin_path, idx_path, prefix_of
 from tokenloom.indexed.manifests import index_start_crc32, manifest_head_of, manifest_of, manifest_path
 from tokenloom.indexed.prefixes import expand_prefixes
 from tokenloom.inputs.find import is_pattern, literal_folder, matches
-from tokenloom.kernels import count_packs_of
+from tokenloom.kernels.walks import count_packs_of
 from tokenloom.order.computed_keys import source_key
 from tokenloom.progress import task
 from tokenloom.run.held_out import held_tokens, holds_blocks, with_holdout

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.forks import READING_LOCK
-from tokenloom.kernels import MixedStage
+from tokenloom.kernels.mixture import MixedStage
 from tokenloom.run.lock import RunLock
 from tokenloom.run.progress import MOST_WALKS, MOST_WINDOWS, Entered, Int64s, Progress, Walk, given_out, too_many_walks
 

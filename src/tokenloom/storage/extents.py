@@ -11,9 +11,9 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom import kernels
 from tokenloom.errors import StorageError
 from tokenloom.forks import cached_property
+from tokenloom.kernels.storage import map_extents
 from tokenloom.storage.addresses import ObjectVersion, is_remote
 from tokenloom.storage.local import Bytes, ByteSource, PositionalFile, outside, sampled_hash
 from tokenloom.storage.objects import RemoteFile
@@ -265,7 +265,7 @@ class ExtentSource:
     def _map(self) -> Bytes:
         places = np.stack([self.extents.starts, self.extents.sizes])
         try:
-            data, found = kernels.map_extents([file.path for file in self.files], places, num_bytes=self.num_bytes)
+            data, found = map_extents([file.path for file in self.files], places, num_bytes=self.num_bytes)
         except OSError as error:
             message, hint = f"cannot open `{error.filename}`: {error.strerror}", self._hint
             if error.errno == errno.ENOMEM:

@@ -13,8 +13,9 @@ from typing import IO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom import kernels
+from tokenloom._native import reserve, start_writing_back
 from tokenloom.errors import StorageError
+from tokenloom.kernels.storage import map_file as map_with_facts
 from tokenloom.storage.atomic import storage_errors
 from tokenloom.storage.versions import FileVersion, check_version, open_regular, version_of
 
@@ -60,7 +61,7 @@ def map_file(path: str) -> Bytes:
 def map_version(path: str) -> tuple[Bytes, FileVersion]:
     """Returns the same, and which file it is: that of the very descriptor that was mapped."""
     try:  # entering a context takes longer than mapping
-        data, facts = kernels.map_file(path)
+        data, facts = map_with_facts(path)
     except OSError as error:
         with storage_errors("open", path):
             if error.errno == errno.ENODEV:  # the kernel's word for what is no regular file, or cannot be mapped
@@ -253,10 +254,10 @@ def copy_range(
         check_version(source, version, path)
         with storage_errors(f"copy `{path}` to", target_path):
             copied, start = 0, os.lseek(target, 0, os.SEEK_CUR)
-            kernels.reserve(target, start, length)  # ext4 takes a fifth longer where it has to find blocks as it goes
+            reserve(target, start, length)  # ext4 takes a fifth longer where it has to find blocks as it goes
             while copied < length and (count := _copy_some(source, target, offset + copied, length - copied)):
                 if write_back:
-                    kernels.start_writing_back(target, start + copied, count)
+                    start_writing_back(target, start + copied, count)
                 copied += count
                 if advance is not None:
                     advance(count)
@@ -292,7 +293,7 @@ def write_durably(target: IO[bytes], *parts: memoryview) -> None:
             piece = part[start : start + _WRITE_BYTES]
             target.write(piece)
             target.flush()
-            kernels.start_writing_back(target.fileno(), offset, len(piece))
+            start_writing_back(target.fileno(), offset, len(piece))
             offset += len(piece)
     os.fsync(target.fileno())
 

@@ -27,9 +27,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom import kernels
 from tokenloom.errors import AccessDeniedError, CacheNotWrittenWarning, ConfigError, StorageError, UnavailableError
 from tokenloom.forks import cached_property
+from tokenloom.kernels.storage import map_file
 from tokenloom.progress import Wait, task, waiting_for
 from tokenloom.rendering.words import size
 from tokenloom.storage.addresses import (
@@ -138,7 +138,7 @@ class BlockCache:
                     self._make_room(num_bytes + _CHECKSUM.size)
                     write_at(descriptor, fetched.data, 0)
                     write_at(descriptor, memoryview(_CHECKSUM.pack(zlib.crc32(fetched.data))), num_bytes)
-                    data, _ = kernels.map_file(part_path)
+                    data, _ = map_file(part_path)
                     os.rename(part_path, path)
                     return data[:num_bytes]
             except OSError as error:
@@ -167,7 +167,7 @@ class BlockCache:
 def _open_block(path: str, num_bytes: int) -> Bytes | None:
     """Returns the bytes of a block that is there, which is used now; one that is damaged is removed."""
     try:
-        data, _ = kernels.map_file(path)
+        data, _ = map_file(path)
         if len(data) == num_bytes + _CHECKSUM.size:
             content = data[:num_bytes]
             if _CHECKSUM.unpack(data[num_bytes:].tobytes())[0] == zlib.crc32(content.data):

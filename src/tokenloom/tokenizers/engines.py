@@ -25,9 +25,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom._native import texts_with
 from tokenloom.errors import ConfigError, MissingExtraError, RefusedTextError, TokenizerError
 from tokenloom.inputs.utf8_texts import Utf8Texts, utf8_texts
-from tokenloom.kernels import texts_with
 from tokenloom.machine import own_memory_bytes
 from tokenloom.optional import require
 from tokenloom.tokenizers.kinds import ENGINES, EngineName

@@ -39,7 +39,7 @@ from tokenloom.inputs.record_format import open_slice
 from tokenloom.inputs.records import documents_between, parse_block
 from tokenloom.inputs.utf8_texts import utf8_texts
 from tokenloom.inspect.texts import Spans, stretches
-from tokenloom.kernels import Folding, NgramIndex, TokenBytes
+from tokenloom.kernels.ngrams import Folding, NgramIndex, TokenBytes
 from tokenloom.progress import task
 from tokenloom.run.audit.trace import SpanTable
 from tokenloom.storage.addresses import is_remote

@@ -25,7 +25,7 @@ from typing import Annotated
 from tokenloom.cli.options import Written
 from tokenloom.cli.output import print_json, print_lines
 from tokenloom.errors import MissingObjectError, TokenloomError
-from tokenloom.kernels import crc32
+from tokenloom.kernels.arrays import crc32
 from tokenloom.megatron.installation import version_numbers
 from tokenloom.rendering.words import counted, printable, size
 from tokenloom.storage.addresses import is_remote, make_client, parse_address

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tokenloom.datasets.outputs import recycled_empty
 from tokenloom.errors import ConfigError, DatasetFormatError, TokenizerError, TokenloomError
 from tokenloom.indexed.token_source import span_reader
-from tokenloom.kernels import Watch
+from tokenloom.kernels.storage import Watch
 from tokenloom.numbers import checked_integer
 from tokenloom.storage.local import spread_evenly
 from tokenloom_retro.hdf5 import file_of, open_array

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import DatasetFormatError
-from tokenloom.kernels import Watch
+from tokenloom.kernels.storage import Watch
 from tokenloom.numbers import checked_integer
 from tokenloom.storage.local import spread_evenly
 from tokenloom_retro.block_files import Block, BlockPathMap

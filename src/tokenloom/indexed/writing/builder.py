@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom._native import RecordBuilder
 from tokenloom.errors import ConfigError, DatasetFormatError, StorageError, TokenRangeError
 from tokenloom.indexed import layout
 from tokenloom.indexed.checksums import PairTally
@@ -23,7 +24,6 @@ from tokenloom.indexed.writing.concatenate import open_checked, put_piece
 from tokenloom.indexed.writing.index_writer import IndexWriter
 from tokenloom.indexed.writing.kept_documents import byte_pieces
 from tokenloom.indexed.writing.outputs import PendingDataset, publish_datasets
-from tokenloom.kernels import RecordBuilder
 from tokenloom.setting_types import checked_path
 from tokenloom.storage.atomic import PendingFile
 from tokenloom.storage.local import MappedFile

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom._native import json_texts
 from tokenloom.inputs import InputSlice
 from tokenloom.inputs.lines import LineBlock, LineReader
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat
@@ -28,7 +29,6 @@ from tokenloom.inputs.records import (
     value_at,
 )
 from tokenloom.inputs.utf8_texts import Utf8Texts
-from tokenloom.kernels import json_texts
 from tokenloom.optional import require
 
 _BYTES_PER_UNUSUAL = 512

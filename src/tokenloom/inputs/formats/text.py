@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tokenloom._native import line_texts
 from tokenloom.inputs import TEXT_KEY, InputSlice
 from tokenloom.inputs.lines import LineBlock, LineReader
 from tokenloom.inputs.record_format import ReadOptions, RecordFormat, SliceReader
@@ -22,7 +23,6 @@ from tokenloom.inputs.records import (
 )
 from tokenloom.inputs.streams import SliceStream
 from tokenloom.inputs.utf8_texts import Utf8Texts
-from tokenloom.kernels import line_texts
 
 
 class TextLineBlock(LineBlock):

@@ -22,7 +22,7 @@ from tokenloom.blending.blended import BlendedDataset
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.protocols import KnowsEpochs, KnowsSlots, KnowsSpans, Samples
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import WHOLE_PASS
+from tokenloom.kernels.walks import WHOLE_PASS
 from tokenloom.optional import require
 from tokenloom.run.dataset import RunDataset
 from tokenloom.run.digest import content_of, run_identity

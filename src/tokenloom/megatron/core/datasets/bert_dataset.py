@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokenloom._native import BertFiller
 from tokenloom.datasets import bert
 from tokenloom.forks import cached_property
-from tokenloom.kernels import BertFiller
 from tokenloom.megatron.core.datasets.masked_dataset import (  # noqa: F401
     IndexedDataset,
     MaskedWordPieceDataset,

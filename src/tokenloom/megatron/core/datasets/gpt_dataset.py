@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tokenloom._native import WindowReader
 from tokenloom.datasets import config as plain_config
 from tokenloom.datasets import gpt as plain_gpt
 from tokenloom.datasets import mock
@@ -20,7 +21,6 @@ from tokenloom.datasets.mock import MockGPTLowLevelDataset  # noqa: F401
 from tokenloom.datasets.shortcuts import QUERY
 from tokenloom.datasets.tensors import Sample
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import WindowReader
 from tokenloom.megatron.core.datasets import helpers
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset

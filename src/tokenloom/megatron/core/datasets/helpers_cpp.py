@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokenloom import kernels
 from tokenloom.errors import ConfigError
+from tokenloom.kernels import blending
+from tokenloom.kernels.order import build_sample_index
 from tokenloom.order import sentences
 
 
@@ -36,7 +37,7 @@ def build_blending_indices(
     if len(values) < max(num_datasets, 1) or not (np.isfinite(values) & (values > 0)).all():
         message = f"expected {num_datasets} finite weights above 0 of at least 1 dataset, found {values.tolist()}"
         raise ConfigError(message, hint="leave a dataset without weight out")
-    chosen, given = kernels.build_blending_indices(values, size=size)
+    chosen, given = blending.build_blending_indices(values, size=size)
     dataset_index[:size] = chosen.astype(np.int16)
     dataset_sample_index[:size] = given
 
@@ -63,7 +64,7 @@ def build_exhaustive_blending_indices(
     if size == 0:
         return
     kept = counts[taken]
-    chosen, given = kernels.build_blending_indices(kept / float(size), size=size, sizes=kept)
+    chosen, given = blending.build_blending_indices(kept / float(size), size=size, sizes=kept)
     dataset_index[:size] = taken[chosen].astype(np.int16)
     dataset_sample_index[:size] = given
 
@@ -98,7 +99,7 @@ def build_sample_idx_int32(
     held = int(lengths[stream].sum(dtype=np.int64))
     within = max(0, min(num_samples, (held - extra) // seq_length))  # samples that end within the stream
     index: NDArray[Any] = np.empty((num_samples + 1, 2), dtype=dtype)
-    index[: within + 1] = kernels.build_sample_index(
+    index[: within + 1] = build_sample_index(
         lengths, stream, window_length=seq_length, extra=extra, num_windows=within, dtype=np.dtype(dtype)
     )
     if within < num_samples:

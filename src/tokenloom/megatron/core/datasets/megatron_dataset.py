@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tokenloom._native import WindowReader
 from tokenloom.blending.array_order import ArrayBlendOrder
 from tokenloom.datasets import base
 from tokenloom.datasets.tensors import Sample
 from tokenloom.datasets.tokenizer import NO_TOKEN as _PAD_TOKEN_ID  # noqa: F401
 from tokenloom.forks import cached_property
-from tokenloom.kernels import WindowReader
 from tokenloom.megatron.core.datasets.blended_megatron_dataset_config import BlendedMegatronDatasetConfig  # noqa: F401
 from tokenloom.megatron.core.datasets.indexed_dataset import IndexedDataset
 from tokenloom.megatron.core.datasets.utils import Split  # noqa: F401
