@@ -185,7 +185,7 @@ def _packing(source: Bytes) -> None:
     rule = {"sequence_length": source.integer(0, 50), "extra": source.integer(0, 1)}
     histogram = np.zeros(rule["sequence_length"] + rule["extra"] + 1, dtype=np.int64)
     with suppress(*_REFUSALS):
-        add_pieces(lengths % 10_000, histogram, **rule)
+        add_pieces(lengths % 10_000, histogram=histogram, **rule)
         count_packs(histogram, most_pieces=source.integer(-1, 9))
     pack_documents(
         lengths,

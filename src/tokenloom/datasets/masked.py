@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom._native import Masker
+from tokenloom._native import Masker, make_masker
 from tokenloom.datasets.base import MegatronDataset
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.data_match import check_kind
@@ -24,7 +24,6 @@ from tokenloom.datasets.tokenizer import WordPieces, optional_token_id, word_pie
 from tokenloom.errors import ConfigError, IgnoredSettingWarning, TokenizerError, TokenloomError
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.lengths import LengthHistogram, length_histogram
-from tokenloom.kernels.samples import make_masker
 from tokenloom.numbers import checked_integer
 from tokenloom.order.sentences import SentenceOrder
 from tokenloom.order.windows import SpanBatch
@@ -300,7 +299,7 @@ class MaskedWordPieceDataset(PairSamples):
             cls_id=optional_token_id(config.tokenizer, "cls"),
             sep_id=optional_token_id(config.tokenizer, "sep"),
             masking_probability=float(config.masking_probability or 0.0),
-            ngram_cdf=_ngram_cdf(config.masking_max_ngram or 1, longer=bool(config.masking_use_longer_ngrams)),
+            ngram_cdf=_ngram_cdf(config.masking_max_ngram or 1, longer=bool(config.masking_use_longer_ngrams)).tolist(),
             geometric_probability=_GEOMETRIC_PROBABILITY if config.masking_use_geometric_distribution else 0.0,
             whole_words=bool(config.masking_do_full_word),
             permute=bool(config.masking_do_permutation),

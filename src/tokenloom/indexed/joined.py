@@ -16,7 +16,6 @@ from tokenloom.forks import READING_LOCK
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import DType, bin_path
 from tokenloom.indexed.token_source import mapped_bytes
-from tokenloom.kernels.walks import make_token_sections
 from tokenloom.storage.addresses import is_remote
 from tokenloom.storage.settings import ObjectStorageSettings
 
@@ -69,7 +68,7 @@ class JoinedPairs:
         self.sections: TokenSections | None = None
         """The tokens of those that are open, for kernels; None where tokens are not mapped."""
         if mmap and not any(is_remote(pair.prefix) for pair in self.pairs):
-            self.sections = make_token_sections(counts, dtype_code=DType.code_from_dtype(dtype))
+            self.sections = TokenSections(self._firsts.tolist(), DType.code_from_dtype(dtype))
 
     def __len__(self) -> int:
         """The number of sequences of all pairs."""

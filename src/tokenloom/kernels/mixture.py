@@ -19,7 +19,37 @@ LARGEST_SUM = 2**60
 """What the weights of a mixture add up to at most."""
 
 
-class Mixture:
+class _Dealt:
+    """Places that are dealt to leaves, and back."""
+
+    __slots__ = ("_native",)
+
+    _native: _native.Mixture | _native.MixedStage
+
+    def locate(self, places: Int64s) -> tuple[Int32s, Int64s]:
+        """Returns the leaf of each place, and which of that leaf's samples it is: int32 and int64[num_places].
+
+        Raises:
+            IndexError: a position outside [0, 2**62), or an offset outside [0, size).
+        """
+        leaves, takes = np.empty(len(places), dtype=np.int32), np.empty(len(places), dtype=np.int64)
+        self._native.locate(places, leaves, takes)
+        return leaves, takes
+
+    def counts(self, k: int) -> Int64s:
+        """Returns how many of the first `k` places come from each leaf, in O(leaves): int64[num_leaves].
+
+        Of a stage, where a block, or the stage, ends there.
+
+        Raises:
+            IndexError: k is outside [0, 2**62].
+        """
+        out = np.empty(self._native.num_leaves, dtype=np.int64)
+        self._native.counts(k, out)
+        return out
+
+
+class Mixture(_Dealt):
     """Sources (leaves) in the ratio of their weights, spread evenly: position -> (leaf, take), and back.
 
     At any k the first k positions hold `k * share` samples of a leaf within less than 2, and exactly that where all
@@ -27,7 +57,9 @@ class Mixture:
     leaves and 25 at 10,000, the inverse twice that; 40 bytes per leaf. Safe from several threads.
     """
 
-    __slots__ = ("_native",)
+    __slots__ = ()
+
+    _native: _native.Mixture
 
     def __init__(self, weights: Iterable[int]) -> None:
         """Takes a weight per leaf.
@@ -41,16 +73,6 @@ class Mixture:
         """Returns the number of leaves."""
         return self._native.num_leaves
 
-    def locate(self, positions: Int64s) -> tuple[Int32s, Int64s]:
-        """Returns the leaf of each position, and which of that leaf's samples it is: int32 and int64[num_positions].
-
-        Raises:
-            IndexError: a position outside [0, 2**62).
-        """
-        leaves, takes = np.empty(len(positions), dtype=np.int32), np.empty(len(positions), dtype=np.int64)
-        self._native.locate(positions, leaves, takes)
-        return leaves, takes
-
     def positions(self, leaves: Int32s, takes: Int64s) -> Int64s:
         """Returns the position of each of these samples, -1 where that is 2**62 or beyond: int64[num_samples].
 
@@ -61,18 +83,8 @@ class Mixture:
         self._native.positions(leaves, takes, out)
         return out
 
-    def counts(self, k: int) -> Int64s:
-        """Returns how many of the first `k` positions come from each leaf, in O(leaves): int64[num_leaves].
 
-        Raises:
-            IndexError: k is outside [0, 2**62].
-        """
-        out = np.empty(len(self), dtype=np.int64)
-        self._native.counts(k, out)
-        return out
-
-
-class MixedStage:
+class MixedStage(_Dealt):
     """A mixture of so many positions, permuted within blocks: offset -> (leaf, take), and back.
 
     An even order beats with the topology of a run: of two equal sources on two ranks each rank would see one for ever.
@@ -81,7 +93,9 @@ class MixedStage:
     Safe from several threads.
     """
 
-    __slots__ = ("_native",)
+    __slots__ = ()
+
+    _native: _native.MixedStage
 
     def __init__(self, weights: Iterable[int], start: int, size: int, block: int, key: Key) -> None:
         """Takes what decides the order.
@@ -102,16 +116,6 @@ class MixedStage:
         """Returns the number of offsets."""
         return self._native.size
 
-    def locate(self, offsets: Int64s) -> tuple[Int32s, Int64s]:
-        """Returns the leaf of each offset, and which of that leaf's samples it is: int32 and int64[num_offsets].
-
-        Raises:
-            IndexError: an offset outside [0, size).
-        """
-        leaves, takes = np.empty(len(offsets), dtype=np.int32), np.empty(len(offsets), dtype=np.int64)
-        self._native.locate(offsets, leaves, takes)
-        return leaves, takes
-
     def offsets(self, leaves: Int32s, takes: Int64s) -> Int64s:
         """Returns the offset of each of these samples, -1 where it comes after the stage: int64[num_samples].
 
@@ -120,12 +124,6 @@ class MixedStage:
         """
         out = np.empty(len(leaves), dtype=np.int64)
         self._native.offsets(leaves, takes, out)
-        return out
-
-    def counts(self, k: int) -> Int64s:
-        """Returns what `Mixture.counts` does: of the first `k` offsets where a block, or the stage, ends there."""
-        out = np.empty(self._native.num_leaves, dtype=np.int64)
-        self._native.counts(k, out)
         return out
 
 

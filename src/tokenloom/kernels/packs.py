@@ -14,25 +14,6 @@ from tokenloom.kernels.arrays import Int64s
 ANY_NUMBER: int = np.iinfo(np.int64).max
 
 
-def add_pieces(lengths: NDArray[np.int32], histogram: Int64s, *, sequence_length: int, extra: int) -> tuple[int, int]:
-    """Adds to `histogram` how many pieces of each length these documents are packed as; about 2 ns per document.
-
-    Args:
-        lengths: int32[num_documents], tokens per document.
-        histogram: int64[sequence_length + extra + 1], changed.
-        sequence_length: tokens of a sample.
-        extra: tokens that a sample reads beyond its length, 0 or 1.
-
-    Returns:
-        How many of the documents have tokens, and how many are cut into more than one piece.
-
-    Raises:
-        IndexError: a length is negative.
-    """
-    num_documents, num_split = _native.add_pieces(lengths, sequence_length, extra, histogram)
-    return int(num_documents), int(num_split)
-
-
 def count_packs(histogram: Int64s, *, most_pieces: int | None = None) -> int:
     """Returns how many rows `pack_documents` makes of so many pieces of each length, without packing them."""
     return _native.count_packs(histogram, most_pieces or ANY_NUMBER)

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import _native
-from tokenloom._native import Masker
 from tokenloom.kernels.arrays import Int64s
 from tokenloom.kernels.storage import Watch
 
@@ -17,40 +16,6 @@ BLOCK_LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_ind
 """Blocks in which some token sees another, and those in which all see all, as `BlockMask.from_kv_blocks` takes them."""
 
 BlockLists = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
-
-
-def make_masker(
-    *,
-    pieces: NDArray[np.uint8],
-    cls_id: int,
-    sep_id: int,
-    masking_probability: float,
-    ngram_cdf: NDArray[np.float64],
-    geometric_probability: float,
-    whole_words: bool,
-    permute: bool,
-) -> Masker:
-    """Returns what masks samples, for `BertFiller` and `T5Filler`.
-
-    Args:
-        pieces: uint8[num_ids], what an id stands for: 0 nothing, 1 the start of a word, 2 its continuation.
-        cls_id: never masked; -1 for none. As is sep_id.
-        masking_probability: share of the tokens that are masked at most.
-        ngram_cdf: float64[longest], the probability of an n-gram of at most i + 1 words.
-        geometric_probability: draw n-grams from this geometric distribution instead; 0 for not.
-        whole_words: a word and its continuations are masked together.
-        permute: also shuffle as many tokens that are not masked.
-    """
-    return _native.make_masker(
-        pieces=pieces,
-        cls_id=cls_id,
-        sep_id=sep_id,
-        masking_probability=masking_probability,
-        ngram_cdf=ngram_cdf.tolist(),
-        geometric_probability=geometric_probability,
-        whole_words=whole_words,
-        permute=permute,
-    )
 
 
 def fill_attention(out: Mapping[str, NDArray[Any]], *, length: int, block_size: int, window: int | None) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom import _native
-from tokenloom._native import PackWalkReader, SourceDocuments, TokenSections, WalkReader
+from tokenloom._native import PackWalkReader, SourceDocuments, WalkReader
 from tokenloom.kernels.arrays import Int64s
 from tokenloom.kernels.packs import ANY_NUMBER
 from tokenloom.kernels.permutation import Key, Purpose, derive
@@ -59,16 +59,6 @@ def make_source_documents(
     """
     facts = np.array(sections, dtype=np.int64).reshape(-1, 4)
     return SourceDocuments(facts, key, reads_held=reads_held)
-
-
-def make_token_sections(num_documents: Sequence[int], *, dtype_code: int) -> TokenSections:
-    """Returns the tokens of the pairs of a source; `open(number, data, pointers)` gives those of one.
-
-    Args:
-        num_documents: of each pair.
-        dtype_code: code of the dtype of all tokens.
-    """
-    return TokenSections([0, *np.cumsum(np.array(num_documents, dtype=np.int64)).tolist()], dtype_code)
 
 
 def make_walk_reader(

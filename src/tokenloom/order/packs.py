@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenloom._native import add_pieces
 from tokenloom.kernels.order import LegacyRandom
-from tokenloom.kernels.packs import add_pieces, count_packs, pack_documents
+from tokenloom.kernels.packs import count_packs, pack_documents
 from tokenloom.order.documents import Documents
 from tokenloom.order.epochs import EpochPlan, Epochs
 from tokenloom.order.shuffles import document_index_dtype
@@ -87,7 +88,7 @@ def best_fit_report(
     num_documents = num_split = num_tokens = 0
     for block in [lengths] if isinstance(lengths, np.ndarray) else lengths:
         part = np.ascontiguousarray(block)
-        documents, split = add_pieces(part, histogram, sequence_length=sequence_length, extra=extra)
+        documents, split = add_pieces(part, sequence_length, extra, histogram)
         num_documents, num_split = num_documents + documents, num_split + split
         num_tokens += int(part.sum(dtype=np.int64))
     num_packs, num_pieces = count_packs(histogram, most_pieces=most_documents), int(histogram.sum())
