@@ -44,11 +44,6 @@ def test_where_the_reference_asserts_its_clients_catch_the_error(name):
         raise getattr(errors, name)("what happened")
 
 
-def test_the_tree_in_the_docstring_is_complete():
-    for error in ERRORS:
-        assert error.__name__ in errors.__doc__
-
-
 @pytest.mark.parametrize("copied", [lambda value: pickle.loads(pickle.dumps(value)), copy.deepcopy])
 def test_text_is_the_message_and_then_the_hint_also_of_a_copy(copied):
     for error in ERRORS:

@@ -1,34 +1,7 @@
 """Every error tokenloom raises on purpose.
 
-This is the lowest module: it imports nothing of tokenloom.
-
-    TokenloomError
-    ├── ConfigError (ValueError, AssertionError)  a setting is wrong, or two settings contradict each other
-    │   └── OutputExistsError (FileExistsError)       an output is there, and may not be replaced
-    ├── MissingExtraError (ImportError)     an optional dependency is not installed
-    ├── DatasetFormatError (ValueError, AssertionError)  a .bin/.idx pair is truncated, foreign or inconsistent
-    ├── DatasetNotFoundError (FileNotFoundError, AssertionError)  one of its files is missing
-    ├── TokenRangeError (OverflowError)     a token id does not fit the dtype it is stored as
-    ├── StorageError (OSError)              reading or writing bytes failed
-    │   ├── MissingObjectError (FileNotFoundError)    a store has no such bucket or object
-    │   ├── AccessDeniedError (PermissionError)       a store refuses these credentials
-    │   ├── OutputBusyError (BlockingIOError)         another process is writing the same output
-    │   ├── ReplacedObjectError             an object is not the one that was opened
-    │   ├── ChangedFileError                a file is not the one that was opened: replaced, truncated or overwritten
-    │   └── UnavailableError                a store does not answer, or not as it should; trying again may help
-    ├── IndexCacheError (ValueError)        a cached index cannot be read, trusted or written
-    ├── OversampledError (IndexError)       a blend takes more samples from a dataset than it has
-    ├── TokenizerError (ValueError)         a tokenizer cannot be loaded, or does not fit the task
-    │   └── MissingTokenError (NotImplementedError)   it has no token of the role asked for
-    ├── InputError (ValueError)             a line of input text is unusable
-    │   ├── RefusedTextError                a tokenizer refuses a text, or fails on it; a TokenizerError too
-    │   └── StuckRecordError                a record takes longer than it may
-    ├── WorkerError (RuntimeError)          processes that work on shards of a corpus keep dying
-    ├── BuildError (RuntimeError)           a rank failed or died, so no rank may go on
-    ├── DivergenceError (RuntimeError)      ranks hold different values where they must hold the same
-    └── ConformanceError (AssertionError)   an object does not do what `tokenloom.testing` expects of its kind
-
-The reference asserts where the three errors that are also `AssertionError` are raised, and its clients catch that.
+This is the lowest module: it imports nothing of tokenloom. Each class is also the standard one that a caller would
+expect; the reference asserts where the errors are raised that are also `AssertionError`, and its clients catch that.
 Each message says what was expected, what was found, and where; the remedy, when there is one, is in `hint`.
 """
 

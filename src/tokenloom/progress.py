@@ -1,11 +1,8 @@
-"""How far long work is, and what is waited for: told by whoever works, shown by whoever shows.
+"""How far long work is, and what is waited for.
 
 Work that may take long opens a `task` and advances it; whoever waits for others opens `waiting_for`. Both only count. A
 thread of this module looks at them from time to time, for as long as any is open, and hands them to the reporter: the
-one that the command line installed (`reporting_to`), else one that logs. An advance costs the same whoever looks on: a
-lock and a sum, well below a microsecond.
-
-The reporter is one for the process, not a context variable: threads that read and wait would not inherit that.
+one that the command line installed (`reporting_to`), else one that logs.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Protocol
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from tokenloom.rendering.progress_words import Amounts, Pace, duration, end_line, plain_line
@@ -74,6 +71,7 @@ class Task:
             return Amounts(self.before.unit, self._done, self._total, self._num_tokens, self._notes)
 
 
+@dataclass(slots=True, eq=False)
 class Wait:
     """Something that is waited for; see `waiting_for`.
 
@@ -84,34 +82,15 @@ class Wait:
         started: when it began, by the monotonic clock.
     """
 
-    __slots__ = ("note", "setting", "started", "what")
-
-    def __init__(self, what: str, setting: str | None) -> None:
-        self.what: str = what
-        self.setting: str | None = setting
-        self.note: str = ""
-        self.started: float = time.monotonic()
+    what: str
+    setting: str | None = None
+    note: str = ""
+    started: float = field(default_factory=time.monotonic)
 
     def line(self, seconds: float) -> str:
         """Returns it in words, of that it has lasted so long."""
         more = "; ".join(filter(None, (self.note, self.setting)))
         return f"waiting for {self.what} for {duration(seconds)}" + (f" ({more})" if more else "")
-
-
-class Reporter(Protocol):
-    """Shows tasks and waits; called by one thread at a time, and raises nothing.
-
-    Attributes:
-        seconds_between_looks: how often `look` is called.
-    """
-
-    seconds_between_looks: float
-
-    def look(self, tasks: Sequence[Task], waits: Sequence[Wait]) -> None:
-        """Is called from time to time with all that is open, the oldest first."""
-
-    def end(self, task: Task, *, is_complete: bool) -> None:
-        """Is called when a task ends; `is_complete` is false where an error or a signal ended it."""
 
 
 @contextmanager
@@ -140,18 +119,6 @@ def task(
         is_complete = True
     finally:
         _board.close(opened, is_complete=is_complete)
-
-
-def also_told(advance: Task, told: Callable[[int], None] | None) -> Callable[[int], None]:
-    """Returns what advances a task, and tells a caller's function of it too, if there is one."""
-    if told is None:
-        return advance
-
-    def both(count: int) -> None:
-        advance(count)
-        told(count)
-
-    return both
 
 
 @contextmanager
@@ -184,7 +151,7 @@ def if_stopped(words: Callable[[], str]) -> Iterator[None]:
 
 
 @contextmanager
-def reporting_to(reporter: Reporter) -> Iterator[None]:
+def reporting_to(reporter: LineReporter) -> Iterator[None]:
     """Shows all tasks and waits of this process by a reporter, for as long as the `with` block lasts."""
     before = _board.reporter
     _board.reporter = reporter
@@ -195,14 +162,19 @@ def reporting_to(reporter: Reporter) -> Iterator[None]:
 
 
 class LineReporter:
-    """Says lines: of the outermost task one every 30 s, and one at its end if it took that long; of waits.
+    """Reports tasks and waits as lines: of the outermost task one every 30 s, and one at its end if it took that long.
 
     Each wait is told after 5 s, and then every 30 s, once however many wait for the same; not while a task advances,
     since what waits then is not what all wait for.
 
+    Called by one thread at a time, and raises nothing.
+
     Args:
         say, warn: take a line of how far work is, and one of a wait.
         clock: the monotonic clock.
+
+    Attributes:
+        seconds_between_looks: how often `look` is called.
     """
 
     def __init__(
@@ -221,6 +193,7 @@ class LineReporter:
         self._waits_due: dict[str, float] = {}
 
     def look(self, tasks: Sequence[Task], waits: Sequence[Wait]) -> None:
+        """Is called from time to time with all that is open, the oldest first."""
         now = self._clock()
         self._look_at_waits(tasks, waits, now)
         if not tasks:
@@ -234,6 +207,7 @@ class LineReporter:
             self._say(plain_line(task.description, amounts, pace.speed(), inner=last))
 
     def end(self, task: Task, *, is_complete: bool) -> None:
+        """Is called when a task ends; `is_complete` is false where an error or a signal ended it."""
         seconds = self._clock() - task.started
         if is_complete and task in self._due and seconds >= SECONDS_BETWEEN_LINES:
             self._say(end_line(task.description, task.amounts(), seconds, before=task.before))
@@ -268,7 +242,7 @@ class _Board:
     """What is open, and the thread that shows it."""
 
     def __init__(self) -> None:
-        self.reporter: Reporter = LineReporter(_LOGGER.info, _LOGGER.warning)
+        self.reporter: LineReporter = LineReporter(_LOGGER.info, _LOGGER.warning)
         self.clear()
 
     def clear(self) -> None:

@@ -47,7 +47,9 @@ def check_types(settings: object) -> None:
         elif kind is float:
             checked_number(name, value)
         elif kind is str:
-            _check_text(name, value)
+            if not isinstance(value, str) and not (isinstance(value, os.PathLike) and "path" in name):
+                message = f"expected a text as {name}, found {value!r}"
+                raise ConfigError(message)
         elif type(value).__name__ != "bool" and not (type(value) is int and value in (0, 1)):  # numpy.bool is one
             message = f"expected {name} to be True or False, found {value!r}"
             raise ConfigError(message)
@@ -89,13 +91,6 @@ def check_local_folder(name: str, path: str | os.PathLike[str] | None) -> None:
     if not text:
         message = f"expected a local folder as {name}, found an empty text"
         raise ConfigError(message, hint="write `.` for the working directory")
-
-
-def _check_text(name: str, value: object) -> None:
-    if isinstance(value, str) or (isinstance(value, os.PathLike) and "path" in name):
-        return
-    message = f"expected a text as {name}, found {value!r}"
-    raise ConfigError(message)
 
 
 @cache

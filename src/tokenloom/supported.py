@@ -10,38 +10,19 @@ _OLDEST_PYTHON = (3, 11)
 
 
 def check_python() -> None:
-    """Raises if this Python cannot run tokenloom, whatever is installed.
-
-    Raises:
-        ImportError: it is too old, or the machine has another word size or byte order than files and kernels.
-    """
+    """Raises an ImportError if this Python is too old to run tokenloom, whatever is installed."""
     if sys.version_info < _OLDEST_PYTHON:
         message = f"tokenloom needs Python 3.11 or newer, found {'.'.join(map(str, sys.version_info[:3]))}"
         raise ImportError(_with_hint(message, "install it into an environment of a newer Python"))
-    if sys.maxsize < 2**32:
-        message = "tokenloom needs a Python of 64 bits, found one of 32: corpora have more tokens than those count"
-        raise ImportError(_with_hint(message, "install a Python of 64 bits"))
-    if sys.byteorder != "little":
-        message = f"tokenloom needs a little-endian machine, as its files are, found a {sys.byteorder}-endian one"
-        raise ImportError(_with_hint(message, "use a machine of x86-64 or aarch64"))
 
 
 def check_native(version: str) -> None:
-    """Raises if the compiled module is not there, cannot be loaded, or is not of these Python files.
-
-    Args:
-        version: that of the Python files.
-
-    Raises:
-        ImportError: one of these.
-    """
+    """Raises an ImportError if the compiled module is missing, does not load, or is not of this version."""
     try:
         from tokenloom import _native
     except ImportError as error:
         raise _not_loaded(error) from error
-    # A module that was built before it told its version passes: no release has one.
-    built = _native.version() if hasattr(_native, "version") else version
-    if built != version:
+    if (built := _native.version()) != version:
         message = f"expected the compiled module of tokenloom {version}, found that of {built}: `{_native.__file__}`"
         hint = "install tokenloom anew: `pip install --force-reinstall tokenloom`, or `pip install .` in a clone"
         raise ImportError(_with_hint(message, hint))

@@ -24,7 +24,7 @@ from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.layout import Index, bin_path, idx_path
 from tokenloom.indexed.manifests import FileChecksum, PairFacts, manifest_of, manifest_path, read_manifest
 from tokenloom.indexed.origins import read_origins
-from tokenloom.progress import also_told, task
+from tokenloom.progress import task
 from tokenloom.rendering.card import HasFacts
 from tokenloom.storage.extents import ExtentSource
 
@@ -220,10 +220,11 @@ def _read_tokens(
 ) -> Iterator[NDArray[Any]]:
     """Yields all tokens in blocks, and tells how many bytes were read."""
     with task(description, unit="bytes", total=sum(each.num_bytes for each in dataset.sections)) as advance:
-        tell = also_told(advance, progress)
         for tokens in token_blocks(dataset):
             yield tokens
-            tell(tokens.nbytes)
+            advance(tokens.nbytes)
+            if progress is not None:
+                progress(tokens.nbytes)
 
 
 def _checksum_problem(path: str, expected: FileChecksum, found: FileChecksum) -> str | None:
