@@ -17,7 +17,7 @@ import itertools, os, sys, threading, time
 import numpy as np
 from tests.support import make_dataset
 from tokenloom import IndexedDataset, ThreadLoader, build_dataloader
-from tokenloom.kernels.blending import blending_counts
+from tokenloom.kernels.order import blending_counts
 from tokenloom.kernels.order import LegacyRandom
 
 prefix = sys.argv[1]

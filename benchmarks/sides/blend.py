@@ -20,7 +20,7 @@ def prepare(*, folder: str, side: str, datasets: int, size: int, weights: str, m
         size = int(sizes.sum())
         shares = sizes / float(size)
     if side == peers.OURS:
-        from tokenloom.kernels.blending import build_blending_indices
+        from tokenloom.kernels.order import build_blending_indices
 
         build = lambda: build_blending_indices(shares, size=size, sizes=sizes)  # noqa: E731
     elif side == peers.PEER:

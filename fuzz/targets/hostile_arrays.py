@@ -23,8 +23,7 @@ from tokenloom._native import (
     build_blocks_mapping,
     build_mapping,
 )
-from tokenloom.kernels.blending import blending_counts, build_blending_indices
-from tokenloom.kernels.order import LegacyRandom, build_sample_index
+from tokenloom.kernels.order import LegacyRandom, blending_counts, build_blending_indices, build_sample_index
 from tokenloom.kernels.packs import add_pieces, count_packs, next_fit, pack_documents
 from tokenloom.kernels.samples import gather_spans
 

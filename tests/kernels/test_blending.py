@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.reference.blend import blending_indices
 
-from tokenloom.kernels import blending
-from tokenloom.kernels.blending import blending_counts, build_blending_indices
+from tokenloom.kernels import order
+from tokenloom.kernels.order import blending_counts, build_blending_indices
 
 
 def by_weight(weights, size):
@@ -99,7 +99,7 @@ def test_blends_that_use_everything_up_equal_the_twin(sizes):
 
 @contextmanager
 def threads(number, warm_up):
-    with mock.patch.multiple(blending, _num_threads=lambda size: number, _WARM_UP=warm_up):
+    with mock.patch.multiple(order, _num_threads=lambda size: number, _WARM_UP=warm_up):
         yield
 
 

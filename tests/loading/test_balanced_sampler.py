@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tokenloom import MegatronPretrainingSampler
 from tokenloom.errors import ConfigError
-from tokenloom.kernels.blending import build_blending_indices
+from tokenloom.kernels.order import build_blending_indices
 from tokenloom.samplers import BalancedSampler, BatchSizeSchedule
 
 

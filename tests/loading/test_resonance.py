@@ -10,7 +10,7 @@ from tests.support import make_config, write_corpus
 
 from tokenloom import BlendedMegatronDatasetBuilder, GPTDataset, MegatronPretrainingSampler, ThreadLoader
 from tokenloom.errors import ResonanceWarning
-from tokenloom.kernels.blending import build_blending_indices
+from tokenloom.kernels.order import build_blending_indices
 from tokenloom.loading.loader import build_dataloader
 from tokenloom.loading.resonance import resonance_of_weights
 from tokenloom.samplers import BalancedSampler

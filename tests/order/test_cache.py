@@ -123,7 +123,7 @@ def test_an_entry_is_written_once_and_then_used(prefix, cache, caplog):
         "sample_index.npy",
         "shuffle_index.npy",
     ]
-    assert caplog.messages == [f"built the indices of `{prefix}` (train): {len(first)} samples, 1 epochs"]
+    assert caplog.messages == [f"built the indices of `{prefix}` (train)"]
     before = {path: path.stat().st_mtime_ns for path in cache.iterdir()}
     caplog.clear()
     second = make_dataset(prefix, path_to_cache=str(cache))

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenloom.kernels.permutation import Key
-from tokenloom.order.computed_keys import mixing_key, root_key, source_key
 from tokenloom.order.sample_random import Purpose, SampleRandom
+from tokenloom.order.walk_order import mixing_key, root_key, source_key
 
 SEEDS = st.integers(0, 2**63 - 1)
 

@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from tokenloom.errors import ShortDatasetWarning
-from tokenloom.order.short_datasets import short_together, warn_of_short
+from tokenloom.order.arrays import short_together, warn_of_short
 
 
 def messages(work):

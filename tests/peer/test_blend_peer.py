@@ -18,7 +18,7 @@ from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.datasets.mock import MockGPTDataset
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError, OversampledError
-from tokenloom.kernels.blending import blending_counts, build_blending_indices
+from tokenloom.kernels.order import blending_counts, build_blending_indices
 from tokenloom.order.cache import IDENTITY
 
 pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.kernels.mixture import MixedStage, Mixture
-from tokenloom.order.computed_keys import mixing_key
+from tokenloom.order.walk_order import mixing_key
 from tokenloom.run.lock import LockedPair, LockedSegment, LockedSource, RunLock
 
 Window = tuple[int, int]

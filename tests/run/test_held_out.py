@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.run.locks import make_pair
 
 from tokenloom.kernels.walks import make_source_documents
-from tokenloom.order.computed_keys import source_key
+from tokenloom.order.walk_order import source_key
 from tokenloom.run.held_out import held_numbers, held_tokens, holds_blocks, num_blocks, with_holdout
 from tokenloom.run.lock import BLOCK_DOCUMENTS
 

@@ -20,7 +20,7 @@ from tokenloom.errors import ConfigError, DatasetFormatError, TokenizerError
 from tokenloom.indexed.layout import column_path
 from tokenloom.indexed.manifests import index_start_crc32, read_manifest
 from tokenloom.indexed.writing.builder import IndexedDatasetBuilder
-from tokenloom.order.computed_keys import source_key
+from tokenloom.order.walk_order import source_key
 from tokenloom.run.held_out import held_numbers
 from tokenloom.run.lock import BLOCK_DOCUMENTS, LockedPair
 from tokenloom.run.sources import lock_pair, lock_sources

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenloom.errors import OversampledError
-from tokenloom.kernels.blending import build_blending_indices
+from tokenloom.kernels.order import build_blending_indices
 from tokenloom.order.arrays import ArrayStore, StoredOrder
 from tokenloom.order.cache import Arrays, ArraySpec
 from tokenloom.order.sample_random import Purpose

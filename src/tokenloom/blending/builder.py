@@ -28,9 +28,8 @@ from tokenloom.datasets.splits import Split, split_indices, split_range
 from tokenloom.distributed.building import Build, Builders, Description
 from tokenloom.errors import ConfigError, OversampledError
 from tokenloom.indexed.manifests import ManifestHead, index_start_crc32
-from tokenloom.order.arrays import NotBuiltError, nothing_is_built
+from tokenloom.order.arrays import NotBuiltError, nothing_is_built, short_together
 from tokenloom.order.keys import describe
-from tokenloom.order.short_datasets import short_together
 from tokenloom.overrides import Overrides, Uncalled, overrides
 from tokenloom.progress import task
 from tokenloom.storage.addresses import is_remote

@@ -14,7 +14,7 @@ from tokenloom.datasets.blends import Blend
 from tokenloom.datasets.config import BlendedMegatronDatasetConfig
 from tokenloom.datasets.splits import Split
 from tokenloom.errors import ConfigError
-from tokenloom.kernels.blending import blending_counts
+from tokenloom.kernels.order import blending_counts
 from tokenloom.numbers import checked_integer
 
 Sizes = Sequence[int | None]

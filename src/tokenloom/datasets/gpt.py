@@ -42,11 +42,11 @@ from tokenloom.indexed.dataset import IndexedDataset, SetLater
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.indexed.token_source import check_source, mapped_bytes
 from tokenloom.kernels.samples import block_lists
+from tokenloom.order.arrays import warn_of_short
 from tokenloom.order.epochs import EpochPlan, Epochs
 from tokenloom.order.packs import PackEpochs
 from tokenloom.order.policies import ArrayOrder, OrderPolicy
 from tokenloom.order.protocols import SpanOrder
-from tokenloom.order.short_datasets import warn_of_short
 from tokenloom.order.windows import SpanBatch
 from tokenloom.overrides import Uncalled, overrides
 

@@ -20,7 +20,7 @@ from tokenloom.blending.array_order import ArrayBlendOrder
 from tokenloom.blending.blended import BlendedDataset
 from tokenloom.blending.quota import normalize
 from tokenloom.errors import ResonanceWarning
-from tokenloom.kernels.blending import build_blending_indices
+from tokenloom.kernels.order import build_blending_indices
 from tokenloom.loading.samplers import (
     BalancedSampler,
     HybridCPMegatronPretrainingSampler,

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom.errors import CacheNotWrittenWarning, ChangedFileError, IndexCacheError
+from tokenloom.errors import CacheNotWrittenWarning, ChangedFileError, IndexCacheError, ShortDatasetWarning
 from tokenloom.kernels.storage import Watch
 from tokenloom.order.cache import Arrays, ArraySpec, Identity, IndexCache, IndexCacheWriter, is_small
 from tokenloom.overrides import level_outside
@@ -26,6 +26,9 @@ from tokenloom.progress import task
 logger: logging.Logger = logging.getLogger(__name__)
 
 _building_is_allowed = ContextVar("_building_is_allowed", default=True)
+_gathered: ContextVar[list[str] | None] = ContextVar("gathered", default=None)
+_SHOWN = 4
+"""Datasets that one warning names."""
 
 
 class NotBuiltError(Exception):
@@ -46,6 +49,41 @@ def refuse_to_build_now(name: str) -> None:
     """Raises `NotBuiltError` where nothing may be built."""
     if not _building_is_allowed.get():
         raise NotBuiltError(name)
+
+
+def warn_of_short(text: str) -> None:
+    """Warns that a dataset has no samples, or lets the build that is under way say so at its end.
+
+    Args:
+        text: names the dataset, and says why.
+    """
+    gathered = _gathered.get()
+    if gathered is None:
+        warnings.warn(text, ShortDatasetWarning, stacklevel=level_outside())
+    else:
+        gathered.append(text)
+
+
+@contextmanager
+def short_together(*, unless: type[BaseException]) -> Iterator[None]:
+    """Within it, all datasets that have no samples are one warning, at its end.
+
+    Args:
+        unless: the error after which nothing is said, because all is done again.
+    """
+    texts: list[str] = []
+    token = _gathered.set(texts)
+    try:
+        yield
+    except unless:
+        texts.clear()
+        raise
+    finally:
+        _gathered.reset(token)
+        if texts:
+            shown = [*texts[:_SHOWN], *([f"and {len(texts) - _SHOWN:,} more"] if len(texts) > _SHOWN else [])]
+            message = f"{len(texts):,} datasets have no samples: {'; '.join(shown)}" if len(texts) > 1 else texts[0]
+            warnings.warn(message, ShortDatasetWarning, stacklevel=level_outside())
 
 
 class DataOrigin(Protocol):
@@ -177,8 +215,7 @@ class StoredOrder(ABC):
         if origin is not None:
             origin.check()
         if cache is None:
-            with task(f"indices of {store.name}", unit="arrays", total=len(self.specs())):
-                in_memory = dict(self.build())
+            in_memory = dict(self._built())
             if identity is not None:
                 identity()  # which makes sure that what was read is what the files hold
             return in_memory
@@ -208,19 +245,22 @@ class StoredOrder(ABC):
         self, built: Arrays, cache: IndexCache, identity: Identity | None, data: dict[str, Any] | None
     ) -> None:
         """Builds the arrays, and writes the entry of the cache."""
-        store = self.store
-        with (
-            task(f"indices of {store.name}", unit="arrays", total=len(self.specs())) as advance,
-            IndexCacheWriter(cache, store.description, data) as writer,
-        ):
-            for name, array in self.build():
-                advance()
+        with IndexCacheWriter(cache, self.store.description, data) as writer:
+            for name, array in self._built():
                 built[name] = array
                 writer.add(name, array)
                 del array
             if identity is not None and identity() != data:
-                message = f"the data of {store.name} changed while its indices were built"
+                message = f"the data of {self.store.name} changed while its indices were built"
                 raise ChangedFileError(message, hint="start again when nobody writes them any more")
+
+    def _built(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yields the arrays, as a task."""
+        with task(f"indices of {self.store.name}", unit="arrays", total=len(self.specs())) as advance:
+            for item in self.build():
+                advance()
+                yield item
+        logger.info("built the indices of %s", self.store.name)
 
 
 def _differences(name: str, used: Arrays, rebuilt: Iterator[tuple[str, NDArray[Any]]]) -> Iterator[str]:

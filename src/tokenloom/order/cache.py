@@ -35,7 +35,7 @@ from tokenloom.kernels.arrays import crc32
 from tokenloom.kernels.storage import Watch
 from tokenloom.setting_types import check_local_folder
 from tokenloom.storage.addresses import is_remote, parse_address
-from tokenloom.storage.atomic import PendingFile, publish_bytes, storage_errors
+from tokenloom.storage.atomic import PendingFile, storage_errors
 from tokenloom.storage.json_files import read_json
 from tokenloom.storage.local import Bytes, map_version, sampled_hash, write_durably
 from tokenloom.storage.objects import PendingObject, RemoteFile, local_copy
@@ -130,7 +130,8 @@ class IndexCache:
 
     def publish(self, affix: str, data: bytes) -> None:
         """Makes a small file appear."""
-        publish_bytes(self.path(affix), data)
+        with self.pending(affix) as file:
+            file.write(data)
 
     def prepare(self) -> None:
         """Makes the folder, and sure that it can be written to, before hours of building.
@@ -464,10 +465,6 @@ class BucketIndexCache(IndexCache):
 
     def pending(self, affix: str) -> PendingFile:
         return PendingObject(self.path(affix), self._settings)
-
-    def publish(self, affix: str, data: bytes) -> None:
-        with self.pending(affix) as file:
-            file.write(data)
 
     def prepare(self) -> None:
         """Makes sure that objects may be written, before hours of building."""

@@ -6,7 +6,6 @@ it by its name: a policy of another module is known once that module has called 
 
 from __future__ import annotations
 
-import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -32,8 +31,6 @@ from tokenloom.order.shuffles import (
     shuffle_index_dtype,
 )
 from tokenloom.order.windows import SpanBatch, sample_index_dtype, span_misfit
-
-logger: logging.Logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,20 +152,8 @@ class ArrayOrder(StoredOrder):
         super().__init__(store)
 
     @abstractmethod
-    def _build(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the arrays; the order of the shuffles is part of the result."""
-
-    @abstractmethod
     def _read(self, arrays: Arrays) -> SpanReader:
         """Returns what turns positions into spans."""
-
-    def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
-        """Yields the arrays as they are done."""
-        yield from self._build()
-        plan = self._plan
-        logger.info(
-            "built the indices of %s: %d samples, %d epochs", self.store.name, plan.num_samples, plan.num_epochs
-        )
 
     def misfit(self, arrays: Arrays) -> str | None:
         """Returns why arrays cannot be those of this data, or None."""
@@ -200,7 +185,8 @@ class WindowOrder(ArrayOrder):
             "shuffle_index": ArraySpec(shuffle_index_dtype(num_samples), (num_samples,)),
         }
 
-    def _build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+    def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yields the arrays; the order of the shuffles is part of the result."""
         random = LegacyRandom(self._seed)
         document_index, sample_index = build_document_and_sample_index(
             self._documents, self._plan, random, window_length=self._shape.sequence_length, extra=self._shape.extra
@@ -224,7 +210,7 @@ class WindowOrder(ArrayOrder):
 class BlockWindowOrder(WindowOrder):
     """The same windows in another order, which stays within some blocks of the data at a time; see `BlockShuffle`."""
 
-    def _build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+    def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
         documents, plan, seed = self._documents, self._plan, self._seed
         blocks, length = self._shape.blocks, self._shape.sequence_length
         assert blocks is not None  # or this is not the order
@@ -265,7 +251,7 @@ class PackOrder(ArrayOrder):
             "shuffle_index": ArraySpec(shuffle_index_dtype(num_samples), (num_samples,)),
         }
 
-    def _build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+    def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
         random, shape = LegacyRandom(self._seed), self._shape
         yield from build_best_fit(
             self._documents,

@@ -6,7 +6,6 @@ The only owner of these samples' number and bounds. A sample is a run of whole s
 from __future__ import annotations
 
 import bisect
-import logging
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -16,14 +15,11 @@ from numpy.typing import NDArray
 from tokenloom import _native
 from tokenloom.errors import ConfigError
 from tokenloom.numbers import checked_integer
-from tokenloom.order.arrays import ArrayStore, StoredOrder
+from tokenloom.order.arrays import ArrayStore, StoredOrder, warn_of_short
 from tokenloom.order.cache import Arrays, ArraySpec
 from tokenloom.order.documents import Rows
-from tokenloom.order.short_datasets import warn_of_short
 from tokenloom.order.windows import SpanBatch
 from tokenloom.storage.local import spread_evenly
-
-logger: logging.Logger = logging.getLogger(__name__)
 
 UNLIMITED = 2**63 - 1
 _MOST_EPOCHS = 2**31 - 2
@@ -48,7 +44,6 @@ def build_mapping(
     short_sequence_probability: float,
     seed: int,
     min_sentences: int,
-    dtype: Any = None,
 ) -> NDArray[Any]:
     """Returns the sentences and the target length of each sample, shuffled, as the reference's function of this name.
 
@@ -73,16 +68,16 @@ def build_mapping(
         short_sequence_probability: probability of a shorter target, in [0, 1].
         seed: seed in [0, 2**32).
         min_sentences: fewest sentences in a sample.
-        dtype: uint32 or uint64; by default, as wide as the number of sentences asks.
 
     Returns:
-        dtype[num_samples, 3]: first sentence, one past the last, target length. The last pass is always complete.
+        uint32[num_samples, 3]: first sentence, one past the last, target length; uint64 where there are more sentences
+            than that holds. The last pass is always complete.
 
     Raises:
         ConfigError: a number is out of its range.
         IndexError: the documents own sentences that do not exist.
     """
-    limit, is_wide = _checked(document_indices, sequence_lengths, seed, num_epochs, max_num_samples, dtype)
+    limit = _checked_limit(seed, num_epochs, max_num_samples)
     checked_integer("max_sequence_length", max_sequence_length, at_least=2 if short_sequence_probability else 1)
     if not 0 <= short_sequence_probability <= 1:
         message = f"expected short_sequence_probability in [0, 1], found {short_sequence_probability!r}"
@@ -96,7 +91,7 @@ def build_mapping(
         short_sequence_probability,
         seed,
         min_sentences,
-        is_wide,
+        mapping_dtype(len(sequence_lengths)) == np.uint64,
     )
     return np.asarray(rows)
 
@@ -111,7 +106,6 @@ def build_blocks_mapping(
     max_sequence_length: int,
     seed: int,
     use_one_sentence_blocks: bool = False,
-    dtype: Any = None,
 ) -> NDArray[Any]:
     """Returns blocks of sentences for retrieval, shuffled, as the reference's function of this name.
 
@@ -126,23 +120,16 @@ def build_blocks_mapping(
         max_sequence_length: tokens of a block and its title.
         seed: seed in [0, 2**32).
         use_one_sentence_blocks: whether a block may consist of one sentence; else it has two or more.
-        dtype: uint32 or uint64; by default, as wide as the number of sentences asks.
 
     Returns:
-        dtype[num_blocks, 4]: first sentence, one past the last, document, number of the block in its pass.
+        uint32 (or uint64)[num_blocks, 4]: first sentence, one past the last, document, number of the block in its pass.
 
     Raises:
         ConfigError: a number is out of its range.
         IndexError: the documents own sentences that do not exist.
     """
-    limit, is_wide = _checked(document_indices, sequence_lengths, seed, num_epochs, max_num_samples, dtype)
+    limit = _checked_limit(seed, num_epochs, max_num_samples)
     checked_integer("max_sequence_length", max_sequence_length, at_least=1)
-    if title_lengths.dtype != np.int32 or len(title_lengths) != max(len(document_indices) - 1, 0):
-        message = (
-            f"expected int32[{max(len(document_indices) - 1, 0)}] as title_lengths, one for each document, "
-            f"found {title_lengths.dtype}{list(title_lengths.shape)}"
-        )
-        raise ConfigError(message)
     rows = _native.build_blocks_mapping(
         np.ascontiguousarray(sequence_lengths),
         np.ascontiguousarray(document_indices),
@@ -152,37 +139,16 @@ def build_blocks_mapping(
         max_sequence_length,
         seed,
         1 if use_one_sentence_blocks else 2,
-        is_wide,
+        mapping_dtype(len(sequence_lengths)) == np.uint64,
     )
     return np.asarray(rows)
 
 
-def _checked(
-    document_indices: NDArray[Any],
-    sequence_lengths: NDArray[Any],
-    seed: int,
-    num_epochs: int,
-    max_num_samples: int | None,
-    dtype: Any,
-) -> tuple[int, bool]:
-    """Checks what both mappings take; returns the most samples, and whether their numbers are of 64 bits."""
-    for name, array, expected in (
-        ("document_indices", document_indices, np.int64),
-        ("sequence_lengths", sequence_lengths, np.int32),
-    ):
-        if array.dtype != expected or array.ndim != 1:
-            found = f"{array.dtype}{list(array.shape)}"
-            message = f"expected {np.dtype(expected)} in one dimension as {name}, found {found}"
-            raise ConfigError(message)
+def _checked_limit(seed: int, num_epochs: int, max_num_samples: int | None) -> int:
+    """Checks what both mappings take; returns the most samples."""
     checked_integer("a seed", seed, at_least=0, below=2**32)
     checked_integer("num_epochs", num_epochs, at_least=1)
-    if max_num_samples is not None:
-        checked_integer("max_num_samples", max_num_samples, at_least=0)
-    chosen = mapping_dtype(len(sequence_lengths)) if dtype is None else np.dtype(dtype)
-    if chosen not in (np.uint32, np.uint64):
-        message = f"expected a dtype of uint32 or uint64, found {chosen}"
-        raise ConfigError(message)
-    return UNLIMITED if max_num_samples is None else max_num_samples, chosen == np.uint64
+    return UNLIMITED if max_num_samples is None else checked_integer("max_num_samples", max_num_samples, at_least=0)
 
 
 def sentence_misfit(
@@ -305,7 +271,6 @@ class SentenceOrder(StoredOrder):
             hint = "write one sequence per sentence, or give this split more documents"
             raise ConfigError(self._no_samples(), hint=hint)
         yield "sample_index", rows
-        logger.info("built the index of %s: %d samples", self.store.name, len(rows))
 
     def misfit(self, arrays: Arrays) -> str | None:
         """Returns why a mapping cannot be that of this data, or None."""

@@ -1,10 +1,11 @@
-"""Orders of spans that are computed: windows or packs of the walks through a source.
+"""Orders of spans that are computed, and their root keys: windows or packs of the walks through a source.
 
 See `native/walks.hpp` and `native/pack_walks.hpp`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +16,14 @@ from numpy.typing import NDArray
 
 from tokenloom._native import PackWalkReader, SectionNeeded, SourceDocuments, WalkReader
 from tokenloom.indexed.joined import JoinedPairs
+from tokenloom.kernels.permutation import Key
 from tokenloom.kernels.walks import WHOLE_PASS, PassPart, make_walk_reader
 from tokenloom.order.windows import SpanBatch
 
 Result = TypeVar("Result")
+
+_ALGORITHM = "tokenloom order 1"
+"""Names the version of the order: another one gives other keys throughout."""
 
 _NO_END = 1 << 62
 """Numbers of samples are those of walks and windows: there are gaps, and no last one."""
@@ -163,3 +168,19 @@ def with_pairs(pairs: JoinedPairs, ask: Callable[[], Result]) -> Result:
         except SectionNeeded as needed:
             number = needed.args[0]
         pairs.open(number)  # out here, so that its errors do not show what the kernel raised
+
+
+def root_key(seed: int, name: str) -> Key:
+    """Returns the key of one name: the first 16 bytes of a SHA-256 over the version of the order, seed and name."""
+    digest = hashlib.sha256(f"{_ALGORITHM}\0{seed}\0{name}".encode()).digest()
+    return Key(int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little"))
+
+
+def source_key(seed: int, source: str) -> Key:
+    """Returns the key from which all permutations of a source are derived."""
+    return root_key(seed, f"source {source}")
+
+
+def mixing_key(seed: int) -> Key:
+    """Returns the key from which the permutations of mixing blocks are derived."""
+    return root_key(seed, "mixing")

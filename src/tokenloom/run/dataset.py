@@ -31,8 +31,7 @@ from tokenloom.forks import READING_LOCK, cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs, PairToJoin
 from tokenloom.kernels.walks import NOT_KNOWN, WINDOW_BITS, make_source_documents, sample_numbers
-from tokenloom.order.computed_keys import source_key
-from tokenloom.order.walk_order import WalkOrder, with_pairs
+from tokenloom.order.walk_order import WalkOrder, source_key, with_pairs
 from tokenloom.order.windows import Spans
 from tokenloom.run.digest import KnownOrder, order_digest, run_identity
 from tokenloom.run.held_out import DeniedDocuments

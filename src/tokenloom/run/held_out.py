@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.kernels.permutation import Key, Permutation, Purpose, derive
 from tokenloom.numbers import quoted
-from tokenloom.order.computed_keys import source_key
+from tokenloom.order.walk_order import source_key
 from tokenloom.run.lock import BLOCK_DOCUMENTS, MOST_SAMPLES, LockedDenial, LockedPair, LockedSegment, RunLock
 from tokenloom.run.progress import WalkSizes
 from tokenloom.run.settings import CONVERSATIONS

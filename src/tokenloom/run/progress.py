@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from tokenloom.errors import ConfigError
 from tokenloom.kernels.mixture import MixedStage, Mixture
 from tokenloom.kernels.walks import WHOLE_PASS, PassPart
-from tokenloom.order.computed_keys import mixing_key
+from tokenloom.order.walk_order import mixing_key
 from tokenloom.run.lock import MOST_SAMPLES, LockedPair, LockedSegment, LockedSource, RunLock
 from tokenloom.run.settings import CONVERSATIONS, RunSettings
 

@@ -32,7 +32,7 @@ from tokenloom.indexed.manifests import index_start_crc32, manifest_head_of, man
 from tokenloom.indexed.prefixes import expand_prefixes
 from tokenloom.inputs.find import is_pattern, literal_folder, matches
 from tokenloom.kernels.walks import count_packs_of
-from tokenloom.order.computed_keys import source_key
+from tokenloom.order.walk_order import source_key
 from tokenloom.progress import task
 from tokenloom.run.held_out import held_tokens, holds_blocks, with_holdout
 from tokenloom.run.lock import LockedPair, LockedSource, RunLock

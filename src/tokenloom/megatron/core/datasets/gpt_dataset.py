@@ -317,7 +317,7 @@ class GPTDataset(ListedSamples, plain_gpt.GPTDataset, MegatronDataset):
 class _WindowsOfFunctions(WindowOrder):
     """The windows of the reference, built by the functions of these modules, or what somebody put in their place."""
 
-    def _build(self) -> Iterator[tuple[str, NDArray[Any]]]:
+    def build(self) -> Iterator[tuple[str, NDArray[Any]]]:
         random, shape, plan = np.random.RandomState(self._seed), self._shape, self._plan
         last_apart, lengths = plan.separate_final_epoch, self._documents.lengths
         document_index = _build_document_index(self._documents.rows.array(), plan.num_epochs, random, last_apart)

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokenloom.errors import ConfigError
-from tokenloom.kernels import blending
-from tokenloom.kernels.order import build_sample_index
+from tokenloom.kernels import order
 from tokenloom.order import sentences
 
 
@@ -37,7 +36,7 @@ def build_blending_indices(
     if len(values) < max(num_datasets, 1) or not (np.isfinite(values) & (values > 0)).all():
         message = f"expected {num_datasets} finite weights above 0 of at least 1 dataset, found {values.tolist()}"
         raise ConfigError(message, hint="leave a dataset without weight out")
-    chosen, given = blending.build_blending_indices(values, size=size)
+    chosen, given = order.build_blending_indices(values, size=size)
     dataset_index[:size] = chosen.astype(np.int16)
     dataset_sample_index[:size] = given
 
@@ -64,7 +63,7 @@ def build_exhaustive_blending_indices(
     if size == 0:
         return
     kept = counts[taken]
-    chosen, given = blending.build_blending_indices(kept / float(size), size=size, sizes=kept)
+    chosen, given = order.build_blending_indices(kept / float(size), size=size, sizes=kept)
     dataset_index[:size] = taken[chosen].astype(np.int16)
     dataset_sample_index[:size] = given
 
@@ -99,7 +98,7 @@ def build_sample_idx_int32(
     held = int(lengths[stream].sum(dtype=np.int64))
     within = max(0, min(num_samples, (held - extra) // seq_length))  # samples that end within the stream
     index: NDArray[Any] = np.empty((num_samples + 1, 2), dtype=dtype)
-    index[: within + 1] = build_sample_index(
+    index[: within + 1] = order.build_sample_index(
         lengths, stream, window_length=seq_length, extra=extra, num_windows=within, dtype=np.dtype(dtype)
     )
     if within < num_samples:
@@ -107,19 +106,9 @@ def build_sample_idx_int32(
     return index
 
 
-def build_sample_idx_int64(
-    sizes: ArrayLike,
-    document_idx: ArrayLike,
-    seq_length: int,
-    num_epochs: int,
-    tokens_per_epoch: int,
-    drop_last_partial_sequence: bool,
-    add_extra_token_to_sequence: int,
-    /,
-) -> NDArray[np.int64]:
+def build_sample_idx_int64(*arguments: Any) -> NDArray[np.int64]:
     """Returns what `build_sample_idx_int32` does, as int64[num_samples + 1, 2]."""
-    stream = sizes, document_idx, seq_length, num_epochs, tokens_per_epoch
-    return build_sample_idx_int32(*stream, drop_last_partial_sequence, add_extra_token_to_sequence, dtype=np.int64)
+    return build_sample_idx_int32(*arguments, dtype=np.int64)
 
 
 def build_mapping(
