@@ -29,7 +29,7 @@ from tokenloom.errors import ConfigError, DatasetNotFoundError, UntrainableWarni
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs, PairToJoin
 from tokenloom.kernels.permutation import Key
-from tokenloom.kernels.walks import NOT_KNOWN, count_packs_of, make_source_documents, sample_numbers
+from tokenloom.kernels.walks import NOT_KNOWN, count_packs_of, make_source_documents, make_walk_reader, sample_numbers
 from tokenloom.order.walk_order import WalkOrder
 
 KEY = Key(8, 2)
@@ -74,17 +74,12 @@ class InOrder:
         documents = make_source_documents(facts, key=KEY, reads_held=reads_held)
         taken = kind.taken_of(self.pairs, config, name="talks")
         taken.tell(documents, shares_samples=kind.shares_samples)
-        order = WalkOrder(
-            self.pairs,
-            documents,
-            [(0, 0, len(prefixes), self.num_windows)],
-            identity="test",
-            is_shuffled=True,
-            sequence_length=capacity,
-            extra=0,
-            denied=denied,
-            num_packs=counts if kind.shares_samples else None,
+        num_packs = counts if kind.shares_samples else None
+        reader = make_walk_reader(
+            documents, is_shuffled=True, sequence_length=capacity, extra=0, denied=denied, num_packs=num_packs
         )
+        reader.add_walks(0, 0, len(prefixes), self.num_windows)
+        order = WalkOrder(self.pairs, reader, identity="test")
         self.dataset = kind.in_order(taken, order)
         self.windows = np.arange(self.num_windows)
 

@@ -77,9 +77,8 @@ class Source:
     def reader_of(
         self, *, is_shuffled: bool, length: int, extra: int, most: int | None = None, denied: tuple[int, ...] = ()
     ):
-        return make_walk_reader(
+        reader = make_walk_reader(
             self.documents,
-            [(0, 0, len(self.pairs), self.num_packs)],
             is_shuffled=is_shuffled,
             sequence_length=length,
             extra=extra,
@@ -87,6 +86,8 @@ class Source:
             most_pieces=most,
             denied=denied,
         )
+        reader.add_walks(0, 0, len(self.pairs), self.num_packs)
+        return reader
 
     def packs(self, walk: int) -> list[list[tuple[int, int, int]]]:
         """Returns the pieces of each window of a walk."""

@@ -25,14 +25,8 @@ def pairs_of(*counts: int, seed: int = 0, longest: int = 50) -> Lengths:
 def reader_of(pairs: Lengths, *, length: int, extra: int = 1, is_shuffled: bool = True, denied: tuple[int, ...] = ()):
     documents = make_source_documents([(len(pair), int(pair.sum()), 0, 0) for pair in pairs], key=KEY, reads_held=False)
     num_windows = max(0, (sum(int(pair.sum()) for pair in pairs) - extra) // length)
-    reader = make_walk_reader(
-        documents,
-        [(0, 0, len(pairs), num_windows)],
-        is_shuffled=is_shuffled,
-        sequence_length=length,
-        extra=extra,
-        denied=denied,
-    )
+    reader = make_walk_reader(documents, is_shuffled=is_shuffled, sequence_length=length, extra=extra, denied=denied)
+    reader.add_walks(0, 0, len(pairs), num_windows)
     return documents, reader, num_windows
 
 
@@ -179,7 +173,8 @@ def test_what_is_held_out_is_disjoint_and_all_there(blocks: int, singles: int) -
             tokens[held] = guess
             break
         num_windows = tokens[held] // 8
-        reader = make_walk_reader(documents, [(0, 0, 1, num_windows)], is_shuffled=True, sequence_length=8, extra=0)
+        reader = make_walk_reader(documents, is_shuffled=True, sequence_length=8, extra=0)
+        reader.add_walks(0, 0, 1, num_windows)
         read[held] = set(reader.spans(np.arange(num_windows), keep_empty=False)[0].tolist())
     assert tokens[True] + tokens[False] == total
     assert not read[True] & read[False]

@@ -12,7 +12,7 @@ from tokenloom.datasets.gpt import GPTDataset
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs, PairToJoin
 from tokenloom.kernels.permutation import Key
-from tokenloom.kernels.walks import count_packs_of, make_source_documents
+from tokenloom.kernels.walks import count_packs_of, make_source_documents, make_walk_reader
 from tokenloom.order.walk_order import WalkOrder, with_pairs
 
 KEY = Key(1, 2)
@@ -65,17 +65,15 @@ class InOrder:
             for number, prefix in enumerate(prefixes)
         ]
         self.num_windows = sum(packs) if is_packed else (sum(tokens) - extra) // length
-        order = WalkOrder(
-            self.pairs,
+        reader = make_walk_reader(
             documents,
-            [],
-            identity="test",
             is_shuffled=is_shuffled,
             sequence_length=length,
             extra=extra,
             denied=denied,
             num_packs=packs if is_packed else None,
         )
+        order = WalkOrder(self.pairs, reader, identity="test")
         order.add_walks(0, 0, len(corpora), self.num_windows)
         self.order = order
         self.dataset = kind.in_order(self.pairs, order, config, name="test")

@@ -63,7 +63,6 @@ def make_source_documents(
 
 def make_walk_reader(
     documents: SourceDocuments,
-    families: Sequence[tuple[int, int, int, int]],
     *,
     is_shuffled: bool,
     sequence_length: int,
@@ -74,12 +73,13 @@ def make_walk_reader(
 ) -> WalkReader | PackWalkReader:
     """Returns what turns numbers of samples into spans of the documents of a source: windows or best-fit packs of them.
 
+    It has no walks until some are added.
+
     Packs are made within groups of 128 blocks of 256 documents of a pair, and are the same in every walk; what is in
     them is as `pack_documents` has it. Spans of a denied document have the number -1 - document.
 
     Args:
         documents: the documents.
-        families: consecutive walks over the same pairs: first walk, first pair, one past the last, samples of a walk.
         is_shuffled: whether pairs, and blocks and documents or groups, come in an order of the walk; else as they lie
             there. Packs are permuted among 16 groups anyway.
         sequence_length: tokens from one window's start to the next, or tokens of a pack.
@@ -88,15 +88,15 @@ def make_walk_reader(
         num_packs: of each pair, see `count_packs_of`; None for windows.
         most_pieces: most documents, or parts of them, of a pack; None for any number.
     """
-    rows: NDArray[np.int64] = np.array(families, dtype=np.int64).reshape(-1, 4)
+    none: NDArray[np.int64] = np.empty((0, 4), dtype=np.int64)
     unread = list(denied)
     if num_packs is None:
         return WalkReader(
-            documents, rows, is_shuffled=is_shuffled, window_length=sequence_length, extra=extra, denied=unread
+            documents, none, is_shuffled=is_shuffled, window_length=sequence_length, extra=extra, denied=unread
         )
     return PackWalkReader(
         documents,
-        rows,
+        none,
         is_shuffled=is_shuffled,
         sequence_length=sequence_length,
         extra=extra,

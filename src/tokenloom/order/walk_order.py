@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenloom._native import PackWalkReader, SectionNeeded, SourceDocuments, WalkReader
+from tokenloom._native import PackWalkReader, SectionNeeded, WalkReader
 from tokenloom.indexed.joined import JoinedPairs
 from tokenloom.kernels.permutation import Key
-from tokenloom.kernels.walks import WHOLE_PASS, PassPart, make_walk_reader
+from tokenloom.kernels.walks import WHOLE_PASS, PassPart
 from tokenloom.order.windows import SpanBatch
 
 Result = TypeVar("Result")
@@ -60,46 +60,17 @@ class WalkOrder:
 
     Args:
         pairs: the pairs of the source.
-        documents: which of their documents are read; told the lengths of each pair that is opened.
-        families: consecutive walks over the same pairs: first walk, first pair, one past the last, windows of a walk.
+        reader: what `make_walk_reader` makes over their documents.
         identity: what tells this order from others.
-        is_shuffled: whether documents come in an order of the walk; else as they lie there.
-        sequence_length: tokens from one window's start to the next, or tokens of a pack.
-        extra: tokens that a sample reads beyond its length, 0 or 1.
-        denied: documents that are not read.
-        num_packs: of each pair, where samples are best-fit packs; None where they are windows over all documents.
-        most_documents: most documents, or parts of them, of a pack; None for any number.
     """
 
     num_samples = _NO_END
     is_built = True
 
-    def __init__(
-        self,
-        pairs: JoinedPairs,
-        documents: SourceDocuments,
-        families: Sequence[tuple[int, int, int, int]],
-        *,
-        identity: str,
-        is_shuffled: bool,
-        sequence_length: int,
-        extra: int,
-        denied: Sequence[int] = (),
-        num_packs: Sequence[int] | None = None,
-        most_documents: int | None = None,
-    ) -> None:
+    def __init__(self, pairs: JoinedPairs, reader: WalkReader | PackWalkReader, *, identity: str) -> None:
         self.identity = identity
         self._pairs = pairs
-        self._reader: WalkReader | PackWalkReader = make_walk_reader(
-            documents,
-            families,
-            is_shuffled=is_shuffled,
-            sequence_length=sequence_length,
-            extra=extra,
-            denied=denied,
-            num_packs=num_packs,
-            most_pieces=most_documents,
-        )
+        self._reader = reader
 
     def add_walks(
         self, first_walk: int, first_pair: int, last_pair: int, num_windows: int, part: PassPart = WHOLE_PASS

@@ -30,7 +30,7 @@ from tokenloom.errors import AmbiguousPadWarning, ConfigError
 from tokenloom.forks import READING_LOCK, cached_property
 from tokenloom.indexed.dataset import IndexedDataset
 from tokenloom.indexed.joined import JoinedPairs, PairToJoin
-from tokenloom.kernels.walks import NOT_KNOWN, WINDOW_BITS, make_source_documents, sample_numbers
+from tokenloom.kernels.walks import NOT_KNOWN, WINDOW_BITS, make_source_documents, make_walk_reader, sample_numbers
 from tokenloom.order.walk_order import WalkOrder, source_key, with_pairs
 from tokenloom.order.windows import Spans
 from tokenloom.run.digest import KnownOrder, order_digest, run_identity
@@ -594,18 +594,16 @@ class Member:
         else:
             documents = data.documents
             num_packs = data.num_packs(length) if lock.windows == "best_fit" else None
-        self.order: WalkOrder = WalkOrder(
-            data.pairs,
+        reader = make_walk_reader(
             documents,
-            [],
-            identity=identity,
             is_shuffled=lock.documents == "shuffled" and not data.held,
             sequence_length=length,
             extra=extra,
             denied=denied,
             num_packs=num_packs,
-            most_documents=most_in_pack(lock.dataset, lock.samples),
+            most_pieces=most_in_pack(lock.dataset, lock.samples),
         )
+        self.order: WalkOrder = WalkOrder(data.pairs, reader, identity=identity)
         self.dataset: Any
         if self.taken is not None:
             self.dataset = kind.in_order(self.taken, self.order)
