@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -364,7 +364,13 @@ def get_blend_and_blend_per_split(args: Any) -> Blends:
     if values.get("data_path") is not None:
         return get_blend_from_list(values["data_path"]), None
     if values.get("per_split_data_args_path") is not None:
-        return None, _blends_of_file(values["per_split_data_args_path"])
+        path = values["per_split_data_args_path"]
+        entries = _read_json(path)
+        if missing := [split for split in _SPLITS if split not in entries]:
+            message = f"`{path}`: expected the keys {', '.join(_SPLITS)}, found no {' and no '.join(missing)}"
+            raise ConfigError(message, hint="null says that a split has no data")
+        given = [entries[split] for split in _SPLITS]
+        return None, [get_blend_from_list(each.split() if isinstance(each, str) else each) for each in given]
     if any(values.get(each) is not None for each in _OF_SPLITS):
         return None, [get_blend_from_list(values.get(each)) for each in _OF_SPLITS]
     return None, None
@@ -386,15 +392,6 @@ def sequences_from_args(args: Any) -> dict[str, list[int]] | None:
             message = f"`{path}`: expected two counts for `{prefix}`, found {pair!r}"
             raise ConfigError(message, hint="`tokenloom sequences-per-dataset` writes such a file")
     return counts
-
-
-def _blends_of_file(path: str) -> list[Blend | None]:
-    entries = _read_json(path)
-    if missing := [split for split in _SPLITS if split not in entries]:
-        message = f"`{path}`: expected the keys {', '.join(_SPLITS)}, found no {' and no '.join(missing)}"
-        raise ConfigError(message, hint="null says that a split has no data")
-    given = [entries[split] for split in _SPLITS]
-    return [get_blend_from_list(each.split() if isinstance(each, str) else each) for each in given]
 
 
 def _read_json(path: str) -> dict[str, Any]:
@@ -549,26 +546,17 @@ def train_valid_test_num_samples(args: Any) -> tuple[int, int | None, int]:
             warnings.warn(f"{message}: name --train-samples", IgnoredSettingWarning, stacklevel=2)
         train = num_steps * size
     valid = None if values.get("full_validation") else _eval_points(values, num_steps) * eval_iters * eval_size
-    phases = phase_transitions(args)
-    return _samples_of_phase(values, phases, size) if phases else train, valid, eval_iters * eval_size
+    if phases := values.get("phase_transition_iterations"):
+        train = _samples_of_phase(values, phases, size)
+    return train, valid, eval_iters * eval_size
 
 
-def phase_transitions(args: Any) -> list[int]:
-    """Returns the iterations at which the data changes, rising: as parsed or validated; empty for none.
-
-    Raises:
-        ConfigError: one is no number.
-    """
-    found = argument_values(args).get("phase_transition_iterations")
-    if not found:
-        return []
-    if isinstance(found, str):
-        where = f"--phase-transition-iterations {quoted(found)}"
-        found = [parse_integer(item.text, f"{where}: {item.place}", at_least=1) for item in items_of(found)]
-    return sorted(checked_integer("a phase transition", each, at_least=1) for each in found)
-
-
-def _samples_of_phase(values: Mapping[str, Any], transitions: list[int], size: int) -> int:
+def _samples_of_phase(values: Mapping[str, Any], phases: Any, size: int) -> int:
+    """Returns the samples of the phase that the run is in; phases are iterations, as parsed or validated."""
+    if isinstance(phases, str):
+        where = f"--phase-transition-iterations {quoted(phases)}"
+        phases = [parse_integer(item.text, f"{where}: {item.place}", at_least=1) for item in items_of(phases)]
+    transitions = [checked_integer("a phase transition", each, at_least=1) for each in phases]
     total = _required(values, "train_samples", "phases")
     if values.get("step_batch_size_schedule") is not None or values.get("rampup_batch_size") is not None:
         message = "--phase-transition-iterations needs a fixed batch size, found a schedule"
@@ -605,19 +593,13 @@ def _train_iters(args: Any) -> int | None:
         return None
     sizes = batch_sizes_of(args)
     if isinstance(sizes, BatchSizeRampup):
-        grown = next(start for start in _starts(sizes) if start > sizes.rampup_samples)
+        grown = 0  # the first step of the full size
+        while grown <= sizes.rampup_samples:
+            grown += sizes.batch_size(grown)
         return sizes.step_of_position(grown) + max(total - grown, 0) // sizes.global_batch_size
     if values.get("step_batch_size_schedule") is None:
         return total // global_batch_size(args)
     return sizes.step_of_position(total - 1) + 1
-
-
-def _starts(sizes: BatchSizes) -> Iterator[int]:
-    """Yields the first position of each step."""
-    start = 0
-    while True:
-        yield start
-        start += sizes.batch_size(start)
 
 
 def _required(values: Mapping[str, Any], name: str, reason: str) -> Any:

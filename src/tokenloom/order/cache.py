@@ -182,13 +182,12 @@ class IndexCache:
         if (problem := check(arrays)) is not None:
             message = f"`{self.path('*.npy')}` does not fit the data: {problem}"
             raise IndexCacheError(message, hint="remove these files, and the index is built again")
-        self.compare(arrays, identity)
+        self._compare(arrays, identity)
         watch.check()
         self._versions = self._versions or versions
         return arrays
 
-    def compare(self, arrays: Arrays, identity: Identity | None = None) -> None:
-        """Compares arrays, and what they are built from, with what was recorded; arguments and errors as in `load`."""
+    def _compare(self, arrays: Arrays, identity: Identity | None) -> None:
         recorded = self._record()
         if recorded is None:
             return
@@ -408,19 +407,10 @@ def check_cache_folder(name: str, path: str) -> None:
         raise ConfigError(message, hint="such as s3://bucket/indices")
 
 
-def index_cache(
-    folder: str, base: str, settings: ObjectStorageSettings | None = None, *, compares_all: bool = False
-) -> IndexCache:
-    """Returns the place of an entry, in a folder or in a bucket.
-
-    Args:
-        folder: where indices are kept, or its address.
-        base: the common part of the names.
-        settings: how object storage is read.
-        compares_all: whether every load compares all of the arrays, however large, with their checksums.
-    """
+def index_cache(folder: str, base: str, settings: ObjectStorageSettings, *, compares_all: bool) -> IndexCache:
+    """Returns the place of an entry, in a folder or in a bucket; see `IndexCache` and `BucketIndexCache`."""
     if is_remote(folder):
-        return BucketIndexCache(folder, base, settings or ObjectStorageSettings(), compares_all=compares_all)
+        return BucketIndexCache(folder, base, settings, compares_all=compares_all)
     return IndexCache(folder, base, compares_all=compares_all)
 
 
@@ -434,14 +424,7 @@ _said: set[str] = set()
 
 
 class BucketIndexCache(IndexCache):
-    """An entry in a bucket; see `IndexCache`.
-
-    Args:
-        folder: the address of the folder.
-        base: the common part of the names, which carries the key.
-        settings: how object storage is read.
-        compares_all: as in `IndexCache`.
-    """
+    """An entry in a bucket, below the address `folder`, read and written with `settings`; else as `IndexCache`."""
 
     is_local = False
 

@@ -42,7 +42,15 @@ def _encode(value: Any, newline: str) -> str:
         return f"[{inner}{f',{inner}'.join(items)}{newline}]" if items else "[]"
     if isinstance(value, (str, int, float)):  # of a subclass
         return json.dumps(value)
-    return _encode(_stand_in(value), newline)
+    if isinstance(value, np.integer):
+        return repr(int(value))
+    try:
+        identifiers = value.unique_identifiers
+    except AttributeError as error:
+        message = f"expected `unique_identifiers` on {type(value).__name__}, found none"
+        hint = "they tell one tokenizer from another in the names of cached indices"
+        raise ConfigError(message, hint=hint) from error
+    return _encode(identifiers, newline)
 
 
 _SCALARS: dict[type, Callable[[Any], str]] = {
@@ -57,16 +65,3 @@ _SCALARS: dict[type, Callable[[Any], str]] = {
 def _name(name: Any) -> str:
     """Returns the name of a member as JSON, which makes names of numbers, None and truth values too."""
     return json.encoder.encode_basestring_ascii(name if isinstance(name, str) else json.dumps(name))
-
-
-def _stand_in(value: Any) -> Any:
-    """Returns what stands for an object."""
-    if isinstance(value, np.integer):
-        return int(value)
-    try:
-        return value.unique_identifiers
-    except AttributeError as error:
-        message = f"expected `unique_identifiers` on {type(value).__name__}, found none"
-        raise ConfigError(
-            message, hint="they tell one tokenizer from another in the names of cached indices"
-        ) from error

@@ -154,14 +154,12 @@ class SFTDataset(MegatronDataset):
         missing = size + 1 - len(tokens)
         positions += range(positions[-1] + 1, positions[-1] + 1 + missing)
         ends[-1] = size
-        labels = torch.tensor([*targets, *[pad] * missing][1:], dtype=torch.int64)
         boundaries = torch.tensor([0, *ends], dtype=torch.int32)
         cu_seqlens = torch.full((size + 1,), size, dtype=torch.int32)
         cu_seqlens[: len(boundaries)] = boundaries
+        filling = [pad] * missing
         return {
-            "tokens": torch.tensor([*tokens, *[pad] * missing][:-1], dtype=torch.int64),
-            "labels": labels,
-            "loss_mask": ((labels != pad) & (labels != IGNORE_INDEX)).float(),
+            **sample_of([*tokens, *filling], [*targets, *filling], without_loss=[pad, IGNORE_INDEX]),
             "position_ids": torch.tensor(positions[:size], dtype=torch.int64),
             "cu_seqlens": cu_seqlens,
             "max_seqlen": (boundaries[1:] - boundaries[:-1]).max(),
@@ -242,20 +240,22 @@ class MockSFTDataset(SFTDataset):
         if len(tokens) > size:
             tokens = [*tokens[: size - 1], tokenizer.eod]
         if self.dataset.format == "sbhd":
-            return _next_tokens([*tokens, *[pad] * (size + 1 - len(tokens))], pad)
-        sample = _next_tokens([*tokens, pad, *[pad] * (-len(tokens) % self._calculate_padding_divisor())], pad)
+            padded = [*tokens, *[pad] * (size + 1 - len(tokens))]
+            return sample_of(padded, padded, without_loss=[pad])
+        padded = [*tokens, *[pad] * (1 + -len(tokens) % self._calculate_padding_divisor())]
+        sample = sample_of(padded, padded, without_loss=[pad])
         length = len(sample["tokens"])
         cu_seqlens = torch.tensor([0, length], dtype=torch.int32)
         return {**sample, "cu_seqlens": cu_seqlens, "max_seqlen": torch.tensor(length, dtype=torch.int32)}
 
 
-def _next_tokens(tokens: list[int], pad: int) -> Sample:
-    """Returns the sample of a text whose labels are its next tokens; the pad id has no loss."""
-    labels = torch.tensor(tokens[1:], dtype=torch.int64)
+def sample_of(tokens: list[int], targets: list[int], *, without_loss: list[int]) -> Sample:
+    """Returns the sample of a text, whose labels are the next targets; some ids have no loss."""
+    labels = torch.tensor(targets[1:], dtype=torch.int64)
     return {
         "tokens": torch.tensor(tokens[:-1], dtype=torch.int64),
         "labels": labels,
-        "loss_mask": (labels != pad).float(),
+        "loss_mask": (~torch.isin(labels, torch.tensor(without_loss))).float(),
         "position_ids": torch.arange(len(labels), dtype=torch.int64),
     }
 

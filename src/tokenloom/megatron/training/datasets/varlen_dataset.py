@@ -17,6 +17,7 @@ from tokenloom.megatron.training.datasets.sft_dataset import (
     MockSFTLowLevelDataset,
     SFTDataset,
     mock_data,
+    sample_of,
 )
 from tokenloom.megatron.training.datasets.utils import JsonRecords, ParquetRecords, hub_records
 from tokenloom.preprocess.schemas import detect_schema
@@ -197,15 +198,8 @@ class VarlenDataset(SFTDataset):
         multiple = self._calculate_padding_divisor()
         slots = self.config.sequence_length if padded_to_whole else -(-length // multiple) * multiple
         filling = [pad] * (slots - length)
-        labels = torch.tensor([*targets[1:], *filling], dtype=torch.int64)
-        loss_mask = (labels != IGNORE_INDEX).float()
-        loss_mask[length:] = 0.0
-        sample = {
-            "tokens": torch.tensor([*tokens, *filling][:-1], dtype=torch.int64),
-            "labels": labels,
-            "loss_mask": loss_mask,
-            "position_ids": torch.arange(slots, dtype=torch.int64),
-        }
+        sample = sample_of([*tokens, *filling], [*targets, *filling], without_loss=[IGNORE_INDEX])
+        sample["loss_mask"][length:] = 0.0
         if padded_to_whole:
             return sample
         return {
